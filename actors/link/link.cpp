@@ -1,0 +1,279 @@
+#include "actors/link/link.hpp"
+
+#include "messages/configure.hpp"
+#include "messages/errors.hpp"
+
+#include <spdlog/spdlog.h>
+
+namespace troupe {
+
+namespace {
+
+struct sweep {};
+
+/// A message has at most one payload, in last place.
+std::size_t payload_size(const caf::message& content) {
+  const auto n = content.size();
+  return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
+}
+
+payload exchange_payload(caf::message& content, payload with) {
+  return std::exchange(content.get_mutable_as<payload>(content.size() - 1), std::move(with));
+}
+
+} // namespace
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sweep)
+
+namespace troupe {
+
+link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local, dial_to how,
+           link_options options)
+  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
+    how_(std::move(how)), options_(options) {}
+
+link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local,
+           accept_from how, link_options options)
+  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
+    how_(std::move(how)), options_(options) {}
+
+link::~link() = default;
+
+caf::behavior link::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) {
+    if (x.source == owner_.address())
+      quit();
+    else
+      shut("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
+  });
+  monitor(owner_);
+  greet();
+  return {
+    [this](const proto::Welcome& x) { on_welcome(x); },
+    [this](outbound& x) { on_outbound(x); },
+    [this](const proto::Frame& x, const caf::message& content) { on_frame(x, content); },
+    [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
+    [this](const proto::Credit& x) { on_credit(x); },
+    [this](sweep) { on_sweep(); },
+  };
+}
+
+void link::greet() {
+  if (auto* dial = std::get_if<dial_to>(&how_)) {
+    proto::Hello hello;
+    hello.set_wire_version(wire_version);
+    *hello.mutable_task() = to_proto(dial->self_task);
+    hello.set_incarnation(dial->incarnation);
+    monitor(dial->peer_node);
+    send(caf::actor_cast<caf::actor>(dial->peer_node), std::move(hello));
+    return;
+  }
+  auto& accepted = std::get<accept_from>(how_);
+  peer_ = accepted.peer_link;
+  monitor(peer_);
+  proto::Welcome welcome;
+  welcome.set_wire_version(wire_version);
+  *welcome.mutable_task() = to_proto(accepted.self_task);
+  welcome.set_incarnation(accepted.incarnation);
+  send(caf::actor_cast<caf::actor>(peer_), std::move(welcome));
+  announce_up(accepted.hello.task(), accepted.hello.incarnation());
+}
+
+void link::on_welcome(const proto::Welcome& x) {
+  if (peer_ || !current_sender())
+    return;
+  peer_ = current_sender();
+  monitor(peer_);
+  if (x.wire_version() != wire_version) {
+    shut("the peer speaks wire version " + std::to_string(x.wire_version()) + ", this node "
+         + std::to_string(wire_version) + ": run the same troupe version on all nodes");
+    return;
+  }
+  announce_up(x.task(), x.incarnation());
+}
+
+void link::announce_up(const proto::TaskName& peer, std::uint64_t incarnation) {
+  if (!from_proto(peer, peer_task_)) {
+    shut("a peer introduced itself as unknown job '" + peer.job() + "'");
+    return;
+  }
+  send(owner_, link_up{peer_task_, incarnation});
+}
+
+// -- outgoing ---------------------------------------------------------------------------------------------------------
+
+void link::on_outbound(outbound& x) {
+  proto::Frame frame;
+  if (x.answers != 0) {
+    frame.set_kind(proto::Frame::RESPONSE);
+    frame.set_id(x.answers);
+  } else {
+    *frame.mutable_to() = to_proto(x.to);
+    frame.set_id(next_id_++);
+    frame.set_kind(x.mid.is_request() ? proto::Frame::REQUEST : proto::Frame::ONE_WAY);
+    if (x.mid.is_request()) {
+      requests_.emplace(frame.id(), pending_request{std::move(x.sender), x.mid, clock().now()});
+      start_sweeping();
+    }
+  }
+  auto peer = caf::actor_cast<caf::actor>(peer_);
+  const auto size = payload_size(x.content);
+  if (size <= options_.transfer.chunk_bytes) {
+    send(peer, std::move(frame), std::move(x.content));
+    return;
+  }
+  frame.set_chunked_bytes(size);
+  const ticket id{frame.kind(), frame.id()};
+  outgoing_transfer transfer{exchange_payload(x.content, {}), options_.transfer};
+  auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now()});
+  send(peer, std::move(frame), std::move(x.content));
+  start_sweeping();
+  send_chunks(id, pos->second);
+}
+
+void link::send_chunks(const ticket& id, sending& x) {
+  while (auto chunk = x.transfer.next()) {
+    proto::Chunk header;
+    header.set_kind(id.first);
+    header.set_id(id.second);
+    header.set_offset(chunk->offset);
+    send(caf::actor_cast<caf::actor>(peer_), std::move(header), std::move(chunk->data));
+  }
+}
+
+void link::on_credit(const proto::Credit& x) {
+  const ticket id{x.kind(), x.id()};
+  auto i = sending_.find(id);
+  if (i == sending_.end())
+    return;
+  if (!i->second.transfer.credit(x.received())) {
+    shut(to_string(peer_task_) + " acknowledged bytes that were never sent");
+    return;
+  }
+  i->second.moved = clock().now();
+  if (i->second.transfer.done())
+    sending_.erase(i);
+  else
+    send_chunks(id, i->second);
+}
+
+// -- incoming ---------------------------------------------------------------------------------------------------------
+
+void link::on_frame(const proto::Frame& x, const caf::message& content) {
+  if (x.chunked_bytes() == 0) {
+    deliver(x, content);
+    return;
+  }
+  if (x.chunked_bytes() > options_.transfer.max_bytes) {
+    shut(to_string(peer_task_) + " announced a payload of " + std::to_string(x.chunked_bytes())
+         + " bytes, more than is accepted");
+    return;
+  }
+  if (content.empty() || !content.match_element<payload>(content.size() - 1)) {
+    shut(to_string(peer_task_) + " announced a payload for a message that has none");
+    return;
+  }
+  receiving_.insert_or_assign(ticket{x.kind(), x.id()},
+                              receiving{x, content, incoming_transfer{x.chunked_bytes()},
+                                        clock().now()});
+  start_sweeping();
+}
+
+void link::on_chunk(const proto::Chunk& x, const payload& data) {
+  auto i = receiving_.find(ticket{x.kind(), x.id()});
+  if (i == receiving_.end())
+    return;
+  auto& state = i->second;
+  if (!state.transfer.accept(x.offset(), data)) {
+    spdlog::warn("link to {}: a piece of a transfer is missing; it is given up", to_string(peer_task_));
+    receiving_.erase(i);
+    return;
+  }
+  state.moved = clock().now();
+  proto::Credit credit;
+  credit.set_kind(x.kind());
+  credit.set_id(x.id());
+  credit.set_received(state.transfer.received());
+  send(caf::actor_cast<caf::actor>(peer_), std::move(credit));
+  if (!state.transfer.complete())
+    return;
+  exchange_payload(state.content, state.transfer.take());
+  deliver(state.frame, std::move(state.content));
+  receiving_.erase(i);
+}
+
+void link::deliver(const proto::Frame& x, caf::message content) {
+  if (x.kind() == proto::Frame::RESPONSE) {
+    deliver_answer(x.id(), std::move(content));
+    return;
+  }
+  const bool is_request = x.kind() == proto::Frame::REQUEST;
+  caf::strong_actor_ptr sender;
+  caf::message_id mid = caf::make_message_id();
+  if (is_request) {
+    sender = make_port(system(), ctrl(), x.id());
+    mid = caf::make_message_id(1);
+  }
+  endpoint to;
+  caf::strong_actor_ptr target;
+  if (from_proto(x.to(), to))
+    target = local_->find(to);
+  if (target) {
+    target->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
+                    context());
+  } else if (is_request) {
+    auto error = make_error(errc::no_such_endpoint, to_string(to) + " does not live on this node");
+    sender->enqueue(caf::make_mailbox_element(nullptr, mid.response_id(), {},
+                                              caf::make_message(std::move(error))),
+                    context());
+  } else {
+    spdlog::debug("link to {}: dropped a message for {}, which does not live here",
+                  to_string(peer_task_), to_string(to));
+  }
+}
+
+void link::deliver_answer(std::uint64_t id, caf::message content) {
+  auto i = requests_.find(id);
+  if (i == requests_.end())
+    return;
+  auto request = std::move(i->second);
+  requests_.erase(i);
+  request.sender->enqueue(caf::make_mailbox_element(ctrl(), request.mid.response_id(), {},
+                                                    std::move(content)),
+                          context());
+}
+
+// -- end --------------------------------------------------------------------------------------------------------------
+
+void link::shut(const std::string& reason) {
+  for (auto& [id, request] : requests_)
+    request.sender->enqueue(
+      caf::make_mailbox_element(ctrl(), request.mid.response_id(), {},
+                                caf::make_message(make_error(errc::link_lost, reason))),
+      context());
+  requests_.clear();
+  send(owner_, link_down{peer_task_, reason});
+  quit();
+}
+
+void link::start_sweeping() {
+  if (sweeping_)
+    return;
+  sweeping_ = true;
+  delayed_send(this, options_.stall_timeout / 2, sweep{});
+}
+
+// Whoever asked has long met a deadline of its own; this only frees what the link holds.
+void link::on_sweep() {
+  const auto limit = clock().now() - options_.stall_timeout;
+  std::erase_if(requests_, [&](auto& x) { return x.second.since < limit; });
+  std::erase_if(sending_, [&](auto& x) { return x.second.moved < limit; });
+  std::erase_if(receiving_, [&](auto& x) { return x.second.moved < limit; });
+  sweeping_ = false;
+  if (!requests_.empty() || !sending_.empty() || !receiving_.empty())
+    start_sweeping();
+}
+
+} // namespace troupe

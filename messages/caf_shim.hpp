@@ -1,0 +1,94 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+
+#include <caf/all.hpp>
+
+#include <google/protobuf/message_lite.h>
+
+#include <concepts>
+#include <string>
+
+// What differs between versions of the actor framework stands here: how messages are serialized, and how typed signatures
+// are written.
+
+namespace troupe {
+
+/// No message may ask the receiver to take more than this in one piece; larger payloads travel in chunks (transfer.hpp).
+inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
+
+template <class T>
+concept header = std::derived_from<T, google::protobuf::MessageLite>;
+
+/// Marks plain structs that never leave the process (they may hold pointers and payloads).
+template <class T>
+struct is_local_message : std::false_type {};
+
+/// What may stand in a message: Protobuf headers, payloads, and local structs. Keeps numbers out of the framework's own
+/// packing, which mangles NaN, infinity, -0 and denormals.
+template <class T>
+concept message_type = header<T> || std::same_as<T, payload> || is_local_message<T>::value;
+
+template <message_type... Ts>
+struct reply {};
+
+namespace detail {
+
+template <class Out, class... In>
+struct rpc_signature {
+  using type = typename caf::replies_to<In...>::template with<Out>;
+};
+
+template <class... Out, class... In>
+struct rpc_signature<reply<Out...>, In...> {
+  using type = typename caf::replies_to<In...>::template with<Out...>;
+};
+
+template <class... In>
+struct rpc_signature<void, In...> {
+  using type = caf::reacts_to<In...>;
+};
+
+template <class T>
+inline constexpr bool is_output = message_type<T> || std::same_as<T, void>;
+
+template <class... Ts>
+inline constexpr bool is_output<reply<Ts...>> = true;
+
+/// One-to-one with a header's bytes; bounded by `max_inline_bytes`.
+caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x);
+caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite& x);
+
+} // namespace detail
+
+/// A typed signature: `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights, payload>, Pull>` by two
+/// values, `rpc<void, Heartbeat>` not at all.
+template <class Out, message_type... In>
+  requires(detail::is_output<Out>)
+using rpc = typename detail::rpc_signature<Out, In...>::type;
+
+/// Raw bytes behind a length: one copy each way.
+caf::error inspect(caf::serializer& sink, payload& x);
+caf::error inspect(caf::deserializer& source, payload& x);
+std::string to_string(const payload& x);
+
+namespace proto {
+
+template <header T>
+caf::error inspect(caf::serializer& sink, T& x) {
+  return detail::save_header(sink, x);
+}
+
+template <header T>
+caf::error inspect(caf::deserializer& source, T& x) {
+  return detail::load_header(source, x);
+}
+
+template <header T>
+std::string to_string(const T& x) {
+  return x.ShortDebugString();
+}
+
+} // namespace proto
+
+} // namespace troupe

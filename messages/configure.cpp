@@ -1,0 +1,25 @@
+#include "messages/configure.hpp"
+
+#include "messages/errors.hpp"
+#include "messages/types.hpp"
+
+namespace troupe {
+
+void configure(caf::actor_system_config& cfg) {
+  cfg.add_message_types<caf::id_block::troupe>();
+  cfg.error_renderers.emplace(caf::atom("troupe"),
+                              [](std::uint8_t code, caf::atom_value, const caf::message& context) {
+                                return explain({code, caf::atom("troupe"), context});
+                              });
+}
+
+void tune(caf::actor_system_config& cfg) {
+  cfg.set("scheduler.policy", caf::atom("sharing"));
+  cfg.set("scheduler.max-throughput", std::size_t{100});
+  // A peer is given up when nothing has arrived for the timeout; heartbeats keep idle connections alive.
+  cfg.set("middleman.heartbeat-interval", caf::timespan{std::chrono::seconds{1}});
+  cfg.set("middleman.connection-timeout", caf::timespan{std::chrono::seconds{10}});
+  cfg.set("middleman.enable-automatic-connections", false);
+}
+
+} // namespace troupe

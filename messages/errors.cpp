@@ -1,0 +1,59 @@
+#include "messages/errors.hpp"
+
+#include <caf/atom.hpp>
+#include <caf/message.hpp>
+#include <caf/make_message.hpp>
+#include <caf/sec.hpp>
+#include <caf/exit_reason.hpp>
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto category = caf::atom("troupe");
+
+constexpr std::array names{"none",      "old view",  "fenced",    "join refused", "no such endpoint", "link lost",
+                           "malformed", "timed out", "not finite", "interrupted",  "failed"};
+
+} // namespace
+
+const char* to_string(errc x) noexcept {
+  const auto i = static_cast<std::size_t>(x);
+  return i < names.size() ? names[i] : "unknown error";
+}
+
+caf::error make_error(errc code, std::string text) {
+  return {static_cast<std::uint8_t>(code), category, caf::make_message(std::move(text))};
+}
+
+caf::error make_error(errc code) {
+  return {static_cast<std::uint8_t>(code), category};
+}
+
+errc code_of(const caf::error& x) noexcept {
+  return x && x.category() == category ? static_cast<errc>(x.code()) : errc::none;
+}
+
+std::string explain(const caf::error& x) {
+  if (!x)
+    return "no error";
+  if (x.category() == category) {
+    std::string result = to_string(static_cast<errc>(x.code()));
+    if (x.context().match_elements<std::string>())
+      result += ": " + x.context().get_as<std::string>(0);
+    return result;
+  }
+  if (x == caf::sec::request_timeout)
+    return "no answer before the deadline";
+  if (x == caf::sec::request_receiver_down || x == caf::exit_reason::remote_link_unreachable)
+    return "the peer is gone";
+  if (x == caf::sec::unexpected_message)
+    return "the peer could not make sense of a message (another version?)";
+  if (x == caf::sec::cannot_connect_to_node)
+    return "connection refused or host unknown";
+  return to_string(x);
+}
+
+} // namespace troupe

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <caf/error.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+/// What can go wrong between actors. Each error carries a text for the operator: who, where, what was expected, what to do.
+enum class errc : std::uint8_t {
+  none = 0,
+  /// A message from a view that is not the current one.
+  old_view,
+  /// The gradient's worker was fenced off: its leases are trained by others.
+  fenced,
+  /// A node of another version, with another job, or with a task that is not in the cluster wants to join.
+  join_refused,
+  /// No actor of that name lives on the node that was asked.
+  no_such_endpoint,
+  /// The connection to a peer broke, or it could not be reached in time.
+  link_lost,
+  /// A frame or header that does not fit: wrong size, unknown field values.
+  malformed,
+  /// A deadline passed.
+  timed_out,
+  /// The loss or a gradient is not finite.
+  not_finite,
+  /// The run was stopped by its operator.
+  interrupted,
+  /// Something else failed; the text says what.
+  failed,
+};
+
+const char* to_string(errc x) noexcept;
+
+/// An error of category "troupe" with a text for the operator.
+caf::error make_error(errc code, std::string text);
+caf::error make_error(errc code);
+
+/// The code of an error of our category, `errc::none` for others.
+errc code_of(const caf::error& x) noexcept;
+
+/// A text a person can read, for any error.
+std::string explain(const caf::error& x);
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "messages/proto/wire.pb.h"
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+/// The jobs of a cluster. The order is the order of dialling: of two nodes, the one with the lower (job, task) dials, so
+/// that no connection is made twice and only the tasks that others dial need an address known in advance.
+enum class job_kind : std::uint8_t { worker, ps, coordinator };
+
+/// A task of a ClusterSpec. Tasks are named, never referred to by handle, in all messages.
+struct task_name {
+  job_kind job = job_kind::worker;
+  std::uint32_t index = 0;
+
+  friend auto operator<=>(const task_name&, const task_name&) = default;
+};
+
+inline constexpr task_name coordinator_task{job_kind::coordinator, 0};
+
+/// "worker/1".
+std::string to_string(const task_name& x);
+
+/// The job's name in a ClusterSpec.
+const char* to_string(job_kind x) noexcept;
+
+/// The address of an actor: which task, and what it does there. Stable over reconnections and views.
+struct endpoint {
+  task_name task;
+  proto::Service service = proto::SERVICE_UNSET;
+
+  friend auto operator<=>(const endpoint&, const endpoint&) = default;
+};
+
+/// "worker/1 (synchronizer)".
+std::string to_string(const endpoint& x);
+
+proto::TaskName to_proto(const task_name& x);
+proto::Endpoint to_proto(const endpoint& x);
+
+/// A name from a peer; false where its job is none of ours.
+bool from_proto(const proto::TaskName& x, task_name& result);
+bool from_proto(const proto::Endpoint& x, endpoint& result);
+
+/// Parses a job of a ClusterSpec ("ps", "worker", "coordinator"); false for others.
+bool parse_job(const std::string& text, job_kind& result);
+
+} // namespace troupe

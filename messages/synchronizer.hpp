@@ -1,0 +1,92 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+#include "messages/caf_shim.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The seam of the whole design: what a worker says to a synchronizer, and hears from it, is the same for every protocol.
+//
+//   worker                                synchronizer
+//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring's last step
+//     |<-------- acquired(step, ranges) -------|
+//     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs (sent by the trainer)
+//     |-- contribute ... --------------------->|
+//     |-- commit(step, loss, samples) -------->|
+//     |<-------- committed(outcome, sums) -----|
+//
+// All five are one-way messages within one process; waiting for other workers is therefore never a pending request. The
+// synchronizer sends `broken` instead when it cannot go on.
+
+namespace troupe {
+
+/// The worker wants weights for its next batch. `lease` and `batch` say which samples it will train: attributes of the
+/// gradient that is to come, from which others can go on if this worker is lost.
+struct acquire {
+  std::uint64_t lease = 0;
+  std::uint64_t batch = 0;
+};
+
+/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. They do not change while the payload is
+/// held.
+struct weight_range {
+  std::uint64_t begin = 0;
+  std::uint64_t version = 0;
+  payload data;
+};
+
+/// Ranges in ascending order that cover the parameter vector. The synchronizer names the step: after a rejection it is not
+/// the last one plus one.
+struct acquired {
+  std::uint64_t step = 0;
+  std::vector<weight_range> ranges;
+};
+
+/// Gradient of parameters [begin, end), summed over the worker's samples: final, and the step reads no weight of this range
+/// again. `gradient` is the whole flat gradient vector, of which only the ranges contributed so far may be read; it is lent
+/// until its last reference is gone. Contributions of a step cover the vector, each parameter once.
+struct contribute {
+  std::uint64_t step = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  payload gradient;
+};
+
+/// The step's computation is done. Zero samples are legal: the worker had no more data and contributes zeros.
+struct commit {
+  std::uint64_t step = 0;
+  std::uint64_t samples = 0;
+  double loss_sum = 0;
+};
+
+/// What became of the step's gradient. `samples` and `loss_sum` are over all workers in synchronous protocols, this
+/// worker's own in asynchronous ones.
+struct committed {
+  std::uint64_t step = 0;
+  proto::Outcome outcome = proto::OUTCOME_UNSET;
+  std::uint64_t staleness = 0;
+  std::uint64_t samples = 0;
+  double loss_sum = 0;
+};
+
+/// The synchronizer cannot go on; the run fails with this text.
+struct broken {
+  std::string reason;
+};
+
+} // namespace troupe
+
+#define TROUPE_LOCAL_MESSAGE(type_name)                                                            \
+  template <>                                                                                      \
+  struct troupe::is_local_message<type_name> : std::true_type {};                                  \
+  CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type_name)
+
+TROUPE_LOCAL_MESSAGE(troupe::acquire)
+TROUPE_LOCAL_MESSAGE(troupe::acquired)
+TROUPE_LOCAL_MESSAGE(troupe::contribute)
+TROUPE_LOCAL_MESSAGE(troupe::commit)
+TROUPE_LOCAL_MESSAGE(troupe::committed)
+TROUPE_LOCAL_MESSAGE(troupe::broken)

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+
+#include <cstdint>
+#include <optional>
+
+// The one layer that knows chunks. A payload too large for one frame is announced by its frame, then sent in order, in
+// chunks, at most a window ahead of what the receiver has taken. Plain state: links feed it with messages.
+
+namespace troupe {
+
+struct transfer_limits {
+  /// Bytes per chunk. A frame is received in one piece, and nothing behind it on the same connection is seen before.
+  std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Chunks on their way; bounds what a slow receiver makes the sender's connection queue up.
+  std::size_t window = 4;
+  /// Largest payload accepted from a peer.
+  std::size_t max_bytes = std::size_t{1} << 36;
+};
+
+/// The sending side. Holds the payload until the last credit has arrived.
+class outgoing_transfer {
+public:
+  struct chunk {
+    std::uint64_t offset;
+    payload data;
+  };
+
+  outgoing_transfer(payload data, const transfer_limits& limits);
+
+  /// The next chunk that may be sent now, if any.
+  std::optional<chunk> next();
+
+  /// The receiver has taken all bytes before `received`. False if that cannot be: more than was sent, or going back.
+  bool credit(std::uint64_t received);
+
+  bool done() const noexcept { return acknowledged_ == data_.size(); }
+
+private:
+  payload data_;
+  std::size_t chunk_bytes_;
+  std::size_t window_bytes_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t acknowledged_ = 0;
+};
+
+/// The receiving side: assembles the payload in one buffer.
+class incoming_transfer {
+public:
+  explicit incoming_transfer(std::size_t bytes);
+
+  /// Takes a chunk. False if it does not continue what has arrived or goes beyond the announced size.
+  bool accept(std::uint64_t offset, const payload& data);
+
+  std::uint64_t received() const noexcept { return received_; }
+  bool complete() const noexcept { return received_ == data_.size(); }
+
+  /// The whole payload, once complete.
+  payload take() { return std::move(data_); }
+
+private:
+  payload data_;
+  std::uint64_t received_ = 0;
+};
+
+} // namespace troupe
