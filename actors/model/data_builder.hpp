@@ -1,0 +1,31 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+#include "kernels/data/table.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+/// The data of a job, read and split. Immutable; shared by whoever reads it.
+struct job_data {
+  std::shared_ptr<const dataset> train; ///< at least one record
+  std::shared_ptr<const dataset>
+    test; ///< the same widths; may be the training records (see Data.split)
+  /// For tables: how the columns were scaled, for linear_coefficients.
+  std::optional<column_scaling> scaling;
+};
+
+/// Reads or generates the data of a validated job and splits it.
+///
+/// Blocking disk access: call from a detached actor or before the actor system starts. Each node
+/// may call it; all get the same records under the same numbers.
+/// @throws input_error naming the field, file and record: missing, truncated or mislabelled file,
+/// unset variable, other counts of images and labels, a label outside the classes (the units of the
+/// last layer), a split larger than the data, a batch larger than the training data, unequal widths
+/// of training and test files.
+job_data build_data(const proto::Job& job);
+
+} // namespace troupe

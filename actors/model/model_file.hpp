@@ -1,0 +1,40 @@
+#pragma once
+
+#include "kernels/layout.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// What a weights file says about itself, in its `__metadata__`.
+struct model_info {
+  std::uint64_t version = 0; ///< "model_version": updates applied since the initial weights
+  std::string job_hash;      ///< "job_hash": see job_file.hpp; empty when the file has none
+};
+
+/// What a weights file holds.
+struct model_contents {
+  std::vector<float> weights; ///< (layout.size()): the flat parameter vector
+  model_info info;
+};
+
+/// The flat parameter vector as a safetensors file: a tensor per layout entry under its name, state
+/// included, metadata model_version, job_hash and format = "pt", so that
+/// `safetensors.torch.load_file` reads it.
+/// @throws input_error when `weights` is not as long as the layout.
+std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
+                                   const model_info& info);
+
+/// Reads a weights file back, of ours or of others, in any order of tensors.
+/// @param name what errors call the file, usually the path.
+/// @throws input_error as parse_safetensors and require_tensors (every tensor that differs is
+/// listed), or when model_version is not a number.
+model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
+                          std::string_view name);
+
+} // namespace troupe

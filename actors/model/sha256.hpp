@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+/// SHA-256 (FIPS 180-4) as 64 lower-case hexadecimal digits. Stands here and not in kernels, which
+/// know no OpenSSL.
+std::string sha256_hex(std::span<const std::byte> bytes);
+
+/// SHA-256 of the parameters as little-endian float32: what `weights_sha256` in metrics.jsonl is.
+std::string sha256_hex(std::span<const float> values);
+
+} // namespace troupe

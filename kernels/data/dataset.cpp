@@ -1,0 +1,7 @@
+#include "kernels/data/dataset.hpp"
+
+namespace troupe {
+
+dataset::~dataset() = default;
+
+} // namespace troupe

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe {
+
+/// What a record is labelled with.
+enum class label_kind : std::uint8_t {
+  classes, ///< one int32 in [0, label_width)
+  targets, ///< label_width floats
+};
+
+/// Where `dataset::read` puts labels: the member that matches the data set's label kind; the other
+/// stays empty.
+struct label_batch {
+  std::span<std::int32_t> classes; ///< (batch)
+  std::span<float> targets;        ///< (batch, label_width), row-major
+};
+
+/// Records to train or test on: what input readers read, and what an embedding program implements
+/// to feed its own data.
+///
+/// A data set does not change while it is shared (`std::shared_ptr<const dataset>`): sizes and
+/// kinds are constant, and record i is the same record for everybody on every node, since nodes
+/// agree on samples by their numbers. All members may be called from several threads at once.
+class dataset {
+public:
+  dataset() = default;
+  dataset(const dataset&) = delete;
+  dataset& operator=(const dataset&) = delete;
+  virtual ~dataset();
+
+  /// Number of records; they are numbered 0 .. size() - 1.
+  virtual std::uint64_t size() const noexcept = 0;
+
+  /// Number of float features per record.
+  virtual std::size_t feature_width() const noexcept = 0;
+
+  /// What a record is labelled with.
+  virtual label_kind labels() const noexcept = 0;
+
+  /// Classes: their number. Targets: floats per record.
+  virtual std::size_t label_width() const noexcept = 0;
+
+  /// Gathers a batch, one row per entry of `records`, in that order; a record may appear twice.
+  ///
+  /// Allocates nothing, keeps no reference, and does not fail: the caller guarantees that each
+  /// record is below size() and that the outputs have exactly the sizes below.
+  /// @param records (batch)
+  /// @param features (batch, feature_width()), row-major
+  /// @param labels (batch) classes, or (batch, label_width()) targets, according to labels()
+  virtual void read(std::span<const std::uint64_t> records, std::span<float> features,
+                    label_batch labels) const = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+#include "kernels/formats/idx.hpp"
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Grey images with class labels, kept as bytes, given out as floats x / 255 in [0, 1].
+class image_dataset final : public dataset {
+public:
+  /// Takes ownership of pixels and labels.
+  /// @param pixels (records, width), row-major
+  /// @param labels (records)
+  /// @param classes number of classes; 0: the largest label + 1 (at least 1).
+  /// @throws input_error when the sizes do not fit, or a label is not below `classes` (names the
+  /// record).
+  image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
+                std::size_t width, std::size_t classes = 0);
+
+  std::uint64_t size() const noexcept override { return labels_.size(); }
+  std::size_t feature_width() const noexcept override { return width_; }
+  label_kind labels() const noexcept override { return label_kind::classes; }
+  std::size_t label_width() const noexcept override { return classes_; }
+  void read(std::span<const std::uint64_t> records, std::span<float> features,
+            label_batch labels) const override;
+
+  /// (size(), feature_width()), row-major.
+  std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
+
+  /// (size()).
+  std::span<const std::uint8_t> classes() const noexcept { return labels_; }
+
+private:
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+  std::size_t width_;
+  std::size_t classes_;
+};
+
+/// An image data set from two IDX files in memory (decompressed): images (records, rows, columns),
+/// labels (records).
+/// @param classes as in image_dataset.
+/// @throws input_error naming the file: as parse_idx_u8; other counts of images and labels; no
+/// records; a label outside the classes (which record).
+std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> images,
+                                                std::string_view images_name,
+                                                std::span<const std::byte> labels,
+                                                std::string_view labels_name,
+                                                std::size_t classes = 0);
+
+} // namespace troupe

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Records first .. first + count - 1 of another data set, renumbered from 0.
+///
+/// Shares ownership of `whole`. `read` allocates nothing: it renumbers through a fixed buffer,
+/// piece by piece.
+/// @throws input_error when the range does not lie within `whole`.
+std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole, std::uint64_t first,
+                                      std::uint64_t count);
+
+} // namespace troupe

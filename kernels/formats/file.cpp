@@ -1,0 +1,124 @@
+#include "kernels/formats/file.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/formats/gzip.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view what, int error) {
+  throw input_error(path.string() + ": " + std::string{what} + ": "
+                    + std::generic_category().message(error));
+}
+
+/// An open file descriptor.
+class descriptor {
+public:
+  explicit descriptor(int fd) noexcept : fd_(fd) {}
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+  ~descriptor() {
+    if (fd_ >= 0)
+      ::close(fd_);
+  }
+  int get() const noexcept { return fd_; }
+  int release() noexcept { return std::exchange(fd_, -1); }
+
+private:
+  int fd_;
+};
+
+/// Reads up to out.size() bytes; fewer only at the end of the file.
+std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::path& path) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::read(fd, out.data() + done, out.size() - done);
+    if (n == 0)
+      break;
+    if (n < 0 && errno != EINTR)
+      fail(path, "cannot read", errno);
+    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+  return done;
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR)
+      fail(path, "cannot write", errno);
+    bytes = bytes.subspan(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+}
+
+} // namespace
+
+std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.get() < 0)
+    fail(path, "cannot open", errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0)
+    fail(path, "cannot read", errno);
+  if (S_ISDIR(info.st_mode))
+    throw input_error(path.string() + ": is a directory; expected a file");
+  // The size is a hint: pipes have none, and a file may grow meanwhile. One byte more than the
+  // bound tells "too long".
+  const auto hint = static_cast<std::uint64_t>(std::max<off_t>(info.st_size, 0));
+  std::vector<std::byte> result;
+  std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
+  while (true) {
+    const std::size_t old = result.size();
+    result.resize(static_cast<std::size_t>(std::min(want, max_bytes + 1)));
+    const std::size_t got = read_some(file.get(), std::span{result}.subspan(old), path);
+    const bool at_end = old + got < result.size();
+    result.resize(old + got);
+    if (result.size() > max_bytes)
+      throw input_error(path.string() + ": longer than the " + std::to_string(max_bytes)
+                        + " bytes accepted here");
+    if (at_end)
+      return result;
+    want = std::uint64_t{result.size()} * 2;
+  }
+}
+
+std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
+                                          std::uint64_t max_bytes) {
+  auto bytes = read_file(path, max_bytes);
+  if (!is_gzip(bytes))
+    return bytes;
+  return gunzip(bytes, max_bytes, path.string());
+}
+
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::string temporary = path.string() + ".XXXXXX";
+  descriptor file{::mkostemp(temporary.data(), O_CLOEXEC)};
+  if (file.get() < 0)
+    fail(path, "cannot create a file beside it", errno);
+  try {
+    write_all(file.get(), bytes, path);
+    if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0)
+      fail(path, "cannot write", errno);
+    if (::close(file.release()) != 0)
+      fail(path, "cannot write", errno);
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      fail(path, "cannot replace", errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+} // namespace troupe

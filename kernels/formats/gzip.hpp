@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Whether `bytes` start like a gzip member (RFC 1952: 1f 8b).
+bool is_gzip(std::span<const std::byte> bytes) noexcept;
+
+/// Decompresses one or several concatenated gzip members (RFC 1952).
+///
+/// The result grows as data arrives, so a file that lies about its size costs nothing; at most
+/// `max_bytes` are produced.
+/// @param name what errors call the input, usually the path.
+/// @throws input_error naming `name`: truncated, corrupt, wrong checksum, bytes after the last
+/// member, or more than `max_bytes` of output.
+std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t max_bytes,
+                              std::string_view name);
+
+/// Compresses to one gzip member without a timestamp: the same input gives the same output with the
+/// same zlib.
+std::vector<std::byte> gzip(std::span<const std::byte> bytes);
+
+} // namespace troupe

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Number of single-character insertions, deletions, replacements and swaps of neighbours that turn
+/// `a` into `b`, ignoring case (optimal string alignment; Damerau 1964). Words beyond 64 characters
+/// are compared by their first 64.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate with the smallest edit distance to `word`, the first of several; empty when there
+/// is none.
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+
+/// For error messages: `did you mean "radio"? valid: "TV", "radio"`. Suggests only what is near (a
+/// third of the word's characters or less differ, or one is the start of the other), lists at most
+/// 16 candidates; empty without candidates.
+std::string suggestion(std::string_view word, std::span<const std::string> candidates);
+
+} // namespace troupe

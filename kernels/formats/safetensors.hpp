@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Element types of the format; all little-endian.
+enum class safetensors_dtype : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  f64,
+  i64,
+  u64
+};
+
+/// The format's name of a type, such as "F32".
+std::string_view to_string(safetensors_dtype type) noexcept;
+
+/// Size of an element in bytes.
+std::size_t element_size(safetensors_dtype type) noexcept;
+
+/// One tensor of a file: what it is and a view of its bytes.
+struct safetensors_entry {
+  std::string name;
+  safetensors_dtype dtype = safetensors_dtype::f32;
+  std::vector<std::uint64_t> shape; ///< empty: a scalar
+  std::span<const std::byte>
+    bytes; ///< row-major; product(shape) * element_size(dtype) long; the caller's memory
+};
+
+/// A whole file. `tensors` is sorted by name after parsing.
+struct safetensors_file {
+  std::map<std::string, std::string> metadata; ///< "__metadata__"
+  std::vector<safetensors_entry> tensors;
+
+  /// The tensor of that name, or nullptr. Tensors must be sorted by name.
+  const safetensors_entry* find(std::string_view name) const noexcept;
+};
+
+/// A tensor that a reader needs.
+struct expected_tensor {
+  std::string name;
+  safetensors_dtype dtype = safetensors_dtype::f32;
+  std::vector<std::uint64_t> shape;
+};
+
+/// Reads the safetensors format (https://github.com/huggingface/safetensors): u64 header length,
+/// JSON header, data.
+///
+/// The result refers to `bytes`. Memory: a small multiple of the header's length, which is checked
+/// against the input first. Tensor bytes need no alignment in memory; copy them, do not cast.
+/// @param name what errors call the input, usually the path.
+/// @throws input_error naming `name` and the tensor: header longer than the input or than 100 MB,
+/// not JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in
+/// the wrong order or not as long as the shape says, tensors that overlap, gaps or bytes that
+/// belong to no tensor, a name that appears twice.
+safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
+
+/// Writes the format as the reference implementation does: header keys sorted by (descending
+/// alignment, name), data in the same order without gaps, header padded with spaces so that the
+/// data starts at a multiple of 8. The same content gives the same bytes.
+/// @throws input_error naming the tensor: bytes not as long as its shape says, an empty or reserved
+/// name, a name twice.
+std::vector<std::byte> write_safetensors(const safetensors_file& file);
+
+/// Compares a file with what is needed.
+/// @param name what the error calls the file, usually the path.
+/// @throws input_error when any tensor is missing, extra, or of another shape or dtype: one line
+/// for *each* of them.
+void require_tensors(const safetensors_file& file, std::span<const expected_tensor> expected,
+                     std::string_view name);
+
+} // namespace troupe

@@ -1,0 +1,138 @@
+#pragma once
+
+#include "kernels/dtype.hpp"
+#include "kernels/layout.hpp"
+#include "kernels/shape.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class graph;
+
+/// What a node computes. Formulas stand with the functions that build them, in
+/// kernels/operations.hpp.
+enum class operation : std::uint8_t {
+  // leaves
+  placeholder,
+  variable,
+  constant,
+  // linear algebra
+  matmul,
+  add_bias,
+  // element by element
+  add,
+  subtract,
+  multiply,
+  scale,
+  relu,
+  tanh,
+  sigmoid,
+  relu_gradient,
+  tanh_gradient,
+  sigmoid_gradient,
+  // reductions, and the broadcasts that are their gradients
+  sum,
+  sum_leading,
+  sum_last,
+  broadcast,
+  broadcast_leading,
+  broadcast_last,
+  // losses
+  softmax,
+  softmax_cross_entropy,
+  softmax_cross_entropy_gradient,
+  softmax_correct,
+  squared_error,
+};
+
+/// Such as "matmul".
+std::string_view to_string(operation op) noexcept;
+
+/// A node of a graph: an operation, the nodes it reads, the shape of what it makes. Nodes only read
+/// nodes of smaller id, so ids are a topological order.
+struct node {
+  operation op = operation::constant;
+  /// Given by the user, or made of the operation and the id: "matmul_7".
+  std::string name;
+  troupe::shape shape;
+  dtype type = dtype::float32;
+  std::vector<std::uint32_t> inputs;
+  /// matmul only.
+  bool transpose_a = false;
+  bool transpose_b = false;
+  /// Factor of scale and squared_error.
+  double factor = 1;
+  /// Position among placeholders (placeholder) or in the layout (variable).
+  std::size_t index = 0;
+  /// Elements of a constant, or one element that stands for all.
+  std::vector<double> values;
+};
+
+/// A node of a certain graph, to be combined with others: `auto h = relu(dense(x, w, b))`. Two
+/// words, to be passed by value. The graph must outlive it and stay where it is.
+class expression {
+public:
+  expression() = default;
+  expression(graph& owner, std::uint32_t id) noexcept : owner_(&owner), id_(id) {}
+
+  /// False for a default-constructed one.
+  bool valid() const noexcept { return owner_ != nullptr; }
+  graph& owner() const noexcept { return *owner_; }
+  std::uint32_t id() const noexcept { return id_; }
+  const troupe::node& node() const;
+  const troupe::shape& shape() const { return node().shape; }
+  const std::string& name() const { return node().name; }
+  bool operator==(const expression&) const = default;
+
+private:
+  graph* owner_ = nullptr;
+  std::uint32_t id_ = 0;
+};
+
+/// A static graph of typed nodes whose shapes are known when it is built; dimension 0 of per-sample
+/// tensors is the symbolic `shape::batch`.
+///
+/// Building is for one thread at a time; a finished graph may be read (planned) by many. Copying
+/// copies the nodes; expressions keep pointing to the original. Everything that does not fit throws
+/// input_error with the names and shapes of the tensors in question.
+class graph {
+public:
+  /// A value that each run is fed with, such as features (batch, 784) or int32 labels (batch).
+  expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
+  /// A parameter: appended to parameters().
+  expression variable(std::string name, shape dims, initializer initial = {},
+                      parameter_kind kind = parameter_kind::trainable);
+  /// A constant of that shape, all elements the same.
+  expression constant(double value, shape dims = {});
+  /// A constant with the given elements, row-major. Symbolic shapes are not possible.
+  expression constant(std::vector<double> values, shape dims);
+
+  /// The layout of the flat parameter vector: variables in the order in which they were made.
+  const layout& parameters() const noexcept { return parameters_; }
+  /// Ids of the placeholders in the order in which they were made: feeds of a run come in this
+  /// order.
+  const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
+  const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
+  const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
+  /// The node of that name. Throws input_error where there is none.
+  expression find(std::string_view name);
+
+  /// Appends an operation whose shape was already inferred; for kernels/operations.cpp. Gives it a
+  /// name if it has none.
+  expression append(troupe::node x);
+
+private:
+  std::vector<troupe::node> nodes_;
+  std::vector<std::uint32_t> placeholders_;
+  layout parameters_;
+};
+
+/// One line per node: "7 matmul_7 = matmul(x, dense_1.weight^T) : float32 (batch, 256)".
+std::string to_string(const graph& x);
+
+} // namespace troupe

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "kernels/range.hpp"
+#include "kernels/shape.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+class layout;
+
+/// How a tensor gets its first values. fan_in and fan_out are counted as PyTorch does: weights are
+/// stored (units, inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1.
+///
+/// | kind           | values                                                                    |
+/// |----------------|---------------------------------------------------------------------------|
+/// | constant       | `value`                                                                   |
+/// | glorot_uniform | U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)      |
+/// | he_uniform     | U(-a, a), a = sqrt(6 / fan_in) (He et al., 2015)                          |
+/// | he_normal      | N(0, 2 / fan_in) (He et al., 2015)                                        |
+struct initializer {
+  enum class kind : std::uint8_t { constant, glorot_uniform, he_uniform, he_normal };
+
+  kind how = kind::constant;
+  double value = 0;
+
+  static initializer zeros() { return {}; }
+  static initializer constant(double value) { return {kind::constant, value}; }
+  static initializer glorot_uniform() { return {kind::glorot_uniform, 0}; }
+  static initializer he_uniform() { return {kind::he_uniform, 0}; }
+  static initializer he_normal() { return {kind::he_normal, 0}; }
+
+  bool operator==(const initializer&) const = default;
+};
+
+/// "zeros", "constant(0.5)", "glorot_uniform", ...
+std::string to_string(const initializer& x);
+
+/// Writes the first values of elements `part` of the tensor `name`: element i depends on (seed,
+/// name, shape, i) alone. Requires out.size() == part.size().
+void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
+                const shape& dims, range part, std::span<float> out);
+
+/// Writes the first values of the elements `part` of the flat parameter vector. The result equals
+/// that slice of the whole, bit for bit, and a tensor's values do not depend on the other tensors
+/// of the layout. Throws std::invalid_argument when `part` is not within the layout or out.size()
+/// != part.size().
+void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out);
+
+} // namespace troupe

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// Where a value stands while a plan runs, and how large it is.
+struct operand {
+  enum class place : std::uint8_t {
+    none,
+    /// index: position in the layout; the run binds a pointer to it.
+    weight,
+    /// index: position among the placeholders; the run binds a pointer to it.
+    feed,
+    /// index: first element in the executor's arena, a multiple of 16.
+    arena,
+    /// index: first element in the flat gradient of the run.
+    gradient,
+  };
+
+  place where = place::none;
+  std::size_t index = 0;
+  troupe::shape shape;
+  dtype type = dtype::float32;
+  /// Name of the node, for printing.
+  std::string name;
+
+  bool exists() const noexcept { return where != place::none; }
+};
+
+/// What an instruction does to the result of its operation, element by element, before it leaves
+/// the cache.
+enum class epilogue : std::uint8_t {
+  none,
+  relu,
+  tanh,
+  sigmoid,
+  // derivative of an activation: result times f'(y), y = instruction::epilogue_operand
+  relu_gradient,
+  tanh_gradient,
+  sigmoid_gradient,
+};
+
+/// One step of a plan.
+struct instruction {
+  /// The (first) operation. `add` with one input copies it.
+  operation op = operation::add;
+  std::vector<operand> inputs;
+  operand output;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double factor = 1;
+
+  /// matmul: added to each row if it exists.
+  operand bias;
+  epilogue after = epilogue::none;
+  operand epilogue_operand;
+
+  /// softmax_cross_entropy: further results, where they exist.
+  operand gradient;
+  operand correct;
+};
+
+} // namespace troupe

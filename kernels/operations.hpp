@@ -1,0 +1,111 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+// The graph builder: each function appends a node to the graph of its arguments, infers the shape,
+// and throws input_error naming both tensors and their shapes where they do not fit. Notation: R
+// stands for any leading dimensions, the batch included, and is treated as one dimension of rows; n
+// for the last dimension.
+
+// -- Linear algebra
+// ---------------------------------------------------------------------------------------------------
+
+/// op(a) op(b), where a and b are matrices (R, n) of rows and last dimension, and op transposes
+/// them if asked to. Result: (R_a, n_b) without transposes. The batch may be an outer dimension of
+/// the result only as its rows.
+expression matmul(expression a, expression b, bool transpose_a = false, bool transpose_b = false);
+/// x (R, n) + b (n), b added to each row.
+expression add_bias(expression x, expression b);
+/// x W^T + b: x (R, inputs), W (units, inputs) as in PyTorch's Linear, b (units). Result (R,
+/// units).
+expression dense(expression x, expression weight, expression bias);
+/// x W^T.
+expression dense(expression x, expression weight);
+
+// -- Element by element: arguments and result have one shape
+// ----------------------------------------------------------
+
+expression add(expression a, expression b);
+expression subtract(expression a, expression b);
+expression multiply(expression a, expression b);
+/// factor * x.
+expression scale(expression x, double factor);
+/// max(x, 0); NaN stays NaN. Its derivative at 0 is 0.
+expression relu(expression x);
+expression tanh(expression x);
+/// 1 / (1 + exp(-x)).
+expression sigmoid(expression x);
+/// dy where y > 0, else 0; y is the *result* of relu. A NaN in y gives NaN.
+expression relu_gradient(expression dy, expression y);
+/// dy (1 - y^2), y the result of tanh.
+expression tanh_gradient(expression dy, expression y);
+/// dy y (1 - y), y the result of sigmoid.
+expression sigmoid_gradient(expression dy, expression y);
+
+inline expression operator+(expression a, expression b) {
+  return add(a, b);
+}
+inline expression operator-(expression a, expression b) {
+  return subtract(a, b);
+}
+inline expression operator*(expression a, expression b) {
+  return multiply(a, b);
+}
+inline expression operator*(double factor, expression x) {
+  return scale(x, factor);
+}
+
+// -- Reductions and broadcasts
+// ----------------------------------------------------------------------------------------
+
+/// Sum of all elements: scalar.
+expression sum(expression x);
+/// Sum over the rows: (R, n) -> (n).
+expression sum_leading(expression x);
+/// Sum of each row: (R, n) -> (R).
+expression sum_last(expression x);
+/// A scalar, repeated to `dims`.
+expression broadcast(expression x, const shape& dims);
+/// (n) -> dims = (R, n), repeated for each row.
+expression broadcast_leading(expression x, const shape& dims);
+/// (R) -> dims = (R, n), each element repeated n times.
+expression broadcast_last(expression x, const shape& dims);
+
+// -- Losses: scalars, *summed* over the samples
+// -----------------------------------------------------------------------
+//
+// Sums, not means, so that contributions of workers with different numbers of samples add up; the
+// optimizer divides by the total number of samples.
+
+/// exp(x_i) / sum_j exp(x_j) along the last dimension, computed with the maximum subtracted.
+expression softmax(expression logits);
+/// Sum over rows r of log(sum_j exp(z_rj)) - z_r,label(r). logits z (R, classes), labels int32 (R).
+/// A label outside 0..classes-1 makes the loss and that row of the gradient NaN.
+expression softmax_cross_entropy(expression logits, expression labels);
+/// softmax(z) - one_hot(labels), (R, classes): gradient of the above with respect to z.
+expression softmax_cross_entropy_gradient(expression logits, expression labels);
+/// The number of rows whose label has the largest logit (the first of equal ones): scalar, no
+/// gradient. A NaN in a row makes it wrong.
+expression softmax_correct(expression logits, expression labels);
+/// Sum over samples of the mean over a sample's outputs of (output - target)^2. Both (batch, ...).
+expression mean_squared_error(expression outputs, expression targets);
+
+// -- Layers
+// -----------------------------------------------------------------------------------------------------------
+
+enum class activation : std::uint8_t { none, relu, tanh, sigmoid };
+
+/// Applies an activation; x itself for none.
+expression activate(expression x, activation how);
+
+/// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,
+/// "NAME.bias" (units). Weights start He-uniform before relu, else Glorot-uniform; biases at zero.
+expression dense_layer(expression x, const std::string& name, std::int64_t units,
+                       activation how = activation::none, bool bias = true);
+
+} // namespace troupe

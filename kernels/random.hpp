@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+/// A stream of random numbers that is the same on every machine, compiler and library: generator,
+/// distributions and even the logarithm below are ours (those of std are not portable). Not for
+/// secrets.
+///
+/// A stream is named by a seed and a name or integers; streams of different names are independent
+/// for all practical purposes. The generator is xoshiro256++ (Blackman and Vigna, 2019), its state
+/// filled by splitmix64. A value type, used by one thread at a time.
+class random_stream {
+public:
+  explicit random_stream(std::uint64_t seed) noexcept;
+  random_stream(std::uint64_t seed, std::string_view name) noexcept;
+  /// Such as {epoch}, or {worker, step}.
+  random_stream(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
+
+  /// 64 random bits.
+  std::uint64_t next() noexcept;
+  /// Uniform in [0, bound), without bias (Lemire, 2019). Requires bound >= 1.
+  std::uint64_t below(std::uint64_t bound) noexcept;
+  /// Uniform in [0, 1), 53 random bits.
+  double uniform() noexcept;
+  /// Uniform in [low, high).
+  double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
+  /// Mean 0, variance 1 (Marsaglia's polar method, one value of the pair used).
+  double normal() noexcept;
+
+  /// Random permutation of `items` in place (Fisher and Yates).
+  template <class T>
+  void shuffle(std::span<T> items) noexcept {
+    for (std::size_t i = items.size(); i > 1; --i) {
+      using std::swap;
+      swap(items[i - 1], items[below(i)]);
+    }
+  }
+
+  // UniformRandomBitGenerator, for algorithms of std whose result need not be portable.
+  using result_type = std::uint64_t;
+  static constexpr result_type min() noexcept { return 0; }
+  static constexpr result_type max() noexcept { return ~result_type{0}; }
+  result_type operator()() noexcept { return next(); }
+
+private:
+  std::uint64_t state_[4];
+};
+
+/// One well-mixed 64-bit number from a seed and a name: key of a stream, or of a family of streams.
+std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept;
+std::uint64_t stream_key(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
+
+} // namespace troupe

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace troupe {
+
+/// A contiguous part [begin, end) of the flat parameter vector (or of any sequence), in elements.
+struct range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  std::size_t size() const noexcept { return end - begin; }
+  bool empty() const noexcept { return begin == end; }
+  bool contains(std::size_t index) const noexcept { return begin <= index && index < end; }
+  bool contains(range other) const noexcept { return begin <= other.begin && other.end <= end; }
+  bool operator==(const range&) const = default;
+};
+
+/// The common part of two ranges; an empty one at the larger `begin` where they do not meet.
+range intersect(range a, range b) noexcept;
+
+/// Part `index` of `parts` contiguous parts of [0, n): sizes differ by at most one, the larger ones
+/// come first. Parts are empty where parts > n. Requires parts >= 1 and index < parts.
+range part_of(std::size_t n, std::size_t parts, std::size_t index) noexcept;
+
+/// All parts of [0, n), in order: shards of a parameter vector, segments of a ring. Throws
+/// std::invalid_argument for no parts.
+std::vector<range> split_evenly(std::size_t n, std::size_t parts);
+
+} // namespace troupe

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+
+namespace troupe {
+
+// Sums of flat ranges, for rings and shards. All spans have one size, else std::invalid_argument.
+// Each element's result depends on its operands alone, so cutting a range anywhere does not change
+// the bits. 0 elements are fine.
+
+/// out = a + b. `out` may be a or b.
+void add(std::span<const float> a, std::span<const float> b, std::span<float> out);
+/// y += x.
+void accumulate(std::span<float> y, std::span<const float> x);
+/// y *= factor.
+void multiply(std::span<float> y, float factor);
+
+/// Whether all elements are finite (neither NaN nor infinite).
+bool all_finite(std::span<const float> x) noexcept;
+
+} // namespace troupe

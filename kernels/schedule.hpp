@@ -1,0 +1,47 @@
+#pragma once
+
+#include <variant>
+
+namespace troupe {
+
+/// The rate stays at base.
+struct constant_rate {
+  bool operator==(const constant_rate&) const = default;
+};
+
+/// base * factor^floor(epoch / every_epochs).
+struct step_rate {
+  double every_epochs = 1;
+  double factor = 0.1;
+  bool operator==(const step_rate&) const = default;
+};
+
+/// final + (base - final) * (1 + cos(pi * epoch / epochs)) / 2, `final` after the last epoch
+/// (Loshchilov and Hutter, 2017).
+struct cosine_rate {
+  double final_rate = 0;
+  /// Epochs of the job.
+  double epochs = 1;
+  bool operator==(const cosine_rate&) const = default;
+};
+
+/// A learning rate as a function of progress, which is counted in epochs (samples trained / samples
+/// in the training set) so that it does not depend on the number of workers.
+struct learning_rate {
+  double base = 0.01;
+  /// Over the first so many epochs (a fraction is fine) the scheduled value is multiplied by epoch
+  /// / warmup_epochs.
+  double warmup_epochs = 0;
+  std::variant<constant_rate, step_rate, cosine_rate> schedule;
+
+  /// The rate after `epoch` epochs; epoch >= 0. The rate of the first step of a warm-up is 0 unless
+  /// the caller counts the samples of the step itself.
+  double at(double epoch) const;
+  bool operator==(const learning_rate&) const = default;
+};
+
+/// Throws input_error, naming the field, when a value makes no sense (negative, not finite,
+/// every_epochs <= 0).
+void check(const learning_rate& rate);
+
+} // namespace troupe
