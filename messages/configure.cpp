@@ -5,6 +5,10 @@
 
 namespace troupe {
 
+const char* version() noexcept {
+  return TROUPE_VERSION;
+}
+
 void configure(caf::actor_system_config& cfg) {
   cfg.add_message_types<caf::id_block::troupe>();
   cfg.error_renderers.emplace(caf::atom("troupe"),

@@ -32,6 +32,6 @@ using worker_actor
                      rpc<void, broken>>;
 
 /// One rank of a ring.
-using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>, rpc<void, proto::Scalars>>;
+using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>>;
 
 } // namespace troupe

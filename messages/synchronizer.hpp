@@ -15,10 +15,10 @@
 //     |<-------- acquired(step, ranges) -------|
 //     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs (sent by the trainer)
 //     |-- contribute ... --------------------->|
-//     |-- commit(step, loss, samples) -------->|
-//     |<-------- committed(outcome, sums) -----|
+//     |-- commit(step) ----------------------->|
+//     |<-------- committed(outcome, samples) --|
 //
-// All five are one-way messages within one process; waiting for other workers is therefore never a pending request. The
+// All are one-way messages within one process; waiting for other workers is therefore never a pending request. The
 // synchronizer sends `broken` instead when it cannot go on.
 
 namespace troupe {
@@ -48,28 +48,33 @@ struct acquired {
 /// Gradient of parameters [begin, end), summed over the worker's samples: final, and the step reads no weight of this range
 /// again. `gradient` is the whole flat gradient vector, of which only the ranges contributed so far may be read; it is lent
 /// until its last reference is gone. Contributions of a step cover the vector, each parameter once.
+///
+/// Zero samples are legal: the worker had no more data and contributes zeros.
 struct contribute {
   std::uint64_t step = 0;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  std::uint64_t samples = 0;
   payload gradient;
 };
 
-/// The step's computation is done. Zero samples are legal: the worker had no more data and contributes zeros.
+/// The step's computation is done; all of its contributions were sent before.
 struct commit {
   std::uint64_t step = 0;
-  std::uint64_t samples = 0;
-  double loss_sum = 0;
 };
 
-/// What became of the step's gradient. `samples` and `loss_sum` are over all workers in synchronous protocols, this
+/// The worker will not compute the step it acquired; nothing of it was contributed. Answered by `committed`, too.
+struct abandon {
+  std::uint64_t step = 0;
+};
+
+/// What became of the step's gradient. `samples` went into the update: of all workers in synchronous protocols, this
 /// worker's own in asynchronous ones.
 struct committed {
   std::uint64_t step = 0;
   proto::Outcome outcome = proto::OUTCOME_UNSET;
   std::uint64_t staleness = 0;
   std::uint64_t samples = 0;
-  double loss_sum = 0;
 };
 
 /// The synchronizer cannot go on; the run fails with this text.
@@ -88,5 +93,14 @@ TROUPE_LOCAL_MESSAGE(troupe::acquire)
 TROUPE_LOCAL_MESSAGE(troupe::acquired)
 TROUPE_LOCAL_MESSAGE(troupe::contribute)
 TROUPE_LOCAL_MESSAGE(troupe::commit)
+TROUPE_LOCAL_MESSAGE(troupe::abandon)
 TROUPE_LOCAL_MESSAGE(troupe::committed)
 TROUPE_LOCAL_MESSAGE(troupe::broken)
+
+namespace troupe {
+
+/// What every protocol's synchronizer understands.
+using synchronizer_actor
+  = caf::typed_actor<rpc<void, acquire>, rpc<void, contribute>, rpc<void, commit>, rpc<void, abandon>>;
+
+} // namespace troupe

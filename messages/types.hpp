@@ -38,6 +38,5 @@ CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
   CAF_ADD_TYPE_ID(troupe, (troupe::proto::ReportRequest))
   CAF_ADD_TYPE_ID(troupe, (troupe::proto::Report))
   CAF_ADD_TYPE_ID(troupe, (troupe::proto::Segment))
-  CAF_ADD_TYPE_ID(troupe, (troupe::proto::Scalars))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

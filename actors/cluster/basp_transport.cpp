@@ -1,0 +1,70 @@
+#include "actors/cluster/basp_transport.hpp"
+
+#include "kernels/error.hpp"
+#include "messages/errors.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+/// One attempt to connect. The middleman connects in its own thread and answers when that is decided.
+class dialler : public caf::event_based_actor {
+public:
+  dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,
+          std::chrono::milliseconds timeout)
+    : caf::event_based_actor(cfg), task_(task), address_(std::move(address)),
+      listener_(std::move(listener)), timeout_(timeout) {}
+
+  const char* name() const override { return "troupe.dialler"; }
+
+protected:
+  caf::behavior make_behavior() override {
+    std::string host;
+    std::uint16_t port = 0;
+    if (!split_address(address_, host, port)) {
+      tell(nullptr, "'" + address_ + "' is not host:port");
+      return {};
+    }
+    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value, std::move(host), port)
+      .then(
+        [this](const caf::node_id&, caf::strong_actor_ptr& node, const std::set<std::string>&) {
+          tell(std::move(node), "nothing is published there");
+        },
+        [this](const caf::error& error) { tell(nullptr, explain(error)); });
+    return {[](caf::unit_t) {}};
+  }
+
+private:
+  void tell(caf::strong_actor_ptr node, std::string problem) {
+    if (node)
+      problem.clear();
+    send(listener_, dialled{task_, std::move(node), std::move(problem)});
+    quit();
+  }
+
+  task_name task_;
+  std::string address_;
+  dial_listener listener_;
+  std::chrono::milliseconds timeout_;
+};
+
+} // namespace
+
+void basp_transport::dial(const task_name& task, const std::string& address, dial_listener listener) {
+  sys_.spawn<dialler>(task, address, std::move(listener), timeout_);
+}
+
+std::uint16_t basp_transport::listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
+                                     const std::string& host, std::uint16_t port) {
+  auto result = sys.middleman().publish(caf::actor_cast<caf::actor>(node), port, host.c_str(), true);
+  if (!result)
+    throw input_error{"cannot listen on " + host + ':' + std::to_string(port)
+                      + ": the port is in use, or the address is not of this host"};
+  return *result;
+}
+
+} // namespace troupe

@@ -1,0 +1,160 @@
+#pragma once
+
+#include "actors/cluster/transport.hpp"
+#include "actors/coordinator/coordinator.hpp"
+#include "actors/link/link.hpp"
+#include "actors/parameter_server/parameter_shard.hpp"
+#include "actors/spawner.hpp"
+#include "actors/worker/worker.hpp"
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// What a node that hosts the coordinator starts it with.
+struct coordinator_setup {
+  std::shared_ptr<const job_context> context;
+  job_data data;
+  /// All tasks of the cluster, with their addresses.
+  std::vector<expected_task> tasks;
+  std::string output;
+  std::shared_ptr<storage> files;
+};
+
+struct node_options {
+  /// Tasks that live here.
+  std::vector<task_name> tasks;
+  /// Set where the coordinator lives here.
+  std::optional<coordinator_setup> coordinator;
+  /// Where the coordinator listens, otherwise.
+  std::string coordinator_address;
+  /// Where this node listens, as others reach it; empty where all tasks live here.
+  std::string address;
+  /// Differs for each start of a node.
+  std::uint64_t incarnation = 1;
+  /// The job that this node was given itself, to be compared with the coordinator's.
+  std::optional<proto::Job> job;
+  /// Null where all tasks live here.
+  std::shared_ptr<transport> net;
+  troupe::spawner spawner;
+  data_source source;
+  /// May be null.
+  run_observer observer;
+  link_options links;
+  std::chrono::milliseconds join_timeout{60'000};
+  /// Called once, from the node's actor, when the node ends.
+  std::function<void(const run_summary&)> on_end;
+};
+
+/// Connect again to a task that could not be reached.
+struct redial {
+  task_name task;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::redial)
+
+namespace troupe {
+
+using node_shell
+  = node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
+                       rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
+                       rpc<void, dialled>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
+
+/// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other nodes, joins the
+/// coordinator, starts its tasks' actors when the view opens, and ends with them.
+///
+/// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and says for whom it waits.
+class node : public node_shell::base {
+public:
+  using super = node_shell::base;
+
+  node(caf::actor_config& cfg, node_options options);
+
+  const char* name() const override { return "troupe.node"; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  using on_reached = std::function<void(caf::strong_actor_ptr)>;
+  using time_point = std::chrono::steady_clock::time_point;
+
+  struct dialling {
+    std::string address;
+    time_point since;
+    int attempts = 0;
+    std::string problem = "not tried yet";
+    std::chrono::seconds next_notice{1};
+  };
+
+  struct peer_link {
+    caf::actor handle;
+    std::map<endpoint, caf::strong_actor_ptr> ports;
+  };
+
+  // -- reaching actors --
+  void reach(const endpoint& name, on_reached then);
+  template <class Handle>
+  void reach_as(const endpoint& name, std::function<void(Handle)> then);
+  caf::strong_actor_ptr lookup(const endpoint& name);
+  void flush_waiting();
+  void host(const endpoint& name, caf::strong_actor_ptr actor);
+  bool hosts(const task_name& task) const;
+  void dial_if_ours(const task_name& task);
+  void try_dial(const task_name& task);
+  void on_dialled(const dialled& x);
+  void on_hello(const proto::Hello& x);
+  void on_link_up(const link_up& x);
+  void on_link_down(const link_down& x);
+  void on_tick();
+
+  // -- life cycle --
+  void join();
+  void join_as(const task_name& task);
+  void on_joined(const proto::Joined& x);
+  caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
+  void start_shard(const task_name& task);
+  void start_worker(const task_name& task);
+  void start_ps_worker(const task_name& task, const worker_shell& shell);
+  void start_ring_worker(const task_name& task, const worker_shell& shell);
+  void give_parts(const task_name& task, const worker_shell& shell, synchronizer_actor synchronizer);
+  void task_ready(const task_name& task, const std::string& problem);
+  void on_stop(const stop_run& x);
+  void on_worker_left();
+  void end(run_summary summary);
+  void end_with(const std::string& failure);
+  void notice(const std::string& text);
+  template <class Actor, class... Args>
+  auto spawn_task(bool heavy, Args&&... args);
+  patience requests() const;
+
+  node_options options_;
+  std::shared_ptr<directory> local_ = std::make_shared<directory>();
+  /// All actors started here, in order; ended in reverse.
+  std::vector<caf::strong_actor_ptr> started_;
+  std::vector<worker_shell> workers_;
+  caf::actor coordinator_;
+
+  std::map<task_name, std::string> addresses_;
+  std::map<task_name, dialling> dialling_;
+  std::map<task_name, peer_link> links_;
+  std::vector<std::pair<endpoint, on_reached>> waiting_;
+  std::uint64_t jitter_;
+
+  bool joined_ = false;
+  std::shared_ptr<const job_context> context_;
+  view view_;
+  std::map<task_name, caf::typed_response_promise<proto::ViewReady>> opening_;
+  std::size_t workers_left_ = 0;
+  bool ended_ = false;
+};
+
+} // namespace troupe

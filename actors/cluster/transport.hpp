@@ -1,0 +1,38 @@
+#pragma once
+
+#include "messages/names.hpp"
+#include "messages/synchronizer.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// What came of an attempt to connect.
+struct dialled {
+  task_name task;
+  /// The node at the other end; null if there is none.
+  caf::strong_actor_ptr node;
+  std::string problem;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::dialled)
+
+namespace troupe {
+
+using dial_listener = caf::typed_actor<rpc<void, dialled>>;
+
+/// How nodes find each other: the real network, or a simulated one.
+class transport {
+public:
+  virtual ~transport();
+
+  /// Connects to the node that listens at `address` ("host:port"); the listener hears `dialled` in any case. One attempt.
+  virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
+};
+
+/// "host:port" in two. False where it is not of that form, or the port not in 0 .. 65535.
+bool split_address(const std::string& address, std::string& host, std::uint16_t& port);
+
+} // namespace troupe

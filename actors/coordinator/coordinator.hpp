@@ -1,0 +1,197 @@
+#pragma once
+
+#include "actors/ask.hpp"
+#include "actors/coordinator/evaluator.hpp"
+#include "actors/coordinator/lease_book.hpp"
+#include "actors/coordinator/ledger.hpp"
+#include "actors/output/recorder.hpp"
+#include "actors/output/run_report.hpp"
+#include "actors/spawner.hpp"
+#include "actors/tick.hpp"
+#include "actors/view.hpp"
+#include "messages/interfaces.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Where is the actor of that name? Answered once it can be reached.
+struct resolve {
+  endpoint name;
+};
+
+struct resolved {
+  caf::strong_actor_ptr actor;
+};
+
+/// The operator wants the run to end.
+struct stop_run {
+  std::string reason;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::resolve)
+TROUPE_LOCAL_MESSAGE(troupe::resolved)
+TROUPE_LOCAL_MESSAGE(troupe::stop_run)
+
+namespace troupe {
+
+/// The coordinator's own node: finds actors for it, and hears of the end.
+using coordinator_host = caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>>;
+
+/// Whoever decides on gradients, at the end of a run.
+using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>>;
+
+/// A task that the cluster file names.
+struct expected_task {
+  task_name task;
+  /// Where its node should be; told to the operator who waits for it.
+  std::string address;
+};
+
+struct coordinator_options {
+  std::shared_ptr<const job_context> context;
+  job_data data;
+  std::vector<expected_task> tasks;
+  /// Where results go; empty: nowhere.
+  std::string output;
+  std::shared_ptr<storage> files;
+  /// May be null.
+  run_observer observer;
+  troupe::spawner spawner;
+  coordinator_host host;
+};
+
+using coordinator_shell
+  = coordinator_actor::extend<rpc<void, evaluated>, rpc<void, stop_run>, rpc<void, tick>>;
+
+/// Runs a job: gathers the tasks, opens the view, leases data, takes a consistent snapshot at the end of each epoch and has it
+/// evaluated, balances the ledger, and ends all processes. It never touches a gradient.
+///
+/// A snapshot is consistent because the next epoch's leases are held back until every gradient of this one is decided and the
+/// weights are taken; evaluation itself runs beside the next epoch.
+class coordinator : public coordinator_shell::base {
+public:
+  using super = coordinator_shell::base;
+
+  coordinator(caf::actor_config& cfg, coordinator_options options);
+
+  const char* name() const override { return "troupe.coordinator"; }
+  std::uint64_t view_number() const noexcept { return view_.number; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  enum class phase { gathering, opening, training, snapshot, finishing, done };
+
+  struct worker_state {
+    worker_account account;
+    worker_actor handle;
+    /// Leases asked for and not given yet.
+    std::size_t wants = 0;
+    bool present = true;
+    /// Trained within the lease under way: for progress only.
+    std::uint64_t live_samples = 0;
+    double live_loss = 0;
+    std::uint64_t rank = 0;
+  };
+
+  using time_point = std::chrono::steady_clock::time_point;
+
+  // -- gathering and opening --
+  caf::result<proto::Joined> on_join(const proto::Join& x);
+  std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
+  void open_view();
+  void open_at(const task_name& task);
+  template <class Handle>
+  void reach(const endpoint& name, std::function<void(Handle)> then);
+  template <class Handle>
+  void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
+  void reach_tasks();
+  void report_waiting();
+
+  // -- training --
+  void start_training();
+  void open_epoch(std::uint32_t epoch);
+  void give_leases();
+  void count_trained(std::uint64_t samples, double loss_sum, std::uint64_t loss_samples);
+  caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
+  caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
+  void on_heartbeat(const proto::Heartbeat& x);
+  caf::result<proto::Ack> on_leave(const proto::Leave& x);
+  void on_down(const caf::down_msg& x);
+  void on_worker_lost(std::size_t rank, const std::string& reason);
+  void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
+  void go_on();
+  template <class Header>
+  worker_state* find_worker(const Header& x);
+
+  // -- end of an epoch, end of the run --
+  void take_snapshot();
+  void on_snapshot_part(std::size_t index, const proto::Weights& header, const payload& data);
+  void on_evaluated(const evaluated& x);
+  void collect_reports();
+  void settle_accounts();
+  void fail(const std::string& reason, bool interrupted = false);
+  void conclude();
+  void shut_down_nodes();
+  void node_ended();
+  void on_tick();
+
+  void publish_progress();
+  void notice(const std::string& text);
+  double seconds_since(time_point t);
+  const proto::Job& job() const { return options_.context->job; }
+  patience requests() const;
+  bool uses_shards() const { return job().protocol() != proto::RING; }
+
+  coordinator_options options_;
+  phase phase_ = phase::gathering;
+  time_point began_;
+  time_point training_began_;
+  std::chrono::seconds next_notice_{1};
+  troupe::view view_;
+  std::map<task_name, member> joined_;
+
+  std::vector<worker_state> workers_;
+  std::vector<shard_actor> shards_;
+  std::vector<reader_actor> readers_;
+  /// Shards, or ranks of the ring: whoever decides on gradients.
+  std::vector<reporter_actor> reporters_;
+  std::map<task_name, node_actor> nodes_;
+  std::size_t views_opened_ = 0;
+  std::map<caf::actor_addr, task_name> monitored_;
+  std::size_t unreached_ = 0;
+
+  std::optional<lease_book> leases_;
+  std::uint32_t epoch_ = 0;
+  time_point epoch_began_;
+  std::uint64_t epoch_samples_ = 0;
+  double epoch_loss_ = 0;
+  /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is unknown.
+  std::uint64_t epoch_loss_samples_ = 0;
+  /// Workers that vanished and whose leases are not settled yet.
+  std::size_t settling_ = 0;
+
+  evaluate snapshot_;
+  std::size_t snapshot_missing_ = 0;
+  /// Epochs trained, and waiting for their evaluation.
+  std::map<std::uint32_t, epoch_report> evaluating_;
+  evaluated last_;
+  evaluator_actor evaluator_;
+  recorder_actor recorder_;
+
+  std::vector<proto::Report> reports_;
+  std::size_t reports_missing_ = 0;
+  run_summary summary_;
+  std::size_t nodes_running_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,236 @@
+#include "actors/coordinator/coordinator.hpp"
+#include "actors/model/job_file.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+// The end of an epoch and of a run.
+
+namespace troupe {
+
+namespace {
+
+/// Snapshots waiting for the evaluator, each a whole copy of the weights.
+constexpr std::size_t most_evaluations = 2;
+
+/// Nodes have so long to say that they end.
+constexpr std::chrono::milliseconds shutdown_timeout{1'500};
+
+} // namespace
+
+// -- end of an epoch --------------------------------------------------------------------------------------------------
+
+void coordinator::take_snapshot() {
+  phase_ = phase::snapshot;
+  if (evaluating_.size() >= most_evaluations)
+    return; // Tried again after the next evaluation.
+  snapshot_ = {epoch_, 0, std::vector<weight_range>(readers_.size())};
+  snapshot_missing_ = readers_.size();
+  proto::Pull pull;
+  pull.set_view(view_.number);
+  for (std::size_t i = 0; i < readers_.size(); ++i)
+    ask(
+      this, readers_[i], requests(),
+      [this, i](const proto::Weights& header, const payload& data) {
+        on_snapshot_part(i, header, data);
+      },
+      [this](const caf::error& error) {
+        fail("cannot read the weights at the end of the epoch: " + explain(error));
+      },
+      pull);
+}
+
+void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& header,
+                                   const payload& data) {
+  snapshot_.weights[index] = {header.begin(), header.version(), data};
+  if (--snapshot_missing_ > 0 || phase_ != phase::snapshot)
+    return;
+  snapshot_.version = snapshot_.weights[0].version;
+  epoch_report report;
+  report.epoch = epoch_ + 1;
+  report.epochs = job().epochs();
+  report.seconds = seconds_since(training_began_);
+  report.samples_per_second
+    = static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
+  report.train_loss
+    = epoch_loss_ / static_cast<double>(std::max<std::uint64_t>(epoch_loss_samples_, 1));
+  evaluating_.emplace(epoch_, report);
+  send(evaluator_, std::exchange(snapshot_, {}));
+  if (epoch_ + 1 < job().epochs()) {
+    open_epoch(epoch_ + 1);
+    return;
+  }
+  phase_ = phase::finishing;
+  summary_.seconds = report.seconds;
+  summary_.train_loss = report.train_loss;
+}
+
+void coordinator::on_evaluated(const evaluated& x) {
+  auto i = evaluating_.find(x.epoch);
+  if (i == evaluating_.end() || phase_ == phase::done)
+    return;
+  auto report = i->second;
+  evaluating_.erase(i);
+  report.test_loss = x.test_loss;
+  report.test_accuracy = x.test_accuracy;
+  if (options_.observer)
+    send(options_.observer, report);
+  if (recorder_) {
+    send(recorder_, report);
+    send(recorder_, record_weights{x.version, x.weights});
+  }
+  last_ = x;
+  if (phase_ == phase::finishing && evaluating_.empty())
+    collect_reports();
+  else if (phase_ == phase::snapshot && snapshot_missing_ == 0)
+    take_snapshot();
+}
+
+// -- end of the run ---------------------------------------------------------------------------------------------------
+
+void coordinator::collect_reports() {
+  reports_.resize(reporters_.size());
+  reports_missing_ = reporters_.size();
+  proto::ReportRequest question;
+  question.set_view(view_.number);
+  for (std::size_t i = 0; i < reporters_.size(); ++i)
+    ask(
+      this, reporters_[i], requests(),
+      [this, i](const proto::Report& x) {
+        reports_[i] = x;
+        if (--reports_missing_ == 0 && phase_ == phase::finishing)
+          settle_accounts();
+      },
+      [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
+      question);
+}
+
+void coordinator::settle_accounts() {
+  std::vector<worker_account> accounts;
+  for (auto& worker : workers_)
+    accounts.push_back(worker.account);
+  lease_account leased;
+  leased.expected = options_.context->data.train_records * job().epochs();
+  leased.leased = leases_->leased();
+  leased.released = leases_->released();
+  leased.committed = leases_->committed();
+  const auto result = balance(accounts, reports_, leased);
+  summary_.applied = result.applied;
+  summary_.rejected_stale = result.rejected_stale;
+  summary_.requeued = result.requeued;
+  summary_.lost = result.lost;
+  summary_.split = result.split;
+  summary_.duplicates = result.duplicates;
+  summary_.staleness_mean = result.staleness_mean;
+  for (auto& problem : result.problems)
+    summary_.failure += (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
+  conclude();
+}
+
+void coordinator::fail(const std::string& reason, bool interrupted) {
+  if (phase_ == phase::done)
+    return;
+  summary_.failure = reason;
+  summary_.interrupted = interrupted;
+  if (leases_)
+    summary_.seconds = seconds_since(training_began_);
+  conclude();
+}
+
+void coordinator::conclude() {
+  phase_ = phase::done;
+  summary_.protocol = protocol_name(job().protocol());
+  summary_.workers = std::ranges::count_if(
+    options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
+  if (summary_.seconds > 0)
+    summary_.samples_per_second = static_cast<double>(summary_.samples) / summary_.seconds;
+  summary_.test_loss = last_.test_loss;
+  summary_.test_accuracy = last_.test_accuracy;
+  summary_.weights_sha256 = last_.weights_sha256;
+  summary_.coefficients = last_.coefficients;
+  if (!recorder_) {
+    shut_down_nodes();
+    return;
+  }
+  summary_.output = options_.output;
+  send(recorder_, summary_);
+  ask(
+    this, recorder_, requests(),
+    [this](const record_done& x) {
+      if (!x.problem.empty())
+        notice("not everything was written: " + x.problem);
+      shut_down_nodes();
+    },
+    [this](const caf::error& error) {
+      notice("not everything was written: " + explain(error));
+      shut_down_nodes();
+    },
+    record_flush{});
+}
+
+void coordinator::shut_down_nodes() {
+  proto::Shutdown order;
+  order.set_failed(!summary_.failure.empty());
+  order.set_reason(summary_.failure);
+  const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
+  std::set<caf::actor_addr> told{own};
+  // This end itself is counted, so that it comes last.
+  nodes_running_ = 1;
+  for (auto& [task, node] : nodes_) {
+    if (!told.insert(node.address()).second)
+      continue;
+    ++nodes_running_;
+    request(node, shutdown_timeout, order)
+      .then([this](const proto::Ack&) { node_ended(); },
+            [this](const caf::error&) { node_ended(); });
+  }
+  node_ended();
+}
+
+void coordinator::node_ended() {
+  if (--nodes_running_ > 0)
+    return;
+  if (options_.observer)
+    send(options_.observer, summary_);
+  send(options_.host, summary_);
+}
+
+// -- telling ----------------------------------------------------------------------------------------------------------
+
+void coordinator::publish_progress() {
+  if (!options_.observer)
+    return;
+  run_progress result;
+  result.epoch = epoch_ + 1;
+  result.epochs = job().epochs();
+  result.samples = epoch_samples_;
+  result.epoch_samples = options_.context->data.train_records;
+  double loss = epoch_loss_;
+  auto loss_samples = epoch_loss_samples_;
+  for (auto& worker : workers_)
+    if (worker.present) {
+      result.samples += worker.live_samples;
+      loss_samples += worker.live_samples;
+      loss += worker.live_loss;
+    }
+  result.train_loss = loss / static_cast<double>(std::max<std::uint64_t>(loss_samples, 1));
+  result.samples_per_second
+    = static_cast<double>(result.samples) / std::max(seconds_since(epoch_began_), 1e-9);
+  send(options_.observer, result);
+}
+
+void coordinator::notice(const std::string& text) {
+  if (options_.observer)
+    send(options_.observer, run_notice{text});
+}
+
+double coordinator::seconds_since(time_point t) {
+  return std::chrono::duration<double>(clock().now() - t).count();
+}
+
+patience coordinator::requests() const {
+  return {std::chrono::milliseconds{job().runtime().request_timeout_ms()}, 3};
+}
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_context.hpp"
+#include "actors/worker/trainer.hpp"
+#include "messages/synchronizer.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A consistent snapshot of the weights at the end of an epoch, in ranges as they came.
+struct evaluate {
+  std::uint32_t epoch = 0;
+  std::uint64_t version = 0;
+  std::vector<weight_range> weights;
+};
+
+/// What the model is worth on the test data.
+struct evaluated {
+  std::uint32_t epoch = 0;
+  std::uint64_t version = 0;
+  /// The snapshot as one flat vector.
+  payload weights;
+  /// Mean over the test samples.
+  double test_loss = 0;
+  std::optional<double> test_accuracy;
+  std::string weights_sha256;
+  /// Linear models: in the units of the data.
+  std::vector<double> coefficients;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::evaluate)
+TROUPE_LOCAL_MESSAGE(troupe::evaluated)
+
+namespace troupe {
+
+using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
+using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
+
+/// Computes the test loss and accuracy of snapshots, on a thread of its own.
+class evaluator : public evaluator_actor::base {
+public:
+  using super = evaluator_actor::base;
+
+  evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context, job_data data,
+            evaluation_listener listener);
+
+  const char* name() const override { return "troupe.evaluator"; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  void on_evaluate(const evaluate& x);
+  payload flatten(const std::vector<weight_range>& ranges) const;
+  void test(const payload& weights, evaluated& result);
+
+  std::shared_ptr<const job_context> context_;
+  job_data data_;
+  evaluation_listener listener_;
+  executor<float> executor_;
+  weight_binding binding_;
+  std::vector<std::uint64_t> records_;
+  std::vector<float> features_;
+  std::vector<float> targets_;
+  std::vector<std::int32_t> classes_;
+};
+
+} // namespace troupe

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// What one worker says it has done.
+struct worker_account {
+  std::uint32_t worker = 0;
+  std::uint64_t incarnation = 0;
+  /// Gradients begun, and those given back with their lease.
+  std::uint64_t produced = 0;
+  std::uint64_t requeued = 0;
+  /// The worker was lost without a last word: what it produced is known only as far as others saw it.
+  bool vanished = false;
+};
+
+/// What the coordinator leased.
+struct lease_account {
+  /// Records x epochs.
+  std::uint64_t expected = 0;
+  std::uint64_t leased = 0;
+  std::uint64_t released = 0;
+  std::uint64_t committed = 0;
+};
+
+/// The fate of all gradients of a run, in parts (gradient x shard or rank).
+struct ledger {
+  std::uint64_t produced = 0;
+  std::uint64_t applied = 0;
+  std::uint64_t rejected_stale = 0;
+  std::uint64_t requeued = 0;
+  std::uint64_t lost = 0;
+  /// Gradients that some shards applied and others did not.
+  std::uint64_t split = 0;
+  /// Repeated messages that were recognized.
+  std::uint64_t duplicates = 0;
+  /// Mean over the applied parts of the updates between reading weights and applying the gradient.
+  double staleness_mean = 0;
+  /// What does not add up, for a person; empty where everything does.
+  std::vector<std::string> problems;
+
+  bool balanced() const noexcept { return problems.empty(); }
+};
+
+/// Balances three independent counts: what workers produced, what shards or ranks decided (one report each), and what the
+/// coordinator leased and committed. Every part must have ended in exactly one state.
+ledger balance(const std::vector<worker_account>& workers, const std::vector<proto::Report>& reports,
+               const lease_account& leases);
+
+} // namespace troupe

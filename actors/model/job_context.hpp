@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/model/model_builder.hpp"
+#include "kernels/optimizer.hpp"
+#include "kernels/plan.hpp"
+#include "kernels/range.hpp"
+#include "kernels/schedule.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// What a model must know of its data; known to nodes that cannot read the data.
+struct data_shape {
+  std::uint64_t train_records = 0;
+  std::size_t feature_width = 0;
+  label_kind labels = label_kind::classes;
+  std::size_t label_width = 0;
+};
+
+data_shape shape_of(const dataset& x);
+
+/// A job, understood: what all actors of a node share, read-only.
+struct job_context {
+  proto::Job job;
+  std::string hash;
+  data_shape data;
+  built_model model;
+  /// Loss and gradients for a worker's batch.
+  std::shared_ptr<const plan> training;
+  optimizer rule;
+  learning_rate rate;
+
+  const layout& parameters() const noexcept { return training->parameters(); }
+
+  /// The parameters' initial values within `part`.
+  void initialize(range part, std::span<float> out) const;
+
+  /// The slice of parameter shard `index` of `count`.
+  range shard(std::size_t index, std::size_t count) const;
+
+  /// Buckets of the flat gradient, as they become ready in backward.
+  std::vector<range> buckets() const;
+};
+
+/// Builds the model and its plan. Throws input_error, like the builders it calls.
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data);
+
+/// Applies gradients to a range of parameters: an optimizer with its state and its place in the learning-rate schedule. The
+/// rate follows the samples trained, those of the step itself included.
+class range_updater {
+public:
+  range_updater(const job_context& context, std::size_t elements);
+
+  /// One update from `gradient`, summed over `samples` > 0 samples. `updated` may be `weights`.
+  void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated);
+
+  /// Samples trained so far.
+  std::uint64_t samples() const noexcept { return samples_; }
+
+private:
+  optimizer rule_;
+  learning_rate rate_;
+  std::uint64_t train_records_;
+  std::uint64_t samples_ = 0;
+  std::vector<float> state_;
+};
+
+} // namespace troupe

@@ -1,0 +1,60 @@
+#include "actors/output/run_report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+// JSON knows no NaN and no infinity.
+nlohmann::ordered_json number(double x) {
+  return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
+}
+
+} // namespace
+
+std::string to_json(const epoch_report& x) {
+  nlohmann::ordered_json line{
+    {"event", "epoch"},
+    {"epoch", x.epoch},
+    {"epochs", x.epochs},
+    {"seconds", number(x.seconds)},
+    {"samples_per_second", number(x.samples_per_second)},
+    {"train_loss", number(x.train_loss)},
+    {"test_loss", number(x.test_loss)},
+  };
+  if (x.test_accuracy)
+    line["test_accuracy"] = number(*x.test_accuracy);
+  return line.dump();
+}
+
+std::string to_json(const run_summary& x) {
+  nlohmann::ordered_json line{
+    {"event", "end"},
+    {"protocol", x.protocol},
+    {"workers", x.workers},
+    {"seconds", number(x.seconds)},
+    {"samples", x.samples},
+    {"samples_per_second", number(x.samples_per_second)},
+    {"train_loss", number(x.train_loss)},
+    {"test_loss", number(x.test_loss)},
+    {"test_accuracy", x.test_accuracy ? number(*x.test_accuracy) : nullptr},
+    {"applied", x.applied},
+    {"rejected_stale", x.rejected_stale},
+    {"requeued", x.requeued},
+    {"lost", x.lost},
+    {"split", x.split},
+    {"duplicates", x.duplicates},
+    {"staleness_mean", number(x.staleness_mean)},
+    {"weights_sha256", x.weights_sha256},
+  };
+  if (!x.coefficients.empty())
+    line["coefficients"] = x.coefficients;
+  if (!x.failure.empty())
+    line["failure"] = x.failure;
+  return line.dump();
+}
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "messages/synchronizer.hpp"
+#include "messages/types.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A run under way, a few times a second.
+struct run_progress {
+  std::uint32_t epoch = 0;
+  std::uint32_t epochs = 0;
+  /// Samples trained in this epoch, and how many it has.
+  std::uint64_t samples = 0;
+  std::uint64_t epoch_samples = 0;
+  /// Mean over this epoch so far.
+  double train_loss = 0;
+  double samples_per_second = 0;
+};
+
+/// An epoch, trained and evaluated.
+struct epoch_report {
+  /// From 1.
+  std::uint32_t epoch = 0;
+  std::uint32_t epochs = 0;
+  /// Since training began.
+  double seconds = 0;
+  double samples_per_second = 0;
+  /// Mean over the samples of the epoch, each with the weights it was trained with.
+  double train_loss = 0;
+  double test_loss = 0;
+  /// Classification only.
+  std::optional<double> test_accuracy;
+};
+
+/// A run that has ended.
+struct run_summary {
+  /// Empty: everything was trained, and the ledger balances.
+  std::string failure;
+  /// The operator stopped it.
+  bool interrupted = false;
+  std::string protocol;
+  std::uint64_t workers = 0;
+  /// From the first lease to the last update; evaluation in between included, start-up not.
+  double seconds = 0;
+  std::uint64_t samples = 0;
+  double samples_per_second = 0;
+  double train_loss = 0;
+  double test_loss = 0;
+  std::optional<double> test_accuracy;
+  /// Parts of gradients (gradient x shard or rank): see ledger.hpp.
+  std::uint64_t applied = 0;
+  std::uint64_t rejected_stale = 0;
+  std::uint64_t requeued = 0;
+  std::uint64_t lost = 0;
+  std::uint64_t split = 0;
+  std::uint64_t duplicates = 0;
+  double staleness_mean = 0;
+  std::string weights_sha256;
+  /// Linear models: intercept, then one coefficient per feature, in the units of the data.
+  std::vector<double> coefficients;
+  /// Where the results are; empty where nothing was written.
+  std::string output;
+};
+
+/// Something the operator should know, once.
+struct run_notice {
+  std::string text;
+};
+
+/// One line of metrics.jsonl, without its end.
+std::string to_json(const epoch_report& x);
+std::string to_json(const run_summary& x);
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::run_progress)
+TROUPE_LOCAL_MESSAGE(troupe::epoch_report)
+TROUPE_LOCAL_MESSAGE(troupe::run_summary)
+TROUPE_LOCAL_MESSAGE(troupe::run_notice)
+
+namespace troupe {
+
+/// Follows a run: a progress bar, or an embedding program's own actor.
+using run_observer = caf::typed_actor<rpc<void, run_progress>, rpc<void, epoch_report>,
+                                      rpc<void, run_summary>, rpc<void, run_notice>>;
+
+} // namespace troupe

@@ -1,0 +1,103 @@
+#include "actors/output/storage.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::filesystem::path& where) {
+  throw std::system_error{errno, std::generic_category(), what + ' ' + where.string()};
+}
+
+/// A file descriptor that is closed with its owner.
+class descriptor {
+public:
+  descriptor(const std::filesystem::path& file, int flags)
+    : file_(file), fd_(::open(file.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ < 0)
+      fail("cannot open", file_);
+  }
+  ~descriptor() { ::close(fd_); }
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+
+  void write(std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const auto n = ::write(fd_, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR)
+        continue;
+      if (n < 0)
+        fail("cannot write", file_);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  void sync() const {
+    if (::fsync(fd_) != 0)
+      fail("cannot sync", file_);
+  }
+
+private:
+  std::filesystem::path file_;
+  int fd_;
+};
+
+} // namespace
+
+storage::~storage() = default;
+
+void disk_storage::prepare(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error)
+    throw std::system_error{error, "cannot make output directory " + directory.string()};
+  const auto probe = directory / ".probe";
+  { const descriptor file{probe, O_WRONLY | O_CREAT | O_TRUNC}; }
+  std::filesystem::remove(probe, error);
+}
+
+void disk_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
+  auto temporary = file;
+  temporary += ".tmp";
+  {
+    const descriptor out{temporary, O_WRONLY | O_CREAT | O_TRUNC};
+    out.write(contents);
+    out.sync();
+  }
+  if (std::rename(temporary.c_str(), file.c_str()) != 0)
+    fail("cannot rename to", file);
+  const descriptor parent{file.has_parent_path() ? file.parent_path() : ".", O_RDONLY | O_DIRECTORY};
+  parent.sync();
+}
+
+void disk_storage::append_line(const std::filesystem::path& file, std::string_view line) {
+  const descriptor out{file, O_WRONLY | O_CREAT | O_APPEND};
+  std::string text{line};
+  text += '\n';
+  out.write(std::as_bytes(std::span{text}));
+}
+
+void memory_storage::prepare(const std::filesystem::path&) {}
+
+void memory_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
+  std::lock_guard guard{mutex_};
+  files_[file] = std::string{reinterpret_cast<const char*>(contents.data()), contents.size()};
+}
+
+void memory_storage::append_line(const std::filesystem::path& file, std::string_view line) {
+  std::lock_guard guard{mutex_};
+  files_[file].append(line).push_back('\n');
+}
+
+std::string memory_storage::contents(const std::filesystem::path& file) const {
+  std::lock_guard guard{mutex_};
+  auto i = files_.find(file);
+  return i == files_.end() ? std::string{} : i->second;
+}
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+#include "actors/parameter_server/gradient_journal.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept {
+  std::uint64_t x = incarnation * 0x9e3779b97f4a7c15 + sequence;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id) {
+  auto i = incarnations_.find({id.worker(), id.incarnation()});
+  if (i == incarnations_.end() || id.sequence() > i->second.highest)
+    return std::nullopt;
+  ++duplicates_;
+  proto::Pushed result = i->second.answers[id.sequence() % window];
+  // Too old for its answer to be remembered: the worker has moved on since, so it was applied.
+  if (i->second.highest - id.sequence() >= window || result.outcome() == proto::OUTCOME_UNSET)
+    result.set_outcome(proto::APPLIED);
+  result.set_duplicate(true);
+  return result;
+}
+
+void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& answer,
+                              std::uint64_t lease, std::uint64_t batch) {
+  auto& state = incarnations_[{id.worker(), id.incarnation()}];
+  state.highest = std::max(state.highest, id.sequence());
+  state.answers[id.sequence() % window] = answer;
+  auto& decided = state.decided;
+  switch (answer.outcome()) {
+    case proto::APPLIED:
+      decided.set_applied(decided.applied() + 1);
+      decided.set_sequence(id.sequence());
+      decided.set_lease(lease);
+      decided.set_batch(batch);
+      decided.set_fingerprint(decided.fingerprint() + fingerprint(id.incarnation(), id.sequence()));
+      break;
+    case proto::REJECTED_STALE:
+      decided.set_rejected_stale(decided.rejected_stale() + 1);
+      break;
+    default:
+      decided.set_lost(decided.lost() + 1);
+  }
+}
+
+void gradient_journal::fence(std::uint32_t worker, std::uint64_t incarnation) {
+  incarnations_[{worker, incarnation}].fenced = true;
+}
+
+bool gradient_journal::fenced(const proto::GradientId& id) const {
+  auto i = incarnations_.find({id.worker(), id.incarnation()});
+  return i != incarnations_.end() && i->second.fenced;
+}
+
+proto::Decided gradient_journal::decided(std::uint32_t worker, std::uint64_t incarnation) const {
+  proto::Decided result;
+  if (auto i = incarnations_.find({worker, incarnation}); i != incarnations_.end())
+    result = i->second.decided;
+  result.set_worker(worker);
+  result.set_incarnation(incarnation);
+  return result;
+}
+
+std::vector<proto::Decided> gradient_journal::decided() const {
+  std::vector<proto::Decided> result;
+  for (auto& [id, state] : incarnations_)
+    result.push_back(decided(id.first, id.second));
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,207 @@
+#include "actors/parameter_server/parameter_shard.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Readers hold all versions: how soon to look again.
+constexpr std::chrono::microseconds slot_poll{500};
+
+} // namespace
+
+std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
+                                            std::size_t readers) {
+  auto result = std::make_shared<version_pool>(where.size(), readers + 2);
+  context.initialize(where, result->initial());
+  return result;
+}
+
+parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+                                 shard_options options, std::shared_ptr<version_pool> versions)
+  : super(cfg), context_(std::move(context)), options_(std::move(options)),
+    workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
+    updater_(*context_, options_.where.size()), step_(workers_.size(), options_.where.size()) {}
+
+parameter_shard::behavior_type parameter_shard::make_behavior() {
+  return {
+    in_view(this, &parameter_shard::on_push),
+    in_view(this, &parameter_shard::on_admit),
+    in_view(this, &parameter_shard::on_fence),
+    in_view(this, &parameter_shard::on_report),
+    [this](tick) {
+      retrying_ = false;
+      use_free_slots();
+    },
+  };
+}
+
+void parameter_shard::on_exit() {
+  for (auto& x : waiting_)
+    x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
+  waiting_.clear();
+}
+
+// -- decisions --------------------------------------------------------------------------------------------------------
+
+caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
+  const auto expected = x.samples() > 0 ? options_.where.size() * sizeof(float) : 0;
+  if (gradient.size() != expected)
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(x.id().worker()) + " pushed "
+                        + std::to_string(gradient.size()) + " bytes to ps/"
+                        + std::to_string(options_.index) + ", which holds parameters "
+                        + std::to_string(options_.where.begin) + " to "
+                        + std::to_string(options_.where.end) + " and expects "
+                        + std::to_string(expected));
+  if (auto answer = journal_.find(x.id()))
+    return std::move(*answer);
+  if (journal_.fenced(x.id())) {
+    proto::Pushed answer;
+    answer.set_outcome(proto::LOST);
+    answer.set_version(versions_->version());
+    journal_.record(x.id(), answer, x.lease(), x.batch());
+    return answer;
+  }
+  return context_->job.protocol() == proto::SYNC_PS ? aggregate(x, gradient)
+                                                    : apply_or_wait(x, gradient);
+}
+
+caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
+  if (auto answer = journal_.find(x.id()))
+    return std::move(*answer);
+  proto::Pushed answer;
+  answer.set_version(versions_->version());
+  answer.set_staleness(staleness(x.base_version()));
+  const auto& bounds = context_->job.async_ps();
+  const bool stale = bounds.has_max_staleness() && answer.staleness() > bounds.max_staleness();
+  answer.set_outcome(stale ? proto::REJECTED_STALE : proto::ACCEPTED);
+  if (stale)
+    journal_.record(x.id(), answer, 0, 0);
+  return answer;
+}
+
+caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
+  journal_.fence(x.worker(), x.incarnation());
+  proto::Fenced result;
+  *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
+  return result;
+}
+
+caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest&) {
+  proto::Report result;
+  for (auto& x : journal_.decided())
+    *result.add_decided() = x;
+  result.set_duplicates(journal_.duplicates());
+  result.set_samples(updater_.samples());
+  result.set_staleness_sum(staleness_sum_);
+  result.set_version(versions_->version());
+  return result;
+}
+
+std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexcept {
+  const auto now = versions_->version();
+  return now > base_version ? now - base_version : 0;
+}
+
+// -- ASYNC_PS ---------------------------------------------------------------------------------------------------------
+
+caf::result<proto::Pushed> parameter_shard::apply_or_wait(const proto::Push& x,
+                                                          const payload& gradient) {
+  if (waiting_.empty() && versions_->begin())
+    return apply(x, gradient);
+  auto answer = make_response_promise<proto::Pushed>();
+  waiting_.push_back({x, gradient, answer});
+  retry_soon();
+  return answer;
+}
+
+proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradient) {
+  proto::Pushed answer;
+  answer.set_outcome(proto::APPLIED);
+  answer.set_staleness(staleness(x.base_version()));
+  staleness_sum_ += answer.staleness();
+  make_version(gradient.as_floats(), x.samples());
+  answer.set_version(versions_->version());
+  journal_.record(x.id(), answer, x.lease(), x.batch());
+  return answer;
+}
+
+// -- SYNC_PS ----------------------------------------------------------------------------------------------------------
+
+caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x, const payload& gradient) {
+  const auto rank = rank_of(x.id().worker());
+  if (!rank || x.step() != versions_->version())
+    return make_error(errc::malformed, "worker/" + std::to_string(x.id().worker())
+                                         + " pushed step " + std::to_string(x.step()) + ", but ps/"
+                                         + std::to_string(options_.index) + " is at step "
+                                         + std::to_string(versions_->version()));
+  if (step_.add(*rank, x.samples(), gradient))
+    step_parts_.push_back(x);
+  proto::Pushed answer;
+  answer.set_outcome(proto::ACCEPTED);
+  answer.set_version(versions_->version());
+  if (step_.complete())
+    use_free_slots();
+  return answer;
+}
+
+void parameter_shard::advance() {
+  proto::Advanced news;
+  news.set_view(options_.view.number);
+  news.set_shard(options_.index);
+  news.set_step(versions_->version());
+  news.set_samples(step_.samples());
+  make_version(step_.sum(), step_.samples());
+  news.set_version(versions_->version());
+  proto::Pushed answer;
+  answer.set_outcome(proto::APPLIED);
+  answer.set_version(versions_->version());
+  for (auto& part : step_parts_)
+    journal_.record(part.id(), answer, part.lease(), part.batch());
+  step_.clear();
+  step_parts_.clear();
+  for (auto& listener : options_.listeners)
+    send(listener, news);
+}
+
+std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const {
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].task.index == worker)
+      return i;
+  return std::nullopt;
+}
+
+// -- versions ---------------------------------------------------------------------------------------------------------
+
+// The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
+void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples) {
+  const auto old = versions_->published();
+  const auto updated = versions_->next();
+  if (samples > 0)
+    updater_.apply(old, gradient, samples, updated);
+  else
+    std::ranges::copy(old, updated.begin());
+  versions_->publish(versions_->version() + 1);
+}
+
+void parameter_shard::use_free_slots() {
+  while (!waiting_.empty() && versions_->begin()) {
+    auto x = std::move(waiting_.front());
+    waiting_.pop_front();
+    x.answer.deliver(apply(x.header, x.gradient));
+  }
+  const bool step_ready = workers_.size() > 0 && step_.complete();
+  if (step_ready && versions_->begin())
+    advance();
+  else if (step_ready || !waiting_.empty())
+    retry_soon();
+}
+
+void parameter_shard::retry_soon() {
+  if (retrying_)
+    return;
+  retrying_ = true;
+  delayed_send(this, slot_poll, tick{});
+}
+
+} // namespace troupe

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "actors/parameter_server/gradient_journal.hpp"
+#include "actors/parameter_server/step_aggregator.hpp"
+#include "actors/parameter_server/version_pool.hpp"
+#include "actors/tick.hpp"
+#include "actors/view.hpp"
+#include "messages/interfaces.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// A synchronizer as a shard sees it: told of each synchronous update.
+using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
+
+struct shard_options {
+  troupe::view view;
+  std::uint32_t index = 0;
+  range where;
+  /// Workers' synchronizers in order of rank; used in synchronous protocols only.
+  std::vector<step_listener> listeners;
+};
+
+/// A version pool for a shard: initial weights as version 0, and a slot for each reader that may hold a version (workers and
+/// the coordinator's snapshot), one for the newest and one to write.
+std::shared_ptr<version_pool> make_versions(const job_context& context, range where, std::size_t readers);
+
+/// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient once, applies it out of place
+/// to a new version, and publishes that. In ASYNC_PS gradients are applied as they come; in SYNC_PS a step's gradients are
+/// added in order of rank, and applied together.
+class parameter_shard : public shard_actor::extend<rpc<void, tick>>::base {
+public:
+  using super = shard_actor::extend<rpc<void, tick>>::base;
+
+  parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+                  shard_options options, std::shared_ptr<version_pool> versions);
+
+  const char* name() const override { return "troupe.shard"; }
+  std::uint64_t view_number() const noexcept { return options_.view.number; }
+
+protected:
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  struct waiting_push {
+    proto::Push header;
+    payload gradient;
+    caf::typed_response_promise<proto::Pushed> answer;
+  };
+
+  caf::result<proto::Pushed> on_push(const proto::Push& x, const payload& gradient);
+  caf::result<proto::Pushed> on_admit(const proto::Admit& x);
+  caf::result<proto::Fenced> on_fence(const proto::Fence& x);
+  caf::result<proto::Report> on_report(const proto::ReportRequest& x);
+
+  caf::result<proto::Pushed> apply_or_wait(const proto::Push& x, const payload& gradient);
+  proto::Pushed apply(const proto::Push& x, const payload& gradient);
+  caf::result<proto::Pushed> aggregate(const proto::Push& x, const payload& gradient);
+  void advance();
+  void make_version(std::span<const float> gradient, std::uint64_t samples);
+  void use_free_slots();
+  void retry_soon();
+
+  std::uint64_t staleness(std::uint64_t base_version) const noexcept;
+  std::optional<std::size_t> rank_of(std::uint32_t worker) const;
+
+  std::shared_ptr<const job_context> context_;
+  shard_options options_;
+  std::vector<member> workers_;
+  std::shared_ptr<version_pool> versions_;
+  range_updater updater_;
+  gradient_journal journal_;
+  /// SYNC_PS: the step being collected, and the identities of its parts.
+  step_aggregator step_;
+  std::vector<proto::Push> step_parts_;
+  /// ASYNC_PS: gradients that found all slots held by readers.
+  std::deque<waiting_push> waiting_;
+  bool retrying_ = false;
+  std::uint64_t staleness_sum_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "actors/parameter_server/version_pool.hpp"
+#include "actors/view.hpp"
+#include "kernels/range.hpp"
+#include "messages/interfaces.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Serves pulls from a shard's newest published version. It shares only the version pool with the writer, so a pull never
+/// waits for an update, and copies nothing.
+class reader_front : public reader_actor::base {
+public:
+  reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
+               std::shared_ptr<const version_pool> versions);
+
+  const char* name() const override { return "troupe.reader"; }
+  std::uint64_t view_number() const noexcept { return view_; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
+
+  std::uint64_t view_;
+  range where_;
+  std::shared_ptr<const version_pool> versions_;
+};
+
+} // namespace troupe

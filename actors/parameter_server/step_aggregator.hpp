@@ -1,0 +1,44 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Collects one synchronous step's gradients for a shard, one per rank, and adds them up in order of rank, so that the sum
+/// does not depend on the order of arrival.
+class step_aggregator {
+public:
+  step_aggregator(std::size_t ranks, std::size_t elements);
+
+  /// Takes a rank's gradient (empty for zero samples). False if it is there already.
+  bool add(std::size_t rank, std::uint64_t samples, payload gradient);
+
+  bool complete() const noexcept { return arrived_ == parts_.size(); }
+
+  /// Samples of the parts that have arrived.
+  std::uint64_t samples() const noexcept { return samples_; }
+
+  /// The sum, once complete; valid until the next `clear()`. Zeros where no rank has samples.
+  std::span<const float> sum();
+
+  /// Forgets the parts: the next step may come.
+  void clear();
+
+private:
+  struct part {
+    bool present = false;
+    payload gradient;
+  };
+
+  std::vector<part> parts_;
+  std::size_t elements_;
+  std::size_t arrived_ = 0;
+  std::uint64_t samples_ = 0;
+  std::vector<float> sum_;
+};
+
+} // namespace troupe

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "kernels/range.hpp"
+#include "messages/buffer.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// The rank of a ring node, and how it cuts what it reduces.
+struct ring_place {
+  std::size_t rank = 0;
+  std::size_t ranks = 1;
+  /// Elements per message; a segment longer than this travels in several, one behind the other, so that all ranks are busy.
+  std::size_t chunk_elements = 65'536;
+};
+
+/// A message between neighbours: part of a segment, on its way round the ring.
+struct ring_piece {
+  std::uint32_t segment = 0;
+  std::uint32_t chunk = 0;
+  /// Hops made, the one to the receiver included. Below `ranks`: partial sum of so many ranks. From there on: the sum.
+  std::uint32_t hop = 0;
+  /// Samples behind the data.
+  std::uint64_t samples = 0;
+  payload data;
+};
+
+/// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan 2009), cut in chunks. Plain
+/// state: it is fed with pieces from the left neighbour, and tells which to send to the right one.
+///
+/// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the order s, s + 1, ..., so each
+/// element's sum has one order of addition, whatever the timing: all ranks get the same bits, in every run.
+///
+/// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n elements in all.
+class ring_collective {
+public:
+  ring_collective(const ring_place& place, std::size_t elements);
+
+  /// This rank's own vector, float32, held until the collective ends. Appends what is to be sent. Called once.
+  void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
+
+  /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent. False if the piece does not
+  /// belong to this collective (another geometry at the peer).
+  bool receive(ring_piece piece, std::vector<ring_piece>& send);
+
+  bool complete() const noexcept { return contributed_ && missing_ == 0; }
+
+  /// The sum over ranks, once complete.
+  const payload& sum() const noexcept { return sum_; }
+  std::uint64_t samples() const noexcept { return samples_; }
+
+private:
+  /// Elements of a chunk.
+  range where(std::uint32_t segment, std::uint32_t chunk) const;
+  std::uint32_t chunks(std::uint32_t segment) const;
+  void add_own(ring_piece piece, std::vector<ring_piece>& send);
+  void store(const ring_piece& piece);
+
+  ring_place place_;
+  std::vector<range> segments_;
+  bool contributed_ = false;
+  payload own_;
+  std::uint64_t own_samples_ = 0;
+  payload sum_;
+  std::uint64_t samples_ = 0;
+  /// Chunks whose sum is not here yet.
+  std::size_t missing_ = 0;
+  std::vector<ring_piece> early_;
+};
+
+} // namespace troupe

@@ -1,0 +1,81 @@
+#include "actors/ring/ring_node.hpp"
+
+#include <spdlog/spdlog.h>
+
+namespace troupe {
+
+ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
+                     std::vector<std::size_t> sizes, ring_actor right)
+  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), right_(std::move(right)),
+    next_step_(sizes_.size(), 0) {}
+
+ring_node::behavior_type ring_node::make_behavior() {
+  return {
+    in_view(this, &ring_node::on_segment),
+    [this](const reduce_bucket& x) { on_reduce(x); },
+  };
+}
+
+ring_collective& ring_node::collective(const key& which) {
+  return collectives_.try_emplace(which, place_, sizes_[which.second]).first->second;
+}
+
+void ring_node::on_reduce(const reduce_bucket& x) {
+  const key which{x.step, x.bucket};
+  listener_ = x.reply_to;
+  collective(which).contribute(x.gradient, x.samples, outbox_);
+  send_pieces(which);
+  finish_if_complete(which);
+}
+
+void ring_node::on_segment(const proto::Segment& x, const payload& data) {
+  const bool known = x.bucket() < sizes_.size();
+  if (known && x.step() < next_step_[x.bucket()])
+    return;
+  const key which{x.step(), x.bucket()};
+  const bool fits = known && x.step() <= next_step_[x.bucket()] + 1
+                    && collective(which).receive(
+                      {x.segment(), x.chunk(), x.hop(), x.samples(), data}, outbox_);
+  if (!fits) {
+    fail(x);
+    return;
+  }
+  send_pieces(which);
+  finish_if_complete(which);
+}
+
+void ring_node::fail(const proto::Segment& x) {
+  const auto reason = "rank " + std::to_string(place_.rank)
+                      + " of the ring got a piece that does not fit (step " + std::to_string(x.step())
+                      + ", bucket " + std::to_string(x.bucket())
+                      + "): its left neighbour has another model or number of ranks";
+  spdlog::error("{}", reason);
+  if (listener_)
+    send(listener_, broken{reason});
+}
+
+void ring_node::send_pieces(const key& which) {
+  for (auto& piece : outbox_) {
+    proto::Segment header;
+    header.set_view(view_);
+    header.set_step(which.first);
+    header.set_bucket(which.second);
+    header.set_segment(piece.segment);
+    header.set_chunk(piece.chunk);
+    header.set_hop(piece.hop);
+    header.set_samples(piece.samples);
+    send(right_, std::move(header), std::move(piece.data));
+  }
+  outbox_.clear();
+}
+
+void ring_node::finish_if_complete(const key& which) {
+  auto i = collectives_.find(which);
+  if (i == collectives_.end() || !i->second.complete())
+    return;
+  send(listener_, bucket_reduced{which.first, which.second, i->second.samples(), i->second.sum()});
+  next_step_[which.second] = which.first + 1;
+  collectives_.erase(i);
+}
+
+} // namespace troupe

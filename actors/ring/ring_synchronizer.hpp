@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "actors/parameter_server/version_pool.hpp"
+#include "actors/ring/ring_node.hpp"
+#include "messages/interfaces.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+struct ring_synchronizer_options {
+  troupe::view view;
+  std::uint32_t worker = 0;
+  /// This worker's rank of the ring.
+  ring_node_actor ring;
+};
+
+/// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and reporter at the end.
+using ring_synchronizer_actor
+  = synchronizer_actor::extend<rpc<void, bucket_reduced>, rpc<void, broken>,
+                               rpc<reply<proto::Weights, payload>, proto::Pull>,
+                               rpc<proto::Report, proto::ReportRequest>>;
+
+/// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward has finished it, and
+/// applies the optimizer to this rank's replica of the bucket when the sum comes back, while earlier layers are still being
+/// computed. All replicas go through the same bits.
+class ring_synchronizer : public ring_synchronizer_actor::base {
+public:
+  using super = ring_synchronizer_actor::base;
+
+  ring_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+                    ring_synchronizer_options options, worker_actor worker);
+
+  const char* name() const override { return "troupe.ring_synchronizer"; }
+  std::uint64_t view_number() const noexcept { return options_.view.number; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  /// A bucket's replica.
+  struct replica {
+    replica(const job_context& context, range where);
+
+    range where;
+    version_pool versions;
+    range_updater updater;
+    bool updated = false;
+  };
+
+  void on_acquire(const acquire& x);
+  void on_contribute(const contribute& x);
+  void on_commit(const commit& x);
+  void on_abandon(const abandon& x);
+  void on_reduced(const bucket_reduced& x);
+  caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
+  caf::result<proto::Report> on_report(const proto::ReportRequest& x);
+  void finish_if_updated();
+
+  std::shared_ptr<const job_context> context_;
+  ring_synchronizer_options options_;
+  worker_actor worker_;
+  /// In the order in which backward makes them ready.
+  std::vector<std::unique_ptr<replica>> buckets_;
+  /// The step under way, from 0; equals the updates applied.
+  std::uint64_t step_ = 0;
+  std::uint64_t samples_of_step_ = 0;
+  std::uint64_t samples_ = 0;
+  bool committed_ = false;
+};
+
+} // namespace troupe

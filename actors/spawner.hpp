@@ -1,0 +1,34 @@
+#pragma once
+
+#include <caf/all.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+/// Decides where an actor runs; the actor never learns. In production, actors that compute or touch a disk or device get a
+/// thread of their own; in a simulation all are cooperative and take turns under the test scheduler.
+class spawner {
+public:
+  enum class kind { threads, cooperative };
+
+  explicit spawner(kind how = kind::threads) : how_(how) {}
+
+  /// For actors that block or compute.
+  template <class Actor, class... Args>
+  auto spawn_heavy(caf::actor_system& sys, Args&&... args) const {
+    return how_ == kind::threads ? sys.spawn<Actor, caf::detached>(std::forward<Args>(args)...)
+                                 : sys.spawn<Actor>(std::forward<Args>(args)...);
+  }
+
+  /// For actors that only pass messages on.
+  template <class Actor, class... Args>
+  auto spawn_light(caf::actor_system& sys, Args&&... args) const {
+    return sys.spawn<Actor>(std::forward<Args>(args)...);
+  }
+
+private:
+  kind how_;
+};
+
+} // namespace troupe

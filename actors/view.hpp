@@ -1,0 +1,57 @@
+#pragma once
+
+#include "messages/caf_shim.hpp"
+#include "messages/errors.hpp"
+#include "messages/names.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+/// A task that takes part in a view.
+struct member {
+  task_name task;
+  std::uint64_t incarnation = 0;
+  /// "host:port"; empty where it lives in the coordinator's own process.
+  std::string address;
+};
+
+/// Who takes part, from now until the next view. Ranks are positions among the workers.
+struct view {
+  std::uint64_t number = 0;
+  /// In order of task name.
+  std::vector<member> members;
+
+  /// Members of one job, in order of index.
+  std::vector<member> of(job_kind job) const;
+};
+
+view from_proto(const proto::OpenView& x);
+proto::OpenView to_proto(const view& x, const task_name& receiver);
+
+/// The error for a message of view `theirs` at an actor of view `mine`, if they differ.
+std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs);
+
+/// Wraps a member function into a message handler that lets messages of the actor's view through and refuses others: the one
+/// place where views are compared. `Self` has a member `view_number()`.
+template <class Self, class Head, class... Out, class... Rest>
+auto in_view(Self* self, caf::result<Out...> (Self::*handle)(const Head&, const Rest&...)) {
+  return [self, handle](const Head& x, const Rest&... xs) -> caf::result<Out...> {
+    if (auto error = refuse_other_view(self->view_number(), x.view()))
+      return std::move(*error);
+    return (self->*handle)(x, xs...);
+  };
+}
+
+template <class Self, class Head, class... Rest>
+auto in_view(Self* self, void (Self::*handle)(const Head&, const Rest&...)) {
+  return [self, handle](const Head& x, const Rest&... xs) {
+    if (!refuse_other_view(self->view_number(), x.view()))
+      (self->*handle)(x, xs...);
+  };
+}
+
+} // namespace troupe

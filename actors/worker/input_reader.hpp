@@ -1,0 +1,72 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_context.hpp"
+#include "messages/synchronizer.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// The data of a job: read from where the job says, or an embedding program's own.
+using data_source = std::function<job_data(const proto::Job&)>;
+
+/// Read the batch at positions [begin, end) of an epoch's permutation.
+struct read_batch {
+  std::uint64_t ticket = 0;
+  std::uint32_t epoch = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A batch: `rows` samples, features (rows, feature_width) float32, labels (rows) int32 or (rows, label_width) float32.
+struct batch_read {
+  std::uint64_t ticket = 0;
+  std::size_t rows = 0;
+  payload features;
+  payload labels;
+};
+
+/// The data is there; `problem` is empty then.
+struct input_ready {
+  std::string problem;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::read_batch)
+TROUPE_LOCAL_MESSAGE(troupe::batch_read)
+TROUPE_LOCAL_MESSAGE(troupe::input_ready)
+
+namespace troupe {
+
+using input_actor = caf::typed_actor<rpc<void, read_batch>>;
+using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
+
+/// Gathers batches ahead of the trainer, on a thread of its own. Loads the data first, and says when that is done.
+class input_reader : public input_actor::base {
+public:
+  using super = input_actor::base;
+
+  input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context, data_source source,
+               input_listener listener);
+
+  const char* name() const override { return "troupe.input"; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  void load();
+  void on_read(const read_batch& x);
+
+  std::shared_ptr<const job_context> context_;
+  data_source source_;
+  input_listener listener_;
+  std::shared_ptr<const dataset> data_;
+  std::vector<std::uint64_t> records_;
+};
+
+} // namespace troupe

@@ -1,0 +1,69 @@
+#include "actors/worker/trainer.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe {
+
+weight_binding::weight_binding(const layout& parameters)
+  : parameters_(&parameters), pointers_(parameters.entries().size()),
+    gathered_(parameters.entries().size()) {}
+
+std::span<const float* const> weight_binding::bind(std::span<const weight_range> ranges) {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < pointers_.size(); ++i) {
+    const auto tensor = parameters_->entries()[i].elements();
+    const auto end_of = [&](const weight_range& r) { return r.begin + r.data.as_floats().size(); };
+    while (first + 1 < ranges.size() && end_of(ranges[first]) <= tensor.begin)
+      ++first;
+    const auto& r = ranges[first];
+    if (tensor.end <= end_of(r)) {
+      pointers_[i] = r.data.as_floats().data() + (tensor.begin - r.begin);
+      continue;
+    }
+    if (gathered_[i].empty())
+      gathered_[i] = payload::floats(tensor.size());
+    auto out = gathered_[i].as_mutable_floats();
+    for (std::size_t k = first; k < ranges.size() && ranges[k].begin < tensor.end; ++k) {
+      const auto part = intersect(tensor, range{ranges[k].begin, end_of(ranges[k])});
+      const auto source = ranges[k].data.as_floats().subspan(part.begin - ranges[k].begin, part.size());
+      std::ranges::copy(source, out.begin() + static_cast<std::ptrdiff_t>(part.begin - tensor.begin));
+    }
+    pointers_[i] = out.data();
+  }
+  return pointers_;
+}
+
+trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+                 synchronizer_actor synchronizer, trainer_listener listener)
+  : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
+    listener_(std::move(listener)), executor_(context_->training), binding_(context_->parameters()) {}
+
+trainer::behavior_type trainer::make_behavior() {
+  return {[this](const train_batch& x) { on_train(x); }};
+}
+
+void trainer::on_train(const train_batch& x) {
+  const auto& plan = *context_->training;
+  payload gradient = payload::floats(plan.parameters().size());
+  const auto hand_over = [&](std::size_t bucket) {
+    const auto where = plan.buckets()[bucket].elements;
+    send(synchronizer_, contribute{x.step, where.begin, where.end, x.batch.rows, gradient});
+  };
+  std::array<feed<float>, 2> feeds;
+  feeds[0] = x.batch.features.as_floats().data();
+  if (context_->data.labels == label_kind::classes)
+    feeds[1] = reinterpret_cast<const std::int32_t*>(x.batch.labels.data());
+  else
+    feeds[1] = x.batch.labels.as_floats().data();
+  run_arguments<float> arguments;
+  arguments.rows = x.batch.rows;
+  arguments.weights = binding_.bind(x.weights);
+  arguments.feeds = feeds;
+  arguments.gradient = gradient.as_mutable_floats();
+  arguments.on_bucket = hand_over;
+  const auto result = executor_.run(arguments);
+  send(listener_, batch_trained{x.step, x.batch.rows, result.loss});
+}
+
+} // namespace troupe

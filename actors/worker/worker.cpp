@@ -1,0 +1,258 @@
+#include "actors/worker/worker.hpp"
+
+#include "actors/view.hpp"
+#include "actors/worker/lease_cursor.hpp"
+
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds heartbeat_interval{500};
+
+/// The lease being trained, and one ahead.
+constexpr std::size_t leases_held = 2;
+
+} // namespace
+
+worker::worker(caf::actor_config& cfg, worker_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+worker::behavior_type worker::make_behavior() {
+  return {
+    in_view(this, &worker::on_lease),
+    [this](const acquired& x) { on_acquired(x); },
+    [this](const committed& x) { on_committed(x); },
+    [this](const broken& x) { fail(x.reason); },
+    [this](const worker_parts& x) { on_parts(x); },
+    [this](const batch_read& x) { on_batch(x); },
+    [this](const input_ready& x) {
+      send(options_.owner, worker_ready{options_.index, x.problem});
+    },
+    [this](const batch_trained& x) { on_trained(x); },
+    [this](const leave_run& x) { on_leave(x); },
+    [this](tick) { on_heartbeat(); },
+  };
+}
+
+void worker::on_parts(const worker_parts& x) {
+  parts_ = x;
+  request_leases();
+  delayed_send(this, heartbeat_interval, tick{});
+}
+
+template <class Header>
+Header worker::identified() const {
+  Header result;
+  result.set_view(options_.view);
+  result.set_worker(options_.index);
+  result.set_incarnation(options_.incarnation);
+  return result;
+}
+
+proto::Progress worker::progress() const {
+  proto::Progress result;
+  result.set_produced(produced_);
+  result.set_requeued(requeued_);
+  return result;
+}
+
+void worker::on_heartbeat() {
+  if (phase_ == phase::left)
+    return;
+  auto beat = identified<proto::Heartbeat>();
+  *beat.mutable_progress() = progress();
+  beat.set_samples(lease_samples_);
+  beat.set_loss_sum(lease_loss_);
+  send(options_.coordinator, std::move(beat));
+  delayed_send(this, heartbeat_interval, tick{});
+}
+
+// -- leases -----------------------------------------------------------------------------------------------------------
+
+void worker::request_leases() {
+  while (!leaving_ && leases_.size() + leases_requested_ < leases_held) {
+    ++leases_requested_;
+    ask(
+      this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
+      [this](const caf::error& error) { fail(self() + " cannot get a lease: " + explain(error)); },
+      identified<proto::LeaseRequest>());
+  }
+}
+
+void worker::on_lease(const proto::Lease& x) {
+  if (leases_requested_ > 0)
+    --leases_requested_;
+  leases_.push_back(x);
+  if (phase_ == phase::idle)
+    next_step();
+  else if (ahead_ == 0)
+    read_ahead();
+}
+
+void worker::report_front_lease(std::function<void()> then) {
+  auto done = identified<proto::LeaseDone>();
+  done.set_lease(leases_.front().id());
+  done.set_batches(batch_);
+  done.set_samples(lease_samples_);
+  done.set_loss_sum(lease_loss_);
+  *done.mutable_progress() = progress();
+  ask(
+    this, options_.coordinator, options_.requests, [then](const proto::Ack&) { then(); },
+    [this](const caf::error& error) { fail(self() + " cannot report a lease: " + explain(error)); }, done);
+  leases_.pop_front();
+  batch_ = lease_samples_ = 0;
+  lease_loss_ = 0;
+}
+
+// -- a step -----------------------------------------------------------------------------------------------------------
+
+void worker::next_step() {
+  phase_ = phase::idle;
+  if (!leases_.empty() && batch_ == batches_of(leases_.front()))
+    report_front_lease([] {});
+  if (leaving_) {
+    leave();
+    return;
+  }
+  request_leases();
+  if (leases_.empty())
+    return;
+  phase_ = phase::reading;
+  ++produced_;
+  weights_.reset();
+  send(parts_.synchronizer, acquire{leases_.front().id(), batch_});
+  const auto wanted = std::pair{leases_.front().id(), batch_};
+  if (data_) {
+    // A rejected gradient: its batch is trained again.
+  } else if (ahead_ != 0 && ahead_of_ == wanted) {
+    wanted_ = std::exchange(ahead_, 0);
+    data_ = std::exchange(ahead_data_, std::nullopt);
+  } else {
+    wanted_ = read(leases_.front(), batch_);
+  }
+  if (ahead_ == 0)
+    read_ahead();
+  compute_if_ready();
+}
+
+std::uint64_t worker::read(const proto::Lease& lease, std::uint64_t batch) {
+  const auto where = batch_of(lease, batch);
+  send(parts_.input, read_batch{++tickets_, lease.epoch(), where.begin, where.end});
+  return tickets_;
+}
+
+void worker::read_ahead() {
+  const auto& lease = leases_.front();
+  if (batch_ + 1 < batches_of(lease)) {
+    ahead_of_ = {lease.id(), batch_ + 1};
+    ahead_ = read(lease, batch_ + 1);
+  } else if (leases_.size() > 1) {
+    ahead_of_ = {leases_[1].id(), 0};
+    ahead_ = read(leases_[1], 0);
+  }
+}
+
+void worker::on_batch(const batch_read& x) {
+  if (x.ticket == wanted_) {
+    data_ = x;
+    compute_if_ready();
+  } else if (x.ticket == ahead_) {
+    ahead_data_ = x;
+  }
+}
+
+void worker::on_acquired(const acquired& x) {
+  weights_ = x;
+  compute_if_ready();
+}
+
+void worker::compute_if_ready() {
+  if (phase_ != phase::reading || !weights_)
+    return;
+  if (leaving_) {
+    phase_ = phase::committing;
+    send(parts_.synchronizer, abandon{weights_->step});
+  } else if (data_) {
+    phase_ = phase::computing;
+    send(parts_.trainer, train_batch{weights_->step, std::move(weights_->ranges), *data_});
+  }
+}
+
+void worker::on_trained(const batch_trained& x) {
+  if (!std::isfinite(x.loss_sum)) {
+    const auto& lease = leases_.front();
+    fail(self() + ": the loss is not finite (step " + std::to_string(x.step) + ", epoch "
+         + std::to_string(lease.epoch() + 1)
+         + "): lower learning_rate.base, or look for extreme values in the data");
+    return;
+  }
+  phase_ = phase::committing;
+  trained_ = x;
+  send(parts_.synchronizer, commit{x.step});
+}
+
+void worker::on_committed(const committed& x) {
+  if (phase_ != phase::committing)
+    return;
+  switch (x.outcome) {
+    case proto::APPLIED:
+      lease_samples_ += trained_.samples;
+      lease_loss_ += trained_.loss_sum;
+      ++batch_;
+      data_.reset();
+      break;
+    case proto::REJECTED_STALE:
+      break;
+    case proto::REQUEUED:
+      ++requeued_;
+      break;
+    default:
+      fail(self() + " was given up by the coordinator, and its gradient refused");
+      return;
+  }
+  next_step();
+}
+
+// -- end --------------------------------------------------------------------------------------------------------------
+
+void worker::on_leave(const leave_run& x) {
+  if (leaving_)
+    return;
+  leaving_ = true;
+  leave_reason_ = x.reason;
+  if (phase_ == phase::idle)
+    next_step();
+  else
+    compute_if_ready();
+}
+
+void worker::leave() {
+  phase_ = phase::left;
+  const auto say_goodbye = [this] {
+    auto goodbye = identified<proto::Leave>();
+    goodbye.set_reason(leave_reason_);
+    *goodbye.mutable_progress() = progress();
+    ask(
+      this, options_.coordinator, options_.requests,
+      [this](const proto::Ack&) { send(options_.owner, worker_left{}); },
+      [this](const caf::error&) { send(options_.owner, worker_left{}); }, goodbye);
+  };
+  if (leases_.empty())
+    say_goodbye();
+  else
+    report_front_lease(say_goodbye);
+}
+
+void worker::fail(const std::string& reason) {
+  if (phase_ == phase::left)
+    return;
+  phase_ = phase::left;
+  proto::Failure failure;
+  *failure.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
+  failure.set_reason(reason);
+  send(options_.coordinator, std::move(failure));
+}
+
+} // namespace troupe

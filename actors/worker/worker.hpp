@@ -1,0 +1,134 @@
+#pragma once
+
+#include "actors/ask.hpp"
+#include "actors/tick.hpp"
+#include "actors/worker/input_reader.hpp"
+#include "actors/worker/trainer.hpp"
+#include "messages/interfaces.hpp"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+/// A worker's helpers, and the word to begin. The helpers need the worker's handle, so they come by message.
+struct worker_parts {
+  input_actor input;
+  trainer_actor trainer;
+  synchronizer_actor synchronizer;
+};
+
+/// The operator wants this worker to stop: finish or give back what is under way, and leave.
+struct leave_run {
+  std::string reason;
+};
+
+/// To the node: the worker has left the run, and everything is settled with the coordinator.
+struct worker_left {};
+
+/// To the node: the worker's data is loaded, or cannot be.
+struct worker_ready {
+  std::uint32_t worker = 0;
+  std::string problem;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::worker_parts)
+TROUPE_LOCAL_MESSAGE(troupe::leave_run)
+TROUPE_LOCAL_MESSAGE(troupe::worker_left)
+TROUPE_LOCAL_MESSAGE(troupe::worker_ready)
+
+namespace troupe {
+
+using worker_owner = caf::typed_actor<rpc<void, worker_left>, rpc<void, worker_ready>>;
+
+using worker_shell
+  = worker_actor::extend<rpc<void, worker_parts>, rpc<void, batch_read>, rpc<void, input_ready>,
+                         rpc<void, batch_trained>, rpc<void, leave_run>, rpc<void, tick>>;
+
+struct worker_options {
+  std::uint64_t view = 0;
+  std::uint32_t index = 0;
+  std::uint64_t incarnation = 0;
+  patience requests;
+  coordinator_actor coordinator;
+  worker_owner owner;
+};
+
+/// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by nothing but its synchronizer.
+///
+/// A step passes through `reading` (waiting for batch and weights, which come in either order), `computing` and
+/// `committing`; the batch after it is read meanwhile.
+class worker : public worker_shell::base {
+public:
+  using super = worker_shell::base;
+
+  worker(caf::actor_config& cfg, worker_options options);
+
+  const char* name() const override { return "troupe.worker"; }
+  std::uint64_t view_number() const noexcept { return options_.view; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  enum class phase { idle, reading, computing, committing, left };
+
+  void on_parts(const worker_parts& x);
+  void on_lease(const proto::Lease& x);
+  void on_acquired(const acquired& x);
+  void on_batch(const batch_read& x);
+  void on_trained(const batch_trained& x);
+  void on_committed(const committed& x);
+  void on_leave(const leave_run& x);
+  void on_heartbeat();
+
+  void request_leases();
+  void next_step();
+  std::uint64_t read(const proto::Lease& lease, std::uint64_t batch);
+  void read_ahead();
+  void compute_if_ready();
+  void report_front_lease(std::function<void()> then);
+  void leave();
+  void fail(const std::string& reason);
+  /// A header with this worker's view, index and incarnation.
+  template <class Header>
+  Header identified() const;
+  proto::Progress progress() const;
+  std::string self() const { return "worker/" + std::to_string(options_.index); }
+
+  worker_options options_;
+  worker_parts parts_;
+  phase phase_ = phase::idle;
+  bool leaving_ = false;
+  std::string leave_reason_;
+
+  /// The lease being trained, and the next one.
+  std::deque<proto::Lease> leases_;
+  std::size_t leases_requested_ = 0;
+  /// Batch of the front lease that is under way or comes next; what of the lease is trained.
+  std::uint64_t batch_ = 0;
+  std::uint64_t lease_samples_ = 0;
+  double lease_loss_ = 0;
+
+  // -- the step under way --
+  std::optional<acquired> weights_;
+  std::optional<batch_read> data_;
+  batch_trained trained_;
+
+  // -- reads, by ticket --
+  std::uint64_t tickets_ = 0;
+  std::uint64_t wanted_ = 0;
+  /// The batch after the one under way: which, its ticket (0: none), and its data once there.
+  std::pair<std::uint64_t, std::uint64_t> ahead_of_;
+  std::uint64_t ahead_ = 0;
+  std::optional<batch_read> ahead_data_;
+
+  std::uint64_t produced_ = 0;
+  std::uint64_t requeued_ = 0;
+};
+
+} // namespace troupe
