@@ -167,7 +167,9 @@ void apply_override(proto::Job& job, std::string_view assignment) {
       break;
     }
     message = &enter(*message, field, step, fail);
-    where += (where.empty() ? "" : ".") + std::string{path.substr(0, dot)};
+    if (!where.empty())
+      where += '.';
+    where += path.substr(0, dot);
     path.remove_prefix(dot + 1);
   }
   job = std::move(changed);

@@ -62,7 +62,8 @@ void text_errors::AddError(int line, int column, const std::string& message) {
   text_ += name_ + ":";
   if (positions_)
     text_ += std::to_string(line + 1) + ":" + std::to_string(column + 1) + ":";
-  text_ += " " + in_our_words(message);
+  text_ += ' ';
+  text_ += in_our_words(message);
 }
 
 std::vector<std::string> field_names(const Descriptor& type) {
