@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,13 @@ std::pair<double, double> moments(std::span<const double> values, std::size_t wi
   return {sum, usable ? deviation : 1.0};
 }
 
+float as_float(double value, std::uint64_t row, std::size_t column) {
+  if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+    throw input_error("table: record " + std::to_string(row) + ", column " + std::to_string(column)
+                      + ": " + std::to_string(value) + " does not fit float32; scale the column");
+  return static_cast<float>(value);
+}
+
 } // namespace
 
 table_dataset::table_dataset(std::span<const double> values, std::size_t features,
@@ -47,7 +55,7 @@ table_dataset::table_dataset(std::span<const double> values, std::size_t feature
     const auto [mean, scale] =
       standardize ? moments(values, width, j, training_rows) : std::pair{0.0, 1.0};
     for (std::uint64_t i = 0; i < rows_; ++i)
-      values_[i * width + j] = static_cast<float>((values[i * width + j] - mean) / scale);
+      values_[i * width + j] = as_float((values[i * width + j] - mean) / scale, i, j);
     (j < features ? scaling_.feature_mean : scaling_.target_mean).push_back(mean);
     (j < features ? scaling_.feature_scale : scaling_.target_scale).push_back(scale);
   }

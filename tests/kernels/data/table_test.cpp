@@ -54,10 +54,11 @@ BOOST_AUTO_TEST_CASE(standardized_by_the_training_records) {
   BOOST_TEST(targets[3] == static_cast<float>(7 / deviation), boost::test_tools::tolerance(1e-6F));
 }
 
-BOOST_AUTO_TEST_CASE(extreme_values_stay_finite) {
-  const std::vector<double> extreme{1e300, 0, -1e300, 1};
-  const table_dataset data{extreme, 1, 1, true, 2};
-  BOOST_TEST(std::isfinite(data.scaling().feature_scale[0]));
+BOOST_AUTO_TEST_CASE(values_beyond_float32) {
+  const std::vector<double> extreme{1, 0, -1e300, 1};
+  const auto build = [&](bool standardize) { table_dataset{extreme, 1, 1, standardize, 2}; };
+  BOOST_TEST(contains(error_of([&] { build(false); }), "record 1, column 0"));
+  BOOST_TEST(contains(error_of([&] { build(true); }), "does not fit float32"));
 }
 
 // y = 3 + 2 a - 0.5 b, given in standardized units, comes back in the units of the data.
