@@ -13,7 +13,6 @@ namespace troupe {
 // for the last dimension.
 
 // -- Linear algebra
-// ---------------------------------------------------------------------------------------------------
 
 /// op(a) op(b), where a and b are matrices (R, n) of rows and last dimension, and op transposes
 /// them if asked to. Result: (R_a, n_b) without transposes. The batch may be an outer dimension of
@@ -28,7 +27,6 @@ expression dense(expression x, expression weight, expression bias);
 expression dense(expression x, expression weight);
 
 // -- Element by element: arguments and result have one shape
-// ----------------------------------------------------------
 
 expression add(expression a, expression b);
 expression subtract(expression a, expression b);
@@ -61,7 +59,6 @@ inline expression operator*(double factor, expression x) {
 }
 
 // -- Reductions and broadcasts
-// ----------------------------------------------------------------------------------------
 
 /// Sum of all elements: scalar.
 expression sum(expression x);
@@ -77,7 +74,6 @@ expression broadcast_leading(expression x, const shape& dims);
 expression broadcast_last(expression x, const shape& dims);
 
 // -- Losses: scalars, *summed* over the samples
-// -----------------------------------------------------------------------
 //
 // Sums, not means, so that contributions of workers with different numbers of samples add up; the
 // optimizer divides by the total number of samples.
@@ -96,7 +92,6 @@ expression softmax_correct(expression logits, expression labels);
 expression mean_squared_error(expression outputs, expression targets);
 
 // -- Layers
-// -----------------------------------------------------------------------------------------------------------
 
 enum class activation : std::uint8_t { none, relu, tanh, sigmoid };
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <utility>
 
-// This file is compiled without contraction to fused multiply-add, and uses + - * / sqrt only: the
-// same bytes everywhere.
+// Uses + - * / and sqrt only, and the library is compiled without contraction to fused multiply-add
+// (kernels/CMakeLists.txt): the same bytes everywhere.
 
 namespace troupe {
 

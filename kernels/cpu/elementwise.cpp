@@ -1,0 +1,173 @@
+#include "kernels/cpu/elementwise.hpp"
+
+#include "kernels/cpu/math.hpp"
+
+#include <algorithm>
+
+namespace troupe::cpu {
+
+namespace {
+
+/// The loops of this file. `out` may be an operand: element i is read before it is written.
+template <class T, class F>
+void map(std::size_t n, const T* x, T* out, F f) {
+  if (x == out) {
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = f(out[i]);
+    return;
+  }
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = f(x[i]);
+}
+
+template <class T, class F>
+void map(std::size_t n, const T* a, const T* b, T* out, F f) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = f(a[i], b[i]);
+}
+
+template <class T, class F>
+void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* out, F f) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T* source = x + r * columns;
+    T* target = out + r * columns;
+    if (b != nullptr) {
+#pragma GCC ivdep
+      for (std::size_t j = 0; j < columns; ++j)
+        target[j] = f(source[j] + b[j]);
+    } else {
+      map(columns, source, target, f);
+    }
+  }
+}
+
+} // namespace
+
+template <class T>
+void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
+  switch (op) {
+  case operation::scale:
+    map(n, x, out, [factor](T v) { return factor * v; });
+    break;
+  case operation::relu:
+    map(n, x, out, [](T v) { return cpu::relu(v); });
+    break;
+  case operation::tanh:
+    map(n, x, out, [](T v) { return cpu::tanh(v); });
+    break;
+  case operation::sigmoid:
+    map(n, x, out, [](T v) { return cpu::sigmoid(v); });
+    break;
+  default:
+    break;
+  }
+}
+
+template <class T>
+void binary(operation op, std::size_t n, const T* a, const T* b, T* out) {
+  switch (op) {
+  case operation::add:
+    map(n, a, b, out, [](T x, T y) { return x + y; });
+    break;
+  case operation::subtract:
+    map(n, a, b, out, [](T x, T y) { return x - y; });
+    break;
+  case operation::multiply:
+    map(n, a, b, out, [](T x, T y) { return x * y; });
+    break;
+  case operation::relu_gradient:
+    map(n, a, b, out, [](T x, T y) { return cpu::relu_gradient(x, y); });
+    break;
+  case operation::tanh_gradient:
+    map(n, a, b, out, [](T x, T y) { return cpu::tanh_gradient(x, y); });
+    break;
+  case operation::sigmoid_gradient:
+    map(n, a, b, out, [](T x, T y) { return cpu::sigmoid_gradient(x, y); });
+    break;
+  default:
+    break;
+  }
+}
+
+template <class T>
+void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
+              const T* operand, T* out) {
+  switch (after) {
+  case epilogue::none:
+    if (b != nullptr)
+      map_rows(rows, columns, x, b, out, [](T v) { return v; });
+    return;
+  case epilogue::relu:
+    map_rows(rows, columns, x, b, out, [](T v) { return cpu::relu(v); });
+    return;
+  case epilogue::tanh:
+    map_rows(rows, columns, x, b, out, [](T v) { return cpu::tanh(v); });
+    return;
+  case epilogue::sigmoid:
+    map_rows(rows, columns, x, b, out, [](T v) { return cpu::sigmoid(v); });
+    return;
+  default:
+    break;
+  }
+  if (b != nullptr)
+    map_rows(rows, columns, x, b, out, [](T v) { return v; });
+  const auto op = after == epilogue::relu_gradient ? operation::relu_gradient
+    : after == epilogue::tanh_gradient             ? operation::tanh_gradient
+                                                   : operation::sigmoid_gradient;
+  binary(op, rows * columns, b != nullptr ? out : x, operand, out);
+}
+
+template <class T>
+double sum(std::size_t n, const T* x) {
+  double total = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    total += static_cast<double>(x[i]);
+  return total;
+}
+
+template <class T>
+void sum_leading(std::size_t rows, std::size_t columns, const T* x, T* out) {
+  std::fill_n(out, columns, T(0));
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T* row = x + r * columns;
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < columns; ++j)
+      out[j] += row[j];
+  }
+}
+
+template <class T>
+void sum_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
+  for (std::size_t r = 0; r < rows; ++r)
+    out[r] = static_cast<T>(sum(columns, x + r * columns));
+}
+
+template <class T>
+void broadcast_leading(std::size_t rows, std::size_t columns, const T* x, T* out) {
+  for (std::size_t r = 0; r < rows; ++r)
+    std::copy_n(x, columns, out + r * columns);
+}
+
+template <class T>
+void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
+  for (std::size_t r = 0; r < rows; ++r)
+    std::fill_n(out + r * columns, columns, x[r]);
+}
+
+#define TROUPE_INSTANTIATE(T)                                                                      \
+  template void unary(operation, std::size_t, const T*, T, T*);                                    \
+  template void binary(operation, std::size_t, const T*, const T*, T*);                            \
+  template void add_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*, T*);    \
+  template double sum(std::size_t, const T*);                                                      \
+  template void sum_leading(std::size_t, std::size_t, const T*, T*);                               \
+  template void sum_last(std::size_t, std::size_t, const T*, T*);                                  \
+  template void broadcast_leading(std::size_t, std::size_t, const T*, T*);                         \
+  template void broadcast_last(std::size_t, std::size_t, const T*, T*);
+
+TROUPE_INSTANTIATE(float)
+TROUPE_INSTANTIATE(double)
+#undef TROUPE_INSTANTIATE
+
+} // namespace troupe::cpu

@@ -1,0 +1,127 @@
+#include "kernels/cpu/losses.hpp"
+
+#include "kernels/cpu/math.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe::cpu {
+
+namespace {
+
+/// The largest element; NaNs do not count.
+template <class T>
+T maximum(std::size_t n, const T* x) {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (std::size_t i = 0; i < n; ++i)
+    largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+/// Sum of exp(x - shift); writes the terms to `out` (may be x).
+template <class T>
+T exponentials(std::size_t n, const T* x, T shift, T* out) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = cpu::exp(x[i] - shift);
+  T total = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    total += out[i];
+  return total;
+}
+
+/// The same without a place for the terms.
+template <class T>
+T sum_of_exponentials(std::size_t n, const T* x, T shift) {
+  constexpr std::size_t chunk = 64;
+  T terms[chunk];
+  T total = 0;
+  for (std::size_t i = 0; i < n; i += chunk) {
+    const auto count = std::min(chunk, n - i);
+    for (std::size_t j = 0; j < count; ++j)
+      terms[j] = cpu::exp(x[i + j] - shift);
+    for (std::size_t j = 0; j < count; ++j)
+      total += terms[j];
+  }
+  return total;
+}
+
+/// Whether `label` is the first of the largest logits; false where a NaN makes that unknown.
+template <class T>
+bool is_correct(std::size_t n, const T* logits, std::size_t label) {
+  const T value = logits[label];
+  bool result = value == value;
+  for (std::size_t i = 0; i < label; ++i)
+    result &= value > logits[i];
+  for (std::size_t i = label; i < n; ++i)
+    result &= value >= logits[i];
+  return result;
+}
+
+} // namespace
+
+template <class T>
+void softmax(std::size_t rows, std::size_t columns, const T* x, T* out) {
+  for (std::size_t r = 0; r < rows; ++r, x += columns, out += columns) {
+    const T total = exponentials(columns, x, maximum(columns, x), out);
+    for (std::size_t j = 0; j < columns; ++j)
+      out[j] /= total;
+  }
+}
+
+template <class T>
+classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
+                                     const std::int32_t* labels, T* gradient, bool need_loss) {
+  classification result;
+  for (std::size_t r = 0; r < rows; ++r, logits += classes) {
+    // A negative label becomes a very large one.
+    const auto label = static_cast<std::size_t>(static_cast<std::uint32_t>(labels[r]));
+    if (label >= classes) {
+      constexpr auto nan = std::numeric_limits<T>::quiet_NaN();
+      result.loss = nan;
+      if (gradient != nullptr)
+        std::fill_n(gradient + r * classes, classes, nan);
+      continue;
+    }
+    result.correct += is_correct(classes, logits, label);
+    if (gradient == nullptr && !need_loss)
+      continue;
+    const T largest = maximum(classes, logits);
+    const T wanted = logits[label];
+    T total = 0;
+    if (gradient == nullptr) {
+      total = sum_of_exponentials(classes, logits, largest);
+    } else {
+      T* row = gradient + r * classes;
+      total = exponentials(classes, logits, largest, row);
+      for (std::size_t j = 0; j < classes; ++j)
+        row[j] /= total;
+      row[label] -= T(1);
+    }
+    result.loss += std::log(static_cast<double>(total)) + static_cast<double>(largest)
+      - static_cast<double>(wanted);
+  }
+  return result;
+}
+
+template <class T>
+double squared_error(std::size_t n, const T* a, const T* b) {
+  double total = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    total += difference * difference;
+  }
+  return total;
+}
+
+#define TROUPE_INSTANTIATE(T)                                                                      \
+  template void softmax(std::size_t, std::size_t, const T*, T*);                                   \
+  template classification softmax_cross_entropy(std::size_t, std::size_t, const T*,                \
+                                                const std::int32_t*, T*, bool);                    \
+  template double squared_error(std::size_t, const T*, const T*);
+
+TROUPE_INSTANTIATE(float)
+TROUPE_INSTANTIATE(double)
+#undef TROUPE_INSTANTIATE
+
+} // namespace troupe::cpu

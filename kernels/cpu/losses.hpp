@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::cpu {
+
+/// Results of softmax_cross_entropy that are sums over the rows.
+struct classification {
+  double loss = 0;
+  std::size_t correct = 0;
+};
+
+/// out = softmax(x), each row of (rows, columns). `out` may be x.
+template <class T>
+void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
+
+/// Loss, number of correct rows and, unless nullptr, the gradient (rows, classes) of logits (rows,
+/// classes) and labels (rows), in one pass; see kernels/operations.hpp. `gradient` may be `logits`.
+/// `need_loss` false saves the exponentials where no gradient is wanted either.
+template <class T>
+classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
+                                     const std::int32_t* labels, T* gradient, bool need_loss);
+
+/// Sum of (a[i] - b[i])^2, added up in double.
+template <class T>
+double squared_error(std::size_t n, const T* a, const T* b);
+
+} // namespace troupe::cpu

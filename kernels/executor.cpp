@@ -1,0 +1,317 @@
+#include "kernels/executor.hpp"
+
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/losses.hpp"
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::align_val_t alignment{64};
+
+struct aligned_delete {
+  void operator()(void* p) const noexcept { ::operator delete(p, alignment); }
+};
+
+template <class T>
+using aligned_array = std::unique_ptr<T[], aligned_delete>;
+
+template <class T>
+aligned_array<T> make_aligned(std::size_t n) {
+  auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
+  std::fill_n(p, n, T(0)); // touches the pages: no run pays for that
+  return aligned_array<T>(p);
+}
+
+/// A tensor as a matrix of all leading dimensions by the last one.
+struct extent {
+  std::size_t rows;
+  std::size_t columns;
+};
+
+extent matrix_extent(const shape& x, std::size_t rows) {
+  const auto columns = static_cast<std::size_t>(x.last());
+  if (x.rank() < 1)
+    return {1, 1};
+  if (x.rank() == 1)
+    return x.has_batch() ? extent{1, rows} : extent{1, columns};
+  std::size_t leading = 1;
+  for (std::size_t i = 0; i + 1 < x.rank(); ++i)
+    leading *= x[i] == shape::batch ? rows : static_cast<std::size_t>(x[i]);
+  return {leading, columns};
+}
+
+} // namespace
+
+template <class T>
+struct executor<T>::state {
+  std::shared_ptr<const plan> what;
+  aligned_array<T> arena;
+  aligned_array<T> scratch;
+  // Of the last run; copied into vectors of the right size.
+  std::size_t rows = 0;
+  std::vector<const T*> weights;
+  std::vector<feed<T>> feeds;
+  T* gradient = nullptr;
+
+  void bind(const run_arguments<T>& arguments);
+  const T* read(const operand& x) const;
+  const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
+  T* write(const operand& x) const;
+  std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+
+  void execute(const instruction& x, run_result& result);
+  void execute_matmul(const instruction& x);
+  void execute_softmax_loss(const instruction& x, run_result& result);
+  void execute_reduction(const instruction& x);
+  void write_loss(const operand& where, double value, run_result& result);
+};
+
+template <class T>
+void executor<T>::state::bind(const run_arguments<T>& arguments) {
+  auto fail = [](const std::string& text) { throw std::invalid_argument("executor: " + text); };
+  if (arguments.rows > what->max_rows())
+    fail(std::to_string(arguments.rows) + " rows, the plan is for "
+         + std::to_string(what->max_rows()));
+  if (arguments.weights.size() != weights.size())
+    fail(std::to_string(arguments.weights.size()) + " weights were bound, the layout has "
+         + std::to_string(weights.size()));
+  if (arguments.feeds.size() != feeds.size())
+    fail(std::to_string(arguments.feeds.size()) + " feeds were given, the graph has "
+         + std::to_string(feeds.size()) + " placeholders");
+  if (what->has_gradients() && arguments.gradient.size() != what->parameters().size())
+    fail("the gradient has " + std::to_string(arguments.gradient.size())
+         + " elements, the layout has " + std::to_string(what->parameters().size()));
+  for (std::size_t i = 0; i < feeds.size(); ++i) {
+    const auto& given = arguments.feeds[i];
+    const bool is_label = what->feed(i).type == dtype::int32;
+    if (arguments.rows > 0 && what->reads_feed(i)
+        && (is_label ? given.labels == nullptr : given.values == nullptr))
+      fail("placeholder \"" + what->feed(i).name + "\" was not fed with "
+           + (is_label ? "labels" : "values"));
+  }
+  rows = arguments.rows;
+  std::ranges::copy(arguments.weights, weights.begin());
+  std::ranges::copy(arguments.feeds, feeds.begin());
+  gradient = arguments.gradient.data();
+}
+
+template <class T>
+const T* executor<T>::state::read(const operand& x) const {
+  switch (x.where) {
+  case operand::place::weight:
+    return weights[x.index];
+  case operand::place::feed:
+    return feeds[x.index].values;
+  case operand::place::arena:
+    return arena.get() + x.index;
+  case operand::place::gradient:
+    return gradient + x.index;
+  case operand::place::none:
+    break;
+  }
+  return nullptr;
+}
+
+template <class T>
+T* executor<T>::state::write(const operand& x) const {
+  switch (x.where) {
+  case operand::place::arena:
+    return arena.get() + x.index;
+  case operand::place::gradient:
+    return gradient + x.index;
+  default:
+    return nullptr;
+  }
+}
+
+template <class T>
+void executor<T>::state::write_loss(const operand& where, double value, run_result& result) {
+  if (T* p = write(where))
+    *p = static_cast<T>(value);
+  const auto& loss = what->loss();
+  if (where.exists() && where.where == loss.where && where.index == loss.index)
+    result.loss = value;
+}
+
+template <class T>
+void executor<T>::state::execute_matmul(const instruction& x) {
+  const auto a = matrix_extent(x.inputs[0].shape, rows);
+  const auto b = matrix_extent(x.inputs[1].shape, rows);
+  cpu::matrix<T> left{read(x.inputs[0]), a.columns, 1};
+  cpu::matrix<T> right{read(x.inputs[1]), b.columns, 1};
+  if (x.transpose_a)
+    left = left.transposed();
+  if (x.transpose_b)
+    right = right.transposed();
+  const auto m = x.transpose_a ? a.columns : a.rows;
+  const auto k = x.transpose_a ? a.rows : a.columns;
+  const auto n = x.transpose_b ? b.rows : b.columns;
+  T* const out = write(x.output);
+  cpu::gemm<T>(m, n, k, left, right, out, n, scratch.get());
+  cpu::add_bias<T>(m, n, out, read(x.bias), x.after, read(x.epilogue_operand), out);
+}
+
+template <class T>
+void executor<T>::state::execute_softmax_loss(const instruction& x, run_result& result) {
+  const auto size = matrix_extent(x.inputs[0].shape, rows);
+  const auto sums =
+    cpu::softmax_cross_entropy<T>(size.rows, size.columns, read(x.inputs[0]), labels(x.inputs[1]),
+                                  write(x.gradient), x.output.exists());
+  write_loss(x.output, sums.loss, result);
+  if (T* p = write(x.correct)) {
+    *p = static_cast<T>(sums.correct);
+    if (x.correct.index == what->correct().index)
+      result.correct = sums.correct;
+  }
+}
+
+template <class T>
+void executor<T>::state::execute_reduction(const instruction& x) {
+  const T* const in = read(x.inputs[0]);
+  T* const out = write(x.output);
+  const auto input = matrix_extent(x.inputs[0].shape, rows);
+  const auto output = matrix_extent(x.output.shape, rows);
+  switch (x.op) {
+  case operation::sum_leading:
+    cpu::sum_leading(input.rows, input.columns, in, out);
+    break;
+  case operation::sum_last:
+    cpu::sum_last(input.rows, input.columns, in, out);
+    break;
+  case operation::broadcast:
+    std::fill_n(out, elements(x.output), *in);
+    break;
+  case operation::broadcast_leading:
+    cpu::broadcast_leading(output.rows, output.columns, in, out);
+    break;
+  case operation::broadcast_last:
+    cpu::broadcast_last(output.rows, output.columns, in, out);
+    break;
+  case operation::softmax:
+    cpu::softmax(input.rows, input.columns, in, out);
+    break;
+  default:
+    break;
+  }
+}
+
+template <class T>
+void executor<T>::state::execute(const instruction& x, run_result& result) {
+  switch (x.op) {
+  case operation::matmul:
+    execute_matmul(x);
+    break;
+  case operation::add_bias: {
+    const auto size = matrix_extent(x.output.shape, rows);
+    cpu::add_bias<T>(size.rows, size.columns, read(x.inputs[0]), read(x.inputs[1]), epilogue::none,
+                     nullptr, write(x.output));
+    break;
+  }
+  case operation::scale:
+  case operation::relu:
+  case operation::tanh:
+  case operation::sigmoid:
+    cpu::unary<T>(x.op, elements(x.output), read(x.inputs[0]), static_cast<T>(x.factor),
+                  write(x.output));
+    break;
+  case operation::add:
+  case operation::subtract:
+  case operation::multiply:
+  case operation::relu_gradient:
+  case operation::tanh_gradient:
+  case operation::sigmoid_gradient:
+    cpu::binary<T>(x.op, elements(x.output), read(x.inputs[0]), read(x.inputs[1]), write(x.output));
+    break;
+  case operation::softmax_cross_entropy:
+  case operation::softmax_cross_entropy_gradient:
+  case operation::softmax_correct:
+    execute_softmax_loss(x, result);
+    break;
+  case operation::squared_error:
+    write_loss(x.output,
+               x.factor
+                 * cpu::squared_error(elements(x.inputs[0]), read(x.inputs[0]), read(x.inputs[1])),
+               result);
+    break;
+  case operation::sum:
+    write_loss(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])), result);
+    break;
+  default:
+    execute_reduction(x);
+    break;
+  }
+}
+
+template <class T>
+executor<T>::executor(std::shared_ptr<const plan> what) : state_(std::make_unique<state>()) {
+  auto& s = *state_;
+  s.what = std::move(what);
+  s.arena = make_aligned<T>(s.what->arena_elements());
+  s.scratch = make_aligned<T>(cpu::gemm_scratch_elements<T>());
+  s.weights.resize(s.what->parameters().entries().size());
+  s.feeds.resize(s.what->feed_count());
+  for (const auto& constant : s.what->constants()) {
+    T* const out = s.write(constant.where);
+    const auto n = constant.where.shape.elements(s.what->max_rows());
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = static_cast<T>(constant.values[constant.values.size() == 1 ? 0 : i]);
+  }
+}
+
+template <class T>
+executor<T>::~executor() = default;
+template <class T>
+executor<T>::executor(executor&&) noexcept = default;
+template <class T>
+executor<T>& executor<T>::operator=(executor&&) noexcept = default;
+
+template <class T>
+run_result executor<T>::run(const run_arguments<T>& arguments) {
+  auto& s = *state_;
+  s.bind(arguments);
+  for (const auto& part : s.what->zero_gradients())
+    std::fill_n(s.gradient + part.begin, part.size(), T(0));
+  run_result result;
+  const auto& instructions = s.what->instructions();
+  const auto& buckets = s.what->buckets();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    s.execute(instructions[i], result);
+    for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
+      if (arguments.on_bucket)
+        arguments.on_bucket(next);
+  }
+  for (; next < buckets.size(); ++next) // of a plan without instructions
+    if (arguments.on_bucket)
+      arguments.on_bucket(next);
+  return result;
+}
+
+template <class T>
+std::span<const T> executor<T>::fetched(std::size_t index) const {
+  const auto& where = state_->what->fetches().at(index);
+  return {state_->read(where), state_->elements(where)};
+}
+
+template <class T>
+const plan& executor<T>::what() const noexcept {
+  return *state_->what;
+}
+
+template <class T>
+std::size_t executor<T>::memory_bytes() const noexcept {
+  return (state_->what->arena_elements() + cpu::gemm_scratch_elements<T>()) * sizeof(T);
+}
+
+template class executor<float>;
+template class executor<double>;
+
+} // namespace troupe

@@ -1,0 +1,253 @@
+#include "kernels/gradients.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/operations.hpp"
+
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+/// Reverse mode: walks the nodes from y backwards and asks each for its contribution to the
+/// gradients of its inputs.
+class reverse_mode {
+public:
+  reverse_mode(expression y, std::span<const expression> xs)
+    : graph_(y.owner()), wanted_(y.id() + 1, false), gradient_(y.id() + 1) {
+    for (auto x : xs)
+      if (x.id() < wanted_.size())
+        wanted_[x.id()] = true;
+    // Nodes that depend on some x; only they get a gradient.
+    for (std::uint32_t id = 0; id < wanted_.size(); ++id)
+      for (auto input : graph_.at(id).inputs)
+        wanted_[id] = wanted_[id] || wanted_[input];
+    if (wanted_[y.id()])
+      gradient_[y.id()] = graph_.constant(1);
+    for (auto id = y.id() + 1; id-- > 0;)
+      if (gradient_[id])
+        visit(id);
+  }
+
+  expression of(expression x) {
+    if (x.id() < gradient_.size() && gradient_[x.id()])
+      return *gradient_[x.id()];
+    return graph_.constant(0, x.shape());
+  }
+
+private:
+  bool wants(std::uint32_t id) const { return wanted_[id]; }
+
+  void give(std::uint32_t id, expression g) {
+    auto& total = gradient_[id];
+    total = total ? add(*total, g) : g;
+  }
+
+  /// Whether g is the constant 1: the common case, a loss that is not combined with others.
+  static bool is_one(expression g) {
+    const auto& n = g.node();
+    return n.op == operation::constant && n.values.size() == 1 && n.values[0] == 1;
+  }
+
+  /// x times the scalar g.
+  static expression times(expression x, expression g) {
+    return is_one(g) ? x : multiply(broadcast(g, x.shape()), x);
+  }
+
+  /// Gradient of softmax: y (g - sum_j g_j y_j), y its result.
+  static expression softmax_gradient(expression g, expression y) {
+    return multiply(y, subtract(g, broadcast_last(sum_last(multiply(g, y)), y.shape())));
+  }
+
+  void visit(std::uint32_t id);
+  void visit_matmul(const node& n, expression g);
+  void visit_elementwise(const node& n, expression y, expression g);
+  void visit_reduction(const node& n, expression g);
+  void visit_loss(const node& n, expression g);
+
+  expression at(std::uint32_t id) { return {graph_, id}; }
+
+  graph& graph_;
+  std::vector<bool> wanted_;
+  std::vector<std::optional<expression>> gradient_;
+};
+
+void reverse_mode::visit_matmul(const node& n, expression g) {
+  const auto a = at(n.inputs[0]);
+  const auto b = at(n.inputs[1]);
+  const bool ta = n.transpose_a;
+  const bool tb = n.transpose_b;
+  // C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, and transposed again where a or b
+  // was. The gradient of the inputs comes first: after the second one, the weights are not read any
+  // more.
+  if (wants(a.id()))
+    give(a.id(), ta ? matmul(b, g, tb, true) : matmul(g, b, false, !tb));
+  if (wants(b.id()))
+    give(b.id(), tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
+}
+
+void reverse_mode::visit_elementwise(const node& n, expression y, expression g) {
+  const auto a = n.inputs[0];
+  const auto b = n.inputs.size() > 1 ? n.inputs[1] : a;
+  switch (n.op) {
+  case operation::scale:
+    give(a, scale(g, n.factor));
+    break;
+  case operation::relu:
+    give(a, relu_gradient(g, y));
+    break;
+  case operation::tanh:
+    give(a, tanh_gradient(g, y));
+    break;
+  case operation::sigmoid:
+    give(a, sigmoid_gradient(g, y));
+    break;
+  case operation::add:
+    if (wants(a))
+      give(a, g);
+    if (wants(b))
+      give(b, g);
+    break;
+  case operation::subtract:
+    if (wants(a))
+      give(a, g);
+    if (wants(b))
+      give(b, scale(g, -1));
+    break;
+  case operation::multiply:
+    if (wants(a))
+      give(a, multiply(g, at(b)));
+    if (wants(b))
+      give(b, multiply(g, at(a)));
+    break;
+  case operation::relu_gradient: // linear in dy; a step function of y
+    if (wants(a))
+      give(a, relu_gradient(g, at(b)));
+    break;
+  case operation::tanh_gradient: // dy (1 - y^2)
+    if (wants(a))
+      give(a, tanh_gradient(g, at(b)));
+    if (wants(b))
+      give(b, scale(multiply(multiply(g, at(a)), at(b)), -2));
+    break;
+  case operation::sigmoid_gradient: // dy (y - y^2)
+    if (wants(a))
+      give(a, sigmoid_gradient(g, at(b)));
+    if (wants(b)) {
+      auto p = multiply(g, at(a));
+      give(b, subtract(p, scale(multiply(p, at(b)), 2)));
+    }
+    break;
+  default:
+    break;
+  }
+}
+
+void reverse_mode::visit_reduction(const node& n, expression g) {
+  const auto x = n.inputs[0];
+  const auto dims = graph_.at(x).shape;
+  switch (n.op) {
+  case operation::sum:
+    give(x, broadcast(g, dims));
+    break;
+  case operation::sum_leading:
+    give(x, broadcast_leading(g, dims));
+    break;
+  case operation::sum_last:
+    give(x, broadcast_last(g, dims));
+    break;
+  case operation::broadcast:
+    give(x, sum(g));
+    break;
+  case operation::broadcast_leading:
+    give(x, sum_leading(g));
+    break;
+  case operation::broadcast_last:
+    give(x, sum_last(g));
+    break;
+  default:
+    break;
+  }
+}
+
+void reverse_mode::visit_loss(const node& n, expression g) {
+  const auto a = at(n.inputs[0]);
+  const auto b = at(n.inputs[1]);
+  switch (n.op) {
+  case operation::softmax_cross_entropy:
+    give(a.id(), times(softmax_cross_entropy_gradient(a, b), g));
+    break;
+  case operation::softmax_cross_entropy_gradient:
+    give(a.id(), softmax_gradient(g, softmax(a)));
+    break;
+  case operation::squared_error: // factor * sum (a - b)^2
+    if (wants(a.id()))
+      give(a.id(), times(scale(subtract(a, b), 2 * n.factor), g));
+    if (wants(b.id()))
+      give(b.id(), times(scale(subtract(b, a), 2 * n.factor), g));
+    break;
+  default:
+    break;
+  }
+}
+
+void reverse_mode::visit(std::uint32_t id) {
+  // A copy: appending nodes moves them.
+  const node n = graph_.at(id);
+  const auto g = *gradient_[id];
+  switch (n.op) {
+  case operation::placeholder:
+  case operation::variable:
+  case operation::constant:
+  case operation::softmax_correct:
+    break;
+  case operation::matmul:
+    visit_matmul(n, g);
+    break;
+  case operation::add_bias:
+    if (wants(n.inputs[1]))
+      give(n.inputs[1], sum_leading(g));
+    if (wants(n.inputs[0]))
+      give(n.inputs[0], g);
+    break;
+  case operation::softmax:
+    give(n.inputs[0], softmax_gradient(g, at(id)));
+    break;
+  case operation::softmax_cross_entropy:
+  case operation::softmax_cross_entropy_gradient:
+  case operation::squared_error:
+    visit_loss(n, g);
+    break;
+  case operation::sum:
+  case operation::sum_leading:
+  case operation::sum_last:
+  case operation::broadcast:
+  case operation::broadcast_leading:
+  case operation::broadcast_last:
+    visit_reduction(n, g);
+    break;
+  default:
+    visit_elementwise(n, at(id), g);
+    break;
+  }
+}
+
+} // namespace
+
+std::vector<expression> gradients(expression y, std::span<const expression> xs) {
+  if (!y.shape().extents().empty())
+    throw input_error("gradients: \"" + y.name() + "\" has shape " + to_string(y.shape())
+                      + "; only a scalar can be differentiated");
+  for (auto x : xs)
+    if (!x.valid() || &x.owner() != &y.owner())
+      throw input_error("gradients: \"" + y.name() + "\" and what it is to be differentiated by "
+                        + "belong to different graphs");
+  reverse_mode mode(y, xs);
+  std::vector<expression> result;
+  result.reserve(xs.size());
+  for (auto x : xs)
+    result.push_back(mode.of(x));
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,152 @@
+#include "kernels/graph.hpp"
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+std::string_view to_string(operation op) noexcept {
+  switch (op) {
+  case operation::placeholder:
+    return "placeholder";
+  case operation::variable:
+    return "variable";
+  case operation::constant:
+    return "constant";
+  case operation::matmul:
+    return "matmul";
+  case operation::add_bias:
+    return "add_bias";
+  case operation::add:
+    return "add";
+  case operation::subtract:
+    return "subtract";
+  case operation::multiply:
+    return "multiply";
+  case operation::scale:
+    return "scale";
+  case operation::relu:
+    return "relu";
+  case operation::tanh:
+    return "tanh";
+  case operation::sigmoid:
+    return "sigmoid";
+  case operation::relu_gradient:
+    return "relu_gradient";
+  case operation::tanh_gradient:
+    return "tanh_gradient";
+  case operation::sigmoid_gradient:
+    return "sigmoid_gradient";
+  case operation::sum:
+    return "sum";
+  case operation::sum_leading:
+    return "sum_leading";
+  case operation::sum_last:
+    return "sum_last";
+  case operation::broadcast:
+    return "broadcast";
+  case operation::broadcast_leading:
+    return "broadcast_leading";
+  case operation::broadcast_last:
+    return "broadcast_last";
+  case operation::softmax:
+    return "softmax";
+  case operation::softmax_cross_entropy:
+    return "softmax_cross_entropy";
+  case operation::softmax_cross_entropy_gradient:
+    return "softmax_cross_entropy_gradient";
+  case operation::softmax_correct:
+    return "softmax_correct";
+  case operation::squared_error:
+    return "squared_error";
+  }
+  return "invalid";
+}
+
+const node& expression::node() const {
+  if (!valid())
+    throw input_error("an expression that belongs to no graph was used");
+  return owner_->at(id_);
+}
+
+expression graph::append(troupe::node x) {
+  const auto id = static_cast<std::uint32_t>(nodes_.size());
+  if (x.name.empty())
+    x.name = std::string(to_string(x.op)) + "_" + std::to_string(id);
+  nodes_.push_back(std::move(x));
+  return {*this, id};
+}
+
+expression graph::placeholder(std::string name, shape dims, dtype type) {
+  for (auto id : placeholders_)
+    if (nodes_[id].name == name)
+      throw input_error("two placeholders are named \"" + name + "\"");
+  troupe::node x;
+  x.op = operation::placeholder;
+  x.name = std::move(name);
+  x.shape = std::move(dims);
+  x.type = type;
+  x.index = placeholders_.size();
+  auto result = append(std::move(x));
+  placeholders_.push_back(result.id());
+  return result;
+}
+
+expression graph::variable(std::string name, shape dims, initializer initial, parameter_kind kind) {
+  const auto& entry = parameters_.add(std::move(name), std::move(dims), initial, kind);
+  troupe::node x;
+  x.op = operation::variable;
+  x.name = entry.name;
+  x.shape = entry.shape;
+  x.index = parameters_.entries().size() - 1;
+  return append(std::move(x));
+}
+
+expression graph::constant(double value, shape dims) {
+  troupe::node x;
+  x.op = operation::constant;
+  x.shape = std::move(dims);
+  x.values = {value};
+  return append(std::move(x));
+}
+
+expression graph::constant(std::vector<double> values, shape dims) {
+  if (dims.has_batch() || values.size() != dims.elements())
+    throw input_error("a constant of shape " + to_string(dims) + " was given "
+                      + std::to_string(values.size()) + " elements");
+  troupe::node x;
+  x.op = operation::constant;
+  x.shape = std::move(dims);
+  x.values = std::move(values);
+  return append(std::move(x));
+}
+
+expression graph::find(std::string_view name) {
+  auto i = std::ranges::find(nodes_, name, &node::name);
+  if (i == nodes_.end())
+    throw input_error("the graph has no tensor named \"" + std::string(name) + "\"");
+  return {*this, static_cast<std::uint32_t>(i - nodes_.begin())};
+}
+
+std::string to_string(const graph& x) {
+  std::string result;
+  for (std::size_t id = 0; id < x.nodes().size(); ++id) {
+    const auto& n = x.nodes()[id];
+    result += std::to_string(id) + " " + n.name + " = " + std::string(to_string(n.op)) + "(";
+    for (std::size_t i = 0; i < n.inputs.size(); ++i) {
+      const bool transposed = (i == 0 && n.transpose_a) || (i == 1 && n.transpose_b);
+      result += i > 0 ? ", " : "";
+      result += x.nodes()[n.inputs[i]].name;
+      result += transposed ? "^T" : "";
+    }
+    if (n.op == operation::scale || n.op == operation::squared_error)
+      result += ", " + std::to_string(n.factor);
+    if (n.op == operation::constant && n.values.size() == 1)
+      result += std::to_string(n.values[0]);
+    result += ") : " + std::string(to_string(n.type)) + " " + to_string(n.shape) + "\n";
+  }
+  return result;
+}
+
+} // namespace troupe

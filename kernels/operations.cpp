@@ -1,0 +1,282 @@
+#include "kernels/operations.hpp"
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+std::string describe(expression x) {
+  return "\"" + x.name() + "\" " + to_string(x.shape());
+}
+
+[[noreturn]] void misfit(operation op, expression a, expression b, const std::string& expected) {
+  throw input_error(std::string(to_string(op)) + ": " + describe(a) + " and " + describe(b)
+                    + " do not fit: " + expected);
+}
+
+void check_float(operation op, expression x) {
+  if (x.node().type == dtype::int32)
+    throw input_error(std::string(to_string(op)) + ": " + describe(x)
+                      + " is int32, a tensor of floating-point numbers was expected");
+}
+
+void check_rank(operation op, expression x, std::size_t least) {
+  check_float(op, x);
+  if (x.shape().rank() < least)
+    throw input_error(std::string(to_string(op)) + ": " + describe(x) + " has fewer than "
+                      + std::to_string(least) + " dimensions");
+}
+
+expression append(operation op, std::initializer_list<expression> inputs, shape dims,
+                  double factor = 1) {
+  node x;
+  x.op = op;
+  x.shape = std::move(dims);
+  x.factor = factor;
+  auto& owner = inputs.begin()->owner();
+  for (auto input : inputs) {
+    if (!input.valid() || &input.owner() != &owner)
+      throw input_error(std::string(to_string(op)) + ": the arguments belong to different graphs");
+    x.inputs.push_back(input.id());
+  }
+  return owner.append(std::move(x));
+}
+
+expression unary(operation op, expression x) {
+  check_float(op, x);
+  return append(op, {x}, x.shape());
+}
+
+expression binary(operation op, expression a, expression b) {
+  check_float(op, a);
+  check_float(op, b);
+  if (a.shape() != b.shape())
+    misfit(op, a, b, "both must have the same shape");
+  return append(op, {a, b}, a.shape());
+}
+
+/// All dimensions but the last.
+shape leading(const shape& x) {
+  auto extents = x.extents();
+  if (!extents.empty())
+    extents.pop_back();
+  return shape(std::move(extents));
+}
+
+/// Rows of a matrix of that shape: their number, or `batch` when it depends on the run.
+std::int64_t rows_of(const shape& x) {
+  if (x.rank() < 2)
+    return x.has_batch() ? shape::batch : 1;
+  return x.has_batch() ? shape::batch : static_cast<std::int64_t>(leading(x).elements());
+}
+
+shape labels_of(operation op, expression logits, expression labels) {
+  check_rank(op, logits, 2);
+  if (labels.node().type != dtype::int32)
+    throw input_error(std::string(to_string(op)) + ": labels " + describe(labels) + " are "
+                      + std::string(to_string(labels.node().type)) + ", int32 was expected");
+  auto expected = leading(logits.shape());
+  if (labels.shape() != expected)
+    misfit(op, logits, labels, "the labels must have shape " + to_string(expected));
+  return expected;
+}
+
+} // namespace
+
+expression matmul(expression a, expression b, bool transpose_a, bool transpose_b) {
+  constexpr auto op = operation::matmul;
+  check_rank(op, a, 2);
+  check_rank(op, b, 2);
+  const auto rows_a = rows_of(a.shape());
+  const auto rows_b = rows_of(b.shape());
+  const auto inner_a = transpose_a ? rows_a : a.shape().last();
+  const auto inner_b = transpose_b ? b.shape().last() : rows_b;
+  // Where the rows of both are summed over, they must be the same rows.
+  const bool same_rows = !transpose_a || transpose_b || leading(a.shape()) == leading(b.shape());
+  if (inner_a != inner_b || !same_rows)
+    misfit(op, a, b,
+           "the " + std::string(transpose_a ? "rows" : "last dimension")
+             + " of the first must equal the " + (transpose_b ? "last dimension" : "rows")
+             + " of the second");
+  const auto columns = transpose_b ? rows_b : b.shape().last();
+  if (columns == shape::batch)
+    misfit(op, a, b, "the batch can only be the first dimension of the result");
+  auto dims = transpose_a ? std::vector{a.shape().last()} : leading(a.shape()).extents();
+  dims.push_back(columns);
+  node x;
+  x.op = op;
+  x.shape = shape(std::move(dims));
+  x.transpose_a = transpose_a;
+  x.transpose_b = transpose_b;
+  x.inputs = {a.id(), b.id()};
+  if (&a.owner() != &b.owner())
+    throw input_error("matmul: the arguments belong to different graphs");
+  return a.owner().append(std::move(x));
+}
+
+expression add_bias(expression x, expression b) {
+  constexpr auto op = operation::add_bias;
+  check_rank(op, x, 1);
+  check_rank(op, b, 1);
+  if (b.shape() != shape{x.shape().last()})
+    misfit(op, x, b, "the bias must have shape " + to_string(shape{x.shape().last()}));
+  return append(op, {x, b}, x.shape());
+}
+
+expression dense(expression x, expression weight, expression bias) {
+  return add_bias(dense(x, weight), bias);
+}
+
+expression dense(expression x, expression weight) {
+  return matmul(x, weight, false, true);
+}
+
+expression add(expression a, expression b) {
+  return binary(operation::add, a, b);
+}
+
+expression subtract(expression a, expression b) {
+  return binary(operation::subtract, a, b);
+}
+
+expression multiply(expression a, expression b) {
+  return binary(operation::multiply, a, b);
+}
+
+expression scale(expression x, double factor) {
+  check_float(operation::scale, x);
+  return append(operation::scale, {x}, x.shape(), factor);
+}
+
+expression relu(expression x) {
+  return unary(operation::relu, x);
+}
+
+expression tanh(expression x) {
+  return unary(operation::tanh, x);
+}
+
+expression sigmoid(expression x) {
+  return unary(operation::sigmoid, x);
+}
+
+expression relu_gradient(expression dy, expression y) {
+  return binary(operation::relu_gradient, dy, y);
+}
+
+expression tanh_gradient(expression dy, expression y) {
+  return binary(operation::tanh_gradient, dy, y);
+}
+
+expression sigmoid_gradient(expression dy, expression y) {
+  return binary(operation::sigmoid_gradient, dy, y);
+}
+
+expression sum(expression x) {
+  check_float(operation::sum, x);
+  return append(operation::sum, {x}, {});
+}
+
+expression sum_leading(expression x) {
+  check_rank(operation::sum_leading, x, 1);
+  return append(operation::sum_leading, {x}, {x.shape().last()});
+}
+
+expression sum_last(expression x) {
+  check_rank(operation::sum_last, x, 1);
+  return append(operation::sum_last, {x}, leading(x.shape()));
+}
+
+namespace {
+
+expression broadcast_to(operation op, expression x, const shape& dims, const shape& expected) {
+  check_float(op, x);
+  if (x.shape() != expected)
+    throw input_error(std::string(to_string(op)) + ": " + describe(x) + " to " + to_string(dims)
+                      + ": shape " + to_string(expected) + " was expected");
+  return append(op, {x}, dims);
+}
+
+} // namespace
+
+expression broadcast(expression x, const shape& dims) {
+  return broadcast_to(operation::broadcast, x, dims, {});
+}
+
+expression broadcast_leading(expression x, const shape& dims) {
+  return broadcast_to(operation::broadcast_leading, x, dims, {dims.last()});
+}
+
+expression broadcast_last(expression x, const shape& dims) {
+  return broadcast_to(operation::broadcast_last, x, dims, leading(dims));
+}
+
+expression softmax(expression logits) {
+  check_rank(operation::softmax, logits, 1);
+  return append(operation::softmax, {logits}, logits.shape());
+}
+
+expression softmax_cross_entropy(expression logits, expression labels) {
+  constexpr auto op = operation::softmax_cross_entropy;
+  labels_of(op, logits, labels);
+  return append(op, {logits, labels}, {});
+}
+
+expression softmax_cross_entropy_gradient(expression logits, expression labels) {
+  constexpr auto op = operation::softmax_cross_entropy_gradient;
+  labels_of(op, logits, labels);
+  return append(op, {logits, labels}, logits.shape());
+}
+
+expression softmax_correct(expression logits, expression labels) {
+  constexpr auto op = operation::softmax_correct;
+  labels_of(op, logits, labels);
+  return append(op, {logits, labels}, {});
+}
+
+expression mean_squared_error(expression outputs, expression targets) {
+  constexpr auto op = operation::squared_error;
+  check_rank(op, outputs, 1);
+  check_float(op, targets);
+  if (outputs.shape() != targets.shape())
+    misfit(op, outputs, targets, "outputs and targets must have the same shape");
+  const auto per_sample = std::max<std::size_t>(outputs.shape().elements(1), 1);
+  const auto samples = outputs.shape().has_batch()
+    ? 1.0
+    : static_cast<double>(std::max<std::int64_t>(outputs.shape()[0], 1));
+  return append(op, {outputs, targets}, {}, samples / static_cast<double>(per_sample));
+}
+
+expression activate(expression x, activation how) {
+  switch (how) {
+  case activation::none:
+    return x;
+  case activation::relu:
+    return relu(x);
+  case activation::tanh:
+    return tanh(x);
+  case activation::sigmoid:
+    return sigmoid(x);
+  }
+  return x;
+}
+
+expression dense_layer(expression x, const std::string& name, std::int64_t units, activation how,
+                       bool bias) {
+  if (units < 1)
+    throw input_error("layer \"" + name + "\" has " + std::to_string(units)
+                      + " units; at least 1 was expected");
+  check_rank(operation::matmul, x, 2);
+  auto& owner = x.owner();
+  const auto initial =
+    how == activation::relu ? initializer::he_uniform() : initializer::glorot_uniform();
+  auto y = dense(x, owner.variable(name + ".weight", {units, x.shape().last()}, initial));
+  if (bias)
+    y = add_bias(y, owner.variable(name + ".bias", {units}));
+  return activate(y, how);
+}
+
+} // namespace troupe
