@@ -171,16 +171,19 @@ std::string first_difference(const proto::Job& here, const proto::Job& there) {
     const auto found = std::ranges::find(fields, path, &flat_field::path);
     return found != fields.end() ? &*found : nullptr;
   };
+  const auto words = [](const flat_field& field) {
+    return field.value == "{}" ? "set" : field.value;
+  };
   for (const auto& field : ours) {
     const auto* other = find(theirs, field.path);
     if (other == nullptr && !field.is_default)
-      return field.path + ": " + field.value + " here, absent there";
+      return field.path + ": " + words(field) + " here, absent there";
     if (other != nullptr && other->value != field.value)
       return field.path + ": " + field.value + " here, " + other->value + " there";
   }
   for (const auto& field : theirs)
     if (!field.is_default && find(ours, field.path) == nullptr)
-      return field.path + ": absent here, " + field.value + " there";
+      return field.path + ": absent here, " + words(field) + " there";
   return {};
 }
 

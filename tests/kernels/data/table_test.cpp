@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(values_beyond_float32) {
 // y = 3 + 2 a - 0.5 b, given in standardized units, comes back in the units of the data.
 BOOST_AUTO_TEST_CASE(coefficients_in_units_of_the_data) {
   std::vector<double> rows;
-  for (const auto [a, b] : {std::pair{1.0, 2.0}, {4.0, -3.0}, {-2.0, 0.5}, {0.0, 7.0}})
+  for (const auto& [a, b] : {std::pair{1.0, 2.0}, {4.0, -3.0}, {-2.0, 0.5}, {0.0, 7.0}})
     rows.insert(rows.end(), {a, b, 3 + 2 * a - 0.5 * b});
   const table_dataset data{rows, 2, 1, true, 4};
   const auto& s = data.scaling();
