@@ -44,8 +44,8 @@ std::string layer_name(const proto::Model& model, int index);
 
 /// What must agree between nodes, and between a job and its weights, as text: model, data,
 /// optimizer, rate, protocol, epochs, seed, bounds and sizes on the wire; not name, output and
-/// time-outs. Defaults are written out, so that a job that states a default equals one that leaves
-/// it out. Paths stay unexpanded: nodes may keep the data elsewhere.
+/// time-outs. Values equal to their default are left out: a job that states a default equals one
+/// that leaves it out. Paths stay unexpanded: nodes may keep the data elsewhere.
 std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.

@@ -24,7 +24,7 @@ std::size_t first_outside(std::span<const std::uint8_t> labels, std::size_t clas
 std::string label_problem(std::span<const std::uint8_t> labels, std::size_t record,
                           std::size_t classes) {
   return "record " + std::to_string(record) + " has label " + std::to_string(labels[record])
-         + ", outside the classes 0 to " + std::to_string(classes - 1);
+    + ", outside the classes 0 to " + std::to_string(classes - 1);
 }
 
 } // namespace
@@ -32,9 +32,9 @@ std::string label_problem(std::span<const std::uint8_t> labels, std::size_t reco
 image_dataset::image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
                              std::size_t width, std::size_t classes)
   : pixels_(std::move(pixels)), labels_(std::move(labels)), width_(width), classes_(classes) {
-  const bool fits = width_ == 0 ? pixels_.empty()
-                                : pixels_.size() % width_ == 0
-                                    && pixels_.size() / width_ == labels_.size();
+  const bool fits = width_ == 0
+    ? pixels_.empty()
+    : pixels_.size() % width_ == 0 && pixels_.size() / width_ == labels_.size();
   if (!fits)
     throw input_error("images: " + std::to_string(pixels_.size()) + " pixels are not "
                       + std::to_string(labels_.size()) + " images of " + std::to_string(width_));

@@ -11,7 +11,7 @@ namespace troupe {
 ///
 /// Computed, not stored: `at` takes O(1) time and no memory, so that any node finds the records of
 /// any lease by itself. It is a Feistel network over the smallest power of two that holds n (at
-/// least 16), walked until it lands below n (Black and Rogaway, "Ciphers with arbitrary finite
+/// least 256), walked until it lands below n (Black and Rogaway, "Ciphers with arbitrary finite
 /// domains", 2002). Integer arithmetic only: the same on every machine. Immutable; any thread may
 /// use it.
 class permutation {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -11,8 +12,8 @@ namespace troupe {
 
 namespace {
 
-/// Mean and (population) standard deviation of column `column` of the first `rows` rows, in two passes. A deviation that is 0,
-/// or not finite, becomes 1.
+/// Mean and (population) standard deviation of column `column` of the first `rows` rows, in two
+/// passes. A deviation that is 0, or not finite, becomes 1.
 std::pair<double, double> moments(std::span<const double> values, std::size_t width,
                                   std::size_t column, std::uint64_t rows) {
   double sum = 0;
@@ -28,12 +29,18 @@ std::pair<double, double> moments(std::span<const double> values, std::size_t wi
   return {sum, usable ? deviation : 1.0};
 }
 
+float as_float(double value, std::uint64_t row, std::size_t column) {
+  if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+    throw input_error("table: record " + std::to_string(row) + ", column " + std::to_string(column)
+                      + ": " + std::to_string(value) + " does not fit float32; scale the column");
+  return static_cast<float>(value);
+}
+
 } // namespace
 
 table_dataset::table_dataset(std::span<const double> values, std::size_t features,
                              std::size_t targets, bool standardize, std::uint64_t training_rows)
-  : rows_(features + targets == 0 ? 0 : values.size() / (features + targets)),
-    features_(features),
+  : rows_(features + targets == 0 ? 0 : values.size() / (features + targets)), features_(features),
     targets_(targets) {
   const std::size_t width = features + targets;
   if (rows_ == 0 || rows_ * width != values.size())
@@ -45,10 +52,10 @@ table_dataset::table_dataset(std::span<const double> values, std::size_t feature
                       + std::to_string(rows_) + "; expected 1 to " + std::to_string(rows_));
   values_.resize(values.size());
   for (std::size_t j = 0; j < width; ++j) {
-    const auto [mean, scale]
-      = standardize ? moments(values, width, j, training_rows) : std::pair{0.0, 1.0};
+    const auto [mean, scale] =
+      standardize ? moments(values, width, j, training_rows) : std::pair{0.0, 1.0};
     for (std::uint64_t i = 0; i < rows_; ++i)
-      values_[i * width + j] = static_cast<float>((values[i * width + j] - mean) / scale);
+      values_[i * width + j] = as_float((values[i * width + j] - mean) / scale, i, j);
     (j < features ? scaling_.feature_mean : scaling_.target_mean).push_back(mean);
     (j < features ? scaling_.feature_scale : scaling_.target_scale).push_back(scale);
   }
@@ -80,8 +87,8 @@ std::vector<double> linear_coefficients(std::span<const float> weights, std::spa
     const std::size_t intercept = result.size();
     result.push_back(scaling.target_mean[k] + (bias.empty() ? 0.0 : scale * double{bias[k]}));
     for (std::size_t j = 0; j < features; ++j) {
-      const double coefficient
-        = double{weights[k * features + j]} * scale / scaling.feature_scale[j];
+      const double coefficient =
+        double{weights[k * features + j]} * scale / scaling.feature_scale[j];
       result.push_back(coefficient);
       result[intercept] -= coefficient * scaling.feature_mean[j];
     }

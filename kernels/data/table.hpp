@@ -25,7 +25,8 @@ public:
   /// @param standardize subtract the mean and divide by the standard deviation (population, divisor
   /// n) of the first `training_rows` rows, each column for itself; a constant column is only
   /// shifted.
-  /// @throws input_error when sizes do not fit or training_rows is 0 or above the number of rows.
+  /// @throws input_error when sizes do not fit, training_rows is 0 or above the number of rows, or
+  /// a value does not fit float32.
   table_dataset(std::span<const double> values, std::size_t features, std::size_t targets,
                 bool standardize, std::uint64_t training_rows);
 

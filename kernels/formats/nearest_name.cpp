@@ -21,6 +21,19 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view start) no
                           [](char a, char b) { return lower(a) == lower(b); });
 }
 
+/// The candidate to suggest: few letters differ, or one begins with the other; empty when there is
+/// none.
+std::string near_name(std::string_view word, std::span<const std::string> candidates) {
+  const std::string nearest = nearest_name(word, candidates);
+  const std::size_t longer = std::max(word.size(), nearest.size());
+  if (edit_distance(word, nearest) <= std::max<std::size_t>(1, longer / 3))
+    return nearest;
+  const auto begins = std::ranges::find_if(candidates, [&](const std::string& candidate) {
+    return starts_with_ignoring_case(candidate, word) || starts_with_ignoring_case(word, candidate);
+  });
+  return begins != candidates.end() ? *begins : std::string{};
+}
+
 } // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -64,11 +77,9 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
   if (candidates.empty())
     return {};
   std::string result;
-  const std::string nearest = nearest_name(word, candidates);
-  if (edit_distance(word, nearest)
-        <= std::max<std::size_t>(1, std::max(word.size(), nearest.size()) / 3)
-      || starts_with_ignoring_case(nearest, word) || starts_with_ignoring_case(word, nearest))
-    result = "did you mean \"" + nearest + "\"? ";
+  const std::string near = near_name(word, candidates);
+  if (!near.empty())
+    result = "did you mean \"" + near + "\"? ";
   result += "valid: ";
   for (std::size_t i = 0; i < std::min(candidates.size(), max_listed); ++i)
     result += (i > 0 ? ", \"" : "\"") + candidates[i] + "\"";

@@ -1,0 +1,190 @@
+#include "actors/model/job_file.hpp"
+#include "actors/model/sha256.hpp"
+#include "kernels/formats/file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+namespace troupe {
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+/// Fields that nodes need not agree on.
+constexpr std::array<std::string_view, 4> not_hashed{"name", "output", "runtime.request_timeout_ms",
+                                                     "runtime.join_timeout_ms"};
+
+/// One value of a job: "optimizer.momentum", "0.9".
+struct flat_field {
+  std::string path;
+  std::string value;
+  bool is_default = false;
+};
+
+template <class T>
+std::string number_text(T value) {
+  std::array<char, 64> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  return {buffer.data(), end};
+}
+
+std::string quoted(const std::string& text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code < 0x7f && c != '"' && c != '\\')
+      result += c;
+    else
+      result += {'\\', 'x', digits[code >> 4], digits[code & 15]};
+  }
+  return result + "\"";
+}
+
+/// A value as text; `index` counts only in a repeated field.
+std::string value_text(const Message& message, const FieldDescriptor& field, int index) {
+  const auto& r = *message.GetReflection();
+  const bool list = field.is_repeated();
+  switch (field.cpp_type()) {
+  case FieldDescriptor::CPPTYPE_INT32:
+    return number_text(list ? r.GetRepeatedInt32(message, &field, index)
+                            : r.GetInt32(message, &field));
+  case FieldDescriptor::CPPTYPE_INT64:
+    return number_text(list ? r.GetRepeatedInt64(message, &field, index)
+                            : r.GetInt64(message, &field));
+  case FieldDescriptor::CPPTYPE_UINT32:
+    return number_text(list ? r.GetRepeatedUInt32(message, &field, index)
+                            : r.GetUInt32(message, &field));
+  case FieldDescriptor::CPPTYPE_UINT64:
+    return number_text(list ? r.GetRepeatedUInt64(message, &field, index)
+                            : r.GetUInt64(message, &field));
+  case FieldDescriptor::CPPTYPE_FLOAT:
+    return number_text(list ? r.GetRepeatedFloat(message, &field, index)
+                            : r.GetFloat(message, &field));
+  case FieldDescriptor::CPPTYPE_DOUBLE:
+    return number_text(list ? r.GetRepeatedDouble(message, &field, index)
+                            : r.GetDouble(message, &field));
+  case FieldDescriptor::CPPTYPE_BOOL:
+    return (list ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field))
+      ? "true"
+      : "false";
+  case FieldDescriptor::CPPTYPE_ENUM:
+    return (list ? r.GetRepeatedEnum(message, &field, index) : r.GetEnum(message, &field))->name();
+  case FieldDescriptor::CPPTYPE_STRING:
+    return quoted(list ? r.GetRepeatedString(message, &field, index)
+                       : r.GetString(message, &field));
+  case FieldDescriptor::CPPTYPE_MESSAGE:
+    return "{}";
+  }
+  return {};
+}
+
+void flatten(const Message& message, const std::string& prefix, std::vector<flat_field>& out);
+
+void flatten_list(const Message& message, const FieldDescriptor& field, const std::string& path,
+                  std::vector<flat_field>& out) {
+  const auto& access = *message.GetReflection();
+  for (int i = 0; i < access.FieldSize(message, &field); ++i) {
+    const std::string element = path + "[" + std::to_string(i) + "]";
+    if (field.message_type() != nullptr)
+      flatten(access.GetRepeatedMessage(message, &field, i), element + ".", out);
+    else
+      out.push_back({element, value_text(message, field, i), false});
+  }
+}
+
+void flatten_one(const Message& message, const FieldDescriptor& field, const std::string& path,
+                 std::vector<flat_field>& out) {
+  const auto& access = *message.GetReflection();
+  const bool set = access.HasField(message, &field);
+  if (field.message_type() != nullptr) {
+    // That a member of a oneof is set says something; that another message is set says nothing.
+    if (field.containing_oneof() != nullptr && !set)
+      return;
+    if (field.containing_oneof() != nullptr)
+      out.push_back({path, "{}", path == "learning_rate.constant"});
+    return flatten(access.GetMessage(message, &field), path + ".", out);
+  }
+  if (!set && !field.has_default_value())
+    return;
+  const std::string value = value_text(message, field, 0);
+  const auto& unset =
+    *google::protobuf::MessageFactory::generated_factory()->GetPrototype(message.GetDescriptor());
+  const bool is_default = field.has_default_value() && value == value_text(unset, field, 0);
+  out.push_back({path, value, is_default});
+}
+
+/// All values of a message in the order of the schema's field numbers, unset ones with their
+/// defaults.
+void flatten(const Message& message, const std::string& prefix, std::vector<flat_field>& out) {
+  const auto& type = *message.GetDescriptor();
+  std::vector<const FieldDescriptor*> fields;
+  for (int i = 0; i < type.field_count(); ++i)
+    fields.push_back(type.field(i));
+  std::ranges::sort(fields, {}, [](const FieldDescriptor* field) { return field->number(); });
+  for (const auto* field : fields) {
+    const std::string path = prefix + field->name();
+    if (std::ranges::find(not_hashed, path) != not_hashed.end())
+      continue;
+    if (field->is_repeated())
+      flatten_list(message, *field, path, out);
+    else
+      flatten_one(message, *field, path, out);
+  }
+}
+
+std::vector<flat_field> flatten(proto::Job job) {
+  for (int i = 0; i < job.model().layer_size(); ++i)
+    job.mutable_model()->mutable_layer(i)->set_name(layer_name(job.model(), i));
+  if (job.optimizer().kind() == proto::SGD && job.has_optimizer())
+    job.mutable_optimizer()->clear_momentum();
+  std::vector<flat_field> fields;
+  flatten(job, "", fields);
+  return fields;
+}
+
+} // namespace
+
+std::string canonical_text(const proto::Job& job) {
+  std::string text;
+  for (const auto& field : flatten(job))
+    if (!field.is_default)
+      text += field.path + ": " + field.value + "\n";
+  return text;
+}
+
+std::string job_hash(const proto::Job& job) {
+  return sha256_hex(as_byte_span(canonical_text(job)));
+}
+
+std::string first_difference(const proto::Job& here, const proto::Job& there) {
+  const auto ours = flatten(here);
+  const auto theirs = flatten(there);
+  const auto find = [](const std::vector<flat_field>& fields, const std::string& path) {
+    const auto found = std::ranges::find(fields, path, &flat_field::path);
+    return found != fields.end() ? &*found : nullptr;
+  };
+  const auto words = [](const flat_field& field) {
+    return field.value == "{}" ? "set" : field.value;
+  };
+  for (const auto& field : ours) {
+    const auto* other = find(theirs, field.path);
+    if (other == nullptr && !field.is_default)
+      return field.path + ": " + words(field) + " here, absent there";
+    if (other != nullptr && other->value != field.value)
+      return field.path + ": " + field.value + " here, " + other->value + " there";
+  }
+  for (const auto& field : theirs)
+    if (!field.is_default && find(ours, field.path) == nullptr)
+      return field.path + ": absent here, " + words(field) + " there";
+  return {};
+}
+
+} // namespace troupe

@@ -1,0 +1,178 @@
+#include "actors/model/job_file.hpp"
+#include "actors/model/text_errors.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/nearest_name.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include <google/protobuf/text_format.h>
+
+namespace troupe {
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::TextFormat;
+
+/// One step of a path: `name` or `name[index]`.
+struct path_step {
+  std::string name;
+  std::optional<int> index;
+};
+
+class override_error {
+public:
+  explicit override_error(std::string_view assignment) : assignment_(assignment) {}
+  [[noreturn]] void operator()(const std::string& what) const {
+    throw input_error("override \"" + assignment_ + "\": " + what);
+  }
+
+private:
+  std::string assignment_;
+};
+
+path_step parse_step(std::string_view text, const override_error& fail) {
+  const std::size_t open = text.find('[');
+  path_step step{std::string{text.substr(0, open)}, std::nullopt};
+  if (open == std::string_view::npos)
+    return step;
+  const std::string_view index = text.substr(open + 1);
+  int value = 0;
+  const auto [end, error] = std::from_chars(index.data(), index.data() + index.size(), value);
+  if (error != std::errc{} || value < 0
+      || std::string_view{end, index.data() + index.size()} != "]")
+    fail("expected an index in brackets after \"" + step.name + "\", such as " + step.name + "[0]");
+  step.index = value;
+  return step;
+}
+
+/// The field that a step names in a message; `where` is the path so far.
+const FieldDescriptor& find_field(const Message& message, const path_step& step,
+                                  const std::string& where, const override_error& fail) {
+  const auto& type = *message.GetDescriptor();
+  const auto* field = type.FindFieldByName(step.name);
+  const std::string owner = where.empty() ? "a job" : "\"" + where + "\"";
+  if (field == nullptr)
+    fail("no field \"" + step.name + "\" in " + owner + "; "
+         + suggestion(step.name, field_names(type)));
+  if (!field->is_repeated() && step.index)
+    fail("\"" + step.name + "\" in " + owner + " is not a list; leave out the index");
+  if (!field->is_repeated())
+    return *field;
+  const int size = message.GetReflection()->FieldSize(message, field);
+  if (!step.index)
+    fail("\"" + step.name + "\" in " + owner + " is a list; name one element, such as " + step.name
+         + "[0]");
+  if (*step.index > size)
+    fail("index " + std::to_string(*step.index) + " is out of range: \"" + step.name + "\" has "
+         + std::to_string(size) + " elements; " + std::to_string(size) + " appends one");
+  return *field;
+}
+
+/// The message that a step leads into.
+Message& enter(Message& message, const FieldDescriptor& field, const path_step& step,
+               const override_error& fail) {
+  if (field.message_type() == nullptr)
+    fail("\"" + step.name + "\" is a value and has no fields of its own");
+  const auto& access = *message.GetReflection();
+  if (!field.is_repeated())
+    return *access.MutableMessage(&message, &field);
+  if (*step.index == access.FieldSize(message, &field))
+    return *access.AddMessage(&message, &field);
+  return *access.MutableRepeatedMessage(&message, &field, *step.index);
+}
+
+void set_message(Message& target, std::string_view value, const override_error& fail) {
+  if (value.size() < 2 || value.front() != '{' || value.back() != '}')
+    fail("expected fields in braces, such as {}, or go on to one of: "
+         + suggestion("", field_names(*target.GetDescriptor())));
+  text_errors errors{"value", false};
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  if (!parser.ParseFromString(std::string{value.substr(1, value.size() - 2)}, &target))
+    fail(errors.text());
+}
+
+/// The value as the text parser wants it: enum names in any case.
+std::string scalar_text(const FieldDescriptor& field, std::string_view value,
+                        const override_error& fail) {
+  if (field.enum_type() == nullptr)
+    return std::string{value};
+  const auto names = value_names(*field.enum_type());
+  const auto same = [&](const std::string& name) {
+    return name.size() == value.size() && edit_distance(name, value) == 0;
+  };
+  const auto found = std::ranges::find_if(names, same);
+  if (found == names.end())
+    fail("no value \"" + std::string{value} + "\"; " + suggestion(value, names));
+  return *found;
+}
+
+/// Sets a singular field, or appends to a repeated one.
+void set_scalar(Message& message, const FieldDescriptor& field, std::string_view value,
+                const override_error& fail) {
+  const auto& access = *message.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    if (field.is_repeated())
+      access.AddString(&message, &field, std::string{value});
+    else
+      access.SetString(&message, &field, std::string{value});
+    return;
+  }
+  text_errors errors{"value", false};
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  if (!parser.ParseFieldValueFromString(scalar_text(field, value, fail), &field, &message))
+    fail(errors.text().empty() ? "not a value of type " + std::string{field.type_name()}
+                               : errors.text());
+}
+
+void set_field(Message& message, const FieldDescriptor& field, const path_step& step,
+               std::string_view value, const override_error& fail) {
+  if (field.message_type() != nullptr)
+    return set_message(enter(message, field, step, fail), value, fail);
+  set_scalar(message, field, value, fail);
+  if (!field.is_repeated())
+    return;
+  // It was appended; bring it to its place.
+  const auto& access = *message.GetReflection();
+  const int last = access.FieldSize(message, &field) - 1;
+  if (*step.index == last)
+    return;
+  access.SwapElements(&message, &field, *step.index, last);
+  access.RemoveLast(&message, &field);
+}
+
+} // namespace
+
+void apply_override(proto::Job& job, std::string_view assignment) {
+  const override_error fail{assignment};
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0)
+    fail("expected FIELD.PATH=VALUE, such as optimizer.momentum=0.8");
+  std::string_view path = assignment.substr(0, equals);
+  const std::string_view value = assignment.substr(equals + 1);
+  proto::Job changed = job;
+  Message* message = &changed;
+  std::string where;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    const path_step step = parse_step(path.substr(0, dot), fail);
+    const auto& field = find_field(*message, step, where, fail);
+    if (dot == std::string_view::npos) {
+      set_field(*message, field, step, value, fail);
+      break;
+    }
+    message = &enter(*message, field, step, fail);
+    if (!where.empty())
+      where += '.';
+    where += path.substr(0, dot);
+    path.remove_prefix(dot + 1);
+  }
+  job = std::move(changed);
+}
+
+} // namespace troupe

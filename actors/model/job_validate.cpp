@@ -1,0 +1,242 @@
+#include "actors/model/job_file.hpp"
+#include "kernels/error.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint32_t max_units = 1U << 24;
+constexpr std::uint32_t max_batch = 1U << 24;
+constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
+constexpr std::uint32_t digit_classes_needed = 10;
+
+/// Problems of a job, each beginning with a field's path.
+class problem_list {
+public:
+  void add(const std::string& path, const std::string& what) {
+    lines_.push_back(path + ": " + what);
+  }
+
+  /// Adds the problem unless `ok`.
+  void require(bool ok, const std::string& path, const std::string& what) {
+    if (!ok)
+      add(path, what);
+  }
+
+  void throw_if_any() const {
+    std::string text;
+    for (const auto& line : lines_)
+      text += (text.empty() ? "" : "\n") + line;
+    if (!text.empty())
+      throw input_error(text);
+  }
+
+private:
+  std::vector<std::string> lines_;
+};
+
+bool valid_name(std::string_view name) {
+  const auto valid = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'
+      || c == '-' || c == '.' || c == '/';
+  };
+  return !name.empty() && name.size() <= 200 && std::ranges::all_of(name, valid);
+}
+
+/// Units of the last layer; 0 when there is none.
+std::uint32_t last_units(const proto::Model& model) {
+  return model.layer_size() > 0 ? model.layer(model.layer_size() - 1).dense().units() : 0;
+}
+
+std::string last_name(const proto::Model& model) {
+  return model.layer_size() > 0 ? layer_name(model, model.layer_size() - 1) : "";
+}
+
+void check_model(const proto::Model& model, problem_list& problems) {
+  problems.require(model.layer_size() > 0, "model.layer",
+                   "no layers; add at least one, such as layer { dense { units: 10 } }");
+  problems.require(model.loss() != proto::LOSS_UNSET, "model.loss",
+                   "missing; expected SOFTMAX_CROSS_ENTROPY or MEAN_SQUARED_ERROR");
+  std::set<std::string> names;
+  for (int i = 0; i < model.layer_size(); ++i) {
+    const auto& layer = model.layer(i);
+    const std::string path = "model.layer[" + std::to_string(i) + "]";
+    const std::string name = layer_name(model, i);
+    problems.require(valid_name(name), path + ".name",
+                     "expected 1 to 200 letters, digits, \"_\", \"-\", \".\" or \"/\"");
+    problems.require(names.insert(name).second, path + ".name",
+                     "\"" + name + "\" is the name of another layer; names must differ");
+    if (!layer.has_dense())
+      problems.add(path, "no kind; add one, such as dense { units: 10 }");
+    else
+      problems.require(layer.dense().units() >= 1 && layer.dense().units() <= max_units,
+                       path + ".dense.units",
+                       "expected 1 to " + std::to_string(max_units) + ", got "
+                         + std::to_string(layer.dense().units()));
+  }
+  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && model.layer_size() > 0)
+    problems.require(last_units(model) != 1, "model.loss",
+                     "SOFTMAX_CROSS_ENTROPY over a single class (layer \"" + last_name(model)
+                       + "\" has 1 unit) learns nothing; give it a unit per class");
+}
+
+void check_idx(const proto::Data& data, problem_list& problems) {
+  const auto& idx = data.idx();
+  problems.require(!idx.images().empty(), "data.idx.images", "missing; expected a path");
+  problems.require(!idx.labels().empty(), "data.idx.labels", "missing; expected a path");
+  problems.require(idx.test_images().empty() == idx.test_labels().empty(), "data.idx",
+                   "test_images and test_labels belong together; give both or none");
+  problems.require(idx.test_images().empty() || !data.has_split(), "data.split",
+                   "there are test files (data.idx.test_images) already; leave out one of the two");
+}
+
+void check_csv(const proto::Csv& csv, problem_list& problems) {
+  problems.require(!csv.path().empty(), "data.csv.path", "missing; expected a path");
+  problems.require(csv.features_size() > 0, "data.csv.features",
+                   "no columns to learn from; name at least one");
+  problems.require(!csv.target().empty(), "data.csv.target", "missing; name the column to predict");
+  std::set<std::string> names{csv.target()};
+  for (int i = 0; i < csv.features_size(); ++i)
+    problems.require(
+      names.insert(csv.features(i)).second, "data.csv.features[" + std::to_string(i) + "]",
+      "column \"" + csv.features(i)
+        + (csv.features(i) == csv.target() ? "\" is the target" : "\" appears twice"));
+}
+
+void check_digits(const proto::Data& data, problem_list& problems) {
+  const std::uint64_t train = data.digits().train();
+  const std::uint64_t test = data.digits().test();
+  problems.require(train >= 1, "data.digits.train", "0 records; expected at least 1");
+  problems.require(train <= max_digits && test <= max_digits && train + test <= max_digits,
+                   "data.digits", "train + test is more than " + std::to_string(max_digits));
+  problems.require(!data.has_split(), "data.split",
+                   "data.digits says how many records train and test; leave out one of the two");
+  problems.require(data.batch() <= train || train == 0, "data.batch",
+                   std::to_string(data.batch()) + " is more than the " + std::to_string(train)
+                     + " training records (data.digits.train)");
+}
+
+void check_split(const proto::Data& data, problem_list& problems) {
+  if (!data.has_split())
+    return;
+  const auto& split = data.split();
+  problems.require(split.has_train() || split.has_test(), "data.split",
+                   "give train, test or both (numbers of records)");
+  problems.require(!split.has_train() || split.train() > 0, "data.split.train",
+                   "0 records; expected at least 1");
+  problems.require(!split.has_test() || split.test() > 0, "data.split.test",
+                   "0 records; expected at least 1");
+  problems.require(split.train() == 0 || data.batch() <= split.train(), "data.batch",
+                   std::to_string(data.batch()) + " is more than the "
+                     + std::to_string(split.train()) + " training records (data.split.train)");
+}
+
+void check_data(const proto::Data& data, problem_list& problems) {
+  problems.require(data.batch() >= 1 && data.batch() <= max_batch, "data.batch",
+                   "expected 1 to " + std::to_string(max_batch) + ", got "
+                     + std::to_string(data.batch()));
+  check_split(data, problems);
+  switch (data.source_case()) {
+  case proto::Data::kIdx:
+    return check_idx(data, problems);
+  case proto::Data::kCsv:
+    return check_csv(data.csv(), problems);
+  case proto::Data::kDigits:
+    return check_digits(data, problems);
+  case proto::Data::SOURCE_NOT_SET:
+    problems.add("data", "no source; add one of idx, csv, digits");
+  }
+}
+
+/// Whether model and data fit, as far as that shows without reading the data.
+void check_fit(const proto::Job& job, problem_list& problems) {
+  const auto& model = job.model();
+  const bool classes = job.data().has_idx() || job.data().has_digits();
+  const std::uint32_t units = last_units(model);
+  if (units == 0)
+    return;
+  if (model.loss() == proto::MEAN_SQUARED_ERROR && classes)
+    problems.add("model.loss",
+                 "MEAN_SQUARED_ERROR needs targets, but the data has classes; use "
+                 "SOFTMAX_CROSS_ENTROPY");
+  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && job.data().has_csv())
+    problems.add("model.loss",
+                 "SOFTMAX_CROSS_ENTROPY needs classes, but data.csv has a target; use "
+                 "MEAN_SQUARED_ERROR");
+  if (model.loss() == proto::MEAN_SQUARED_ERROR && job.data().has_csv())
+    problems.require(units == 1, "model.layer",
+                     "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units)
+                       + " units, but the data has 1 target; expected units: 1");
+  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && job.data().has_digits())
+    problems.require(units >= digit_classes_needed, "model.layer",
+                     "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units)
+                       + " units, but the digits have 10 classes; expected units: 10");
+}
+
+void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) {
+  problems.require(optimizer.kind() != proto::OPTIMIZER_UNSET, "optimizer.kind",
+                   "expected SGD, MOMENTUM or NESTEROV");
+  const float momentum = optimizer.momentum();
+  problems.require(momentum >= 0 && momentum < 1, "optimizer.momentum",
+                   "expected 0 or more and less than 1, got " + std::to_string(momentum));
+  const float decay = optimizer.weight_decay();
+  problems.require(std::isfinite(decay) && decay >= 0, "optimizer.weight_decay",
+                   "expected a finite number, 0 or more, got " + std::to_string(decay));
+}
+
+void check_learning_rate(const proto::Job& job, problem_list& problems) {
+  const auto& rate = job.learning_rate();
+  const auto number = [&](float value, bool zero_allowed, const std::string& path) {
+    problems.require(std::isfinite(value) && value >= 0 && (zero_allowed || value > 0), path,
+                     std::string{"expected a finite number, "}
+                       + (zero_allowed ? "0 or more" : "more than 0") + ", got "
+                       + std::to_string(value));
+  };
+  number(rate.base(), false, "learning_rate.base");
+  number(rate.warmup_epochs(), true, "learning_rate.warmup_epochs");
+  problems.require(!(rate.warmup_epochs() > static_cast<float>(job.epochs())),
+                   "learning_rate.warmup_epochs", "longer than the job's epochs");
+  if (rate.has_step()) {
+    number(rate.step().every_epochs(), false, "learning_rate.step.every_epochs");
+    number(rate.step().factor(), false, "learning_rate.step.factor");
+  }
+  if (rate.has_cosine())
+    number(rate.cosine().final(), true, "learning_rate.cosine.final");
+}
+
+void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
+  problems.require(runtime.request_timeout_ms() >= 1, "runtime.request_timeout_ms",
+                   "expected at least 1");
+  problems.require(runtime.join_timeout_ms() >= 1, "runtime.join_timeout_ms",
+                   "expected at least 1");
+  const auto size = [&](std::uint32_t bytes, const std::string& path) {
+    problems.require(bytes >= 4 && bytes % 4 == 0, path,
+                     "expected a multiple of 4 (bytes of a float), at least 4, got "
+                       + std::to_string(bytes));
+  };
+  size(runtime.ring_chunk_bytes(), "runtime.ring_chunk_bytes");
+  size(runtime.bucket_bytes(), "runtime.bucket_bytes");
+}
+
+} // namespace
+
+void validate(const proto::Job& job) {
+  problem_list problems;
+  check_model(job.model(), problems);
+  check_data(job.data(), problems);
+  check_fit(job, problems);
+  check_optimizer(job.optimizer(), problems);
+  check_learning_rate(job, problems);
+  problems.require(job.protocol() != proto::PROTOCOL_UNSET, "protocol",
+                   "expected ASYNC_PS, SYNC_PS or RING");
+  problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
+  check_runtime(job.runtime(), problems);
+  problems.throw_if_any();
+}
+
+} // namespace troupe

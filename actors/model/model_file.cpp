@@ -1,0 +1,65 @@
+#include "actors/model/model_file.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/formats/safetensors.hpp"
+
+#include <charconv>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+std::vector<std::uint64_t> sizes_of(const shape& dims) {
+  return {dims.extents().begin(), dims.extents().end()};
+}
+
+model_info info_of(const safetensors_file& file, std::string_view name) {
+  model_info info;
+  if (const auto hash = file.metadata.find("job_hash"); hash != file.metadata.end())
+    info.job_hash = hash->second;
+  const auto version = file.metadata.find("model_version");
+  if (version == file.metadata.end())
+    return info;
+  const std::string& text = version->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), info.version);
+  if (error != std::errc{} || end != text.data() + text.size())
+    throw input_error(std::string{name}
+                      + ": metadata \"model_version\": expected a number, found \""
+                      + text.substr(0, 40) + "\"");
+  return info;
+}
+
+} // namespace
+
+std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
+                                   const model_info& info) {
+  if (weights.size() != parameters.size())
+    throw input_error("model: " + std::to_string(weights.size())
+                      + " weights do not fill a layout of " + std::to_string(parameters.size()));
+  safetensors_file file;
+  file.metadata = {
+    {"format", "pt"}, {"job_hash", info.job_hash}, {"model_version", std::to_string(info.version)}};
+  for (const auto& entry : parameters.entries())
+    file.tensors.push_back({entry.name, safetensors_dtype::f32, sizes_of(entry.shape),
+                            std::as_bytes(weights.subspan(entry.offset, entry.size))});
+  return write_safetensors(file);
+}
+
+model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
+                          std::string_view name) {
+  const auto file = parse_safetensors(bytes, name);
+  std::vector<expected_tensor> expected;
+  for (const auto& entry : parameters.entries())
+    expected.push_back({entry.name, safetensors_dtype::f32, sizes_of(entry.shape)});
+  require_tensors(file, expected, name);
+  model_contents result{std::vector<float>(parameters.size()), info_of(file, name)};
+  for (const auto& entry : parameters.entries()) {
+    const auto source = file.find(entry.name)->bytes;
+    if (!source.empty())
+      std::memcpy(result.weights.data() + entry.offset, source.data(), source.size());
+  }
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,84 @@
+#include "actors/model/text_errors.hpp"
+
+#include "kernels/formats/nearest_name.hpp"
+#include "messages/proto/job.pb.h"
+
+namespace troupe {
+
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::DescriptorPool;
+using google::protobuf::EnumDescriptor;
+
+constexpr std::size_t max_text = 16'384;
+
+/// The quoted words of a message of Protobuf's.
+std::vector<std::string> quoted_words(std::string_view message) {
+  std::vector<std::string> words;
+  std::size_t open = message.find('"');
+  while (open != std::string_view::npos) {
+    const std::size_t close = message.find('"', open + 1);
+    if (close == std::string_view::npos)
+      break;
+    words.emplace_back(message.substr(open + 1, close - open - 1));
+    open = message.find('"', close + 1);
+  }
+  return words;
+}
+
+/// The enum of the field of that name, in any message of the job's schema.
+const EnumDescriptor* find_enum(const std::string& field) {
+  const auto* file = proto::Job::descriptor()->file();
+  for (int i = 0; i < file->message_type_count(); ++i) {
+    const auto* found = file->message_type(i)->FindFieldByName(field);
+    if (found != nullptr && found->enum_type() != nullptr)
+      return found->enum_type();
+  }
+  return nullptr;
+}
+
+/// Protobuf's message in our words, with the nearest valid name where it is about a name.
+std::string in_our_words(const std::string& message) {
+  const auto words = quoted_words(message);
+  if (message.starts_with("Message type ") && words.size() == 2)
+    if (const auto* type = DescriptorPool::generated_pool()->FindMessageTypeByName(words[0]))
+      return "no field \"" + words[1] + "\" in " + type->name() + "; "
+        + suggestion(words[1], field_names(*type));
+  if (message.starts_with("Unknown enumeration value") && words.size() == 2)
+    if (const auto* type = find_enum(words[1]))
+      return "no value \"" + words[0] + "\" for field \"" + words[1] + "\"; "
+        + suggestion(words[0], value_names(*type));
+  return message;
+}
+
+} // namespace
+
+void text_errors::AddError(int line, int column, const std::string& message) {
+  if (text_.size() > max_text)
+    return;
+  if (!text_.empty())
+    text_ += '\n';
+  text_ += name_ + ":";
+  if (positions_)
+    text_ += std::to_string(line + 1) + ":" + std::to_string(column + 1) + ":";
+  text_ += ' ';
+  text_ += in_our_words(message);
+}
+
+std::vector<std::string> field_names(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i)
+    names.push_back(type.field(i)->name());
+  return names;
+}
+
+std::vector<std::string> value_names(const EnumDescriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.value_count(); ++i)
+    if (!type.value(i)->name().ends_with("_UNSET"))
+      names.push_back(type.value(i)->name());
+  return names;
+}
+
+} // namespace troupe

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+
+namespace troupe {
+
+/// Collects the errors of Protobuf's text parser in words for users. Internal to actors/model.
+class text_errors final : public google::protobuf::io::ErrorCollector {
+public:
+  /// @param name what stands before the line; @param positions whether line and column are worth
+  /// telling.
+  explicit text_errors(std::string_view name, bool positions = true)
+    : name_(name), positions_(positions) {}
+
+  void AddError(int line, int column, const std::string& message) override;
+
+  /// One line per error.
+  const std::string& text() const noexcept { return text_; }
+
+private:
+  std::string name_;
+  bool positions_;
+  std::string text_;
+};
+
+/// Names of the fields of a message.
+std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
+
+/// Names of the values of an enum, without the one that stands for "not set".
+std::vector<std::string> value_names(const google::protobuf::EnumDescriptor& type);
+
+} // namespace troupe

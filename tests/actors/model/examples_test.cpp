@@ -1,0 +1,66 @@
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_builder.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <boost/test/unit_test.hpp>
+
+BOOST_AUTO_TEST_SUITE(examples)
+
+using namespace troupe;
+
+namespace {
+
+std::filesystem::path examples_folder() {
+  const char* source = std::getenv("TROUPE_SOURCE_DIR");
+  return std::filesystem::path{source != nullptr ? source : "."} / "apps/examples";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(all_are_valid) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{examples_folder()}) {
+    if (entry.path().extension() != ".textproto")
+      continue;
+    BOOST_TEST_CONTEXT(entry.path()) {
+      const auto job = load_job(entry.path());
+      BOOST_CHECK_NO_THROW(validate(job));
+      BOOST_TEST(job.name() == entry.path().stem().string());
+    }
+    ++found;
+  }
+  BOOST_TEST(found >= 3);
+}
+
+BOOST_AUTO_TEST_CASE(digits) {
+  const auto job = load_job(examples_folder() / "digits_mlp.textproto");
+  const auto data = build_data(job);
+  BOOST_TEST(data.train->size() == 8000u);
+  BOOST_TEST(data.test->size() == 2000u);
+  BOOST_TEST(build_model(job.model(), *data.train).graph->parameters().size()
+             == 784u * 128 + 128 + 1280 + 10);
+}
+
+BOOST_AUTO_TEST_CASE(real_data) {
+  const char* folder = std::getenv("TROUPE_DATA");
+  if (folder == nullptr || !std::filesystem::exists(std::filesystem::path{folder} / "mnist10k")) {
+    std::cout << "skipped: TROUPE_DATA has no mnist10k\n";
+    return;
+  }
+  const auto mnist = load_job(examples_folder() / "mnist_mlp.textproto");
+  const auto images = build_data(mnist);
+  BOOST_TEST(images.train->size() == 8000u);
+  BOOST_TEST(images.test->size() == 2000u);
+  BOOST_TEST(build_model(mnist.model(), *images.train).graph->parameters().size() == 235'146u);
+  const auto advertising = load_job(examples_folder() / "advertising.textproto");
+  const auto table = build_data(advertising);
+  BOOST_TEST(table.train->size() == 200u);
+  BOOST_TEST(table.test == table.train);
+  BOOST_TEST(is_linear(advertising.model()));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,109 @@
+#include "actors/model/job_file.hpp"
+
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+BOOST_AUTO_TEST_SUITE(job_canonical)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+proto::Job with(const std::string& assignment) {
+  auto job = digits_job();
+  apply_override(job, assignment);
+  return job;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(text) {
+  BOOST_TEST(canonical_text(digits_job()) == R"(model.layer[0].name: "dense_1"
+model.layer[0].dense: {}
+model.layer[0].dense.units: 16
+model.layer[0].dense.activation: RELU
+model.layer[1].name: "head"
+model.layer[1].dense: {}
+model.layer[1].dense.units: 10
+model.loss: SOFTMAX_CROSS_ENTROPY
+data.digits: {}
+data.digits.train: 100
+data.digits.test: 20
+data.batch: 8
+optimizer.kind: MOMENTUM
+optimizer.momentum: 0.5
+learning_rate.base: 0.1
+learning_rate.step: {}
+learning_rate.step.every_epochs: 2
+learning_rate.step.factor: 0.5
+epochs: 3
+)");
+  BOOST_TEST(canonical_text({}).empty());
+}
+
+// The hash stands in files and is compared between versions: it must not change.
+BOOST_AUTO_TEST_CASE(fixed_hash) {
+  BOOST_TEST(job_hash({}) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  BOOST_TEST(job_hash(digits_job())
+             == "98f31b7f6de828809669fbe2c1c976676dd146ca888aadc25978dc9ac3d01eba");
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_matter) {
+  const auto hash = job_hash(digits_job());
+  for (const char* same :
+       {"name=other", "output=/tmp/x", "runtime.join_timeout_ms=1", "runtime.request_timeout_ms=1",
+        // defaults written out
+        "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
+        "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",
+        "async_ps={}", "runtime={}"}) {
+    BOOST_TEST(job_hash(with(same)) == hash, same);
+    BOOST_TEST(first_difference(digits_job(), with(same)).empty(), same);
+  }
+  auto constant = digits_job();
+  constant.clear_learning_rate();
+  auto stated = constant;
+  stated.mutable_learning_rate()->mutable_constant();
+  BOOST_TEST(job_hash(constant) == job_hash(stated));
+  BOOST_TEST(first_difference(constant, stated).empty());
+  // Momentum means nothing to plain SGD.
+  auto sgd = with("optimizer.kind=SGD");
+  auto other = sgd;
+  other.mutable_optimizer()->set_momentum(0.1F);
+  BOOST_TEST(job_hash(sgd) == job_hash(other));
+}
+
+BOOST_AUTO_TEST_CASE(what_matters) {
+  const auto hash = job_hash(digits_job());
+  for (const char* different :
+       {"model.layer[0].dense.units=17", "model.layer[0].name=x", "model.layer[0].dense.bias=false",
+        "optimizer.momentum=0.8", "optimizer.kind=NESTEROV", "learning_rate.base=0.2",
+        "learning_rate.cosine={}", "protocol=RING", "epochs=4", "seed=2", "data.batch=9",
+        "data.digits.seed=2", "async_ps.max_staleness=0", "runtime.bucket_bytes=4",
+        "runtime.ring_chunk_bytes=4"}) {
+    BOOST_TEST(job_hash(with(different)) != hash, different);
+    BOOST_TEST(!first_difference(digits_job(), with(different)).empty(), different);
+    BOOST_TEST(!first_difference(with(different), digits_job()).empty(), different);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(differences_in_words) {
+  const auto job = digits_job();
+  BOOST_TEST(first_difference(job, with("optimizer.momentum=0.8"))
+             == "optimizer.momentum: 0.5 here, 0.8 there");
+  BOOST_TEST(first_difference(job, with("seed=2")) == "seed: 1 here, 2 there");
+  BOOST_TEST(first_difference(job, with("protocol=RING")) == "protocol: ASYNC_PS here, RING there");
+  BOOST_TEST(first_difference(job, with("async_ps.max_staleness=3"))
+             == "async_ps.max_staleness: absent here, 3 there");
+  BOOST_TEST(first_difference(with("async_ps.max_staleness=3"), job)
+             == "async_ps.max_staleness: 3 here, absent there");
+  BOOST_TEST(first_difference(job, with("data.csv.path=x\"\n"))
+             == "data.digits: set here, absent there");
+}
+
+BOOST_AUTO_TEST_CASE(strings_are_quoted) {
+  BOOST_TEST(contains(canonical_text(with("data.csv.path=a\"\n\\\xff")),
+                      R"(data.csv.path: "a\x22\x0a\x5c\xff")"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

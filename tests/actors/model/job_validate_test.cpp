@@ -1,0 +1,141 @@
+#include "actors/model/job_file.hpp"
+
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <algorithm>
+
+BOOST_AUTO_TEST_SUITE(job_validate)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// What is wrong with the job after the overrides.
+std::string problems(proto::Job job, std::initializer_list<const char*> overrides) {
+  for (const auto* text : overrides)
+    apply_override(job, text);
+  return error_of([&] { validate(job); });
+}
+
+std::string problems(std::initializer_list<const char*> overrides) {
+  return problems(digits_job(), overrides);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(good_jobs) {
+  BOOST_TEST(problems({}) == "(no error)");
+  BOOST_TEST(problems(csv_job("x"), {}) == "(no error)");
+  BOOST_TEST(problems({"data.digits.test=0"}) == "(no error)");
+  BOOST_TEST(problems({"optimizer={}", "learning_rate={}"}) == "(no error)");
+}
+
+BOOST_AUTO_TEST_CASE(model) {
+  BOOST_TEST(
+    contains(problems({"model={ loss: SOFTMAX_CROSS_ENTROPY }"}), "model.layer: no layers"));
+  BOOST_TEST(
+    contains(problems({"model={ layer { dense { units: 10 } } }"}), "model.loss: missing"));
+  BOOST_TEST(contains(problems({"model.layer[0].dense.units=0"}),
+                      "model.layer[0].dense.units: expected 1 to 16777216, got 0"));
+  BOOST_TEST(contains(problems({"model.layer[0].dense.units=4000000000"}), "got 4000000000"));
+  BOOST_TEST(contains(problems({"model.layer[0]={}"}), "model.layer[0]: no kind"));
+  BOOST_TEST(contains(problems({"model.layer[0].name=head"}),
+                      "model.layer[1].name: \"head\" is the name of another layer"));
+  BOOST_TEST(contains(problems({"model.layer[1].name=dense_1"}), "another layer"));
+  BOOST_TEST(
+    contains(problems({"model.layer[0].name=a b"}), "model.layer[0].name: expected 1 to 200"));
+  BOOST_TEST(contains(problems({"model.layer[0].name="}), "model.layer[0].name"));
+  BOOST_TEST(contains(problems({"model.layer[1].dense.units=1"}), "single class"));
+}
+
+BOOST_AUTO_TEST_CASE(data) {
+  BOOST_TEST(contains(problems({"data={}"}), "data: no source"));
+  BOOST_TEST(contains(problems({"data.batch=0"}), "data.batch: expected 1"));
+  BOOST_TEST(contains(problems({"data.batch=101"}),
+                      "data.batch: 101 is more than the 100 training records"));
+  BOOST_TEST(contains(problems({"data.digits.train=0"}), "data.digits.train"));
+  BOOST_TEST(contains(problems({"data.digits.train=18446744073709551615", "data.digits.test=2"}),
+                      "data.digits: train + test"));
+  BOOST_TEST(contains(problems({"data.split.train=5"}), "data.split: data.digits says"));
+  BOOST_TEST(contains(problems({"data={ idx { images: \"a\" } }"}), "data.idx.labels: missing"));
+  BOOST_TEST(contains(problems({"data={ idx { images: \"a\" labels: \"b\" test_images: \"c\" } }"}),
+                      "test_images and test_labels belong together"));
+  BOOST_TEST(contains(problems({"data={ idx { images: \"a\" labels: \"b\" test_images: \"c\" "
+                                "test_labels: \"d\" } split { train: 100 } }"}),
+                      "data.split: there are test files"));
+}
+
+BOOST_AUTO_TEST_CASE(csv) {
+  const auto csv = [](std::initializer_list<const char*> overrides) {
+    return problems(csv_job("x"), overrides);
+  };
+  BOOST_TEST(contains(csv({"data.csv.path="}), "data.csv.path: missing"));
+  BOOST_TEST(contains(csv({"data.csv.target="}), "data.csv.target: missing"));
+  BOOST_TEST(
+    contains(csv({"data.csv.features[1]=a"}), "data.csv.features[1]: column \"a\" appears twice"));
+  BOOST_TEST(contains(csv({"data.csv.features[1]=y"}), "column \"y\" is the target"));
+  BOOST_TEST(
+    contains(csv({"data.csv={ path: \"x\" target: \"y\" }"}), "data.csv.features: no columns"));
+  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: give train, test or both"));
+  BOOST_TEST(
+    contains(csv({"data.split.train=1"}), "data.batch: 2 is more than the 1 training records"));
+  BOOST_TEST(contains(csv({"data.split.test=0"}), "data.split.test: 0 records"));
+}
+
+BOOST_AUTO_TEST_CASE(model_and_data_fit) {
+  BOOST_TEST(contains(problems({"model.loss=MEAN_SQUARED_ERROR"}), "needs targets"));
+  BOOST_TEST(contains(problems({"model.layer[1].dense.units=9"}),
+                      "\"head\", has 9 units, but the digits have 10 classes"));
+  BOOST_TEST(contains(problems(csv_job("x"), {"model.layer[0].dense.units=2"}),
+                      "\"dense_1\", has 2 units, but the data has 1 target"));
+  BOOST_TEST(contains(
+    problems(csv_job("x"), {"model.loss=SOFTMAX_CROSS_ENTROPY", "model.layer[0].dense.units=2"}),
+    "needs classes"));
+}
+
+BOOST_AUTO_TEST_CASE(training) {
+  BOOST_TEST(contains(problems({"epochs=0"}), "epochs: 0"));
+  for (const char* value : {"-0.1", "1", "nan", "inf"})
+    BOOST_TEST(contains(problems({(std::string{"optimizer.momentum="} + value).c_str()}),
+                        "optimizer.momentum: expected 0 or more and less than 1"));
+  for (const char* value : {"-0.1", "nan", "inf"}) {
+    BOOST_TEST(contains(problems({(std::string{"optimizer.weight_decay="} + value).c_str()}),
+                        "optimizer.weight_decay"));
+    BOOST_TEST(contains(problems({(std::string{"learning_rate.base="} + value).c_str()}),
+                        "learning_rate.base: expected a finite number, more than 0"));
+    BOOST_TEST(contains(problems({(std::string{"learning_rate.warmup_epochs="} + value).c_str()}),
+                        "learning_rate.warmup_epochs"));
+    BOOST_TEST(contains(problems({(std::string{"learning_rate.step.factor="} + value).c_str()}),
+                        "learning_rate.step.factor"));
+    BOOST_TEST(contains(problems({(std::string{"learning_rate.cosine.final="} + value).c_str()}),
+                        "learning_rate.cosine.final"));
+  }
+  BOOST_TEST(contains(problems({"learning_rate.base=0"}), "learning_rate.base"));
+  BOOST_TEST(
+    contains(problems({"learning_rate.step.every_epochs=0"}), "learning_rate.step.every_epochs"));
+  BOOST_TEST(contains(problems({"learning_rate.warmup_epochs=4"}), "longer than the job's epochs"));
+  BOOST_TEST(contains(problems({"runtime.ring_chunk_bytes=6"}),
+                      "runtime.ring_chunk_bytes: expected a multiple of 4"));
+  BOOST_TEST(contains(problems({"runtime.bucket_bytes=0"}), "runtime.bucket_bytes"));
+  BOOST_TEST(contains(problems({"runtime.request_timeout_ms=0"}), "runtime.request_timeout_ms"));
+  BOOST_TEST(contains(problems({"runtime.join_timeout_ms=0"}), "runtime.join_timeout_ms"));
+}
+
+BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
+  auto job = digits_job();
+  job.set_protocol(proto::PROTOCOL_UNSET);
+  job.mutable_optimizer()->set_kind(proto::OPTIMIZER_UNSET);
+  const auto text = problems(job, {});
+  BOOST_TEST(contains(text, "protocol: expected ASYNC_PS"));
+  BOOST_TEST(contains(text, "optimizer.kind: expected SGD"));
+}
+
+BOOST_AUTO_TEST_CASE(all_problems_at_once) {
+  const auto text =
+    problems({"epochs=0", "data.batch=0", "model.layer[0].dense.units=0", "optimizer.momentum=2"});
+  BOOST_TEST(std::ranges::count(text, '\n') == 3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

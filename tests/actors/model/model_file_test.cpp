@@ -1,0 +1,84 @@
+#include "actors/model/model_file.hpp"
+
+#include "actors/model/model_builder.hpp"
+#include "kernels/formats/safetensors.hpp"
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+BOOST_AUTO_TEST_SUITE(model_file)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+layout digits_layout() {
+  return build_model(digits_job().model(), 784, label_kind::classes, 10).graph->parameters();
+}
+
+std::vector<float> numbers(std::size_t n) {
+  std::vector<float> result(n);
+  std::iota(result.begin(), result.end(), 1.0F);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(round_trip_keeps_every_bit) {
+  const auto parameters = digits_layout();
+  auto weights = numbers(parameters.size());
+  weights[0] = std::numeric_limits<float>::quiet_NaN();
+  weights[1] = -std::numeric_limits<float>::infinity();
+  weights[2] = -0.0F;
+  weights[3] = std::numeric_limits<float>::denorm_min();
+  const auto bytes = write_model(parameters, weights, {42, "abc"});
+  const auto back = read_model(bytes, parameters, "w");
+  BOOST_TEST(back.info.version == 42u);
+  BOOST_TEST(back.info.job_hash == "abc");
+  BOOST_REQUIRE(back.weights.size() == weights.size());
+  BOOST_TEST(std::memcmp(back.weights.data(), weights.data(), weights.size() * sizeof(float)) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(as_others_see_it) {
+  const auto parameters = digits_layout();
+  const auto weights = numbers(parameters.size());
+  const auto bytes = write_model(parameters, weights, {7, "h"});
+  const auto file = parse_safetensors(bytes, "w");
+  BOOST_TEST(file.metadata.at("format") == "pt");
+  BOOST_TEST(file.metadata.at("model_version") == "7");
+  BOOST_TEST(file.metadata.at("job_hash") == "h");
+  const auto* bias = file.find("dense_1.bias");
+  BOOST_REQUIRE(bias != nullptr);
+  BOOST_TEST(bias->shape == std::vector<std::uint64_t>{16});
+  float first = 0;
+  std::memcpy(&first, bias->bytes.data(), sizeof(float));
+  BOOST_TEST(first == weights[16 * 784]);
+}
+
+BOOST_AUTO_TEST_CASE(errors) {
+  const auto parameters = digits_layout();
+  const auto weights = numbers(parameters.size());
+  BOOST_TEST(contains(error_of([&] { write_model(parameters, std::span{weights}.first(3), {}); }),
+                      "3 weights do not fill"));
+  const auto bytes = write_model(parameters, weights, {});
+  layout other;
+  other.add("dense_1.weight", {16, 783});
+  other.add("extra", {1});
+  const auto text = error_of([&] { read_model(bytes, other, "w.safetensors"); });
+  BOOST_TEST(contains(text, "w.safetensors: the tensors are not those of this model"));
+  BOOST_TEST(contains(text, "differs: dense_1.weight"));
+  BOOST_TEST(contains(text, "missing: extra"));
+  BOOST_TEST(contains(text, "extra: head.bias"));
+  safetensors_file file;
+  file.metadata["model_version"] = "many";
+  BOOST_TEST(contains(error_of([&] { read_model(write_safetensors(file), {}, "w"); }),
+                      "expected a number, found \"many\""));
+  BOOST_TEST(read_model(write_safetensors({}), {}, "w").info.version == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,41 @@
+#include "actors/model/optimizer_builder.hpp"
+
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+BOOST_AUTO_TEST_SUITE(optimizer_builder)
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_CASE(kinds) {
+  proto::Optimizer options;
+  BOOST_TEST((build_optimizer(options).kind == optimizer_kind::sgd));
+  options.set_kind(proto::MOMENTUM);
+  options.set_momentum(0.5F);
+  options.set_weight_decay(0.25F);
+  BOOST_TEST((build_optimizer(options) == optimizer{optimizer_kind::momentum, 0.5F, 0.25F}));
+  options.set_kind(proto::NESTEROV);
+  BOOST_TEST((build_optimizer(options).kind == optimizer_kind::nesterov));
+  options.set_kind(proto::OPTIMIZER_UNSET);
+  BOOST_TEST(contains(error_of([&] { build_optimizer(options); }), "optimizer.kind"));
+}
+
+BOOST_AUTO_TEST_CASE(schedules) {
+  auto job = digits_job();
+  const auto step = build_learning_rate(job);
+  BOOST_TEST(step.at(0) == 0.1, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(step.at(2) == 0.05, boost::test_tools::tolerance(1e-6));
+  apply_override(job, "learning_rate.cosine={}");
+  const auto cosine = build_learning_rate(job);
+  BOOST_TEST(cosine.at(1.5) == 0.05,
+             boost::test_tools::tolerance(1e-6)); // half of the three epochs
+  BOOST_TEST(cosine.at(3) < 1e-9);
+  apply_override(job, "learning_rate={ base: 1 warmup_epochs: 2 constant {} }");
+  const auto warm = build_learning_rate(job);
+  BOOST_TEST(warm.at(1) == 0.5, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(warm.at(3) == 1.0, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(build_learning_rate(proto::Job{}).at(5) == 0.01, boost::test_tools::tolerance(1e-6));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,56 @@
+#include "kernels/data/images.hpp"
+#include "kernels/data/table.hpp"
+#include "kernels/formats/file.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <boost/test/unit_test.hpp>
+
+BOOST_AUTO_TEST_SUITE(real_files)
+
+using namespace troupe;
+
+namespace {
+
+/// The file below TROUPE_DATA, or an empty path after saying that the test is skipped.
+std::filesystem::path real_file(const std::string& name) {
+  const char* folder = std::getenv("TROUPE_DATA");
+  const auto path = std::filesystem::path{folder != nullptr ? folder : ""} / name;
+  if (folder != nullptr && std::filesystem::exists(path))
+    return path;
+  std::cout << "skipped: " << name << " is not in TROUPE_DATA ("
+            << (folder != nullptr ? folder : "not set") << ")\n";
+  return {};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(mnist) {
+  const auto images = real_file("mnist10k/t10k-images-idx3-ubyte.gz");
+  const auto labels = real_file("mnist10k/t10k-labels-idx1-ubyte.gz");
+  if (images.empty() || labels.empty())
+    return;
+  const auto data = idx_images(read_plain_or_gzip(images), images.string(),
+                               read_plain_or_gzip(labels), labels.string());
+  BOOST_TEST(data->size() == 10'000u);
+  BOOST_TEST(data->feature_width() == 784u);
+  BOOST_TEST(data->label_width() == 10u);
+  BOOST_TEST(int{data->classes()[0]} == 7); // the first test image of MNIST is a 7
+}
+
+BOOST_AUTO_TEST_CASE(advertising) {
+  const auto path = real_file("advertising.csv");
+  if (path.empty())
+    return;
+  const std::vector<std::string> columns{"TV", "radio", "newspaper", "sales"};
+  const auto table = parse_csv(read_file(path), columns, path.string());
+  BOOST_TEST(table.rows == 200u);
+  BOOST_TEST(table.values[0] == 230.1);
+  BOOST_TEST(table.values[3] == 22.1);
+  const table_dataset data{table.values, 3, 1, true, 200};
+  BOOST_TEST(data.scaling().feature_mean[0] == 147.0425, boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,57 @@
+#include "kernels/data/subset.hpp"
+
+#include "kernels/data/images.hpp"
+#include "kernels/data/table.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <numeric>
+
+BOOST_AUTO_TEST_SUITE(subset)
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_CASE(renumbers_classes) {
+  std::vector<std::uint8_t> pixels(1000);
+  std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
+  const std::vector<std::uint8_t> labels = pixels;
+  const auto whole = std::make_shared<const image_dataset>(pixels, labels, 1);
+  const auto part = troupe::subset(whole, 300, 700);
+  BOOST_TEST(part->size() == 700u);
+  BOOST_TEST(part->label_width() == whole->label_width());
+  // More records than the fixed buffer holds.
+  std::vector<std::uint64_t> records(700);
+  std::iota(records.begin(), records.end(), 0U);
+  std::vector<float> features(700);
+  std::vector<std::int32_t> classes(700);
+  part->read(records, features, {classes, {}});
+  for (std::size_t i = 0; i < 700; ++i) {
+    BOOST_REQUIRE(classes[i] == labels[300 + i]);
+    BOOST_REQUIRE(features[i] == static_cast<float>(pixels[300 + i]) / 255.0F);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(renumbers_targets) {
+  const std::vector<double> values{1, 10, 100, 2, 20, 200, 3, 30, 300};
+  const auto whole = std::make_shared<const table_dataset>(values, 1, 2, false, 3);
+  const auto part = troupe::subset(whole, 1, 2);
+  const std::vector<std::uint64_t> records{1, 0};
+  std::vector<float> features(2);
+  std::vector<float> targets(4);
+  part->read(records, features, {{}, targets});
+  BOOST_TEST(features == (std::vector<float>{3, 2}));
+  BOOST_TEST(targets == (std::vector<float>{30, 300, 20, 200}));
+}
+
+BOOST_AUTO_TEST_CASE(must_lie_within) {
+  const auto whole =
+    std::make_shared<const table_dataset>(std::vector<double>{1, 2}, 1, 0, false, 2);
+  BOOST_TEST(troupe::subset(whole, 2, 0)->size() == 0u);
+  BOOST_TEST(
+    contains(error_of([&] { troupe::subset(whole, 1, 2); }), "do not lie within the 2 records"));
+  BOOST_TEST(
+    contains(error_of([&] { troupe::subset(whole, 1, ~std::uint64_t{0}); }), "do not lie"));
+  BOOST_TEST(contains(error_of([&] { troupe::subset(whole, 3, 0); }), "do not lie"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,87 @@
+#include "kernels/formats/csv.hpp"
+
+#include "tests/support/input_errors.hpp"
+
+BOOST_AUTO_TEST_SUITE(csv)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using names = std::vector<std::string>;
+
+csv_columns parse(std::string_view text, const names& columns) {
+  return parse_csv(bytes_of(text), columns, "x.csv");
+}
+
+std::string parse_error(std::string_view text, const names& columns) {
+  return error_of([&] { parse(text, columns); });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(chosen_columns_in_the_order_asked) {
+  const auto table = parse("a,b,c\n1,2,3\n4,5,6\n", {"c", "a"});
+  BOOST_TEST(table.rows == 2u);
+  BOOST_TEST(table.values == (std::vector<double>{3, 1, 6, 4}));
+  BOOST_TEST(table.names == (names{"c", "a"}));
+}
+
+BOOST_AUTO_TEST_CASE(line_ends_and_quotes) {
+  const std::vector<double> expected{1, -2.5};
+  BOOST_TEST(parse("a,b\r\n1,-2.5\r\n", {"a", "b"}).values == expected);
+  BOOST_TEST(parse("a,b\n1,-2.5", {"a", "b"}).values == expected);
+  BOOST_TEST(parse("a,b\n1,-2.5\n\r\n\n", {"a", "b"}).values == expected);
+  BOOST_TEST(parse("\xef\xbb\xbf"
+                   "a,b\n1,-2.5\n",
+                   {"a", "b"})
+               .values
+             == expected);
+  BOOST_TEST(parse("\"a\",\"b\"\r\n\"1\",\" -2.5 \"\r\n", {"a", "b"}).values == expected);
+  BOOST_TEST(parse("\"a,\"\"q\"\"\n\",b\n+1,-25e-1\n", {"a,\"q\"\n", "b"}).values == expected);
+  BOOST_TEST(parse(",TV\n\"any, thing\",7\n", {"TV"}).values == std::vector<double>{7});
+  BOOST_TEST(parse("a,b\n1,\n", {"a"}).values == std::vector<double>{1});
+}
+
+BOOST_AUTO_TEST_CASE(header_alone) {
+  const auto bytes = bytes_of(",TV,\"a b\"\r\n");
+  BOOST_TEST(parse_csv_header(bytes, "x") == (names{"", "TV", "a b"}));
+}
+
+BOOST_AUTO_TEST_CASE(errors_say_where) {
+  BOOST_TEST(contains(parse_error("", {"a"}), "x.csv: empty"));
+  BOOST_TEST(contains(parse_error("a,b\n", {"a"}), "x.csv: no records"));
+  BOOST_TEST(contains(parse_error("TV,radio\n1,2\n", {"rado"}),
+                      "no column \"rado\"; did you mean \"radio\"?"));
+  BOOST_TEST(contains(parse_error("a,b\n1,2\n", {"a", "a"}), "\"a\" is asked for twice"));
+  BOOST_TEST(contains(parse_error("a,a\n1,2\n", {"a"}), "more than once"));
+  BOOST_TEST(contains(parse_error("a,b\n1,2\n3\n", {"a"}),
+                      "x.csv:3: expected 2 fields as in the header, found 1"));
+  BOOST_TEST(contains(parse_error("a,b\n1,2\n\n3,4\n", {"a"}), "x.csv:3: "));
+  BOOST_TEST(contains(parse_error("a,b\n1,2,3\n", {"a"}), "found 3"));
+  BOOST_TEST(contains(parse_error("a,b\n1,2\nx,4\n", {"a"}),
+                      "x.csv:3: column \"a\": expected a finite number, found \"x\""));
+  BOOST_TEST(contains(parse_error("a\n1e999\n", {"a"}), "finite"));
+  BOOST_TEST(contains(parse_error("a\nnan\n", {"a"}), "finite"));
+  BOOST_TEST(contains(parse_error("a\ninf\n", {"a"}), "finite"));
+  BOOST_TEST(contains(parse_error("a,b\n,2\n", {"a"}), "found \"\""));
+  BOOST_TEST(contains(parse_error("a\n+-1\n", {"a"}), "found \"+-1\""));
+  BOOST_TEST(contains(parse_error("a\n1\n\"2\n", {"a"}),
+                      "x.csv:3: a quote is opened here and never closed"));
+  BOOST_TEST(contains(parse_error("a\n\"2\"3\n", {"a"}), "x.csv:2: text after a closing quote"));
+  // Lines within quotes count.
+  BOOST_TEST(contains(parse_error("a,b\n1,\"x\ny\"\nz,2\n", {"a"}), "x.csv:4: column \"a\""));
+}
+
+BOOST_AUTO_TEST_CASE(hostile_input) {
+  const names columns{"a", "b"};
+  const auto good = bytes_of("a,\"b\",c\r\n1,\"2\",\"x\"\"y\"\r\n3,4.5e1,z\r\n");
+  survive_hostile_variants(good, [&](auto bytes) { parse_csv(bytes, columns, "x"); });
+  // A file of commas has no columns that were asked for; a million of them cost no quadratic time.
+  BOOST_TEST(contains(parse_error(std::string(1'000'000, ','), columns), "no column"));
+  BOOST_TEST(contains(parse_error(std::string(1'000'000, '\n'), columns), "empty"));
+  BOOST_TEST(contains(parse_error("a\n" + std::string(1'000'000, '1') + "\n", {"a"}), "11..."));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,60 @@
+#include "kernels/formats/file.hpp"
+
+#include "kernels/formats/gzip.hpp"
+#include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <fstream>
+
+BOOST_AUTO_TEST_SUITE(file)
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_CASE(round_trip) {
+  const temporary_directory folder;
+  for (const std::size_t n : {0, 1, 4095, 4096, 4097, 300'000}) {
+    const std::vector<std::byte> bytes(n, std::byte{42});
+    write_file(folder / "x", bytes);
+    BOOST_TEST((read_file(folder / "x") == bytes));
+    BOOST_TEST((read_file(folder / "x", n) == bytes));
+  }
+  // Nothing else is left behind.
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder.path()}, {}) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(gzip_by_content) {
+  const temporary_directory folder;
+  write_file(folder / "plain.gz", bytes_of("not compressed"));
+  write_file(folder / "packed", gzip(bytes_of("compressed")));
+  BOOST_TEST((read_plain_or_gzip(folder / "plain.gz") == bytes_of("not compressed")));
+  BOOST_TEST((read_plain_or_gzip(folder / "packed") == bytes_of("compressed")));
+}
+
+BOOST_AUTO_TEST_CASE(pipes_and_devices) {
+  BOOST_TEST(read_file("/dev/null").empty());
+  BOOST_TEST(contains(error_of([] { read_file("/dev/zero", 10'000); }), "longer than the 10000"));
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_the_file) {
+  const temporary_directory folder;
+  const auto missing = (folder / "missing").string();
+  BOOST_TEST(
+    contains(error_of([&] { read_file(missing); }), missing + ": cannot open: No such file"));
+  BOOST_TEST(contains(error_of([&] { read_file(folder.path()); }), "is a directory"));
+  write_file(folder / "x", bytes_of("12345"));
+  BOOST_TEST(contains(error_of([&] { read_file(folder / "x", 4); }), "longer than the 4 bytes"));
+  BOOST_TEST(contains(error_of([&] { write_file(folder / "no/x", {}); }), "no/x: cannot create"));
+}
+
+BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_old_file) {
+  const temporary_directory folder;
+  std::filesystem::create_directory(folder / "target");
+  std::ofstream(folder / "target/inside") << "kept";
+  BOOST_TEST(
+    contains(error_of([&] { write_file(folder / "target", bytes_of("x")); }), "cannot replace"));
+  BOOST_TEST(std::filesystem::exists(folder / "target/inside"));
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder.path()}, {}) == 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
