@@ -42,6 +42,9 @@ void validate(const proto::Job& job);
 /// 1).
 std::string layer_name(const proto::Model& model, int index);
 
+/// "async_ps", "sync_ps", "ring".
+std::string protocol_name(proto::Protocol x);
+
 /// What must agree between nodes, and between a job and its weights, as text: model, data,
 /// optimizer, rate, protocol, epochs, seed, bounds and sizes on the wire; not name, output and
 /// time-outs. Values equal to their default are left out: a job that states a default equals one

@@ -28,6 +28,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_admit),
     in_view(this, &parameter_shard::on_fence),
     in_view(this, &parameter_shard::on_report),
+    [this](const step_listeners& x) { listeners_ = x.actors; },
     [this](tick) {
       retrying_ = false;
       use_free_slots();
@@ -160,7 +161,7 @@ void parameter_shard::advance() {
     journal_.record(part.id(), answer, part.lease(), part.batch());
   step_.clear();
   step_parts_.clear();
-  for (auto& listener : options_.listeners)
+  for (auto& listener : listeners_)
     send(listener, news);
 }
 

@@ -18,13 +18,24 @@ namespace troupe {
 /// A synchronizer as a shard sees it: told of each synchronous update.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
+/// Synchronizers of all workers. Comes after the start, since they are started in any order, and before the first step.
+struct step_listeners {
+  std::vector<step_listener> actors;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::step_listeners)
+
+namespace troupe {
+
 struct shard_options {
   troupe::view view;
   std::uint32_t index = 0;
   range where;
-  /// Workers' synchronizers in order of rank; used in synchronous protocols only.
-  std::vector<step_listener> listeners;
 };
+
+using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
 /// A version pool for a shard: initial weights as version 0, and a slot for each reader that may hold a version (workers and
 /// the coordinator's snapshot), one for the newest and one to write.
@@ -33,9 +44,9 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient once, applies it out of place
 /// to a new version, and publishes that. In ASYNC_PS gradients are applied as they come; in SYNC_PS a step's gradients are
 /// added in order of rank, and applied together.
-class parameter_shard : public shard_actor::extend<rpc<void, tick>>::base {
+class parameter_shard : public shard_shell::base {
 public:
-  using super = shard_actor::extend<rpc<void, tick>>::base;
+  using super = shard_shell::base;
 
   parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                   shard_options options, std::shared_ptr<version_pool> versions);
@@ -73,6 +84,7 @@ private:
   std::shared_ptr<const job_context> context_;
   shard_options options_;
   std::vector<member> workers_;
+  std::vector<step_listener> listeners_;
   std::shared_ptr<version_pool> versions_;
   range_updater updater_;
   gradient_journal journal_;

@@ -5,14 +5,14 @@
 namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
-                     std::vector<std::size_t> sizes, ring_actor right)
-  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), right_(std::move(right)),
-    next_step_(sizes_.size(), 0) {}
+                     std::vector<std::size_t> sizes)
+  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), next_step_(sizes_.size(), 0) {}
 
 ring_node::behavior_type ring_node::make_behavior() {
   return {
     in_view(this, &ring_node::on_segment),
     [this](const reduce_bucket& x) { on_reduce(x); },
+    [this](const ring_neighbour& x) { right_ = x.right; },
   };
 }
 

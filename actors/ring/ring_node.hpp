@@ -37,13 +37,19 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
+/// The next rank. Comes after the start, since neighbours may be started in any order, and before the first collective.
+struct ring_neighbour {
+  ring_actor right;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::reduce_bucket)
+TROUPE_LOCAL_MESSAGE(troupe::ring_neighbour)
 
 namespace troupe {
 
-using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>>;
+using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, ring_neighbour>>;
 
 /// One rank of a ring: runs the collectives of all buckets under way, each as far as its pieces have come. Two messages frame
 /// a collective on this node; in between, pieces go to the right neighbour only. Collectives under way are bounded by the
@@ -53,8 +59,7 @@ public:
   using super = ring_node_actor::base;
 
   /// `sizes`: elements of each bucket.
-  ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place, std::vector<std::size_t> sizes,
-            ring_actor right);
+  ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place, std::vector<std::size_t> sizes);
 
   const char* name() const override { return "troupe.ring_node"; }
   std::uint64_t view_number() const noexcept { return view_; }

@@ -72,11 +72,11 @@ using node_shell
 /// coordinator, starts its tasks' actors when the view opens, and ends with them.
 ///
 /// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and says for whom it waits.
-class node : public node_shell::base {
+class cluster_node : public node_shell::base {
 public:
   using super = node_shell::base;
 
-  node(caf::actor_config& cfg, node_options options);
+  cluster_node(caf::actor_config& cfg, node_options options);
 
   const char* name() const override { return "troupe.node"; }
 
@@ -125,7 +125,7 @@ private:
   void start_worker(const task_name& task);
   void start_ps_worker(const task_name& task, const worker_shell& shell);
   void start_ring_worker(const task_name& task, const worker_shell& shell);
-  void give_parts(const task_name& task, const worker_shell& shell, synchronizer_actor synchronizer);
+  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer);
   void task_ready(const task_name& task, const std::string& problem);
   void on_stop(const stop_run& x);
   void on_worker_left();

@@ -1,0 +1,325 @@
+#include "actors/cluster/cluster_node.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "messages/configure.hpp"
+
+#include <algorithm>
+
+// How a node reaches others, joins, and ends. What it starts for its tasks stands in cluster_node_tasks.cpp.
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds tick_interval{500};
+constexpr std::chrono::milliseconds first_redial{50};
+constexpr std::chrono::milliseconds longest_redial{1'000};
+
+/// A node that was told to stop gives up waiting for others after this.
+constexpr std::chrono::milliseconds stop_patience{5'000};
+
+} // namespace
+
+cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
+  : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {}
+
+cluster_node::behavior_type cluster_node::make_behavior() {
+  if (options_.coordinator) {
+    auto& setup = *options_.coordinator;
+    coordinator_options how;
+    how.context = setup.context;
+    how.data = setup.data;
+    how.tasks = setup.tasks;
+    how.output = setup.output;
+    how.files = setup.files;
+    how.observer = options_.observer;
+    how.spawner = options_.spawner;
+    how.host = caf::actor_cast<coordinator_host>(this);
+    auto handle = system().spawn<coordinator>(std::move(how));
+    coordinator_ = caf::actor_cast<caf::actor>(handle);
+    host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
+  } else {
+    addresses_[coordinator_task] = options_.coordinator_address;
+  }
+  for (auto& task : options_.tasks)
+    local_->add({task, proto::NODE}, ctrl());
+  join();
+  delayed_send(this, tick_interval, tick{});
+  return {
+    [this](const proto::Hello& x) { on_hello(x); },
+    [this](const proto::OpenView& x) { return on_open_view(x); },
+    [this](const proto::Shutdown& x) {
+      end_with(x.failed() ? x.reason() : "");
+      return proto::Ack{};
+    },
+    [this](const resolve& x) -> caf::result<resolved> {
+      auto answer = make_response_promise<resolved>();
+      reach(x.name, [answer](caf::strong_actor_ptr y) mutable { answer.deliver(resolved{std::move(y)}); });
+      return answer;
+    },
+    [this](const run_summary& x) { end(x); },
+    [this](worker_left) { on_worker_left(); },
+    [this](const worker_ready& x) { task_ready({job_kind::worker, x.worker}, x.problem); },
+    [this](const link_up& x) { on_link_up(x); },
+    [this](const link_down& x) { on_link_down(x); },
+    [this](const dialled& x) { on_dialled(x); },
+    [this](const redial& x) { try_dial(x.task); },
+    [this](const stop_run& x) { on_stop(x); },
+    [this](tick) { on_tick(); },
+  };
+}
+
+// -- reaching actors --------------------------------------------------------------------------------------------------
+
+bool cluster_node::hosts(const task_name& task) const {
+  return std::ranges::find(options_.tasks, task) != options_.tasks.end();
+}
+
+void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor) {
+  local_->add(name, actor);
+  started_.push_back(std::move(actor));
+  flush_waiting();
+}
+
+caf::strong_actor_ptr cluster_node::lookup(const endpoint& name) {
+  if (hosts(name.task))
+    return local_->find(name);
+  auto i = links_.find(name.task);
+  if (i == links_.end())
+    return nullptr;
+  auto& port = i->second.ports[name];
+  if (!port)
+    port = make_port(system(), caf::actor_cast<caf::strong_actor_ptr>(i->second.handle), name);
+  return port;
+}
+
+void cluster_node::reach(const endpoint& name, on_reached then) {
+  if (auto actor = lookup(name)) {
+    then(std::move(actor));
+    return;
+  }
+  waiting_.emplace_back(name, std::move(then));
+  if (!hosts(name.task))
+    dial_if_ours(name.task);
+}
+
+void cluster_node::flush_waiting() {
+  // Handlers may ask for more.
+  for (auto& [name, then] : std::exchange(waiting_, {}))
+    if (auto actor = lookup(name))
+      then(std::move(actor));
+    else
+      waiting_.emplace_back(name, std::move(then));
+}
+
+// The lower (job, task) dials; the other side waits for it.
+void cluster_node::dial_if_ours(const task_name& task) {
+  if (ended_ || !options_.net || !(options_.tasks.front() < task) || dialling_.contains(task))
+    return;
+  auto address = addresses_.find(task);
+  if (address == addresses_.end())
+    return;
+  dialling attempt;
+  attempt.address = address->second;
+  attempt.since = clock().now();
+  dialling_.emplace(task, std::move(attempt));
+  try_dial(task);
+}
+
+void cluster_node::try_dial(const task_name& task) {
+  auto i = dialling_.find(task);
+  if (ended_ || i == dialling_.end())
+    return;
+  ++i->second.attempts;
+  options_.net->dial(task, i->second.address, caf::actor_cast<dial_listener>(this));
+}
+
+void cluster_node::on_dialled(const dialled& x) {
+  auto i = dialling_.find(x.task);
+  if (ended_ || i == dialling_.end())
+    return;
+  if (x.node) {
+    link::dial_to how{x.node, options_.tasks.front(), options_.incarnation};
+    system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+    return;
+  }
+  i->second.problem = x.problem;
+  // Exponential back-off with jitter, so that many waiting nodes do not knock at once (xorshift64, Marsaglia 2003).
+  jitter_ ^= jitter_ << 13;
+  jitter_ ^= jitter_ >> 7;
+  jitter_ ^= jitter_ << 17;
+  const auto base = std::min(first_redial * (1 << std::min(i->second.attempts, 6)), longest_redial);
+  const auto pause = base / 2 + std::chrono::milliseconds{jitter_ % static_cast<std::uint64_t>(base.count())};
+  delayed_send(this, pause, redial{x.task});
+}
+
+void cluster_node::on_hello(const proto::Hello& x) {
+  if (ended_ || !current_sender())
+    return;
+  // A peer of another wire version learns of it from our Welcome, and gives up.
+  link::accept_from how{current_sender(), x, options_.tasks.front(), options_.incarnation};
+  system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+}
+
+void cluster_node::on_link_up(const link_up& x) {
+  dialling_.erase(x.peer);
+  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), {}};
+  flush_waiting();
+}
+
+void cluster_node::on_link_down(const link_down& x) {
+  auto i = links_.find(x.peer);
+  if (i != links_.end() && i->second.handle == current_sender()) {
+    auto lost = std::move(i->second);
+    links_.erase(i);
+    for (auto& [name, port] : lost.ports)
+      static_cast<caf::actor_proxy*>(port->get())
+        ->kill_proxy(context(), caf::exit_reason::remote_link_unreachable);
+    if (x.peer == coordinator_task && !ended_)
+      end_with("lost the coordinator: " + x.reason);
+    return;
+  }
+  // It never came up.
+  for (auto& [task, attempt] : dialling_) {
+    attempt.problem = x.reason;
+    delayed_send(this, longest_redial, redial{task});
+  }
+}
+
+void cluster_node::on_tick() {
+  if (ended_)
+    return;
+  for (auto& [task, attempt] : dialling_) {
+    const auto waited = clock().now() - attempt.since;
+    const auto text = to_string(task) + " at " + attempt.address + " ("
+                      + std::to_string(std::chrono::floor<std::chrono::seconds>(waited).count())
+                      + " s: " + attempt.problem + ")";
+    if (waited >= options_.join_timeout) {
+      end_with("gave up waiting for " + text
+               + ": is it running there, and can this host reach that address?");
+      return;
+    }
+    if (waited >= attempt.next_notice) {
+      notice("waiting for " + text);
+      attempt.next_notice = std::chrono::floor<std::chrono::seconds>(waited) + std::chrono::seconds{5};
+    }
+  }
+  delayed_send(this, tick_interval, tick{});
+}
+
+// -- joining ----------------------------------------------------------------------------------------------------------
+
+void cluster_node::join() {
+  for (auto& task : options_.tasks)
+    if (task != coordinator_task)
+      join_as(task);
+}
+
+void cluster_node::join_as(const task_name& task) {
+  reach({coordinator_task, proto::COORDINATOR}, [this, task](caf::strong_actor_ptr coordinator) {
+    proto::Join x;
+    *x.mutable_task() = to_proto(task);
+    x.set_incarnation(options_.incarnation);
+    x.set_address(options_.address);
+    x.set_version(version());
+    if (options_.job) {
+      x.set_job_hash(job_hash(*options_.job));
+      x.set_job_text(options_.job->DebugString());
+    }
+    ask(
+      this, caf::actor_cast<coordinator_actor>(coordinator), patience{},
+      [this](const proto::Joined& answer) { on_joined(answer); },
+      [this](const caf::error& error) { end_with(explain(error)); }, x);
+  });
+}
+
+void cluster_node::on_joined(const proto::Joined& x) {
+  if (context_)
+    return;
+  if (options_.coordinator) {
+    context_ = options_.coordinator->context;
+    return;
+  }
+  try {
+    proto::Job job;
+    if (!job.ParseFromString(x.job()))
+      throw input_error{"the coordinator's job cannot be decoded"};
+    data_shape shape;
+    shape.train_records = x.train_records();
+    shape.feature_width = x.feature_width();
+    shape.labels = x.classes() ? label_kind::classes : label_kind::targets;
+    shape.label_width = x.label_width();
+    context_ = make_job_context(job, shape);
+    if (context_->hash != x.job_hash())
+      throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
+                        "troupe version on all nodes"};
+  } catch (const input_error& error) {
+    end_with(error.what());
+  }
+}
+
+// -- end --------------------------------------------------------------------------------------------------------------
+
+void cluster_node::on_stop(const stop_run& x) {
+  if (ended_)
+    return;
+  if (coordinator_) {
+    send(caf::actor_cast<caf::typed_actor<rpc<void, stop_run>>>(coordinator_), x);
+    return;
+  }
+  const bool only_workers = std::ranges::all_of(
+    options_.tasks, [](auto& task) { return task.job == job_kind::worker; });
+  if (only_workers && !workers_.empty()) {
+    for (auto& worker : workers_)
+      send(worker, leave_run{x.reason});
+  } else if (auto coordinator = lookup({coordinator_task, proto::COORDINATOR})) {
+    proto::Failure failure;
+    *failure.mutable_task() = to_proto(options_.tasks.front());
+    failure.set_reason(to_string(options_.tasks.front()) + " was stopped (" + x.reason + ')');
+    send(caf::actor_cast<coordinator_actor>(coordinator), std::move(failure));
+  } else {
+    end_with("stopped (" + x.reason + ')');
+    return;
+  }
+  // The answer may never come.
+  delayed_send(this, stop_patience, run_summary{"stopped (" + x.reason + ')', true});
+}
+
+void cluster_node::on_worker_left() {
+  if (++workers_left_ == workers_.size())
+    end_with("");
+}
+
+void cluster_node::end_with(const std::string& failure) {
+  run_summary summary;
+  summary.failure = failure;
+  end(std::move(summary));
+}
+
+void cluster_node::end(run_summary summary) {
+  if (ended_)
+    return;
+  ended_ = true;
+  for (auto i = started_.rbegin(); i != started_.rend(); ++i)
+    anon_send_exit(*i, caf::exit_reason::user_shutdown);
+  started_.clear();
+  workers_.clear();
+  waiting_.clear();
+  coordinator_ = nullptr;
+  opening_.clear();
+  local_->clear();
+  if (options_.on_end)
+    options_.on_end(summary);
+  quit();
+}
+
+void cluster_node::notice(const std::string& text) {
+  if (options_.observer)
+    send(options_.observer, run_notice{text});
+}
+
+patience cluster_node::requests() const {
+  return {std::chrono::milliseconds{context_->job.runtime().request_timeout_ms()}, 3};
+}
+
+} // namespace troupe

@@ -1,0 +1,182 @@
+#include "actors/cluster/cluster_node.hpp"
+#include "actors/parameter_server/ps_synchronizer.hpp"
+#include "actors/parameter_server/reader_front.hpp"
+#include "actors/ring/ring_synchronizer.hpp"
+
+#include <algorithm>
+
+// What a node starts for its tasks when a view opens.
+
+namespace troupe {
+
+template <class Handle>
+void cluster_node::reach_as(const endpoint& name, std::function<void(Handle)> then) {
+  reach(name, [then](caf::strong_actor_ptr x) { then(caf::actor_cast<Handle>(std::move(x))); });
+}
+
+template <class Actor, class... Args>
+auto cluster_node::spawn_task(bool heavy, Args&&... args) {
+  auto result = heavy ? options_.spawner.spawn_heavy<Actor>(system(), std::forward<Args>(args)...)
+                      : options_.spawner.spawn_light<Actor>(system(), std::forward<Args>(args)...);
+  started_.push_back(caf::actor_cast<caf::strong_actor_ptr>(result));
+  return result;
+}
+
+caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& x) {
+  task_name task;
+  if (!context_ || !from_proto(x.task(), task) || !hosts(task))
+    return make_error(errc::malformed, "a view was opened for a task that has not joined from here");
+  view_ = from_proto(x);
+  for (auto& m : view_.members)
+    if (!m.address.empty())
+      addresses_[m.task] = m.address;
+  auto answer = make_response_promise<proto::ViewReady>();
+  opening_[task] = answer;
+  if (task.job == job_kind::ps)
+    start_shard(task);
+  else
+    start_worker(task);
+  return answer;
+}
+
+void cluster_node::task_ready(const task_name& task, const std::string& problem) {
+  auto i = opening_.find(task);
+  if (i == opening_.end())
+    return;
+  auto answer = i->second;
+  opening_.erase(i);
+  if (!problem.empty()) {
+    answer.deliver(make_error(errc::failed, problem));
+    return;
+  }
+  proto::ViewReady ready;
+  ready.set_view(view_.number);
+  answer.deliver(std::move(ready));
+}
+
+// -- ps ---------------------------------------------------------------------------------------------------------------
+
+void cluster_node::start_shard(const task_name& task) {
+  if (context_->job.protocol() == proto::RING) {
+    task_ready(task, ""); // Accepted, and idle.
+    return;
+  }
+  const auto workers = view_.of(job_kind::worker);
+  shard_options how;
+  how.view = view_;
+  how.index = task.index;
+  how.where = context_->shard(task.index, view_.of(job_kind::ps).size());
+  const auto versions = make_versions(*context_, how.where, workers.size() + 1);
+  auto reader = spawn_task<reader_front>(false, view_.number, how.where, versions);
+  auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
+  host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));
+  host({task, proto::SHARD}, caf::actor_cast<caf::strong_actor_ptr>(shard));
+  if (context_->job.protocol() != proto::SYNC_PS) {
+    task_ready(task, "");
+    return;
+  }
+  // Each synchronizer, once reached, is added in its place; the last one makes the shard ready.
+  auto listeners = std::make_shared<step_listeners>();
+  auto missing = std::make_shared<std::size_t>(workers.size());
+  listeners->actors.resize(workers.size());
+  for (std::size_t i = 0; i < workers.size(); ++i)
+    reach_as<step_listener>({workers[i].task, proto::SYNCHRONIZER},
+                            [this, task, shard, listeners, missing, i](step_listener x) {
+                              listeners->actors[i] = std::move(x);
+                              if (--*missing > 0)
+                                return;
+                              send(shard, *listeners);
+                              task_ready(task, "");
+                            });
+}
+
+// -- workers ----------------------------------------------------------------------------------------------------------
+
+void cluster_node::start_worker(const task_name& task) {
+  reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+    worker_options how;
+    how.view = view_.number;
+    how.index = task.index;
+    how.incarnation = options_.incarnation;
+    how.requests = requests();
+    how.coordinator = std::move(x);
+    how.owner = caf::actor_cast<worker_owner>(this);
+    worker_shell shell = spawn_task<worker>(false, std::move(how));
+    workers_.push_back(shell);
+    host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
+    if (context_->job.protocol() == proto::RING)
+      start_ring_worker(task, shell);
+    else
+      start_ps_worker(task, shell);
+  });
+}
+
+void cluster_node::start_ps_worker(const task_name& task, const worker_shell& shell) {
+  const auto shards = view_.of(job_kind::ps);
+  auto how = std::make_shared<ps_synchronizer_options>();
+  how->view = view_.number;
+  how->worker = task.index;
+  how->incarnation = options_.incarnation;
+  how->requests = requests();
+  how->shards.resize(shards.size());
+  how->readers.resize(shards.size());
+  auto missing = std::make_shared<std::size_t>(2 * shards.size());
+  const auto one_less = [this, task, shell, how, missing] {
+    if (--*missing > 0)
+      return;
+    auto synchronizer = spawn_task<ps_synchronizer>(false, context_, *how,
+                                                    caf::actor_cast<worker_actor>(shell));
+    host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
+    give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
+  };
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    reach_as<shard_actor>({shards[i].task, proto::SHARD}, [how, one_less, i](shard_actor x) {
+      how->shards[i] = std::move(x);
+      one_less();
+    });
+    reach_as<reader_actor>({shards[i].task, proto::READER}, [how, one_less, i](reader_actor x) {
+      how->readers[i] = std::move(x);
+      one_less();
+    });
+  }
+}
+
+void cluster_node::start_ring_worker(const task_name& task, const worker_shell& shell) {
+  const auto workers = view_.of(job_kind::worker);
+  const auto self = std::ranges::find(workers, task, &member::task) - workers.begin();
+  ring_place place;
+  place.rank = static_cast<std::size_t>(self);
+  place.ranks = workers.size();
+  place.chunk_elements = std::max<std::size_t>(context_->job.runtime().ring_chunk_bytes() / sizeof(float), 1);
+  std::vector<std::size_t> sizes;
+  for (auto& bucket : context_->buckets())
+    sizes.push_back(bucket.size());
+  ring_node_actor ring = spawn_task<ring_node>(true, view_.number, place, std::move(sizes));
+  host({task, proto::RING_NODE}, caf::actor_cast<caf::strong_actor_ptr>(ring));
+  ring_synchronizer_options how;
+  how.view = view_;
+  how.worker = task.index;
+  how.ring = ring;
+  auto synchronizer = spawn_task<ring_synchronizer>(true, context_, how,
+                                                    caf::actor_cast<worker_actor>(shell));
+  host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
+  host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
+  const auto& right = workers[(place.rank + 1) % workers.size()].task;
+  reach_as<ring_actor>({right, proto::RING_NODE},
+                       [this, shell, ring, synchronizer](ring_actor x) {
+                         send(ring, ring_neighbour{std::move(x)});
+                         give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
+                       });
+}
+
+void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {
+  worker_parts parts;
+  parts.synchronizer = std::move(synchronizer);
+  parts.trainer = spawn_task<trainer>(true, context_, parts.synchronizer,
+                                      caf::actor_cast<trainer_listener>(shell));
+  parts.input = spawn_task<input_reader>(true, context_, options_.source,
+                                         caf::actor_cast<input_listener>(shell));
+  send(shell, std::move(parts));
+}
+
+} // namespace troupe
