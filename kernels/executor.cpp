@@ -1,6 +1,7 @@
 #include "kernels/executor.hpp"
 
 #include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
 
@@ -284,7 +285,10 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   const auto& buckets = s.what->buckets();
   std::size_t next = 0;
   for (std::size_t i = 0; i < instructions.size(); ++i) {
-    s.execute(instructions[i], result);
+    {
+      const cpu::flush_denormals mode;
+      s.execute(instructions[i], result);
+    }
     for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
       if (arguments.on_bucket)
         arguments.on_bucket(next);
