@@ -1,7 +1,9 @@
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
+#include "tests/actors/model/serial_training.hpp"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -37,6 +39,23 @@ BOOST_AUTO_TEST_CASE(real_data) {
   BOOST_TEST(table.train->size() == 200u);
   BOOST_TEST(table.test == table.train);
   BOOST_TEST(is_linear(advertising.model()));
+}
+
+BOOST_AUTO_TEST_CASE(advertising_reaches_the_exact_coefficients) {
+  const char* folder = std::getenv("TROUPE_DATA");
+  if (folder == nullptr
+      || !std::filesystem::exists(std::filesystem::path{folder} / "advertising.csv")) {
+    std::cout << "skipped: TROUPE_DATA has no advertising.csv\n";
+    return;
+  }
+  test::serial_training training{load_job(examples_folder() / "advertising.textproto")};
+  training.train();
+  const auto c = training.coefficients();
+  BOOST_REQUIRE(c.size() == 4u);
+  BOOST_TEST(std::abs(c[0] / 2.938889 - 1) < 1e-3);
+  BOOST_TEST(std::abs(c[1] / 0.045765 - 1) < 1e-3);
+  BOOST_TEST(std::abs(c[2] / 0.188530 - 1) < 1e-3);
+  BOOST_TEST(std::abs(c[3] + 0.001037) < 1e-4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
