@@ -68,11 +68,18 @@ struct executor<T>::state {
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
 
-  void execute(const instruction& x, run_result& result);
+  /// The last instruction that writes the place of the loss, or none.
+  std::size_t loss_instruction = ~std::size_t{0};
+  /// What the last instruction that made a scalar made, before it was rounded to T.
+  double scalar = 0;
+  std::size_t correct = 0;
+
+  void execute(const instruction& x);
   void execute_matmul(const instruction& x);
-  void execute_softmax_loss(const instruction& x, run_result& result);
+  void execute_softmax_loss(const instruction& x);
   void execute_reduction(const instruction& x);
-  void write_loss(const operand& where, double value, run_result& result);
+  void write_scalar(const operand& where, double value);
+  double loss_of(const instruction& x) const;
 };
 
 template <class T>
@@ -134,12 +141,24 @@ T* executor<T>::state::write(const operand& x) const {
 }
 
 template <class T>
-void executor<T>::state::write_loss(const operand& where, double value, run_result& result) {
+void executor<T>::state::write_scalar(const operand& where, double value) {
+  scalar = value;
   if (T* p = write(where))
     *p = static_cast<T>(value);
-  const auto& loss = what->loss();
-  if (where.exists() && where.where == loss.where && where.index == loss.index)
-    result.loss = value;
+}
+
+/// The value of the loss after the instruction that makes it: not rounded, if that is a sum over
+/// samples itself.
+template <class T>
+double executor<T>::state::loss_of(const instruction& x) const {
+  switch (x.op) {
+  case operation::softmax_cross_entropy:
+  case operation::squared_error:
+  case operation::sum:
+    return scalar;
+  default:
+    return static_cast<double>(*read(what->loss()));
+  }
 }
 
 template <class T>
@@ -161,16 +180,16 @@ void executor<T>::state::execute_matmul(const instruction& x) {
 }
 
 template <class T>
-void executor<T>::state::execute_softmax_loss(const instruction& x, run_result& result) {
+void executor<T>::state::execute_softmax_loss(const instruction& x) {
   const auto size = matrix_extent(x.inputs[0].shape, rows);
   const auto sums =
     cpu::softmax_cross_entropy<T>(size.rows, size.columns, read(x.inputs[0]), labels(x.inputs[1]),
                                   write(x.gradient), x.output.exists());
-  write_loss(x.output, sums.loss, result);
+  write_scalar(x.output, sums.loss);
   if (T* p = write(x.correct)) {
     *p = static_cast<T>(sums.correct);
     if (x.correct.index == what->correct().index)
-      result.correct = sums.correct;
+      correct = sums.correct;
   }
 }
 
@@ -205,7 +224,7 @@ void executor<T>::state::execute_reduction(const instruction& x) {
 }
 
 template <class T>
-void executor<T>::state::execute(const instruction& x, run_result& result) {
+void executor<T>::state::execute(const instruction& x) {
   switch (x.op) {
   case operation::matmul:
     execute_matmul(x);
@@ -234,16 +253,15 @@ void executor<T>::state::execute(const instruction& x, run_result& result) {
   case operation::softmax_cross_entropy:
   case operation::softmax_cross_entropy_gradient:
   case operation::softmax_correct:
-    execute_softmax_loss(x, result);
+    execute_softmax_loss(x);
     break;
   case operation::squared_error:
-    write_loss(x.output,
-               x.factor
-                 * cpu::squared_error(elements(x.inputs[0]), read(x.inputs[0]), read(x.inputs[1])),
-               result);
+    write_scalar(
+      x.output,
+      x.factor * cpu::squared_error(elements(x.inputs[0]), read(x.inputs[0]), read(x.inputs[1])));
     break;
   case operation::sum:
-    write_loss(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])), result);
+    write_scalar(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])));
     break;
   default:
     execute_reduction(x);
@@ -259,6 +277,12 @@ executor<T>::executor(std::shared_ptr<const plan> what) : state_(std::make_uniqu
   s.scratch = make_aligned<T>(cpu::gemm_scratch_elements<T>());
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
+  const auto& loss = s.what->loss();
+  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
+    const auto& output = s.what->instructions()[i].output;
+    if (loss.exists() && output.where == loss.where && output.index == loss.index)
+      s.loss_instruction = i;
+  }
   for (const auto& constant : s.what->constants()) {
     T* const out = s.write(constant.where);
     const auto n = constant.where.shape.elements(s.what->max_rows());
@@ -280,15 +304,20 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   s.bind(arguments);
   for (const auto& part : s.what->zero_gradients())
     std::fill_n(s.gradient + part.begin, part.size(), T(0));
+  s.correct = 0;
   run_result result;
+  if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
+    result.loss = static_cast<double>(*p); // a loss that is a constant, or a variable
   const auto& instructions = s.what->instructions();
   const auto& buckets = s.what->buckets();
   std::size_t next = 0;
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     {
       const cpu::flush_denormals mode;
-      s.execute(instructions[i], result);
+      s.execute(instructions[i]);
     }
+    if (i == s.loss_instruction)
+      result.loss = s.loss_of(instructions[i]);
     for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
       if (arguments.on_bucket)
         arguments.on_bucket(next);
@@ -296,6 +325,7 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   for (; next < buckets.size(); ++next) // of a plan without instructions
     if (arguments.on_bucket)
       arguments.on_bucket(next);
+  result.correct = s.correct;
   return result;
 }
 

@@ -12,6 +12,9 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t max_columns =
+  1'000'000; // a column name takes more memory than the comma that makes it
+
 std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
 }
@@ -111,9 +114,12 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   std::vector<std::string> header;
   if (reader.only_blank_lines_left())
     throw input_error(std::string{name} + ": empty; expected a header line with column names");
-  do
+  do {
+    if (header.size() == max_columns)
+      throw input_error(std::string{name} + ": more than " + std::to_string(max_columns)
+                        + " columns; is this a CSV file?");
     header.emplace_back(reader.next());
-  while (!reader.line_ended());
+  } while (!reader.line_ended());
   return header;
 }
 

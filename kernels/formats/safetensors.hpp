@@ -61,7 +61,7 @@ struct expected_tensor {
 /// Reads the safetensors format (https://github.com/huggingface/safetensors): u64 header length,
 /// JSON header, data.
 ///
-/// The result refers to `bytes`. Memory: a small multiple of the header's length, which is checked
+/// The result refers to `bytes`. Memory: some tens of times the header's length, which is checked
 /// against the input first. Tensor bytes need no alignment in memory; copy them, do not cast.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error naming `name` and the tensor: header longer than the input or than 100 MB,

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include <boost/test/unit_test.hpp>
 
@@ -43,24 +42,6 @@ BOOST_AUTO_TEST_CASE(digits) {
   BOOST_TEST(data.test->size() == 2000u);
   BOOST_TEST(build_model(job.model(), *data.train).graph->parameters().size()
              == 784u * 128 + 128 + 1280 + 10);
-}
-
-BOOST_AUTO_TEST_CASE(real_data) {
-  const char* folder = std::getenv("TROUPE_DATA");
-  if (folder == nullptr || !std::filesystem::exists(std::filesystem::path{folder} / "mnist10k")) {
-    std::cout << "skipped: TROUPE_DATA has no mnist10k\n";
-    return;
-  }
-  const auto mnist = load_job(examples_folder() / "mnist_mlp.textproto");
-  const auto images = build_data(mnist);
-  BOOST_TEST(images.train->size() == 8000u);
-  BOOST_TEST(images.test->size() == 2000u);
-  BOOST_TEST(build_model(mnist.model(), *images.train).graph->parameters().size() == 235'146u);
-  const auto advertising = load_job(examples_folder() / "advertising.textproto");
-  const auto table = build_data(advertising);
-  BOOST_TEST(table.train->size() == 200u);
-  BOOST_TEST(table.test == table.train);
-  BOOST_TEST(is_linear(advertising.model()));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

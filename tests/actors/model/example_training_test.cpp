@@ -1,0 +1,34 @@
+#include "actors/model/job_file.hpp"
+#include "tests/actors/model/serial_training.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <boost/test/unit_test.hpp>
+
+// What the example jobs promise, kept by a plain loop without actors.
+BOOST_AUTO_TEST_SUITE(example_training)
+
+using namespace troupe;
+
+namespace {
+
+proto::Job example(const std::string& name) {
+  const char* source = std::getenv("TROUPE_SOURCE_DIR");
+  return load_job(std::filesystem::path{source != nullptr ? source : "."} / "apps/examples" / name);
+}
+
+} // namespace
+
+// A small part of the example, for time: measured 87.2 to 88.2 % over five seeds.
+BOOST_AUTO_TEST_CASE(digits_are_learned) {
+  auto job = example("digits_mlp.textproto");
+  apply_override(job, "data.digits={ train: 2000 test: 500 }");
+  apply_override(job, "epochs=8");
+  test::serial_training training{job};
+  BOOST_TEST(training.accuracy() < 0.3);
+  training.train();
+  BOOST_TEST(training.accuracy() > 0.85);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

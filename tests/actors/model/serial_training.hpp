@@ -1,0 +1,100 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/model_builder.hpp"
+#include "actors/model/optimizer_builder.hpp"
+#include "kernels/data/permutation.hpp"
+#include "kernels/executor.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace troupe::test {
+
+/// Trains a job in a plain loop, without actors, and tests it: what its file promises must hold
+/// here first.
+class serial_training {
+public:
+  explicit serial_training(const proto::Job& job)
+    : job_(job), data_(build_data(job)), model_(build_model(job.model(), *data_.train)) {
+    plan_options options;
+    options.max_rows = job.data().batch();
+    options.loss = model_.loss;
+    options.correct = model_.correct;
+    options.gradients = true;
+    executor_ =
+      std::make_unique<executor<float>>(std::make_shared<const plan>(*model_.graph, options));
+    const auto& layout = model_.graph->parameters();
+    weights_.resize(layout.size());
+    gradient_.resize(layout.size());
+    initialize(layout, {0, layout.size()}, job.seed(), weights_);
+  }
+
+  void train() {
+    const auto rule = build_optimizer(job_.optimizer());
+    const auto rate = build_learning_rate(job_);
+    const std::uint64_t size = data_.train->size();
+    std::vector<float> state(rule.slots() * weights_.size());
+    for (std::uint64_t done = 0; done < size * job_.epochs();) {
+      const std::uint64_t first = done % size;
+      const permutation order{size, job_.seed(), done / size};
+      std::vector<std::uint64_t> records(
+        std::min<std::uint64_t>(job_.data().batch(), size - first));
+      order.fill(first, records);
+      run(*data_.train, records);
+      done += records.size();
+      const double progress = static_cast<double>(done) / static_cast<double>(size);
+      update<float>(rule,
+                    {weights_, gradient_, state, weights_, rate.at(progress),
+                     1.0 / static_cast<double>(records.size())});
+    }
+  }
+
+  /// Share of the test records that are classified correctly.
+  double accuracy() {
+    std::size_t correct = 0;
+    for (std::uint64_t i = 0; i < data_.test->size(); ++i)
+      correct += run(*data_.test, {i}).correct;
+    return static_cast<double>(correct) / static_cast<double>(data_.test->size());
+  }
+
+  std::vector<double> coefficients() const {
+    const auto& layout = model_.graph->parameters();
+    const auto slice = [&](const layout_entry& entry) {
+      return std::span<const float>{weights_}.subspan(entry.offset, entry.size);
+    };
+    return linear_coefficients(slice(layout.entries().at(0)), slice(layout.entries().at(1)),
+                               data_.scaling.value());
+  }
+
+private:
+  run_result run(const dataset& data, const std::vector<std::uint64_t>& records) {
+    std::vector<float> features(records.size() * data.feature_width());
+    const bool classes = data.labels() == label_kind::classes;
+    std::vector<std::int32_t> labels(classes ? records.size() : 0);
+    std::vector<float> targets(classes ? 0 : records.size() * data.label_width());
+    data.read(records, features, {labels, targets});
+    std::vector<const float*> tensors;
+    for (const auto& entry : model_.graph->parameters().entries())
+      tensors.push_back(weights_.data() + entry.offset);
+    const std::vector<feed<float>> feeds{
+      features.data(), classes ? feed<float>{labels.data()} : feed<float>{targets.data()}};
+    run_arguments<float> arguments;
+    arguments.rows = records.size();
+    arguments.weights = tensors;
+    arguments.feeds = feeds;
+    arguments.gradient = gradient_;
+    return executor_->run(arguments);
+  }
+
+  proto::Job job_;
+  job_data data_;
+  built_model model_;
+  std::unique_ptr<executor<float>> executor_;
+  std::vector<float> weights_;
+  std::vector<float> gradient_;
+};
+
+} // namespace troupe::test

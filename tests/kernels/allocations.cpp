@@ -1,0 +1,72 @@
+// Counts allocations: by taking malloc's place (glibc), or by the hook of the sanitizers, which
+// take it themselves.
+
+#include "allocations.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace {
+
+thread_local std::size_t count = 0;
+
+} // namespace
+
+namespace troupe::test {
+
+std::size_t allocations() noexcept {
+  return count;
+}
+
+} // namespace troupe::test
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t);
+extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t) {
+  ++count;
+}
+
+#else
+
+extern "C" {
+
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+
+void* malloc(std::size_t n) {
+  ++count;
+  return __libc_malloc(n);
+}
+
+void* calloc(std::size_t n, std::size_t size) {
+  ++count;
+  return __libc_calloc(n, size);
+}
+
+void* realloc(void* p, std::size_t n) {
+  ++count;
+  return __libc_realloc(p, n);
+}
+
+void* memalign(std::size_t alignment, std::size_t n) {
+  ++count;
+  return __libc_memalign(alignment, n);
+}
+
+void* aligned_alloc(std::size_t alignment, std::size_t n) {
+  ++count;
+  return __libc_memalign(alignment, n);
+}
+
+int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
+  ++count;
+  *p = __libc_memalign(alignment, n);
+  return *p != nullptr || n == 0 ? 0 : ENOMEM;
+}
+
+} // extern "C"
+
+#endif

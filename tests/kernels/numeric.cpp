@@ -1,0 +1,218 @@
+#include "numeric.hpp"
+
+#include "kernels/executor.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+
+namespace troupe::test {
+
+std::uint64_t seed() {
+  static const std::uint64_t value = [] {
+    const char* text = std::getenv("TROUPE_SEED");
+    const std::uint64_t x = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261120;
+    std::cout << "TROUPE_SEED=" << x << "\n";
+    return x;
+  }();
+  return value;
+}
+
+namespace {
+
+template <class T>
+void check(std::span<const T> actual, std::span<const double> expected, double rtol, double atol,
+           const std::string& what) {
+  BOOST_REQUIRE_MESSAGE(actual.size() == expected.size(),
+                        what << ": " << actual.size() << " elements, expected " << expected.size());
+  double worst = 0;
+  std::size_t worst_index = actual.size();
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const auto a = static_cast<double>(actual[i]);
+    const auto e = expected[i];
+    if ((std::isnan(a) && std::isnan(e)) || (std::isinf(e) && a == e))
+      continue;
+    const double difference = std::fabs(a - e);
+    if (difference <= atol + rtol * std::fabs(e))
+      continue; // never for NaN
+    const double excess = difference / (atol + rtol * std::fabs(e));
+    if (worst_index == actual.size() || !(excess <= worst)) {
+      worst = excess;
+      worst_index = i;
+    }
+  }
+  if (worst_index == actual.size()) {
+    BOOST_TEST(true);
+    return;
+  }
+  BOOST_ERROR(what << ": element " << worst_index << " of " << actual.size() << " is "
+                   << actual[worst_index] << ", expected " << expected[worst_index] << " (" << worst
+                   << " times the tolerance)");
+}
+
+} // namespace
+
+void check_close(std::span<const double> actual, std::span<const double> expected, double rtol,
+                 double atol, const std::string& what) {
+  check(actual, expected, rtol, atol, what);
+}
+
+void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
+                 double atol, const std::string& what) {
+  check(actual, expected, rtol, atol, what);
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(a, b, {}, std::bit_cast<std::uint32_t, float>,
+                            std::bit_cast<std::uint32_t, float>);
+}
+
+std::vector<double> random_values(std::size_t n, std::string_view name) {
+  random_stream stream(seed(), name);
+  std::vector<double> result(n);
+  for (auto& x : result) {
+    // Exactly representable in float, so that float and double start from the same numbers.
+    x = static_cast<float>(stream.normal());
+    x += std::copysign(0.0625, x);
+    x = static_cast<float>(x);
+  }
+  return result;
+}
+
+std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x) {
+  std::vector<double> result(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double before = x[i];
+    const double h = 1e-3;
+    auto at = [&](double shift) {
+      x[i] = before + shift;
+      return f();
+    };
+    result[i] = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+    x[i] = before;
+  }
+  return result;
+}
+
+leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes) {
+  leaves result;
+  result.rows = rows;
+  for (const auto& entry : g.parameters().entries())
+    result.weights.push_back(random_values(entry.size, entry.name));
+  for (auto id : g.placeholders()) {
+    const auto& n = g.at(id);
+    auto values = random_values(n.shape.elements(rows), n.name);
+    if (n.type == dtype::int32) {
+      random_stream stream(seed(), n.name);
+      for (auto& x : values)
+        x = static_cast<double>(stream.below(static_cast<std::uint64_t>(classes)));
+    }
+    result.feeds.push_back(std::move(values));
+  }
+  return result;
+}
+
+template <class T>
+executed execute(const graph& g, const leaves& values, expression loss,
+                 const std::vector<expression>& fetches, bool gradients, expression correct) {
+  plan_options options;
+  options.max_rows = std::max<std::size_t>(values.rows, 1);
+  options.loss = loss;
+  options.correct = correct;
+  options.fetches = fetches;
+  options.gradients = gradients;
+  executor<T> run(std::make_shared<const plan>(g, options));
+
+  std::vector<std::vector<T>> weights;
+  std::vector<const T*> pointers;
+  for (const auto& x : values.weights)
+    pointers.push_back(weights.emplace_back(x.begin(), x.end()).data());
+  std::vector<std::vector<T>> floats(values.feeds.size());
+  std::vector<std::vector<std::int32_t>> labels(values.feeds.size());
+  std::vector<feed<T>> feeds;
+  for (std::size_t i = 0; i < values.feeds.size(); ++i) {
+    const auto& x = values.feeds[i];
+    if (g.at(g.placeholders()[i]).type == dtype::int32) {
+      labels[i].assign(x.begin(), x.end());
+      feeds.emplace_back(labels[i].data());
+    } else {
+      floats[i].assign(x.begin(), x.end());
+      feeds.emplace_back(floats[i].data());
+    }
+  }
+  guarded<T> gradient(gradients ? g.parameters().size() : 0, 3);
+  run_arguments<T> arguments;
+  arguments.rows = values.rows;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  arguments.gradient = gradient.get();
+  const auto result = run.run(arguments);
+  BOOST_TEST(gradient.intact());
+
+  executed out;
+  out.loss = result.loss;
+  out.correct = result.correct;
+  out.gradient.assign(gradient.get().begin(), gradient.get().end());
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    auto x = run.fetched(i);
+    out.fetches.emplace_back(x.begin(), x.end());
+  }
+  return out;
+}
+
+template executed execute<float>(const graph&, const leaves&, expression,
+                                 const std::vector<expression>&, bool, expression);
+template executed execute<double>(const graph&, const leaves&, expression,
+                                  const std::vector<expression>&, bool, expression);
+
+namespace {
+
+double largest(std::span<const double> x) {
+  double result = 0;
+  for (double v : x)
+    result = std::max(result, std::fabs(v));
+  return result;
+}
+
+} // namespace
+
+void check_forward(const graph& g, expression y, double float_tolerance) {
+  for (std::size_t rows : {0, 1, 2, 5, 7, 17, 64, 97}) {
+    const auto values = random_leaves(g, rows);
+    const auto expected = reference_value(g, y.id(), values);
+    const auto what = y.name() + " with " + std::to_string(rows) + " rows";
+    const auto scale = largest(expected);
+    check_close(execute<double>(g, values, {}, {y}, false).fetches[0], expected, 1e-12,
+                1e-12 * scale, what + ", double");
+    check_close(execute<float>(g, values, {}, {y}, false).fetches[0], expected, float_tolerance,
+                float_tolerance * scale, what + ", float");
+  }
+}
+
+void check_gradient(const graph& g, expression loss, double float_tolerance) {
+  for (std::size_t rows : {1, 2, 7}) {
+    auto values = random_leaves(g, rows);
+    const auto actual = execute<double>(g, values, loss, {}, true);
+    const auto expected_loss = reference_value(g, loss.id(), values);
+    check_close(std::vector{actual.loss}, expected_loss, 1e-12, 1e-12, loss.name());
+    std::vector<double> expected;
+    for (auto& weights : values.weights) {
+      auto part =
+        central_differences([&] { return reference_value(g, loss.id(), values)[0]; }, weights);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    const auto what = "gradient of " + loss.name() + " with " + std::to_string(rows) + " rows";
+    // Relative to the element, or to a hundredth of the largest one where elements cancel to nearly
+    // nothing.
+    check_close(actual.gradient, expected, 1e-6, 1e-8 * largest(expected), what + ", double");
+    check_close(execute<float>(g, values, loss, {}, true).gradient, actual.gradient,
+                float_tolerance, float_tolerance * largest(expected), what + ", float");
+  }
+}
+
+} // namespace troupe::test

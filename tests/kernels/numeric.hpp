@@ -1,0 +1,96 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+#include "kernels/random.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::test {
+
+// The numeric test kit.
+
+/// Seed of all random test data: TROUPE_SEED, else a fixed one. Printed when it is first asked for.
+std::uint64_t seed();
+
+/// Fails unless |actual - expected| <= atol + rtol |expected| for all elements; NaN and infinity
+/// must stand in the same places. Prints the worst element.
+void check_close(std::span<const double> actual, std::span<const double> expected, double rtol,
+                 double atol, const std::string& what);
+void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
+                 double atol, const std::string& what);
+
+/// Whether both have the same bits, NaNs included.
+bool same_bits(std::span<const float> a, std::span<const float> b);
+
+/// Normal random numbers. None is within 0.05 of zero, so that relu can be differentiated
+/// numerically.
+std::vector<double> random_values(std::size_t n, std::string_view name);
+
+/// d f / d x[i] by central differences of fourth order.
+std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x);
+
+/// n elements between two bands that must not be written to. `offset` shifts the elements against
+/// 64-byte alignment.
+template <class T>
+class guarded {
+public:
+  explicit guarded(std::size_t n, std::size_t offset = 0)
+    : memory_(n + 2 * band + offset, mark), begin_(band + offset), size_(n) {}
+
+  std::span<T> get() { return {memory_.data() + begin_, size_}; }
+  T* data() { return memory_.data() + begin_; }
+  bool intact() const {
+    for (std::size_t i = 0; i < memory_.size(); ++i)
+      if ((i < begin_ || i >= begin_ + size_) && memory_[i] != mark)
+        return false;
+    return true;
+  }
+
+private:
+  static constexpr std::size_t band = 64;
+  static constexpr T mark = T(-12345);
+  std::vector<T> memory_;
+  std::size_t begin_;
+  std::size_t size_;
+};
+
+/// Values of a graph's leaves: random parameters (one vector per layout entry) and feeds (per
+/// placeholder), in double. Labels are small integers.
+struct leaves {
+  std::size_t rows = 0;
+  std::vector<std::vector<double>> weights;
+  std::vector<std::vector<double>> feeds;
+};
+leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3);
+
+/// The value of node `id`, computed by plain loops in double: independent of plan and executor.
+std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);
+
+/// What an executor computed, converted to double.
+struct executed {
+  double loss = 0;
+  std::size_t correct = 0;
+  std::vector<std::vector<double>> fetches;
+  std::vector<double> gradient;
+};
+
+/// Plans and runs once with T = float or double. Expressions may be invalid (left out).
+template <class T>
+executed execute(const graph& g, const leaves& values, expression loss,
+                 const std::vector<expression>& fetches, bool gradients, expression correct = {});
+
+/// Compares y with the reference for several numbers of rows, in double (1e-12) and in float
+/// (within `float_tolerance` relative to the largest element).
+void check_forward(const graph& g, expression y, double float_tolerance = 1e-5);
+
+/// Compares the gradient of the scalar `loss` with respect to all variables with central
+/// differences in double (relative error 1e-6), and the float gradient with the double one (within
+/// `float_tolerance` of the largest element).
+void check_gradient(const graph& g, expression loss, double float_tolerance = 1e-5);
+
+} // namespace troupe::test

@@ -1,0 +1,174 @@
+#include "kernels/operations.hpp"
+
+#include "kernels/error.hpp"
+#include "numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr auto batch = shape::batch;
+
+/// Makes a scalar of y that has a different weight for each element: sum(y * y + y).
+expression to_scalar(expression y) {
+  return sum(y * y + y);
+}
+
+/// x (batch, n) and a function of it that depends on a variable (n, n), so that there is something
+/// to differentiate.
+struct model {
+  graph g;
+  expression x = g.placeholder("x", {batch, 5});
+  expression w = g.variable("w", {5, 5});
+  expression h = matmul(x, w);
+};
+
+void check_both(graph& g, expression y, double float_tolerance = 1e-5) {
+  check_forward(g, y, float_tolerance);
+  check_gradient(g, to_scalar(y), float_tolerance * 10);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(operations)
+
+BOOST_AUTO_TEST_CASE(matmul_with_and_without_transposes) {
+  for (std::int64_t n : {1, 2, 5, 16, 17, 31}) {
+    graph g;
+    auto x = g.placeholder("x", {batch, 7});
+    auto w = g.variable("w", {7, n});
+    check_both(g, matmul(x, w), 2e-6 * 10);
+    auto v = g.variable("v", {n, 7});
+    check_both(g, matmul(x, v, false, true), 2e-6 * 10);
+    auto y = g.placeholder("y", {batch, n});
+    auto u = g.variable("u", {3, n});
+    // (7, n): sums over the batch
+    check_both(g, matmul(x, matmul(y, u, false, true), true));
+    check_both(g, matmul(u, v));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(matmul_transposed_twice) {
+  graph g;
+  auto a = g.variable("a", {4, 3});
+  auto b = g.variable("b", {5, 4});
+  check_both(g, matmul(a, b, true, true));
+}
+
+BOOST_AUTO_TEST_CASE(matmul_treats_leading_dimensions_as_rows) {
+  graph g;
+  auto x = g.placeholder("x", {batch, 3, 4});
+  auto w = g.variable("w", {6, 4});
+  auto y = dense(x, w, g.variable("b", {6}));
+  BOOST_TEST(to_string(y.shape()) == "(batch, 3, 6)");
+  check_both(g, tanh(y));
+}
+
+BOOST_AUTO_TEST_CASE(dense_with_bias_and_activations) {
+  for (auto how : {activation::none, activation::relu, activation::tanh, activation::sigmoid}) {
+    for (bool bias : {false, true}) {
+      graph g;
+      auto x = g.placeholder("x", {batch, 13});
+      auto h = dense_layer(x, "dense_1", 9, how, bias);
+      check_both(g, dense_layer(h, "dense_2", 4, how, bias));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(element_wise) {
+  model m;
+  auto v = matmul(m.x, m.g.variable("v", {5, 5}));
+  check_both(m.g, m.h + v);
+  check_both(m.g, m.h - v);
+  check_both(m.g, m.h * v);
+  check_both(m.g, -2.5 * m.h);
+  check_both(m.g, relu(m.h));
+  check_both(m.g, tanh(m.h));
+  check_both(m.g, sigmoid(m.h));
+  check_both(m.g, relu_gradient(v, relu(m.h)));
+  check_both(m.g, tanh_gradient(v, tanh(m.h)));
+  check_both(m.g, sigmoid_gradient(v, sigmoid(m.h)));
+}
+
+BOOST_AUTO_TEST_CASE(bias_alone) {
+  model m;
+  check_both(m.g, add_bias(m.h, m.g.variable("b", {5})));
+}
+
+BOOST_AUTO_TEST_CASE(same_operand_twice) {
+  model m;
+  check_both(m.g, m.h * m.h);
+  check_both(m.g, m.h + m.h);
+}
+
+BOOST_AUTO_TEST_CASE(reductions_and_broadcasts) {
+  model m;
+  check_both(m.g, sum(m.h));
+  check_both(m.g, sum_leading(m.h));
+  check_both(m.g, sum_last(m.h));
+  check_both(m.g, broadcast(sum(m.h), {batch, 2}));
+  check_both(m.g, broadcast_leading(sum_leading(m.h), {batch, 5}));
+  check_both(m.g, broadcast_last(sum_last(m.h), {batch, 3}));
+}
+
+BOOST_AUTO_TEST_CASE(softmax_and_cross_entropy) {
+  for (std::int64_t classes : {3, 10, 17, 70}) {
+    graph g;
+    auto x = g.placeholder("x", {batch, 4});
+    auto labels = g.placeholder("labels", {batch}, dtype::int32);
+    auto z = dense_layer(x, "dense", classes);
+    check_both(g, softmax(z));
+    auto loss = softmax_cross_entropy(z, labels);
+    check_forward(g, loss);
+    check_gradient(g, loss);
+    check_both(g, softmax_cross_entropy_gradient(z, labels));
+    check_forward(g, softmax_correct(z, labels));
+    check_gradient(g, 0.5 * loss + sum(z * z));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(squared_error_is_a_mean_over_outputs_and_a_sum_over_samples) {
+  model m;
+  auto targets = m.g.placeholder("targets", {batch, 5});
+  auto loss = mean_squared_error(m.h, targets);
+  BOOST_TEST(loss.node().factor == 0.2);
+  check_forward(m.g, loss);
+  check_gradient(m.g, loss);
+  check_gradient(m.g, mean_squared_error(targets, m.h) * loss);
+}
+
+BOOST_AUTO_TEST_CASE(misfits_name_both_tensors_and_their_shapes) {
+  graph g;
+  auto x = g.placeholder("images", {batch, 784});
+  auto w = g.variable("dense_1.weight", {256, 783});
+  auto labels = g.placeholder("labels", {batch}, dtype::int32);
+  auto names_both = [](const std::string& a, const std::string& b) {
+    return [=](const input_error& e) {
+      const std::string text = e.what();
+      BOOST_TEST_MESSAGE(text);
+      return text.find(a) != std::string::npos && text.find(b) != std::string::npos;
+    };
+  };
+  const std::string images = "\"images\" (batch, 784)";
+  BOOST_CHECK_EXCEPTION(dense(x, w), input_error,
+                        names_both(images, "\"dense_1.weight\" (256, 783)"));
+  BOOST_CHECK_EXCEPTION(add(x, w), input_error,
+                        names_both(images, "\"dense_1.weight\" (256, 783)"));
+  BOOST_CHECK_EXCEPTION(add_bias(x, g.variable("b", {3})), input_error,
+                        names_both(images, "\"b\" (3)"));
+  BOOST_CHECK_EXCEPTION(softmax_cross_entropy(x, x), input_error, names_both("images", "int32"));
+  BOOST_CHECK_EXCEPTION(softmax_cross_entropy(w, labels), input_error,
+                        names_both("\"dense_1.weight\" (256, 783)", "\"labels\" (batch)"));
+  BOOST_CHECK_EXCEPTION(relu(labels), input_error, names_both("\"labels\" (batch)", "int32"));
+  BOOST_CHECK_EXCEPTION(matmul(w, x, false, true), input_error,
+                        names_both(images, "\"dense_1.weight\" (256, 783)"));
+  BOOST_CHECK_THROW(dense_layer(x, "none", 0), input_error);
+  graph other;
+  BOOST_CHECK_THROW(add(x, other.placeholder("images", {batch, 784})), input_error);
+  BOOST_CHECK_THROW(relu(expression()), input_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,178 @@
+// A second, naive implementation of every operation: plain loops in double over all nodes up to the
+// one asked for.
+
+#include "numeric.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+namespace troupe::test {
+
+namespace {
+
+using values = std::vector<double>;
+
+struct table {
+  std::size_t rows;
+  std::size_t columns;
+};
+
+table table_of(const shape& x, std::size_t batch) {
+  if (x.rank() == 0)
+    return {1, 1};
+  const auto n = x.elements(batch);
+  const auto last = x.rank() == 1 && x.has_batch() ? batch : static_cast<std::size_t>(x.last());
+  return {last == 0 ? 0 : n / last, last};
+}
+
+values matmul(const node& n, const values& a, table ta, const values& b, table tb) {
+  const auto m = n.transpose_a ? ta.columns : ta.rows;
+  const auto inner = n.transpose_a ? ta.rows : ta.columns;
+  const auto columns = n.transpose_b ? tb.rows : tb.columns;
+  values c(m * columns);
+  for (std::size_t i = 0; i < m; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
+      for (std::size_t p = 0; p < inner; ++p)
+        c[i * columns + j] += a[n.transpose_a ? p * ta.columns + i : i * ta.columns + p]
+          * b[n.transpose_b ? j * tb.columns + p : p * tb.columns + j];
+  return c;
+}
+
+values softmax(const values& x, table t) {
+  values y(x.size());
+  for (std::size_t r = 0; r < t.rows; ++r) {
+    double total = 0;
+    const auto* row = x.data() + r * t.columns;
+    const double top = *std::max_element(row, row + t.columns);
+    for (std::size_t j = 0; j < t.columns; ++j)
+      total += y[r * t.columns + j] = std::exp(row[j] - top);
+    for (std::size_t j = 0; j < t.columns; ++j)
+      y[r * t.columns + j] /= total;
+  }
+  return y;
+}
+
+values classify(const node& n, const values& z, table t, const values& labels) {
+  auto p = softmax(z, t);
+  double loss = 0;
+  double correct = 0;
+  for (std::size_t r = 0; r < t.rows; ++r) {
+    auto* row = p.data() + r * t.columns;
+    const auto label = static_cast<std::ptrdiff_t>(labels[r]);
+    loss -= std::log(row[label]);
+    correct += std::max_element(row, row + t.columns) - row == label ? 1 : 0;
+    row[label] -= 1;
+  }
+  if (n.op == operation::softmax_cross_entropy_gradient)
+    return p;
+  return {n.op == operation::softmax_correct ? correct : loss};
+}
+
+/// Element-wise operations: a, b of the same size.
+double element(const node& n, double a, double b) {
+  switch (n.op) {
+  case operation::add:
+    return a + b;
+  case operation::subtract:
+    return a - b;
+  case operation::multiply:
+    return a * b;
+  case operation::scale:
+    return n.factor * a;
+  case operation::relu:
+    return std::isnan(a) ? a : std::max(a, 0.0);
+  case operation::tanh:
+    return std::tanh(a);
+  case operation::sigmoid:
+    return 1 / (1 + std::exp(-a));
+  case operation::relu_gradient:
+    return b > 0 ? a : std::isnan(b) ? b : 0;
+  case operation::tanh_gradient:
+    return a * (1 - b * b);
+  case operation::sigmoid_gradient:
+    return a * b * (1 - b);
+  case operation::squared_error:
+    return n.factor * (a - b) * (a - b);
+  default:
+    throw std::logic_error("no reference for " + std::string(to_string(n.op)));
+  }
+}
+
+values evaluate(const node& n, const std::vector<values>& x, const std::vector<table>& t,
+                std::size_t batch) {
+  const auto size = n.shape.elements(batch);
+  const auto out = table_of(n.shape, batch);
+  values y(size);
+  switch (n.op) {
+  case operation::matmul:
+    return matmul(n, x[0], t[0], x[1], t[1]);
+  case operation::add_bias:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = x[0][i] + x[1][i % out.columns];
+    return y;
+  case operation::sum:
+  case operation::sum_leading:
+    for (std::size_t i = 0; i < x[0].size(); ++i)
+      y[n.op == operation::sum ? 0 : i % size] += x[0][i];
+    return y;
+  case operation::sum_last:
+    for (std::size_t i = 0; i < x[0].size(); ++i)
+      y[i / t[0].columns] += x[0][i];
+    return y;
+  case operation::broadcast:
+  case operation::broadcast_leading:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = x[0][i % x[0].size()];
+    return y;
+  case operation::broadcast_last:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = x[0][i / out.columns];
+    return y;
+  case operation::softmax:
+    return softmax(x[0], t[0]);
+  case operation::softmax_cross_entropy:
+  case operation::softmax_cross_entropy_gradient:
+  case operation::softmax_correct:
+    return classify(n, x[0], t[0], x[1]);
+  case operation::squared_error:
+    for (std::size_t i = 0; i < x[0].size(); ++i)
+      y[0] += element(n, x[0][i], x[1][i]);
+    return y;
+  default:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = element(n, x[0][i], x.size() > 1 ? x[1][i] : 0);
+    return y;
+  }
+}
+
+} // namespace
+
+std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& given) {
+  std::vector<values> computed;
+  for (std::uint32_t i = 0; i <= id; ++i) {
+    const auto& n = g.at(i);
+    if (n.op == operation::variable) {
+      computed.push_back(given.weights[n.index]);
+    } else if (n.op == operation::placeholder) {
+      computed.push_back(given.feeds[n.index]);
+    } else if (n.op == operation::constant) {
+      auto x = n.values;
+      if (x.size() == 1)
+        x.assign(n.shape.elements(given.rows), x[0]);
+      computed.push_back(std::move(x));
+    } else {
+      std::vector<values> inputs;
+      std::vector<table> tables;
+      for (auto input : n.inputs) {
+        inputs.push_back(computed[input]);
+        tables.push_back(table_of(g.at(input).shape, given.rows));
+      }
+      computed.push_back(evaluate(n, inputs, tables, given.rows));
+    }
+  }
+  return computed[id];
+}
+
+} // namespace troupe::test
