@@ -27,9 +27,8 @@ void check_close(std::span<const float> actual, std::span<const double> expected
 /// Whether both have the same bits, NaNs included.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
-/// Normal random numbers. None is within 0.05 of zero, so that relu can be differentiated
-/// numerically.
-std::vector<double> random_values(std::size_t n, std::string_view name);
+/// Normal random numbers, away from zero, exactly representable in float.
+std::vector<double> random_values(std::size_t n, std::string_view name, std::uint64_t salt = 0);
 
 /// d f / d x[i] by central differences of fourth order.
 std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x);
@@ -66,7 +65,13 @@ struct leaves {
   std::vector<std::vector<double>> weights;
   std::vector<std::vector<double>> feeds;
 };
-leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3);
+/// `salt` makes other ones.
+leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
+                     std::uint64_t salt = 0);
+
+/// How near to zero an input of a relu comes, among the nodes up to `id`: numerical gradients need
+/// a distance.
+double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
 /// The value of node `id`, computed by plain loops in double: independent of plan and executor.
 std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);

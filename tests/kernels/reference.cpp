@@ -175,4 +175,13 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
   return computed[id];
 }
 
+double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& given) {
+  double result = HUGE_VAL;
+  for (std::uint32_t i = 0; i <= id; ++i)
+    if (g.at(i).op == operation::relu)
+      for (double x : reference_value(g, g.at(i).inputs[0], given))
+        result = std::min(result, std::fabs(x));
+  return result;
+}
+
 } // namespace troupe::test
