@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "kernels/error.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
@@ -282,7 +283,10 @@ void cluster_node::on_stop(const stop_run& x) {
     return;
   }
   // The answer may never come.
-  delayed_send(this, stop_patience, run_summary{"stopped (" + x.reason + ')', true});
+  run_summary given_up;
+  given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
+  given_up.interrupted = true;
+  delayed_send(this, stop_patience, std::move(given_up));
 }
 
 void cluster_node::on_worker_left() {
