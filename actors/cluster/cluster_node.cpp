@@ -25,27 +25,6 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {}
 
 cluster_node::behavior_type cluster_node::make_behavior() {
-  if (options_.coordinator) {
-    auto& setup = *options_.coordinator;
-    coordinator_options how;
-    how.context = setup.context;
-    how.data = setup.data;
-    how.tasks = setup.tasks;
-    how.output = setup.output;
-    how.files = setup.files;
-    how.observer = options_.observer;
-    how.spawner = options_.spawner;
-    how.host = caf::actor_cast<coordinator_host>(this);
-    auto handle = system().spawn<coordinator>(std::move(how));
-    coordinator_ = caf::actor_cast<caf::actor>(handle);
-    host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
-  } else {
-    addresses_[coordinator_task] = options_.coordinator_address;
-  }
-  for (auto& task : options_.tasks)
-    local_->add({task, proto::NODE}, ctrl());
-  join();
-  delayed_send(this, tick_interval, tick{});
   return {
     [this](const proto::Hello& x) { on_hello(x); },
     [this](const proto::OpenView& x) { return on_open_view(x); },
@@ -64,6 +43,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x); },
     [this](const dialled& x) { on_dialled(x); },
+    [this](const begin_node& x) { on_begin(x); },
     [this](const redial& x) { try_dial(x.task); },
     [this](const stop_run& x) { on_stop(x); },
     [this](tick) { on_tick(); },
@@ -210,10 +190,31 @@ void cluster_node::on_tick() {
 
 // -- joining ----------------------------------------------------------------------------------------------------------
 
-void cluster_node::join() {
+void cluster_node::on_begin(const begin_node& x) {
+  address_ = x.address;
+  if (options_.coordinator) {
+    auto& setup = *options_.coordinator;
+    coordinator_options how;
+    how.context = setup.context;
+    how.data = setup.data;
+    how.tasks = setup.tasks;
+    how.output = setup.output;
+    how.files = setup.files;
+    how.observer = options_.observer;
+    how.spawner = options_.spawner;
+    how.host = caf::actor_cast<coordinator_host>(this);
+    auto handle = system().spawn<coordinator>(std::move(how));
+    coordinator_ = caf::actor_cast<caf::actor>(handle);
+    host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
+  } else {
+    addresses_[coordinator_task] = options_.coordinator_address;
+  }
+  for (auto& task : options_.tasks)
+    local_->add({task, proto::NODE}, ctrl());
   for (auto& task : options_.tasks)
     if (task != coordinator_task)
       join_as(task);
+  delayed_send(this, tick_interval, tick{});
 }
 
 void cluster_node::join_as(const task_name& task) {
@@ -221,7 +222,7 @@ void cluster_node::join_as(const task_name& task) {
     proto::Join x;
     *x.mutable_task() = to_proto(task);
     x.set_incarnation(options_.incarnation);
-    x.set_address(options_.address);
+    x.set_address(address_);
     x.set_version(version());
     if (options_.job) {
       x.set_job_hash(job_hash(*options_.job));

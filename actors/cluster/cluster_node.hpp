@@ -34,8 +34,6 @@ struct node_options {
   std::optional<coordinator_setup> coordinator;
   /// Where the coordinator listens, otherwise.
   std::string coordinator_address;
-  /// Where this node listens, as others reach it; empty where all tasks live here.
-  std::string address;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;
   /// The job that this node was given itself, to be compared with the coordinator's.
@@ -52,6 +50,11 @@ struct node_options {
   std::function<void(const run_summary&)> on_end;
 };
 
+/// The node may begin: it listens at `address`, as others reach it (empty where all tasks live here).
+struct begin_node {
+  std::string address;
+};
+
 /// Connect again to a task that could not be reached.
 struct redial {
   task_name task;
@@ -59,6 +62,7 @@ struct redial {
 
 } // namespace troupe
 
+TROUPE_LOCAL_MESSAGE(troupe::begin_node)
 TROUPE_LOCAL_MESSAGE(troupe::redial)
 
 namespace troupe {
@@ -66,7 +70,7 @@ namespace troupe {
 using node_shell
   = node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
                        rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
-                       rpc<void, dialled>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
+                       rpc<void, dialled>, rpc<void, begin_node>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
 
 /// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other nodes, joins the
 /// coordinator, starts its tasks' actors when the view opens, and ends with them.
@@ -117,7 +121,7 @@ private:
   void on_tick();
 
   // -- life cycle --
-  void join();
+  void on_begin(const begin_node& x);
   void join_as(const task_name& task);
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
@@ -149,7 +153,7 @@ private:
   std::vector<std::pair<endpoint, on_reached>> waiting_;
   std::uint64_t jitter_;
 
-  bool joined_ = false;
+  std::string address_;
   std::shared_ptr<const job_context> context_;
   view view_;
   std::map<task_name, caf::typed_response_promise<proto::ViewReady>> opening_;

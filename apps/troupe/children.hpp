@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace troupe {
+
+/// Processes of this program, started by it. They end with it, whatever happens to it; a signal from the terminal reaches the
+/// parent alone.
+class children {
+public:
+  children() = default;
+  ~children();
+  children(const children&) = delete;
+  children& operator=(const children&) = delete;
+
+  /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
+  void start(std::string name, const std::vector<std::string>& arguments);
+
+  /// The first child that ended with an error since the last call, in words.
+  std::optional<std::string> failed();
+
+  /// Waits for all children; those that are still there after the deadline are killed. Whether all ended with 0.
+  bool wait(std::chrono::milliseconds deadline);
+
+private:
+  struct child {
+    std::string name;
+    pid_t pid;
+  };
+
+  std::vector<child> running_;
+  bool all_well_ = true;
+};
+
+/// Makes this process end with the one that started it.
+void end_with_parent();
+
+} // namespace troupe

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// `troupe node`: one task of a cluster, in this process.
+struct node_command {
+  std::string role;
+  std::uint32_t task = 0;
+  std::string cluster;
+  std::string job;
+  std::string out;
+  std::vector<std::string> overrides;
+  bool insecure = false;
+  bool ends_with_parent = false;
+};
+
+/// `troupe train`: a whole cluster on this host.
+struct train_command {
+  std::string job;
+  std::uint32_t workers = 1;
+  std::optional<std::uint32_t> ps;
+  std::string protocol;
+  bool processes = false;
+  std::string out;
+  std::vector<std::string> overrides;
+};
+
+/// Both return an exit code, and throw input_error.
+int run(const node_command& x);
+int run(const train_command& x);
+
+} // namespace troupe

@@ -1,0 +1,110 @@
+#include "apps/troupe/console.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+constexpr int bar_width = 24;
+
+/// 12345678 -> "12,345,678".
+std::string grouped(double x) {
+  auto digits = fmt::format("{:.0f}", x);
+  for (auto i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<std::size_t>(i), ",");
+  return digits;
+}
+
+std::string accuracy(const std::optional<double>& x) {
+  return x ? fmt::format("  accuracy {:.2f} %", 100 * *x) : "";
+}
+
+} // namespace
+
+console::console(caf::actor_config& cfg, std::string name)
+  : super(cfg), name_(std::move(name)), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+
+console::behavior_type console::make_behavior() {
+  return {
+    [this](const run_progress& x) { on_progress(x); },
+    [this](const epoch_report& x) { on_epoch(x); },
+    [this](const run_summary& x) {
+      clear_bar();
+      fmt::print("{}", format_summary(x));
+      std::fflush(stdout);
+    },
+    [this](const run_notice& x) { on_notice(x); },
+  };
+}
+
+void console::on_progress(const run_progress& x) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ && now - last_line_ < std::chrono::seconds{1})
+    return;
+  last_line_ = now;
+  const auto done = std::min(1.0, static_cast<double>(x.samples) / static_cast<double>(x.epoch_samples));
+  const auto text = fmt::format("epoch {}/{}  {:3.0f} %  loss {:.4f}  {} samples/s", x.epoch, x.epochs,
+                                100 * done, x.train_loss, grouped(x.samples_per_second));
+  if (terminal_) {
+    const auto filled = static_cast<int>(done * bar_width);
+    fmt::print("\r[{:=<{}}{:<{}}] {}\033[K", "", filled, "", bar_width - filled, text);
+    bar_shown_ = true;
+  } else {
+    fmt::print("{}\n", text);
+  }
+  std::fflush(stdout);
+}
+
+void console::on_epoch(const epoch_report& x) {
+  clear_bar();
+  fmt::print("epoch {}/{}  loss {:.4f}  test loss {:.4f}{}  {} samples/s\n", x.epoch, x.epochs,
+             x.train_loss, x.test_loss, accuracy(x.test_accuracy), grouped(x.samples_per_second));
+  std::fflush(stdout);
+}
+
+void console::on_notice(const run_notice& x) {
+  clear_bar();
+  fmt::print(stderr, "{}{}\n", name_.empty() ? "" : name_ + ": ", x.text);
+}
+
+void console::clear_bar() {
+  if (!bar_shown_)
+    return;
+  fmt::print("\r\033[K");
+  bar_shown_ = false;
+}
+
+std::string format_summary(const run_summary& x) {
+  std::string result;
+  const auto line = [&](const char* what, const std::string& value) {
+    fmt::format_to(std::back_inserter(result), "  {:<20}{}\n", what, value);
+  };
+  if (!x.failure.empty())
+    result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
+  if (x.samples == 0)
+    return result;
+  line("protocol", fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
+  line("seconds", fmt::format("{:.2f}", x.seconds));
+  line("samples/s", grouped(x.samples_per_second));
+  line("training loss", fmt::format("{:.5g}", x.train_loss));
+  line("test loss", fmt::format("{:.5g}", x.test_loss));
+  if (x.test_accuracy)
+    line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
+  line("gradient parts", fmt::format("{} applied, {} rejected, {} requeued, {} lost", x.applied,
+                                     x.rejected_stale, x.requeued, x.lost));
+  line("staleness", fmt::format("{:.2f} updates on average", x.staleness_mean));
+  if (!x.coefficients.empty())
+    line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
+  line("weights", "sha256 " + x.weights_sha256);
+  if (!x.output.empty())
+    line("written to", x.output);
+  return result;
+}
+
+} // namespace troupe

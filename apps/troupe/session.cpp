@@ -1,0 +1,140 @@
+#include "apps/troupe/session.hpp"
+
+#include "actors/cluster/basp_transport.hpp"
+#include "apps/troupe/console.hpp"
+#include "kernels/error.hpp"
+#include "messages/configure.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+namespace troupe {
+
+namespace {
+
+/// An actor system that has not ended so long after its node did holds a bug; the process ends all the same.
+constexpr std::chrono::seconds shutdown_deadline{5};
+
+sigset_t stop_signals() {
+  sigset_t result;
+  sigemptyset(&result);
+  sigaddset(&result, SIGINT);
+  sigaddset(&result, SIGTERM);
+  return result;
+}
+
+/// Waits for a stop signal for at most 100 ms; empty if none came.
+std::string next_signal() {
+  const auto signals = stop_signals();
+  const timespec limit{0, 100'000'000};
+  const auto number = ::sigtimedwait(&signals, nullptr, &limit);
+  return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
+}
+
+/// Ends the process if its owner is not destroyed in time.
+class watchdog {
+public:
+  explicit watchdog(int code)
+    : thread_([this, code] {
+        if (done_.get_future().wait_for(shutdown_deadline) == std::future_status::timeout)
+          std::_Exit(code);
+      }) {}
+  ~watchdog() {
+    done_.set_value();
+    thread_.join();
+  }
+  watchdog(const watchdog&) = delete;
+  watchdog& operator=(const watchdog&) = delete;
+
+private:
+  std::promise<void> done_;
+  std::thread thread_;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+/// The address at which others reach the node.
+std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
+                   const session_options& options) {
+  std::string host;
+  std::uint16_t port = 0;
+  if (!split_address(options.listen, host, port))
+    throw input_error{"'" + options.listen + "' is not host:port"};
+  if (!is_loopback(host) && !options.insecure)
+    throw input_error{options.listen
+                      + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
+                        "pass --insecure if everybody on that network may read and steer this run"};
+  const auto bound = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
+  return host + ':' + std::to_string(bound);
+}
+
+run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
+                         const std::function<void(const std::string&)>& stop) {
+  bool stopping = false;
+  while (end.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
+    const auto signal = next_signal();
+    if (!signal.empty() && stopping)
+      std::_Exit(exit_failed); // Asked twice: no more patience.
+    if (!signal.empty()) {
+      stopping = true;
+      stop(signal);
+    } else if (options.watch && !stopping) {
+      if (auto reason = options.watch()) {
+        stopping = true;
+        stop(*reason);
+      }
+    }
+  }
+  return end.get();
+}
+
+} // namespace
+
+run_summary run_session(session_options options) {
+  const auto signals = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  caf::actor_system_config cfg;
+  configure(cfg);
+  tune(cfg);
+  const bool networked = !options.listen.empty();
+  if (networked)
+    cfg.load<caf::io::middleman>();
+  std::optional<watchdog> guard;
+  caf::actor_system sys{cfg};
+  auto observer = sys.spawn<console>(options.name);
+  std::promise<run_summary> ended;
+  options.node.observer = observer;
+  options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
+  if (networked)
+    options.node.net = std::make_shared<basp_transport>(sys);
+  auto node = sys.spawn<cluster_node>(std::move(options.node));
+  const auto stop_all = [&] {
+    caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(observer, caf::exit_reason::user_shutdown);
+  };
+  try {
+    std::string address;
+    if (networked)
+      address = listen(sys, caf::actor_cast<caf::strong_actor_ptr>(node), options);
+    if (options.listening)
+      options.listening(address);
+    caf::anon_send(node, begin_node{address});
+  } catch (...) {
+    stop_all();
+    throw;
+  }
+  auto result = wait_for_end(ended.get_future(), options, [&](const std::string& reason) {
+    caf::anon_send(node, stop_run{reason});
+  });
+  guard.emplace(result.failure.empty() ? exit_done : exit_failed);
+  stop_all();
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "actors/cluster/cluster_node.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// Exit codes of the program.
+enum exit_code : int { exit_done = 0, exit_failed = 1, exit_bad_input = 2 };
+
+/// How a process takes part in a cluster.
+struct session_options {
+  node_options node;
+  /// Where to listen, "host:port"; empty: everything happens in this process.
+  std::string listen;
+  /// Accept connections from any address, not only from this host.
+  bool insecure = false;
+  /// Stands before notices.
+  std::string name;
+  /// Called once the node listens, with its address. May throw input_error.
+  std::function<void(const std::string& address)> listening;
+  /// Called every 100 ms until the end; a text ends the run with it.
+  std::function<std::optional<std::string>()> watch;
+};
+
+/// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the operator's wish to stop. To be
+/// called once per process, from its main thread, before any other thread is started.
+run_summary run_session(session_options options);
+
+} // namespace troupe

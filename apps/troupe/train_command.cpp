@@ -1,0 +1,104 @@
+#include "apps/troupe/commands.hpp"
+
+#include "actors/cluster/cluster_spec.hpp"
+#include "apps/troupe/children.hpp"
+#include "apps/troupe/session.hpp"
+#include "apps/troupe/setup.hpp"
+#include "kernels/error.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+/// Children that the run is done with have so long to end.
+constexpr std::chrono::milliseconds child_patience{3'000};
+
+/// A folder that goes with its owner.
+class temporary_folder {
+public:
+  temporary_folder() {
+    auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
+    if (!::mkdtemp(name.data()))
+      throw input_error{"cannot make a temporary folder " + name + ": set TMPDIR to one that is writable"};
+    path_ = name;
+  }
+  ~temporary_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  temporary_folder& operator=(const temporary_folder&) = delete;
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+private:
+  std::filesystem::path path_;
+};
+
+std::vector<task_name> tasks_of(std::uint32_t workers, std::uint32_t ps) {
+  std::vector<task_name> result;
+  for (std::uint32_t i = 0; i < workers; ++i)
+    result.push_back({job_kind::worker, i});
+  for (std::uint32_t i = 0; i < ps; ++i)
+    result.push_back({job_kind::ps, i});
+  return result;
+}
+
+run_summary train_here(session_options session, const std::vector<task_name>& tasks) {
+  session.node.tasks.insert(session.node.tasks.end(), tasks.begin(), tasks.end());
+  // Everybody reads the same data in memory.
+  session.node.source = [data = session.node.coordinator->data](const proto::Job&) { return data; };
+  return run_session(std::move(session));
+}
+
+/// The coordinator runs in this process; the other tasks are told its address.
+run_summary train_with_children(session_options session, const std::vector<task_name>& tasks) {
+  const temporary_folder folder;
+  children others;
+  session.listen = "127.0.0.1:0";
+  session.watch = [&] { return others.failed(); };
+  session.listening = [&](const std::string& address) {
+    cluster_spec cluster;
+    cluster.tasks[coordinator_task] = address;
+    for (auto& task : tasks)
+      cluster.tasks[task] = "127.0.0.1:0";
+    const auto file = (folder.path() / "cluster.json").string();
+    std::ofstream{file} << to_json(cluster);
+    for (auto& task : tasks)
+      others.start(to_string(task),
+                   {"node", fmt::format("--role={}", to_string(task.job)),
+                    fmt::format("--task={}", task.index), "--cluster=" + file, "--ends-with-parent"});
+  };
+  auto result = run_session(std::move(session));
+  if (!others.wait(child_patience) && result.failure.empty())
+    result.failure = "a child process did not end well";
+  return result;
+}
+
+} // namespace
+
+int run(const train_command& x) {
+  if (x.workers == 0)
+    throw input_error{"--workers=0: at least one worker is needed"};
+  const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
+  const auto ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
+  const auto tasks = tasks_of(x.workers, ps);
+  std::vector<expected_task> expected;
+  for (auto& task : tasks)
+    expected.push_back({task, ""});
+  session_options session;
+  session.node.tasks = {coordinator_task};
+  session.node.incarnation = make_incarnation();
+  session.node.coordinator = make_coordinator_setup(job, std::move(expected));
+  const auto result = x.processes ? train_with_children(std::move(session), tasks)
+                                  : train_here(std::move(session), tasks);
+  return result.failure.empty() ? exit_done : exit_failed;
+}
+
+} // namespace troupe
