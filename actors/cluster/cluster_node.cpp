@@ -312,6 +312,8 @@ void cluster_node::end(run_summary summary) {
   waiting_.clear();
   coordinator_ = nullptr;
   opening_.clear();
+  dialling_.clear();
+  links_.clear();
   local_->clear();
   if (options_.on_end)
     options_.on_end(summary);

@@ -46,6 +46,20 @@ coordinator::behavior_type coordinator::make_behavior() {
   };
 }
 
+void coordinator::on_exit() {
+  for (auto& x : {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_)})
+    if (x)
+      anon_send_exit(x, caf::exit_reason::user_shutdown);
+  evaluator_ = nullptr;
+  recorder_ = nullptr;
+  options_.host = nullptr;
+  workers_.clear();
+  shards_.clear();
+  readers_.clear();
+  reporters_.clear();
+  nodes_.clear();
+}
+
 void coordinator::on_tick() {
   if (phase_ == phase::done)
     return;

@@ -87,6 +87,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Ends the evaluator and the recorder, and drops handles to actors that hold one of this.
+  void on_exit() override;
 
 private:
   enum class phase { gathering, opening, training, snapshot, finishing, done };

@@ -40,6 +40,7 @@ void parameter_shard::on_exit() {
   for (auto& x : waiting_)
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   waiting_.clear();
+  listeners_.clear();
 }
 
 // -- decisions --------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Answers what waits, and drops handles to actors that hold one of this.
   void on_exit() override;
 
 private:

@@ -16,6 +16,11 @@ ring_node::behavior_type ring_node::make_behavior() {
   };
 }
 
+void ring_node::on_exit() {
+  right_ = nullptr;
+  listener_ = nullptr;
+}
+
 ring_collective& ring_node::collective(const key& which) {
   return collectives_.try_emplace(which, place_, sizes_[which.second]).first->second;
 }

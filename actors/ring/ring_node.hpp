@@ -66,6 +66,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Drops handles to actors that hold one of this: CAF frees an actor with its last reference.
+  void on_exit() override;
 
 private:
   using key = std::pair<std::uint64_t, std::uint32_t>;

@@ -36,6 +36,10 @@ worker::behavior_type worker::make_behavior() {
   };
 }
 
+void worker::on_exit() {
+  parts_ = {};
+}
+
 void worker::on_parts(const worker_parts& x) {
   parts_ = x;
   request_leases();

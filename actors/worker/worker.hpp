@@ -73,6 +73,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Drops handles to actors that hold one of this: CAF frees an actor with its last reference.
+  void on_exit() override;
 
 private:
   enum class phase { idle, reading, computing, committing, left };
