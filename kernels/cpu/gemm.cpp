@@ -22,7 +22,7 @@ constexpr std::size_t tile_columns = 2 * lanes<T>;
 /// come from the second level, 64 bytes for 12 multiply-adds of vectors. Not cutting the depth of
 /// 784 brought 5 % over cutting it at 512.
 constexpr std::size_t max_depth = 1024;
-constexpr std::size_t block_elements = 128 * 1024;
+constexpr std::size_t block_elements = std::size_t{128} * 1024;
 
 template <class T>
 struct vector_of;
