@@ -16,11 +16,11 @@ class function_ref<R(Args...)> {
 public:
   function_ref() = default;
 
-  template <class F>
-  requires(
-    !std::is_same_v<std::remove_cvref_t<F>, function_ref> && std::is_invocable_r_v<R, F&, Args...>)
-    function_ref(F&& f)
-  noexcept // NOLINT: implicit, like std::function
+  template <class F,
+            class = std::enable_if_t<
+              !std::is_same_v<std::remove_cvref_t<F>,
+                              function_ref> && std::is_invocable_r_v<R, F&, Args...>>>
+  function_ref(F&& f) noexcept // NOLINT: implicit, like std::function
     : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
       call_([](void* object, Args... args) -> R {
         return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

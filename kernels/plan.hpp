@@ -23,7 +23,7 @@ struct plan_options {
   /// Whether a run computes d loss / d parameter for all trainable variables.
   bool gradients = false;
   /// Least size of a bucket of gradients, in bytes of float32.
-  std::size_t bucket_bytes = 256 * 1024;
+  std::size_t bucket_bytes = std::size_t{256} * 1024;
 };
 
 /// A contiguous range of the flat vector, made of whole tensors, whose gradient is handed over as

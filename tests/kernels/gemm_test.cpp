@@ -66,7 +66,7 @@ void check_product(std::size_t m, std::size_t n, std::size_t k, double tolerance
 
 BOOST_AUTO_TEST_SUITE(gemm)
 
-// The tile is 6 x 16 floats or 6 x 8 doubles; depth is cut at 512.
+// The tile is 6 x 16 floats or 6 x 8 doubles; depth is cut at 1024.
 BOOST_AUTO_TEST_CASE(sizes_around_the_tile) {
   for (std::size_t m : {0, 1, 5, 6, 7, 13})
     for (std::size_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33})
@@ -77,17 +77,17 @@ BOOST_AUTO_TEST_CASE(sizes_around_the_tile) {
 }
 
 BOOST_AUTO_TEST_CASE(sizes_around_the_blocks) {
-  check_product<float>(65, 37, 511, 4e-7);
-  check_product<float>(7, 19, 512, 4e-7);
-  check_product<float>(70, 33, 513, 4e-7);
-  check_product<float>(64, 784, 1031, 4e-7);
+  check_product<float>(65, 37, 1023, 4e-7);
+  check_product<float>(7, 19, 1024, 4e-7);
+  check_product<float>(70, 33, 1025, 4e-7);
+  check_product<float>(64, 784, 2051, 4e-7);
   check_product<float>(300, 300, 1025, 4e-7);
-  check_product<double>(64, 600, 520, 3e-16);
+  check_product<double>(64, 600, 1030, 3e-16);
 }
 
 BOOST_AUTO_TEST_CASE(a_row_does_not_depend_on_the_number_of_rows) {
   const std::size_t n = 50;
-  const std::size_t k = 700;
+  const std::size_t k = 1100;
   const product<float> many(97, n, k, false, true);
   std::vector<float> all(97 * n);
   many.run(all.data());
