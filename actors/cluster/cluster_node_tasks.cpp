@@ -161,6 +161,9 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
                                                     caf::actor_cast<worker_actor>(shell));
   host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
+  // The left neighbour needs a link to this node, and may be one that waits to be dialled.
+  const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
+  reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
   const auto& right = workers[(place.rank + 1) % workers.size()].task;
   reach_as<ring_actor>({right, proto::RING_NODE},
                        [this, shell, ring, synchronizer](ring_actor x) {
