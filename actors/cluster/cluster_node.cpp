@@ -44,6 +44,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](const link_down& x) { on_link_down(x); },
     [this](const dialled& x) { on_dialled(x); },
     [this](const begin_node& x) { on_begin(x); },
+    [this](crash_node) { quit(caf::exit_reason::kill); },
     [this](const redial& x) { try_dial(x.task); },
     [this](const stop_run& x) { on_stop(x); },
     [this](tick) { on_tick(); },
@@ -298,12 +299,20 @@ void cluster_node::on_worker_left() {
 void cluster_node::end_with(const std::string& failure) {
   run_summary summary;
   summary.failure = failure;
-  end(std::move(summary));
+  end(summary);
 }
 
-void cluster_node::end(run_summary summary) {
+void cluster_node::end(const run_summary& summary) {
   if (ended_)
     return;
+  end_actors();
+  if (options_.on_end)
+    options_.on_end(summary);
+  quit();
+}
+
+// Ends what was started here, and drops all handles: CAF frees an actor with its last reference.
+void cluster_node::end_actors() {
   ended_ = true;
   for (auto i = started_.rbegin(); i != started_.rend(); ++i)
     anon_send_exit(*i, caf::exit_reason::user_shutdown);
@@ -315,9 +324,6 @@ void cluster_node::end(run_summary summary) {
   dialling_.clear();
   links_.clear();
   local_->clear();
-  if (options_.on_end)
-    options_.on_end(summary);
-  quit();
 }
 
 void cluster_node::notice(const std::string& text) {

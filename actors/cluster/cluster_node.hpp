@@ -55,6 +55,9 @@ struct begin_node {
   std::string address;
 };
 
+/// The node and all that it hosts end at once, without a word to anyone: a simulated power failure.
+struct crash_node {};
+
 /// Connect again to a task that could not be reached.
 struct redial {
   task_name task;
@@ -63,6 +66,7 @@ struct redial {
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::begin_node)
+TROUPE_LOCAL_MESSAGE(troupe::crash_node)
 TROUPE_LOCAL_MESSAGE(troupe::redial)
 
 namespace troupe {
@@ -70,7 +74,7 @@ namespace troupe {
 using node_shell
   = node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
                        rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
-                       rpc<void, dialled>, rpc<void, begin_node>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
+                       rpc<void, dialled>, rpc<void, begin_node>, rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
 
 /// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other nodes, joins the
 /// coordinator, starts its tasks' actors when the view opens, and ends with them.
@@ -86,6 +90,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  void on_exit() override { end_actors(); }
 
 private:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
@@ -133,7 +138,8 @@ private:
   void task_ready(const task_name& task, const std::string& problem);
   void on_stop(const stop_run& x);
   void on_worker_left();
-  void end(run_summary summary);
+  void end(const run_summary& summary);
+  void end_actors();
   void end_with(const std::string& failure);
   void notice(const std::string& text);
   template <class Actor, class... Args>

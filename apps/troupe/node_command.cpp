@@ -43,12 +43,11 @@ int run(const node_command& x) {
   if (task == coordinator_task) {
     if (x.job.empty())
       throw input_error{"--role=coordinator needs --job=FILE"};
-    std::vector<expected_task> tasks;
+    auto setup = make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), cluster.count(job_kind::ps));
     for (auto& [name, address] : cluster.tasks)
       if (name != coordinator_task)
-        tasks.push_back({name, address});
-    session.node.coordinator
-      = make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), std::move(tasks));
+        setup.tasks.push_back({name, address});
+    session.node.coordinator = std::move(setup);
   } else if (!x.job.empty()) {
     session.node.job = load_job(x.job, x.overrides, "", "");
   }

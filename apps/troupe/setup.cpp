@@ -26,15 +26,13 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   return result;
 }
 
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::vector<expected_task> tasks) {
+coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps) {
+  if (job.protocol() != proto::RING && ps == 0)
+    throw input_error{protocol_name(job.protocol())
+                      + " needs parameter servers, and the cluster has no ps task (or use RING)"};
   coordinator_setup result;
   result.data = build_data(job);
   result.context = make_job_context(job, shape_of(*result.data.train));
-  result.tasks = std::move(tasks);
-  if (job.protocol() != proto::RING
-      && std::ranges::none_of(result.tasks, [](auto& x) { return x.task.job == job_kind::ps; }))
-    throw input_error{protocol_name(job.protocol())
-                      + " needs parameter servers, and the cluster has no ps task (or use RING)"};
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   if (!result.output.empty()) {

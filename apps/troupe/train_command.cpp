@@ -1,6 +1,7 @@
 #include "apps/troupe/commands.hpp"
 
 #include "actors/cluster/cluster_spec.hpp"
+#include "actors/cluster/local_cluster.hpp"
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
@@ -41,26 +42,16 @@ private:
   std::filesystem::path path_;
 };
 
-std::vector<task_name> tasks_of(std::uint32_t workers, std::uint32_t ps) {
-  std::vector<task_name> result;
-  for (std::uint32_t i = 0; i < workers; ++i)
-    result.push_back({job_kind::worker, i});
-  for (std::uint32_t i = 0; i < ps; ++i)
-    result.push_back({job_kind::ps, i});
-  return result;
-}
-
-run_summary train_here(session_options session, const std::vector<task_name>& tasks) {
-  session.node.tasks.insert(session.node.tasks.end(), tasks.begin(), tasks.end());
-  // Everybody reads the same data in memory.
-  session.node.source = [data = session.node.coordinator->data](const proto::Job&) { return data; };
-  return run_session(std::move(session));
-}
-
 /// The coordinator runs in this process; the other tasks are told its address.
-run_summary train_with_children(session_options session, const std::vector<task_name>& tasks) {
+run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks) {
   const temporary_folder folder;
   children others;
+  session_options session;
+  session.node.tasks = {coordinator_task};
+  session.node.incarnation = make_incarnation();
+  for (auto& task : tasks)
+    setup.tasks.push_back({task, ""});
+  session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
   session.watch = [&] { return others.failed(); };
   session.listening = [&](const std::string& address) {
@@ -81,6 +72,13 @@ run_summary train_with_children(session_options session, const std::vector<task_
   return result;
 }
 
+run_summary train_here(coordinator_setup setup, const train_command& x, std::uint32_t ps) {
+  session_options session;
+  session.node = local_cluster(std::move(setup), x.workers, ps);
+  session.node.incarnation = make_incarnation();
+  return run_session(std::move(session));
+}
+
 } // namespace
 
 int run(const train_command& x) {
@@ -88,16 +86,10 @@ int run(const train_command& x) {
     throw input_error{"--workers=0: at least one worker is needed"};
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
   const auto ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
-  const auto tasks = tasks_of(x.workers, ps);
-  std::vector<expected_task> expected;
-  for (auto& task : tasks)
-    expected.push_back({task, ""});
-  session_options session;
-  session.node.tasks = {coordinator_task};
-  session.node.incarnation = make_incarnation();
-  session.node.coordinator = make_coordinator_setup(job, std::move(expected));
-  const auto result = x.processes ? train_with_children(std::move(session), tasks)
-                                  : train_here(std::move(session), tasks);
+  auto setup = make_coordinator_setup(job, ps);
+  const auto result = x.processes
+                        ? train_with_children(std::move(setup), tasks_of(x.workers, ps))
+                        : train_here(std::move(setup), x, ps);
   return result.failure.empty() ? exit_done : exit_failed;
 }
 

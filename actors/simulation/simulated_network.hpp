@@ -1,0 +1,106 @@
+#pragma once
+
+#include "actors/cluster/transport.hpp"
+#include "kernels/random.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+/// A node of a simulated cluster: 0, 1, ...
+using sim_node = std::size_t;
+
+/// How every link behaves.
+struct link_model {
+  std::chrono::nanoseconds latency = std::chrono::microseconds{100};
+  /// Added to the latency, uniform in [0, jitter), from the network's seed. Messages between two nodes stay in order, as on a
+  /// TCP connection.
+  std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
+  double bytes_per_second = 1e9;
+};
+
+/// What becomes of a message: faults to inject.
+enum class verdict { deliver, drop, duplicate };
+
+/// Judges each message before it is sent. Called for the messages between link ends: frames, chunks, credits.
+using message_judge = std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
+
+/// Connects nodes that live in one actor system. What crosses between two nodes is encoded, delayed on the actor clock, and
+/// decoded, as on a real network; nothing but bytes passes. Deterministic from its seed, and single-threaded: for use under the
+/// test scheduler.
+class simulated_network {
+public:
+  simulated_network(caf::actor_system& sys, std::uint64_t seed, link_model model);
+  ~simulated_network();
+  simulated_network(const simulated_network&) = delete;
+  simulated_network& operator=(const simulated_network&) = delete;
+
+  /// Makes a node reachable at an address.
+  void listen(sim_node node, const std::string& address, caf::strong_actor_ptr handle);
+
+  /// The transport of one node.
+  std::shared_ptr<transport> transport_of(sim_node node);
+
+  void judge_with(message_judge judge) { judge_ = std::move(judge); }
+
+  /// Breaks the connections between two nodes: both notice, after a latency. New ones can be made.
+  void cut(sim_node a, sim_node b);
+
+  /// Whatever is sent between the nodes from now on vanishes, and nobody notices.
+  void partition(sim_node a, sim_node b) { partitions_.insert(std::minmax(a, b)); }
+
+  /// All other nodes lose their connections to this one, and it to them.
+  void isolate(sim_node node);
+
+  /// Over all messages sent so far: time, ends and bytes.
+  std::uint64_t trace_hash() const noexcept { return trace_; }
+  std::uint64_t messages() const noexcept { return messages_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// Drops all handles to actors.
+  void clear();
+
+private:
+  class proxy;
+  class node_transport;
+  class reaper;
+
+  using pair = std::pair<sim_node, sim_node>;
+
+  struct proxy_key {
+    sim_node viewer;
+    caf::actor_id target;
+    auto operator<=>(const proxy_key&) const = default;
+  };
+
+  /// What node `viewer` holds in place of an actor of node `home`.
+  caf::strong_actor_ptr proxy_for(sim_node viewer, sim_node home, const caf::strong_actor_ptr& target);
+  void transmit(const proxy& via, caf::mailbox_element_ptr what);
+  void deliver(const proxy& via, const caf::mailbox_element& what, const std::vector<char>& bytes);
+  void kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to, caf::error reason);
+  std::chrono::steady_clock::time_point arrival(sim_node from, sim_node to, std::size_t bytes);
+  void dial(sim_node from, const task_name& task, const std::string& address, dial_listener listener);
+  void mix(std::uint64_t x) noexcept;
+
+  caf::actor_system& sys_;
+  link_model model_;
+  random_stream random_;
+  message_judge judge_;
+  std::map<std::string, std::pair<sim_node, caf::strong_actor_ptr>> listening_;
+  std::map<proxy_key, caf::strong_actor_ptr> proxies_;
+  std::map<pair, std::chrono::steady_clock::time_point> busy_until_;
+  std::set<pair> partitions_;
+  caf::actor reaper_;
+  std::uint64_t trace_ = 0xcbf29ce484222325;
+  std::uint64_t messages_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,135 @@
+#include "actors/simulation/simulation.hpp"
+
+#include "messages/configure.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+std::string address_of(sim_node node) {
+  return "node" + std::to_string(node) + ":1";
+}
+
+} // namespace
+
+simulation::simulation(simulation_options options)
+  : options_(std::move(options)), order_(options_.seed, "order") {
+  configure(config_);
+  config_.set("scheduler.policy", caf::atom("testing"));
+  system_ = std::make_unique<caf::actor_system>(config_);
+  scheduler_ = &dynamic_cast<caf::scheduler::test_coordinator&>(system_->scheduler());
+  start_ = scheduler_->clock().now();
+  network_ = std::make_unique<simulated_network>(*system_, options_.seed, options_.links);
+  const auto count = 1 + options_.ps + options_.workers;
+  nodes_.resize(count);
+  ended_.resize(count);
+  start_node(0, {coordinator_task});
+  for (std::uint32_t i = 0; i < options_.ps; ++i)
+    start_node(ps_node(i), {{job_kind::ps, i}});
+  for (std::uint32_t i = 0; i < options_.workers; ++i)
+    start_node(worker_node(i), {{job_kind::worker, i}});
+}
+
+simulation::~simulation() {
+  for (auto& node : nodes_)
+    caf::anon_send_exit(node, caf::exit_reason::kill);
+  nodes_.clear();
+  // Links and tasks end with their nodes; timers of theirs must not keep the system waiting.
+  network_->clear();
+  while (scheduler_->try_run_once())
+    ;
+  scheduler_->clock().cancel_all();
+}
+
+void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
+  node_options how;
+  how.tasks = std::move(tasks);
+  how.incarnation = number + 1;
+  how.spawner = spawner{spawner::kind::cooperative};
+  how.net = network_->transport_of(number);
+  how.coordinator_address = address_of(0);
+  how.source = [data = options_.data](const proto::Job&) { return data; };
+  how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
+  if (number == 0) {
+    coordinator_setup setup;
+    setup.data = options_.data;
+    setup.context = make_job_context(options_.job, shape_of(*options_.data.train));
+    setup.output = options_.job.output();
+    setup.files = files_;
+    for (std::uint32_t i = 0; i < options_.ps; ++i)
+      setup.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});
+    for (std::uint32_t i = 0; i < options_.workers; ++i)
+      setup.tasks.push_back({{job_kind::worker, i}, address_of(worker_node(i))});
+    how.coordinator = std::move(setup);
+  }
+  auto handle = system_->spawn<cluster_node>(std::move(how));
+  nodes_[number] = caf::actor_cast<caf::actor>(handle);
+  network_->listen(number, address_of(number), caf::actor_cast<caf::strong_actor_ptr>(handle));
+  caf::anon_send(nodes_[number], begin_node{address_of(number)});
+}
+
+void simulation::stop(sim_node node, const std::string& reason) {
+  caf::anon_send(nodes_.at(node), stop_run{reason});
+}
+
+void simulation::crash(sim_node node) {
+  // First nobody hears of it any more, not even a last word; then the connections break.
+  network_->isolate(node);
+  for (sim_node other = 0; other < nodes_.size(); ++other)
+    if (other != node)
+      network_->partition(node, other);
+  ended_[node] = run_summary{};
+  ended_[node]->failure = "crashed";
+  caf::anon_send(nodes_.at(node), crash_node{});
+}
+
+void simulation::at(std::chrono::nanoseconds when, std::function<void()> what) {
+  events_.emplace(when, std::move(what));
+}
+
+std::chrono::nanoseconds simulation::elapsed() {
+  return scheduler_->clock().now() - start_;
+}
+
+bool simulation::step() {
+  auto& jobs = scheduler_->jobs;
+  if (!jobs.empty()) {
+    std::swap(jobs.front(), jobs[order_.below(jobs.size())]);
+    return scheduler_->try_run_once();
+  }
+  if (!events_.empty() && events_.begin()->first <= elapsed()) {
+    auto what = std::move(events_.begin()->second);
+    events_.erase(events_.begin());
+    what();
+    return true;
+  }
+  return scheduler_->trigger_timeout();
+}
+
+bool simulation::all_ended() const {
+  return std::ranges::all_of(ended_, [](auto& x) { return x.has_value(); });
+}
+
+simulation_result simulation::run() {
+  while (!all_ended() && elapsed() < options_.limit && step())
+    ;
+  simulation_result result;
+  result.nodes = ended_;
+  if (ended_[0])
+    result.summary = *ended_[0];
+  else
+    result.summary.failure = "the run did not end within the simulation's time limit";
+  result.trace_hash = network_->trace_hash();
+  result.messages = network_->messages();
+  result.bytes = network_->bytes();
+  result.virtual_time = elapsed();
+  return result;
+}
+
+simulation_result simulate(const simulation_options& options) {
+  return simulation{options}.run();
+}
+
+} // namespace troupe
