@@ -39,7 +39,7 @@ coordinator::behavior_type coordinator::make_behavior() {
     in_view(this, &coordinator::on_lease_done),
     in_view(this, &coordinator::on_heartbeat),
     in_view(this, &coordinator::on_leave),
-    [this](const proto::Failure& x) { fail(x.reason()); },
+    [this](const proto::Failure& x) { on_failure(x); },
     [this](const evaluated& x) { on_evaluated(x); },
     [this](const stop_run& x) { fail(x.reason, true); },
     [this](tick) { on_tick(); },
@@ -338,6 +338,18 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
     go_on();
   }
   return proto::Ack{};
+}
+
+void coordinator::on_failure(const proto::Failure& x) {
+  task_name task;
+  const bool known = from_proto(x.task(), task);
+  // A worker that was given up learns of it by its gradients being refused; the run goes on without it.
+  const bool given_up = known && task.job == job_kind::worker
+                        && std::ranges::any_of(workers_, [&](auto& w) {
+                             return w.account.worker == task.index && !w.present;
+                           });
+  if (!given_up)
+    fail(x.reason());
 }
 
 void coordinator::on_down(const caf::down_msg& x) {

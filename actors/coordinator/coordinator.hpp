@@ -128,6 +128,7 @@ private:
   caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
   void on_heartbeat(const proto::Heartbeat& x);
   caf::result<proto::Ack> on_leave(const proto::Leave& x);
+  void on_failure(const proto::Failure& x);
   void on_down(const caf::down_msg& x);
   void on_worker_lost(std::size_t rank, const std::string& reason);
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);

@@ -215,6 +215,14 @@ void simulated_network::cut(sim_node a, sim_node b) {
   }
 }
 
+void simulated_network::mislead(sim_node viewer, sim_node other) {
+  for (auto& [key, x] : proxies_) {
+    const auto& p = *static_cast<proxy*>(x->get());
+    if (p.from() == viewer && p.to() == other)
+      kill_later(x, other, viewer, caf::exit_reason::remote_link_unreachable);
+  }
+}
+
 void simulated_network::isolate(sim_node node) {
   std::set<sim_node> others;
   for (auto& [key, x] : proxies_) {

@@ -53,6 +53,9 @@ public:
   /// Breaks the connections between two nodes: both notice, after a latency. New ones can be made.
   void cut(sim_node a, sim_node b);
 
+  /// Node `viewer` believes that its connections to `other` broke, while `other` notices nothing: a false alarm.
+  void mislead(sim_node viewer, sim_node other);
+
   /// Whatever is sent between the nodes from now on vanishes, and nobody notices.
   void partition(sim_node a, sim_node b) { partitions_.insert(std::minmax(a, b)); }
 

@@ -52,6 +52,9 @@ public:
     }
   }
 
+  /// The flat parameter vector.
+  const std::vector<float>& weights() const noexcept { return weights_; }
+
   /// Share of the test records that are classified correctly.
   double accuracy() {
     std::size_t correct = 0;

@@ -1,0 +1,79 @@
+// What must give the same bits.
+
+#include "actors/model/sha256.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/actors/model/serial_training.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// 130 samples in batches of 32: the last batch of an epoch is small, and with several workers some have none.
+proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
+                                   "protocol=" + proto::Protocol_Name(protocol)};
+  changes.insert(changes.end(), more.begin(), more.end());
+  return example_job("digits_mlp", changes);
+}
+
+std::string serial_hash(const proto::Job& job) {
+  serial_training loop{job};
+  loop.train();
+  return sha256_hex(std::span<const float>{loop.weights()});
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(equivalence)
+
+BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
+  for (const auto protocol : all_protocols) {
+    const auto job = small_job(protocol);
+    const auto expected = serial_hash(job);
+    for (const auto how : all_ways)
+      for (const std::uint32_t ps : {1, 3})
+        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << how << ", " << ps << " shards") {
+          const auto result = train(how, job, 1, ps);
+          BOOST_TEST(result.failure == "");
+          BOOST_TEST(result.weights_sha256 == expected);
+        }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
+  const auto expected = serial_hash(small_job(proto::RING));
+  for (const auto bytes : {1, 4096, 1 << 30})
+    for (const auto protocol : all_protocols) {
+      const auto job = small_job(protocol, {"runtime.bucket_bytes=" + std::to_string(bytes),
+                                            "runtime.ring_chunk_bytes=1000"});
+      BOOST_TEST(simulate(simulated(job, 1, 5)).summary.weights_sha256 == expected);
+    }
+}
+
+// a + b = b + a: with two ranks the order of addition does not matter.
+BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
+  const auto ring = simulate(simulated(small_job(proto::RING), 2, 0)).summary;
+  const auto shards = simulate(simulated(small_job(proto::SYNC_PS), 2, 3)).summary;
+  BOOST_TEST(ring.failure == "");
+  BOOST_TEST(ring.weights_sha256 == shards.weights_sha256);
+  for (const auto how : {way::here, way::processes})
+    BOOST_TEST(train(how, small_job(proto::RING), 2, 0).weights_sha256 == ring.weights_sha256);
+}
+
+// Synchronous steps sum in a fixed order, whatever the timing.
+BOOST_AUTO_TEST_CASE(synchronous_steps_do_not_depend_on_timing) {
+  for (const auto protocol : {proto::SYNC_PS, proto::RING}) {
+    const auto job = small_job(protocol);
+    const auto expected = simulate(simulated(job, 5, 2, 1)).summary;
+    BOOST_TEST(expected.failure == "");
+    for (std::uint64_t seed = 2; seed < 6; ++seed)
+      BOOST_TEST(simulate(simulated(job, 5, 2, seed)).summary.weights_sha256 == expected.weights_sha256);
+    BOOST_TEST(train_here(job, 5, 2).weights_sha256 == expected.weights_sha256);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

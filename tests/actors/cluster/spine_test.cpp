@@ -1,0 +1,37 @@
+// One body, three ways: the whole path from data on disk to coefficients.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <iostream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(spine)
+
+BOOST_AUTO_TEST_CASE(least_squares) {
+  if (data_folder().empty()) {
+    std::cout << "skipped: TROUPE_DATA has no advertising.csv\n";
+    return;
+  }
+  const std::vector<double> exact{2.938889, 0.045765, 0.188530, -0.001037};
+  for (const auto protocol : all_protocols)
+    for (const auto how : all_ways)
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << how) {
+        const auto job = example_job("advertising", {"protocol=" + proto::Protocol_Name(protocol)});
+        const auto result = train(how, job, 2, 2);
+        BOOST_TEST(result.failure == "");
+        BOOST_TEST_REQUIRE(result.coefficients.size() == exact.size());
+        for (std::size_t i = 0; i < 3; ++i)
+          BOOST_TEST(result.coefficients[i] == exact[i], boost::test_tools::tolerance(1e-3));
+        BOOST_TEST(std::abs(result.coefficients[3] - exact[3]) <= 1e-4);
+        BOOST_TEST(result.samples == 200 * job.epochs());
+        BOOST_TEST(result.applied > 0);
+        BOOST_TEST(result.rejected_stale + result.requeued + result.lost + result.split == 0);
+      }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

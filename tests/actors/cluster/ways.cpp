@@ -1,0 +1,126 @@
+#include "tests/actors/cluster/ways.hpp"
+
+#include "actors/cluster/local_cluster.hpp"
+#include "actors/model/job_file.hpp"
+#include "messages/configure.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <string>
+
+#include <sys/wait.h>
+
+namespace troupe::test {
+
+namespace {
+
+constexpr std::chrono::minutes patience_limit{4};
+
+run_summary parse_end(const std::filesystem::path& metrics) {
+  run_summary result;
+  std::ifstream in{metrics};
+  std::string last;
+  for (std::string line; std::getline(in, line);)
+    last = line;
+  if (last.empty()) {
+    result.failure = "no metrics were written";
+    return result;
+  }
+  const auto x = nlohmann::json::parse(last);
+  result.failure = x.value("failure", "");
+  result.samples = x.at("samples");
+  result.train_loss = x.at("train_loss");
+  result.test_loss = x.at("test_loss");
+  if (!x.at("test_accuracy").is_null())
+    result.test_accuracy = x.at("test_accuracy").get<double>();
+  result.applied = x.at("applied");
+  result.rejected_stale = x.at("rejected_stale");
+  result.requeued = x.at("requeued");
+  result.lost = x.at("lost");
+  result.split = x.at("split");
+  result.weights_sha256 = x.at("weights_sha256");
+  if (x.contains("coefficients"))
+    result.coefficients = x.at("coefficients").get<std::vector<double>>();
+  return result;
+}
+
+} // namespace
+
+std::ostream& operator<<(std::ostream& out, way x) {
+  switch (x) {
+    case way::here:
+      return out << "one actor system";
+    case way::simulated:
+      return out << "simulated links";
+    default:
+      return out << "processes";
+  }
+}
+
+run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {
+  caf::actor_system_config cfg;
+  configure(cfg);
+  tune(cfg);
+  std::promise<run_summary> ended;
+  caf::actor_system sys{cfg};
+  coordinator_setup setup;
+  setup.data = build_data(job);
+  setup.context = make_job_context(job, shape_of(*setup.data.train));
+  auto options = local_cluster(std::move(setup), workers, ps);
+  options.on_end = [&](const run_summary& x) { ended.set_value(x); };
+  auto node = sys.spawn<cluster_node>(std::move(options));
+  caf::anon_send(node, begin_node{});
+  auto result = ended.get_future();
+  if (result.wait_for(patience_limit) == std::future_status::ready)
+    return result.get();
+  caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
+  run_summary late;
+  late.failure = "the run did not end";
+  return late;
+}
+
+run_summary train_in_processes(const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {
+  const temporary_directory folder;
+  std::ofstream{folder / "job.textproto"} << job.DebugString();
+  const auto command = std::string{TROUPE_PROGRAM} + " train --processes --job=" + (folder / "job.textproto").string()
+                       + " --out=" + (folder / "out").string() + " --workers=" + std::to_string(workers)
+                       + " --ps=" + std::to_string(ps) + " >" + (folder / "log").string() + " 2>&1";
+  const auto status = std::system(command.c_str());
+  auto result = parse_end(folder / "out" / "metrics.jsonl");
+  if (status != 0 && result.failure.empty())
+    result.failure = "exit code " + std::to_string(WEXITSTATUS(status));
+  if (!result.failure.empty()) {
+    std::ifstream log{folder / "log"};
+    result.failure += "\n" + std::string{std::istreambuf_iterator<char>{log}, {}};
+  }
+  return result;
+}
+
+simulation_options simulated(const proto::Job& job, std::size_t workers, std::size_t ps,
+                             std::uint64_t seed) {
+  simulation_options result;
+  result.seed = seed;
+  result.job = job;
+  result.data = build_data(job);
+  result.workers = workers;
+  result.ps = ps;
+  return result;
+}
+
+run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {
+  switch (how) {
+    case way::here:
+      return train_here(job, workers, ps);
+    case way::simulated:
+      return simulate(simulated(job, workers, ps)).summary;
+    default:
+      return train_in_processes(job, workers, ps);
+  }
+}
+
+} // namespace troupe::test
