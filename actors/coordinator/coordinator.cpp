@@ -215,6 +215,11 @@ void coordinator::reach_tasks() {
   --unreached_;
 }
 
+void coordinator::worker_state::hear(const proto::Progress& x) {
+  account.produced = std::max(account.produced, x.produced());
+  account.requeued = std::max(account.requeued, x.requeued());
+}
+
 // -- training ---------------------------------------------------------------------------------------------------------
 
 void coordinator::start_training() {
@@ -283,8 +288,7 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
          + ", which cannot be");
     return proto::Ack{};
   }
-  worker->account.produced = x.progress().produced();
-  worker->account.requeued = x.progress().requeued();
+  worker->hear(x.progress());
   worker->live_samples = 0;
   worker->live_loss = 0;
   count_trained(x.samples(), x.loss_sum(), x.samples());
@@ -311,7 +315,7 @@ void coordinator::go_on() {
 
 void coordinator::on_heartbeat(const proto::Heartbeat& x) {
   if (auto* worker = find_worker(x)) {
-    worker->account.produced = std::max(worker->account.produced, x.progress().produced());
+    worker->hear(x.progress());
     worker->live_samples = x.samples();
     worker->live_loss = x.loss_sum();
   }
@@ -325,8 +329,7 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
     return proto::Ack{};
   const auto name = "worker/" + std::to_string(x.worker());
   worker->present = false;
-  worker->account.produced = x.progress().produced();
-  worker->account.requeued = x.progress().requeued();
+  worker->hear(x.progress());
   for (auto& lease : leases_->held_by(worker->rank))
     leases_->settle(lease.id(), 0, 0);
   if (job().protocol() != proto::ASYNC_PS) {

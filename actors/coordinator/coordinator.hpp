@@ -103,6 +103,9 @@ private:
     std::uint64_t live_samples = 0;
     double live_loss = 0;
     std::uint64_t rank = 0;
+
+    /// Takes what the worker says of itself; a repeated message may come late, so counts only grow.
+    void hear(const proto::Progress& x);
   };
 
   using time_point = std::chrono::steady_clock::time_point;

@@ -1,5 +1,7 @@
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {
@@ -73,12 +75,28 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     return std::move(*answer);
   proto::Pushed answer;
   answer.set_version(versions_->version());
-  answer.set_staleness(staleness(x.base_version()));
+  auto& last = last_admitted_[{x.id().worker(), x.id().incarnation()}];
+  if (journal_.fenced(x.id())) {
+    answer.set_outcome(proto::LOST);
+    journal_.record(x.id(), answer, 0, 0);
+    return answer;
+  }
+  if (last == x.id().sequence()) {
+    answer.set_outcome(proto::ACCEPTED);
+    answer.set_duplicate(true);
+    return answer;
+  }
+  // What is admitted will be applied, so it counts, whether it has arrived or not.
+  answer.set_staleness(admitted_ - std::min(admitted_, x.base_version()));
   const auto& bounds = context_->job.async_ps();
   const bool stale = bounds.has_max_staleness() && answer.staleness() > bounds.max_staleness();
   answer.set_outcome(stale ? proto::REJECTED_STALE : proto::ACCEPTED);
-  if (stale)
+  if (stale) {
     journal_.record(x.id(), answer, 0, 0);
+  } else {
+    ++admitted_;
+    last = x.id().sequence();
+  }
   return answer;
 }
 
@@ -86,6 +104,13 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   journal_.fence(x.worker(), x.incarnation());
   proto::Fenced result;
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
+  // What was admitted and has not come will not come.
+  auto last = last_admitted_.find({x.worker(), x.incarnation()});
+  if (last != last_admitted_.end()) {
+    if (last->second > result.decided().sequence())
+      --admitted_;
+    last_admitted_.erase(last);
+  }
   return result;
 }
 

@@ -10,7 +10,9 @@
 #include "messages/proto/job.pb.h"
 
 #include <deque>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -96,6 +98,9 @@ private:
   std::deque<waiting_push> waiting_;
   bool retrying_ = false;
   std::uint64_t staleness_sum_ = 0;
+  /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each incarnation's last one.
+  std::uint64_t admitted_ = 0;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> last_admitted_;
 };
 
 } // namespace troupe

@@ -103,10 +103,10 @@ void ps_synchronizer::ask_admission() {
 }
 
 void ps_synchronizer::on_admission(const proto::Pushed& x) {
-  if (x.outcome() == proto::REJECTED_STALE) {
+  if (x.outcome() != proto::ACCEPTED) {
     admission_ = admission::refused;
     for (std::size_t i = 0; i < parts_.size(); ++i)
-      decide(i, proto::REJECTED_STALE, x.staleness());
+      decide(i, x.outcome(), x.staleness());
   } else {
     admission_ = admission::granted;
     push_ready_parts();

@@ -1,0 +1,230 @@
+// What a run survives, under the simulator: the ledger must balance whatever happens.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t train_samples = 320;
+
+proto::Job job_with(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> changes{"data.digits={train: 320 test: 20}", "data.batch=16", "epochs=2",
+                                   "protocol=ASYNC_PS", "runtime.request_timeout_ms=20"};
+  changes.insert(changes.end(), more.begin(), more.end());
+  return example_job("digits_mlp", changes);
+}
+
+void check_complete(const simulation_result& x) {
+  BOOST_TEST(x.summary.failure == "");
+  BOOST_TEST(x.summary.samples == 2 * train_samples);
+  BOOST_TEST(x.summary.split == 0U);
+}
+
+/// Judges the n-th frame of one kind between two nodes, counted from 1.
+class nth_frame {
+public:
+  nth_frame(proto::Frame::Kind kind, std::uint64_t every, verdict what)
+    : kind_(kind), every_(every), what_(what) {}
+
+  verdict operator()(sim_node, sim_node, const caf::message& content) {
+    if (!content.match_elements<proto::Frame, caf::message>()
+        || content.get_as<proto::Frame>(0).kind() != kind_ || ++*seen_ % every_ != 0)
+      return verdict::deliver;
+    ++*hits_;
+    return what_;
+  }
+
+  std::uint64_t hits() const { return *hits_; }
+
+private:
+  proto::Frame::Kind kind_;
+  std::uint64_t every_;
+  verdict what_;
+  std::shared_ptr<std::uint64_t> seen_ = std::make_shared<std::uint64_t>(0);
+  std::shared_ptr<std::uint64_t> hits_ = std::make_shared<std::uint64_t>(0);
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(faults)
+
+BOOST_AUTO_TEST_CASE(repeated_messages_are_recognized) {
+  for (const auto protocol : {"ASYNC_PS", "SYNC_PS"})
+    for (const std::uint64_t every : {1, 2, 7})
+      BOOST_TEST_CONTEXT(protocol << ", every " << every) {
+        simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 3, 2)};
+        nth_frame twice{proto::Frame::REQUEST, every, verdict::duplicate};
+        run.network().judge_with(twice);
+        const auto result = run.run();
+        check_complete(result);
+        BOOST_TEST(twice.hits() > 0U);
+        BOOST_TEST(result.summary.duplicates > 0U);
+        BOOST_TEST(result.summary.lost == 0U);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
+  for (const auto kind : {proto::Frame::RESPONSE, proto::Frame::REQUEST})
+    for (const auto protocol : {"ASYNC_PS", "SYNC_PS"})
+      BOOST_TEST_CONTEXT(protocol << ", " << proto::Frame::Kind_Name(kind)) {
+        simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 2, 2)};
+        nth_frame gone{kind, 23, verdict::drop};
+        run.network().judge_with(gone);
+        const auto result = run.run();
+        check_complete(result);
+        BOOST_TEST(gone.hits() > 5U);
+        if (kind == proto::Frame::RESPONSE)
+          BOOST_TEST(result.summary.duplicates > 0U);
+      }
+}
+
+// A worker that is told to stop gives back what it holds; what it had begun and not sent is requeued.
+BOOST_AUTO_TEST_CASE(a_worker_stops) {
+  std::uint64_t requeued = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      simulation run{simulated(job_with(), 3, 2, seed)};
+      run.at(5ms + seed * 137us, [&] { run.stop(run.worker_node(1), "SIGTERM"); });
+      const auto result = run.run();
+      check_complete(result);
+      BOOST_TEST_REQUIRE(result.nodes[4].has_value());
+      BOOST_TEST(result.nodes[4]->failure == "");
+      requeued += result.summary.requeued;
+      // Every sample is trained once, so all gradients but the requeued ones are applied.
+      BOOST_TEST(result.summary.lost == 0U);
+    }
+  BOOST_TEST(requeued > 0U);
+}
+
+BOOST_AUTO_TEST_CASE(the_last_worker_stops) {
+  simulation run{simulated(job_with(), 1, 1)};
+  run.at(6ms, [&] { run.stop(run.worker_node(0), "SIGTERM"); });
+  const auto result = run.run();
+  BOOST_TEST(result.summary.failure == "all workers have left");
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_crashes) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      // One shard: a gradient cannot be applied in part.
+      simulation run{simulated(job_with(), 3, 1, seed)};
+      run.at(5ms + seed * 137us, [&] { run.crash(run.worker_node(1)); });
+      check_complete(run.run());
+    }
+}
+
+// With more shards it can: then the run must say so.
+BOOST_AUTO_TEST_CASE(a_gradient_that_was_applied_in_part_is_reported) {
+  std::uint64_t split = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    simulation run{simulated(job_with(), 2, 4, seed)};
+    run.at(5ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
+    const auto result = run.run();
+    split += result.summary.split;
+    BOOST_TEST((result.summary.failure == "") == (result.summary.split == 0), result.summary.failure);
+  }
+  BOOST_TEST(split > 0U);
+}
+
+// A worker that was given up by mistake goes on sending. Behind the fence its gradients are refused, and are `lost`; its
+// samples are trained by others, once.
+BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
+  std::uint64_t lost = 0;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      simulation run{simulated(job_with(), 3, 1, seed)};
+      run.at(5ms + seed * 137us, [&] {
+        run.network().mislead(run.coordinator_node(), run.worker_node(1));
+      });
+      const auto result = run.run();
+      check_complete(result);
+      lost += result.summary.lost;
+    }
+  BOOST_TEST(lost > 0U);
+}
+
+// With a bound on staleness, gradients are rejected, as a whole, and their samples trained again.
+BOOST_AUTO_TEST_CASE(stale_gradients_are_rejected) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const auto result = simulate(simulated(job_with({"async_ps.max_staleness=1"}), 6, 3, seed));
+      check_complete(result);
+      BOOST_TEST(result.summary.rejected_stale > 0U);
+      BOOST_TEST(result.summary.rejected_stale % 3 == 0U);
+      BOOST_TEST(result.summary.applied == 2 * train_samples / 16 * 3);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_crashes) {
+  for (const auto protocol : {"ASYNC_PS", "SYNC_PS"}) {
+    simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 2, 2)};
+    run.at(6ms, [&] { run.crash(run.ps_node(1)); });
+    const auto result = run.run();
+    BOOST_TEST(result.summary.failure.find("ps/1") != std::string::npos, result.summary.failure);
+    for (auto& node : result.nodes)
+      BOOST_TEST((node && !node->failure.empty()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
+  for (const auto protocol : {"SYNC_PS", "RING"})
+    for (const bool politely : {true, false})
+      BOOST_TEST_CONTEXT(protocol << (politely ? " stop" : " crash")) {
+        simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 3, 1)};
+        run.at(6ms, [&] {
+          if (politely)
+            run.stop(run.worker_node(2), "SIGTERM");
+          else
+            run.crash(run.worker_node(2));
+        });
+        const auto result = run.run();
+        BOOST_TEST(result.summary.failure.find("worker/2") != std::string::npos, result.summary.failure);
+        for (auto& node : result.nodes)
+          BOOST_TEST(node.has_value());
+      }
+}
+
+BOOST_AUTO_TEST_CASE(the_coordinator_crashes) {
+  simulation run{simulated(job_with(), 2, 2)};
+  run.at(6ms, [&] { run.crash(run.coordinator_node()); });
+  const auto result = run.run();
+  for (std::size_t i = 1; i < result.nodes.size(); ++i) {
+    BOOST_TEST_REQUIRE(result.nodes[i].has_value());
+    BOOST_TEST(result.nodes[i]->failure.find("coordinator") != std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_operator_stops_the_run) {
+  simulation run{simulated(job_with(), 2, 2)};
+  run.at(6ms, [&] { run.stop(run.coordinator_node(), "SIGINT"); });
+  const auto result = run.run();
+  BOOST_TEST(result.summary.interrupted);
+  for (auto& node : result.nodes)
+    BOOST_TEST(node.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
+  // 600 KiB of weights per shard and a chunk limit of 1 MiB: inline. With one shard of 2.3 MiB: in chunks.
+  const auto job = job_with({"model.layer[0].dense.units=700", "runtime.request_timeout_ms=2000"});
+  simulation run{simulated(job, 2, 1)};
+  std::uint64_t chunks = 0;
+  std::size_t largest = 0;
+  run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+    if (content.match_elements<proto::Chunk, payload>()) {
+      ++chunks;
+      largest = std::max(largest, content.get_as<payload>(1).size());
+    }
+    return verdict::deliver;
+  });
+  check_complete(run.run());
+  BOOST_TEST(chunks > 100U);
+  BOOST_TEST(largest <= std::size_t{1} << 20);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
