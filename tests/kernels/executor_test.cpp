@@ -1,6 +1,6 @@
 #include "kernels/executor.hpp"
 
-#include "allocations.hpp"
+#include "tests/support/allocations.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/optimizer.hpp"
 #include "numeric.hpp"

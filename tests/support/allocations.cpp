@@ -1,14 +1,22 @@
 // Counts allocations: by taking malloc's place (glibc), or by the hook of the sanitizers, which
 // take it themselves.
 
-#include "allocations.hpp"
+#include "tests/support/allocations.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 
 namespace {
 
 thread_local std::size_t count = 0;
+std::atomic<std::size_t> large_count = 0;
+
+void note(std::size_t bytes) noexcept {
+  ++count;
+  if (bytes >= troupe::test::large_allocation)
+    large_count.fetch_add(1, std::memory_order_relaxed);
+}
 
 } // namespace
 
@@ -18,13 +26,17 @@ std::size_t allocations() noexcept {
   return count;
 }
 
+std::size_t large_allocations() noexcept {
+  return large_count.load(std::memory_order_relaxed);
+}
+
 } // namespace troupe::test
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 
 extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t);
-extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t) {
-  ++count;
+extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t n) {
+  note(n);
 }
 
 #else
@@ -37,32 +49,32 @@ void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 
 void* malloc(std::size_t n) {
-  ++count;
+  note(n);
   return __libc_malloc(n);
 }
 
 void* calloc(std::size_t n, std::size_t size) {
-  ++count;
+  note(n * size);
   return __libc_calloc(n, size);
 }
 
 void* realloc(void* p, std::size_t n) {
-  ++count;
+  note(n);
   return __libc_realloc(p, n);
 }
 
 void* memalign(std::size_t alignment, std::size_t n) {
-  ++count;
+  note(n);
   return __libc_memalign(alignment, n);
 }
 
 void* aligned_alloc(std::size_t alignment, std::size_t n) {
-  ++count;
+  note(n);
   return __libc_memalign(alignment, n);
 }
 
 int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
-  ++count;
+  note(n);
   *p = __libc_memalign(alignment, n);
   return *p != nullptr || n == 0 ? 0 : ENOMEM;
 }
