@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(refusals_are_repeated_too) {
 BOOST_AUTO_TEST_CASE(the_last_eight_answers_are_remembered) {
   troupe::gradient_journal journal;
   for (std::uint64_t s = 1; s <= 20; ++s)
-    journal.record(gradient(s), answer(100 + s), 5, s);
+    journal.record(gradient(s), answer(100 + s, s <= 12 ? proto::APPLIED : proto::LOST), 5, s);
   for (std::uint64_t s = 13; s <= 20; ++s)
     BOOST_TEST(journal.find(gradient(s))->version() == 100 + s);
   for (std::uint64_t s = 1; s <= 12; ++s) {

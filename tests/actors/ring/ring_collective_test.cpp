@@ -298,6 +298,9 @@ BOOST_AUTO_TEST_CASE(malformed_pieces) {
   BOOST_TEST(!x.accepts(piece));
   piece.chunk = ~0U;
   BOOST_TEST(!x.accepts(piece));
+  piece.chunk = 2; // Begins where the segment ends.
+  piece.data = {};
+  BOOST_TEST(!x.accepts(piece));
   piece = good_piece();
   piece.hop = 0;
   BOOST_TEST(!x.accepts(piece));
