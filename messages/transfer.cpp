@@ -28,7 +28,7 @@ bool outgoing_transfer::credit(std::uint64_t received) {
 incoming_transfer::incoming_transfer(std::size_t bytes) : data_(payload::allocate(bytes)) {}
 
 bool incoming_transfer::accept(std::uint64_t offset, const payload& data) {
-  if (offset != received_ || data.size() > data_.size() - received_)
+  if (data.empty() || offset != received_ || data.size() > data_.size() - received_)
     return false;
   std::memcpy(data_.mutable_data() + offset, data.data(), data.size());
   received_ += data.size();

@@ -13,6 +13,11 @@ nlohmann::ordered_json number(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
+// Reasons of failures quote file names, which need not be UTF-8.
+std::string dump(const nlohmann::ordered_json& line) {
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 } // namespace
 
 std::string to_json(const epoch_report& x) {
@@ -27,7 +32,7 @@ std::string to_json(const epoch_report& x) {
   };
   if (x.test_accuracy)
     line["test_accuracy"] = number(*x.test_accuracy);
-  return line.dump();
+  return dump(line);
 }
 
 std::string to_json(const run_summary& x) {
@@ -54,7 +59,7 @@ std::string to_json(const run_summary& x) {
     line["coefficients"] = x.coefficients;
   if (!x.failure.empty())
     line["failure"] = x.failure;
-  return line.dump();
+  return dump(line);
 }
 
 } // namespace troupe

@@ -64,13 +64,19 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
 void disk_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
   auto temporary = file;
   temporary += ".tmp";
-  {
-    const descriptor out{temporary, O_WRONLY | O_CREAT | O_TRUNC};
-    out.write(contents);
-    out.sync();
+  try {
+    {
+      const descriptor out{temporary, O_WRONLY | O_CREAT | O_TRUNC};
+      out.write(contents);
+      out.sync();
+    }
+    if (std::rename(temporary.c_str(), file.c_str()) != 0)
+      fail("cannot rename to", file);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
   }
-  if (std::rename(temporary.c_str(), file.c_str()) != 0)
-    fail("cannot rename to", file);
   const descriptor parent{file.has_parent_path() ? file.parent_path() : ".", O_RDONLY | O_DIRECTORY};
   parent.sync();
 }

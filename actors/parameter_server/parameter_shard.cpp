@@ -57,15 +57,8 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
                         + std::to_string(options_.where.begin) + " to "
                         + std::to_string(options_.where.end) + " and expects "
                         + std::to_string(expected));
-  if (auto answer = journal_.find(x.id()))
+  if (auto answer = decided(x))
     return std::move(*answer);
-  if (journal_.fenced(x.id())) {
-    proto::Pushed answer;
-    answer.set_outcome(proto::LOST);
-    answer.set_version(versions_->version());
-    journal_.record(x.id(), answer, x.lease(), x.batch());
-    return answer;
-  }
   return context_->job.protocol() == proto::SYNC_PS ? aggregate(x, gradient)
                                                     : apply_or_wait(x, gradient);
 }
@@ -123,6 +116,18 @@ caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest
   result.set_staleness_sum(staleness_sum_);
   result.set_version(versions_->version());
   return result;
+}
+
+std::optional<proto::Pushed> parameter_shard::decided(const proto::Push& x) {
+  if (auto answer = journal_.find(x.id()))
+    return answer;
+  if (!journal_.fenced(x.id()))
+    return std::nullopt;
+  proto::Pushed answer;
+  answer.set_outcome(proto::LOST);
+  answer.set_version(versions_->version());
+  journal_.record(x.id(), answer, x.lease(), x.batch());
+  return answer;
 }
 
 std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexcept {
@@ -215,7 +220,9 @@ void parameter_shard::use_free_slots() {
   while (!waiting_.empty() && versions_->begin()) {
     auto x = std::move(waiting_.front());
     waiting_.pop_front();
-    x.answer.deliver(apply(x.header, x.gradient));
+    // It may have been repeated, or its worker fenced off, while it waited.
+    auto answer = decided(x.header);
+    x.answer.deliver(answer ? std::move(*answer) : apply(x.header, x.gradient));
   }
   const bool step_ready = workers_.size() > 0 && step_.complete();
   if (step_ready && versions_->begin())

@@ -73,6 +73,8 @@ private:
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
 
+  /// The answer to a gradient that was decided before, or whose worker is fenced off.
+  std::optional<proto::Pushed> decided(const proto::Push& x);
   caf::result<proto::Pushed> apply_or_wait(const proto::Push& x, const payload& gradient);
   proto::Pushed apply(const proto::Push& x, const payload& gradient);
   caf::result<proto::Pushed> aggregate(const proto::Push& x, const payload& gradient);

@@ -15,6 +15,9 @@ version_pool::version_pool(std::size_t elements, std::size_t slots)
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
+  // Where there is nothing to hold, slots are used again at once: readers stay away from them.
+  if (elements_ == 0)
+    return {version_.load(std::memory_order_acquire), {}};
   auto i = current_.load(std::memory_order_seq_cst);
   for (;;) {
     payload data = slots_[i].data;
@@ -31,7 +34,7 @@ std::span<const float> version_pool::published() const noexcept {
 }
 
 std::uint64_t version_pool::version() const noexcept {
-  return slots_[current_.load(std::memory_order_relaxed)].version;
+  return version_.load(std::memory_order_relaxed);
 }
 
 bool version_pool::begin() noexcept {
@@ -46,6 +49,7 @@ bool version_pool::begin() noexcept {
 
 void version_pool::publish(std::uint64_t version) noexcept {
   slots_[next_].version = version;
+  version_.store(version, std::memory_order_release);
   current_.store(next_, std::memory_order_seq_cst);
 }
 

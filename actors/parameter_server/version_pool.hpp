@@ -60,6 +60,8 @@ private:
   std::size_t count_;
   std::unique_ptr<slot[]> slots_;
   std::atomic<std::size_t> current_ = 0;
+  /// Of the slot `current_`.
+  std::atomic<std::uint64_t> version_ = 0;
   std::size_t next_ = 0;
 };
 

@@ -48,6 +48,7 @@ void ring_collective::contribute(payload own, std::uint64_t samples, std::vector
 bool ring_collective::receive(ring_piece piece, std::vector<ring_piece>& send) {
   if (piece.segment >= segments_.size() || piece.chunk >= chunks(piece.segment) || piece.hop == 0
       || piece.hop > 2 * place_.ranks - 2
+      || (piece.segment + std::size_t{piece.hop}) % place_.ranks != place_.rank
       || piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
     return false;
   if (!contributed_) {

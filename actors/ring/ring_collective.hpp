@@ -42,7 +42,7 @@ public:
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent. False if the piece does not
-  /// belong to this collective (another geometry at the peer).
+  /// belong to this collective or is not due at this rank (another geometry at the peer).
   bool receive(ring_piece piece, std::vector<ring_piece>& send);
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }

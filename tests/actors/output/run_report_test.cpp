@@ -1,0 +1,126 @@
+#include "actors/output/run_report.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+using namespace troupe;
+using nlohmann::json;
+
+namespace {
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+run_summary summary() {
+  run_summary x;
+  x.protocol = "async_ps";
+  x.workers = 2;
+  x.seconds = 1.5;
+  x.samples = 80'000;
+  x.samples_per_second = 53'333.25;
+  x.train_loss = 0.1;
+  x.test_loss = 0.2;
+  x.test_accuracy = 0.96;
+  x.applied = 2500;
+  x.rejected_stale = 1;
+  x.requeued = 2;
+  x.lost = 3;
+  x.split = 4;
+  x.duplicates = 5;
+  x.staleness_mean = 0.75;
+  x.weights_sha256 = "abc";
+  x.coefficients = {2.938889, -0.001037};
+  return x;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(run_report)
+
+BOOST_AUTO_TEST_CASE(the_last_line) {
+  const auto text = to_json(summary());
+  BOOST_TEST(text.find('\n') == std::string::npos);
+  const auto line = json::parse(text);
+  const json expected{
+    {"event", "end"},
+    {"protocol", "async_ps"},
+    {"workers", 2},
+    {"seconds", 1.5},
+    {"samples", 80'000},
+    {"samples_per_second", 53'333.25},
+    {"train_loss", 0.1},
+    {"test_loss", 0.2},
+    {"test_accuracy", 0.96},
+    {"applied", 2500},
+    {"rejected_stale", 1},
+    {"requeued", 2},
+    {"lost", 3},
+    {"split", 4},
+    {"duplicates", 5},
+    {"staleness_mean", 0.75},
+    {"weights_sha256", "abc"},
+    {"coefficients", {2.938889, -0.001037}},
+  };
+  BOOST_TEST(line == expected, text);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_run_may_lack) {
+  auto x = summary();
+  x.test_accuracy.reset();
+  x.coefficients.clear();
+  const auto line = json::parse(to_json(x));
+  BOOST_TEST(line.at("test_accuracy").is_null());
+  BOOST_TEST(!line.contains("coefficients"));
+  BOOST_TEST(!line.contains("failure"));
+  x.failure = "worker/1 \"left\"\n";
+  BOOST_TEST(json::parse(to_json(x)).at("failure") == x.failure);
+}
+
+BOOST_AUTO_TEST_CASE(numbers_that_json_does_not_know) {
+  auto x = summary();
+  x.train_loss = not_a_number;
+  x.test_loss = infinity;
+  x.samples_per_second = -infinity;
+  x.test_accuracy = not_a_number;
+  x.coefficients = {1.0, not_a_number};
+  const auto line = json::parse(to_json(x));
+  for (const char* name : {"train_loss", "test_loss", "samples_per_second", "test_accuracy"})
+    BOOST_TEST(line.at(name).is_null(), name);
+  BOOST_TEST(line.at("coefficients")[0] == 1.0);
+  BOOST_TEST(line.at("coefficients")[1].is_null());
+}
+
+BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8) {
+  // File names may be anything, and stand in reasons of failures.
+  auto x = summary();
+  x.failure = "cannot read Gr\xf6\xdf"
+              "en.csv";
+  const auto line = json::parse(to_json(x));
+  BOOST_TEST(line.at("failure").get<std::string>().starts_with("cannot read Gr"));
+}
+
+BOOST_AUTO_TEST_CASE(an_epoch) {
+  epoch_report x;
+  x.epoch = 3;
+  x.epochs = 10;
+  x.seconds = 2.5;
+  x.samples_per_second = 1000;
+  x.train_loss = not_a_number;
+  x.test_loss = 0.5;
+  const auto without = json::parse(to_json(x));
+  BOOST_TEST(without.at("event") == "epoch");
+  BOOST_TEST(without.at("epoch") == 3);
+  BOOST_TEST(without.at("epochs") == 10);
+  BOOST_TEST(without.at("seconds") == 2.5);
+  BOOST_TEST(without.at("samples_per_second") == 1000.0);
+  BOOST_TEST(without.at("train_loss").is_null());
+  BOOST_TEST(without.at("test_loss") == 0.5);
+  BOOST_TEST(!without.contains("test_accuracy"));
+  x.test_accuracy = 0.25;
+  BOOST_TEST(json::parse(to_json(x)).at("test_accuracy") == 0.25);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,148 @@
+#include "actors/parameter_server/step_aggregator.hpp"
+
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+payload random_gradient(std::size_t n, std::size_t rank) {
+  auto result = payload::floats(n);
+  std::ranges::copy(random_values(n, "gradient", rank), result.as_mutable_floats().begin());
+  return result;
+}
+
+std::vector<float> copy_of(std::span<const float> x) {
+  return {x.begin(), x.end()};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(step_aggregator)
+
+BOOST_AUTO_TEST_CASE(the_order_of_arrival_does_not_show) {
+  constexpr std::size_t n = 1009;
+  std::vector<payload> parts;
+  std::vector<float> expected(n);
+  for (std::size_t r = 0; r < 4; ++r) {
+    parts.push_back(random_gradient(n, r));
+    for (std::size_t i = 0; i < n; ++i)
+      expected[i] = r == 0 ? parts[0].as_floats()[i] : expected[i] + parts[r].as_floats()[i];
+  }
+  std::vector<std::size_t> order(4);
+  std::iota(order.begin(), order.end(), 0);
+  std::size_t tried = 0;
+  troupe::step_aggregator sums{4, n};
+  do {
+    for (const auto rank : order) {
+      BOOST_TEST(!sums.complete());
+      BOOST_TEST(sums.add(rank, rank + 1, parts[rank]));
+    }
+    BOOST_TEST(sums.complete());
+    BOOST_TEST(sums.samples() == 10u);
+    BOOST_TEST(same_bits(sums.sum(), expected));
+    sums.clear();
+    ++tried;
+  } while (std::ranges::next_permutation(order).found);
+  BOOST_TEST(tried == 24u);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_without_samples) {
+  constexpr std::size_t n = 101;
+  const auto a = random_gradient(n, 1);
+  const auto b = random_gradient(n, 2);
+  // All ways in which some of three ranks have nothing.
+  for (unsigned mask = 0; mask < 8; ++mask) {
+    troupe::step_aggregator sums{3, n};
+    std::vector<float> expected(n, 0.0F);
+    std::uint64_t samples = 0;
+    for (const std::size_t rank : {2, 0, 1})
+      if ((mask >> rank & 1) != 0) {
+        const auto& x = rank == 1 ? a : b;
+        BOOST_TEST(sums.add(rank, 5, x));
+        samples += 5;
+        for (std::size_t i = 0; i < n; ++i)
+          expected[i] += x.as_floats()[i];
+      } else {
+        BOOST_TEST(sums.add(rank, 0, {}));
+      }
+    BOOST_TEST(sums.complete());
+    BOOST_TEST(sums.samples() == samples);
+    // b + a + b is b + b + a only approximately: no more than two ulps here.
+    check_close(sums.sum(), std::vector<double>(expected.begin(), expected.end()), 3e-7, 3e-7,
+                "mask " + std::to_string(mask));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_counts_once) {
+  troupe::step_aggregator sums{2, 3};
+  BOOST_TEST(sums.add(0, 4, random_gradient(3, 0)));
+  BOOST_TEST(!sums.add(0, 4, random_gradient(3, 1)));
+  BOOST_TEST(!sums.complete());
+  BOOST_TEST(sums.samples() == 4u);
+  BOOST_TEST(sums.add(1, 0, {}));
+  BOOST_TEST(!sums.add(1, 1, random_gradient(3, 1)), "nor one without samples");
+  BOOST_TEST(same_bits(sums.sum(), random_gradient(3, 0).as_floats()));
+}
+
+// The float sum of R terms in any order is within (R - 1) u sum|x| of the exact one (Higham, 2002,
+// section 4.2), u = 2^-24, plus terms in u^2 that a factor of 1.01 covers; the float64 reference's
+// own error is a 2^29th of that.
+BOOST_AUTO_TEST_CASE(close_to_float64) {
+  for (std::size_t ranks = 1; ranks <= 8; ++ranks)
+    for (const std::size_t n : {0, 1, 10'007, 100'003}) {
+      troupe::step_aggregator sums{ranks, n};
+      std::vector<double> exact(n);
+      std::vector<double> magnitude(n);
+      for (std::size_t r = ranks; r-- > 0;) {
+        const auto x = random_gradient(n, r);
+        for (std::size_t i = 0; i < n; ++i) {
+          exact[i] += double{x.as_floats()[i]};
+          magnitude[i] += std::fabs(double{x.as_floats()[i]});
+        }
+        BOOST_TEST(sums.add(r, 1, x));
+      }
+      const auto sum = copy_of(sums.sum());
+      BOOST_REQUIRE(sum.size() == n);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double bound = 1.01 * static_cast<double>(ranks - 1) * 0x1p-24 * magnitude[i];
+        wrong += !(std::fabs(double{sum[i]} - exact[i]) <= bound) ? 1 : 0;
+      }
+      BOOST_TEST(wrong == 0u, ranks << " ranks, " << n << " elements");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_changes_nothing) {
+  auto x = payload::floats(3);
+  const std::vector<float> delicate{-0.0F, std::numeric_limits<float>::denorm_min(),
+                                    -std::numeric_limits<float>::infinity()};
+  std::ranges::copy(delicate, x.as_mutable_floats().begin());
+  troupe::step_aggregator sums{1, 3};
+  BOOST_TEST(sums.add(0, 1, x));
+  BOOST_TEST(same_bits(sums.sum(), delicate));
+}
+
+BOOST_AUTO_TEST_CASE(cleared_parts_are_released) {
+  auto x = random_gradient(10, 0);
+  troupe::step_aggregator sums{2, 10};
+  sums.add(0, 7, x);
+  BOOST_TEST(!x.unique());
+  sums.clear();
+  BOOST_TEST(x.unique());
+  BOOST_TEST(sums.samples() == 0u);
+  BOOST_TEST(!sums.complete());
+  // Nothing of the step before stays in the next one.
+  sums.add(0, 0, {});
+  sums.add(1, 0, {});
+  BOOST_TEST(same_bits(sums.sum(), std::vector<float>(10)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,166 @@
+#include "messages/buffer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+
+BOOST_AUTO_TEST_SUITE(buffer)
+
+BOOST_AUTO_TEST_CASE(alignment_and_size) {
+  for (const std::size_t size : {1, 63, 64, 65, 4095, 4096, 4097, 100'003}) {
+    auto x = payload::allocate(size);
+    BOOST_TEST(x.size() == size);
+    BOOST_TEST(!x.empty());
+    BOOST_TEST(reinterpret_cast<std::uintptr_t>(x.data()) % 64 == 0u);
+    // A sanitizer sees whether all of it is ours.
+    std::memset(x.mutable_data(), 0x5a, size);
+  }
+  BOOST_TEST(payload::floats(10).size() == 40u);
+  BOOST_TEST(payload::floats(10).as_floats().size() == 10u);
+}
+
+BOOST_AUTO_TEST_CASE(nothing) {
+  for (const auto& x : {payload{}, payload::allocate(0), payload::floats(0)}) {
+    BOOST_TEST(x.empty());
+    BOOST_TEST(x.data() == nullptr);
+    BOOST_TEST(x.bytes().empty());
+    BOOST_TEST(x.as_floats().empty());
+    BOOST_TEST(!x.unique());
+    BOOST_TEST(x.slice(0, 0).empty());
+  }
+  auto x = payload::allocate(10);
+  const auto none = x.slice(10, 0);
+  BOOST_TEST(none.empty());
+  BOOST_TEST(x.unique(), "an empty slice holds nothing");
+}
+
+BOOST_AUTO_TEST_CASE(released_memory_is_used_again) {
+  auto x = payload::allocate(777'777);
+  const auto* address = x.data();
+  auto other = payload::allocate(777'777);
+  BOOST_TEST(other.data() != address);
+  x = {};
+  auto again = payload::allocate(777'777);
+  BOOST_TEST(again.data() == address);
+  BOOST_TEST(again.unique());
+  again = {};
+  // Nearly the same size: slices of a vector differ by one element.
+  BOOST_TEST(payload::allocate(777'773).data() == address);
+}
+
+BOOST_AUTO_TEST_CASE(slices_keep_the_memory) {
+  auto x = payload::floats(1000);
+  for (std::size_t i = 0; i < 1000; ++i)
+    x.as_mutable_floats()[i] = static_cast<float>(i);
+  const auto* address = x.data();
+  auto slice = x.slice_floats(100, 50).slice_floats(10, 5);
+  x = {};
+  BOOST_TEST(slice.data() == address + 440);
+  BOOST_TEST(payload::floats(1000).data() != address, "still held by the slice");
+  BOOST_TEST(slice.as_floats()[0] == 110.0F);
+  BOOST_TEST(slice.as_floats().size() == 5u);
+  BOOST_TEST(slice.unique());
+  slice = {};
+}
+
+BOOST_AUTO_TEST_CASE(who_holds_it) {
+  auto x = payload::allocate(10);
+  BOOST_TEST(x.unique());
+  {
+    const auto copy = x;
+    BOOST_TEST(!x.unique());
+    BOOST_TEST(copy.data() == x.data());
+  }
+  BOOST_TEST(x.unique());
+  {
+    const auto slice = x.slice(3, 4);
+    BOOST_TEST(!x.unique());
+  }
+  auto moved = std::move(x);
+  BOOST_TEST(moved.unique());
+  BOOST_TEST(x.empty()); // NOLINT(bugprone-use-after-move): moved-from payloads are empty
+  BOOST_TEST(x.data() == nullptr);
+  auto& self = moved;
+  moved = self;
+  BOOST_TEST(moved.unique());
+  BOOST_TEST(moved.size() == 10u);
+  moved = payload::allocate(20);
+  BOOST_TEST(moved.size() == 20u);
+}
+
+BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
+  constexpr std::size_t page = 4096;
+  buffer_pool pool{4 * page};
+  std::vector<troupe::buffer*> taken;
+  for (int i = 0; i < 10; ++i)
+    taken.push_back(pool.take(page));
+  BOOST_TEST(pool.retained() == 0u);
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    taken[i]->deref();
+    BOOST_TEST(pool.retained() == std::min<std::size_t>(i + 1, 4) * page);
+  }
+  auto* small = pool.take(1);
+  BOOST_TEST(small->capacity() == page);
+  BOOST_TEST(small->refs() == 1u);
+  BOOST_TEST(pool.retained() == 3 * page);
+  auto* large = pool.take(100 * page);
+  large->deref();
+  BOOST_TEST(pool.retained() == 3 * page, "what does not fit is freed");
+  small->deref();
+  BOOST_TEST(pool.retained() == 4 * page);
+  buffer_pool none{0};
+  none.take(page)->deref();
+  BOOST_TEST(none.retained() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(new_memory_is_zeroed) {
+  buffer_pool pool{0};
+  auto* x = pool.take(10'000);
+  BOOST_TEST(std::all_of(x->data(), x->data() + x->capacity(),
+                         [](std::byte b) { return b == std::byte{0}; }));
+  x->deref();
+}
+
+// Each thread writes a pattern to memory of its own, shares it with the next thread through a slot,
+// and checks what it finds there: two owners of the same bytes would be seen here and by TSan.
+BOOST_AUTO_TEST_CASE(threads) {
+  constexpr std::size_t count = 4;
+  constexpr std::uint32_t rounds = 3'000;
+  std::mutex mutex;
+  std::array<payload, count> slots;
+  for (auto& x : slots)
+    x = payload::allocate(1);
+  std::array<std::uint32_t, count> torn{};
+  const auto body = [&](std::size_t self) {
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      auto own = payload::allocate(256 * (1 + (round + self) % 3 * 20));
+      const auto mark = static_cast<std::byte>(round * 7 + self);
+      std::memset(own.mutable_data(), static_cast<int>(mark), own.size());
+      payload found;
+      {
+        std::lock_guard guard{mutex};
+        found = slots[(self + 1) % count];
+        slots[self] = own.slice(1, own.size() - 1);
+      }
+      const auto bytes = found.bytes();
+      torn[self] += std::ranges::all_of(bytes, [&](auto b) { return b == bytes[0]; }) ? 0 : 1;
+      torn[self] += std::ranges::all_of(own.bytes(), [&](auto b) { return b == mark; }) ? 0 : 1;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i)
+    threads.emplace_back(body, i);
+  for (auto& t : threads)
+    t.join();
+  BOOST_TEST(std::ranges::count(torn, 0u) == 4);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
