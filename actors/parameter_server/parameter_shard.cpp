@@ -217,12 +217,14 @@ void parameter_shard::make_version(std::span<const float> gradient, std::uint64_
 }
 
 void parameter_shard::use_free_slots() {
-  while (!waiting_.empty() && versions_->begin()) {
-    auto x = std::move(waiting_.front());
-    waiting_.pop_front();
+  while (!waiting_.empty()) {
+    auto& x = waiting_.front();
     // It may have been repeated, or its worker fenced off, while it waited.
     auto answer = decided(x.header);
+    if (!answer && !versions_->begin())
+      break;
     x.answer.deliver(answer ? std::move(*answer) : apply(x.header, x.gradient));
+    waiting_.pop_front();
   }
   const bool step_ready = workers_.size() > 0 && step_.complete();
   if (step_ready && versions_->begin())
