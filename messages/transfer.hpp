@@ -50,7 +50,8 @@ class incoming_transfer {
 public:
   explicit incoming_transfer(std::size_t bytes);
 
-  /// Takes a chunk. False if it is empty, does not continue what has arrived or goes beyond the announced size.
+  /// Takes a chunk. False if it is empty, does not continue what has arrived or goes beyond the
+  /// announced size.
   bool accept(std::uint64_t offset, const payload& data);
 
   std::uint64_t received() const noexcept { return received_; }

@@ -55,7 +55,7 @@ reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t unt
 
 /// One writer, `readers` readers that hold up to `hold` + 1 versions each.
 void stress(std::size_t elements, std::size_t readers, std::size_t hold, std::size_t slots) {
-  constexpr std::uint64_t versions = 5'000;
+  constexpr std::uint64_t versions = 1'500;
   version_pool pool{elements, slots};
   std::vector<reader_report> reports(readers);
   std::vector<std::thread> threads;
