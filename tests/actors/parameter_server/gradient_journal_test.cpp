@@ -1,6 +1,6 @@
 #include "actors/parameter_server/gradient_journal.hpp"
 
-#include "tests/kernels/allocations.hpp"
+#include "tests/support/allocations.hpp"
 
 #include <boost/test/unit_test.hpp>
 
