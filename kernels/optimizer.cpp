@@ -1,6 +1,7 @@
 #include "kernels/optimizer.hpp"
 
 #include "kernels/cpu/flush_denormals.hpp"
+#include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +44,7 @@ T decayed_gradient(const factors<T>& f, T gradient, T weight) {
 
 template <class T>
 void update_velocity(const factors<T>& f, std::size_t n, const T* w, const T* g, T* v) {
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     v[i] = std::fma(f.momentum, v[i], decayed_gradient(f, g[i], w[i]));
 }
@@ -54,17 +55,17 @@ void update_weights(optimizer_kind kind, const factors<T>& f, std::size_t n, con
                     const T* v, T* out) {
   switch (kind) {
   case optimizer_kind::sgd:
-#pragma GCC ivdep
+    TROUPE_INDEPENDENT
     for (std::size_t i = 0; i < n; ++i)
       out[i] = std::fma(-f.rate, decayed_gradient(f, g[i], w[i]), w[i]);
     break;
   case optimizer_kind::momentum:
-#pragma GCC ivdep
+    TROUPE_INDEPENDENT
     for (std::size_t i = 0; i < n; ++i)
       out[i] = std::fma(-f.rate, v[i], w[i]);
     break;
   case optimizer_kind::nesterov:
-#pragma GCC ivdep
+    TROUPE_INDEPENDENT
     for (std::size_t i = 0; i < n; ++i)
       out[i] = std::fma(-f.rate, std::fma(f.momentum, v[i], decayed_gradient(f, g[i], w[i])), w[i]);
     break;

@@ -1,5 +1,7 @@
 #include "kernels/reduce.hpp"
 
+#include "kernels/cpu/vectorize.hpp"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +17,7 @@ void add(std::span<const float> a, std::span<const float> b, std::span<float> ou
   const float* x = a.data();
   const float* y = b.data();
   float* z = out.data();
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < a.size(); ++i)
     z[i] = x[i] + y[i];
 }
@@ -25,7 +27,7 @@ void accumulate(std::span<float> y, std::span<const float> x) {
     throw std::invalid_argument("accumulate: the ranges are not of one size");
   float* out = y.data();
   const float* in = x.data();
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < y.size(); ++i)
     out[i] += in[i];
 }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/elementwise.hpp"
 
 #include "kernels/cpu/math.hpp"
+#include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
 
@@ -16,14 +17,14 @@ void map(std::size_t n, const T* x, T* out, F f) {
       out[i] = f(out[i]);
     return;
   }
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = f(x[i]);
 }
 
 template <class T, class F>
 void map(std::size_t n, const T* a, const T* b, T* out, F f) {
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = f(a[i], b[i]);
 }
@@ -34,7 +35,7 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
     const T* source = x + r * columns;
     T* target = out + r * columns;
     if (b != nullptr) {
-#pragma GCC ivdep
+      TROUPE_INDEPENDENT
       for (std::size_t j = 0; j < columns; ++j)
         target[j] = f(source[j] + b[j]);
     } else {
@@ -132,7 +133,7 @@ void sum_leading(std::size_t rows, std::size_t columns, const T* x, T* out) {
   std::fill_n(out, columns, T(0));
   for (std::size_t r = 0; r < rows; ++r) {
     const T* row = x + r * columns;
-#pragma GCC ivdep
+    TROUPE_INDEPENDENT
     for (std::size_t j = 0; j < columns; ++j)
       out[j] += row[j];
   }
@@ -156,6 +157,7 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
     std::fill_n(out + r * columns, columns, x[r]);
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void unary(operation, std::size_t, const T*, T, T*);                                    \
   template void binary(operation, std::size_t, const T*, const T*, T*);                            \
@@ -165,6 +167,7 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
   template void sum_last(std::size_t, std::size_t, const T*, T*);                                  \
   template void broadcast_leading(std::size_t, std::size_t, const T*, T*);                         \
   template void broadcast_last(std::size_t, std::size_t, const T*, T*);
+// NOLINTEND(bugprone-macro-parentheses)
 
 TROUPE_INSTANTIATE(float)
 TROUPE_INSTANTIATE(double)

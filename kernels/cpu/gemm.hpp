@@ -23,13 +23,11 @@ std::size_t gemm_scratch_elements() noexcept;
 /// apart from a and b. All zero where k == 0. `scratch`: gemm_scratch_elements<T>() elements,
 /// aligned to 64 bytes.
 ///
-/// Each element of c is one chain of fused multiply-adds in the order of k, whatever the sizes are:
-/// the rows of a batch do not depend on how many there are.
-///
-/// Method (Goto and van de Geijn, 2008, without packing of the larger matrix): a tile of c, 6 rows
-/// by two vectors, stays in registers. One operand is packed into panels as wide as the tile, the
-/// other one is read where it is, a broadcast element at a time. For y = x W^T with a batch smaller
-/// than W this packs x, not W, by computing the transpose.
+/// Eigen's blocked product, on one thread, and its matrix-vector product for one row or one column.
+/// Eigen packs into `scratch`, in blocks of bounded size: nothing is allocated for matrices of any
+/// size, on the heap or on the stack. The sizes of blocks do not depend on the machine's caches, so
+/// the bits of c depend on m, n, k and the operands alone. A row of c may differ in rounding
+/// between batches of one row and of several.
 template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch);

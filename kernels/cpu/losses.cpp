@@ -1,6 +1,7 @@
 #include "kernels/cpu/losses.hpp"
 
 #include "kernels/cpu/math.hpp"
+#include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -21,7 +22,7 @@ T maximum(std::size_t n, const T* x) {
 /// Sum of exp(x - shift); writes the terms to `out` (may be x).
 template <class T>
 T exponentials(std::size_t n, const T* x, T shift, T* out) {
-#pragma GCC ivdep
+  TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = cpu::exp(x[i] - shift);
   T total = 0;
@@ -114,11 +115,13 @@ double squared_error(std::size_t n, const T* a, const T* b) {
   return total;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void softmax(std::size_t, std::size_t, const T*, T*);                                   \
   template classification softmax_cross_entropy(std::size_t, std::size_t, const T*,                \
                                                 const std::int32_t*, T*, bool);                    \
   template double squared_error(std::size_t, const T*, const T*);
+// NOLINTEND(bugprone-macro-parentheses)
 
 TROUPE_INSTANTIATE(float)
 TROUPE_INSTANTIATE(double)
