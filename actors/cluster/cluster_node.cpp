@@ -138,14 +138,24 @@ void cluster_node::on_dialled(const dialled& x) {
 void cluster_node::on_hello(const proto::Hello& x) {
   if (ended_ || !current_sender())
     return;
+  if (begun_)
+    accept(current_sender(), x);
+  else
+    early_.emplace_back(current_sender(), x);
+}
+
+void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
   // A peer of another wire version learns of it from our Welcome, and gives up.
-  link::accept_from how{current_sender(), x, options_.tasks.front(), options_.incarnation};
+  link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
   dialling_.erase(x.peer);
-  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), {}};
+  // A task that was started twice does not take the place of the first: what it sends is answered, and its joining refused.
+  if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
+    return;
+  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, {}};
   flush_waiting();
 }
 
@@ -215,6 +225,9 @@ void cluster_node::on_begin(const begin_node& x) {
   for (auto& task : options_.tasks)
     if (task != coordinator_task)
       join_as(task);
+  begun_ = true;
+  for (auto& [peer, hello] : std::exchange(early_, {}))
+    accept(peer, hello);
   delayed_send(this, tick_interval, tick{});
 }
 
@@ -319,6 +332,7 @@ void cluster_node::end_actors() {
   started_.clear();
   workers_.clear();
   waiting_.clear();
+  early_.clear();
   coordinator_ = nullptr;
   opening_.clear();
   dialling_.clear();

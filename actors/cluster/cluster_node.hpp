@@ -106,6 +106,7 @@ private:
 
   struct peer_link {
     caf::actor handle;
+    std::uint64_t incarnation = 0;
     std::map<endpoint, caf::strong_actor_ptr> ports;
   };
 
@@ -121,6 +122,7 @@ private:
   void try_dial(const task_name& task);
   void on_dialled(const dialled& x);
   void on_hello(const proto::Hello& x);
+  void accept(const caf::strong_actor_ptr& peer, const proto::Hello& x);
   void on_link_up(const link_up& x);
   void on_link_down(const link_down& x);
   void on_tick();
@@ -157,6 +159,9 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
+  /// Peers that knocked before this node began: what they ask for is not there yet.
+  std::vector<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
+  bool begun_ = false;
   std::uint64_t jitter_;
 
   std::string address_;
