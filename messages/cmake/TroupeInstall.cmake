@@ -1,0 +1,39 @@
+# What `cmake --install` puts where, so that others can say find_package(troupe).
+
+include(CMakePackageConfigHelpers)
+
+set(_troupe_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/troupe")
+set(_troupe_cmake_dir "${CMAKE_CURRENT_LIST_DIR}")
+
+# troupe_install(FOLDER target...)
+#
+# Installs libraries, and the headers of their folder as <FOLDER/NAME.hpp> below include/troupe.
+function(troupe_install folder)
+  if(NOT TROUPE_INSTALL)
+    return()
+  endif()
+  install(TARGETS ${ARGN} EXPORT troupe
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/troupe"
+          FILES_MATCHING PATTERN "*.hpp")
+endfunction()
+
+# Installs the package description: exported targets, and how to find what they link to.
+function(troupe_install_package)
+  if(NOT TROUPE_INSTALL)
+    return()
+  endif()
+  configure_package_config_file(
+    "${_troupe_cmake_dir}/troupeConfig.cmake.in" "${PROJECT_BINARY_DIR}/cmake/troupeConfig.cmake"
+    INSTALL_DESTINATION "${_troupe_package_dir}")
+  # Before 1.0, any minor version may break the interface.
+  write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/troupeConfigVersion.cmake"
+                                   COMPATIBILITY SameMinorVersion)
+  install(EXPORT troupe NAMESPACE troupe:: FILE troupeTargets.cmake DESTINATION "${_troupe_package_dir}")
+  install(FILES
+            "${PROJECT_BINARY_DIR}/cmake/troupeConfig.cmake"
+            "${PROJECT_BINARY_DIR}/cmake/troupeConfigVersion.cmake"
+            "${_troupe_cmake_dir}/FindCAF.cmake"
+          DESTINATION "${_troupe_package_dir}")
+endfunction()
