@@ -96,9 +96,14 @@ std::string format_summary(const run_summary& x) {
   line("test loss", fmt::format("{:.5g}", x.test_loss));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
-  line("gradient parts", fmt::format("{} applied, {} rejected, {} requeued, {} lost", x.applied,
-                                     x.rejected_stale, x.requeued, x.lost));
-  line("staleness", fmt::format("{:.2f} updates on average", x.staleness_mean));
+  line("gradients", fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
+                                grouped(static_cast<double>(x.applied)),
+                                grouped(static_cast<double>(x.rejected_stale)),
+                                grouped(static_cast<double>(x.requeued)),
+                                grouped(static_cast<double>(x.lost))));
+  line("", x.protocol == "ring" ? "(counted once per ring member)" : "(counted once per parameter server)");
+  line("staleness", fmt::format("gradients came from weights {:.2f} updates old on average",
+                                x.staleness_mean));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   line("weights", "sha256 " + x.weights_sha256);
