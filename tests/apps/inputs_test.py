@@ -1,0 +1,101 @@
+"""Wrong input: exit code 2, nothing done, and a message that names the place and what would be right."""
+
+import json
+import socket
+import unittest
+
+from program import QUICK_JOB, TestCase, free_ports
+
+
+class Inputs(TestCase):
+    def refused(self, *arguments, says=()):
+        process = self.start(*arguments)
+        self.assert_exit(process, 2)
+        for text in says:
+            self.assertIn(text, process.output)
+
+    def node(self, role, cluster, *more, says):
+        self.refused("node", f"--role={role}", f"--cluster={cluster}", *more, says=says)
+
+    def write_cluster(self, jobs):
+        return self.file("cluster.json", json.dumps({"cluster": jobs}))
+
+    def test_command_line(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        self.refused(says=["subcommand"])
+        self.refused("trian", says=["subcommand"])
+        self.refused("train", says=["--job"])
+        self.refused("train", f"--job={job}", "--worker=2", says=["--worker=2"])
+        self.refused("train", f"--job={job}", "--workers=0", says=["--workers=0"])
+        self.refused("train", f"--job={job}", "--workers=-1", says=["--workers"])
+        self.refused("train", f"--job={job}", "--protocol=rings", says=["RINGS", "ASYNC_PS", "SYNC_PS", "RING"])
+        self.refused("train", f"--job={job}", "--ps=0", says=["async_ps", "parameter servers"])
+
+    def test_help_and_version_are_no_errors(self):
+        for arguments in (["--help"], ["train", "--help"], ["node", "--help"], ["--version"]):
+            process = self.start(*arguments)
+            self.assert_exit(process, 0)
+            self.assertIn("troupe", process.output)
+
+    def test_job_file(self):
+        missing = self.folder / "missing.textproto"
+        self.refused("train", f"--job={missing}", says=[str(missing), "No such file"])
+        unknown = self.file("unknown.textproto", QUICK_JOB.replace("batch:", "batsh:"))
+        self.refused("train", f"--job={unknown}", says=[f"{unknown}:3:", "batsh", 'did you mean "batch"'])
+        syntax = self.file("syntax.textproto", "model { layer {\n")
+        self.refused("train", f"--job={syntax}", says=[syntax])
+        no_data = self.file("no_data.textproto", QUICK_JOB.replace(
+            "digits { train: 640 test: 100 }", 'idx { images: "missing.idx" labels: "missing.idx" }'))
+        self.refused("train", f"--job={no_data}", says=["missing.idx", "No such file"])
+
+    def test_overrides(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        self.refused("train", f"--job={job}", "--set", "optimizer.momentun=0.8",
+                     says=["momentun", 'did you mean "momentum"'])
+        self.refused("train", f"--job={job}", "--set", "epochs=many", says=["epochs=many"])
+        self.refused("train", f"--job={job}", "--set", "epochs", says=["epochs"])
+
+    def test_output_directory(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        blocked = self.file("blocked", "a file")
+        self.refused("train", f"--job={job}", f"--out={blocked}/out", says=[f"{blocked}/out", "--out"])
+
+    def test_role_and_task(self):
+        cluster, _ = self.cluster(ps=2, workers=1)
+        self.node("wroker", cluster, says=["wroker", "coordinator, ps, worker, ring"])
+        self.node("worker", cluster, "--task=1", says=["--role=worker --task=1", "1 such task"])
+        self.node("ps", cluster, "--task=2", says=["--role=ps --task=2", "2 such tasks"])
+        self.node("coordinator", cluster, says=["--job"])
+        self.node("ring", cluster, says=["--role=worker"])
+
+    def test_cluster_file(self):
+        missing = self.folder / "missing.json"
+        self.node("worker", missing, says=[str(missing), "No such file"])
+        self.node("worker", self.file("a.json", '{"cluster": '), says=["a.json", "JSON"])
+        self.node("worker", self.file("b.json", "{}"), says=["b.json", "cluster"])
+        self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "wroker": ["127.0.0.1:2"]}),
+                  says=["cluster.wroker", 'did you mean "worker"'])
+        self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1"]}),
+                  says=["cluster.worker[0]", "host:port"])
+        self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1:70000"]}),
+                  says=["cluster.worker[0]", "host:port"])
+        self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1:1"]}),
+                  says=["127.0.0.1:1", "two tasks"])
+        self.node("worker", self.write_cluster({"worker": ["127.0.0.1:2"]}), says=["cluster.coordinator"])
+        self.node("coordinator", self.write_cluster({"coordinator": ["127.0.0.1:1"]}), says=["cluster.worker"])
+
+    def test_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            cluster = self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": [address]})
+            self.node("worker", cluster, says=[address, "in use"])
+
+    def test_beyond_loopback_only_if_asked(self):
+        port, = free_ports(1)
+        cluster = self.write_cluster({"coordinator": [f"0.0.0.0:{port}"], "worker": ["127.0.0.1:0"]})
+        job = self.file("job.textproto", "protocol: RING\n" + QUICK_JOB)
+        self.node("coordinator", cluster, f"--job={job}", says=[f"0.0.0.0:{port}", "loopback", "--insecure"])
+
+
+if __name__ == "__main__":
+    unittest.main()

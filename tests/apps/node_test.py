@@ -1,0 +1,105 @@
+"""`troupe node`: tasks in processes of their own, started in any order, that wait for each other and end together."""
+
+import json
+import os
+import random
+import time
+import unittest
+
+from program import QUICK_JOB, TestCase
+
+# All processes end this soon after the first of them.
+END_DEADLINE = float(os.environ["TROUPE_END_DEADLINE"])
+
+
+class Node(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.job = self.file("job.textproto", QUICK_JOB)
+        self.out = self.folder / "out"
+
+    def run_tasks(self, tasks, cluster, protocol, pause=0.0):
+        """Starts tasks in the order given and waits for all; none may need long after the coordinator."""
+        processes = []
+        for role, task in tasks:
+            more = []
+            if role == "coordinator":
+                more = [f"--job={self.job}", f"--out={self.out}", "--set", f"protocol={protocol}"]
+            processes.append(self.start_task(role, task, cluster, *more))
+            time.sleep(pause)
+        for process in processes:
+            self.assert_exit(process, 0)
+        coordinator = next(x for x in processes if x.name == "coordinator/0")
+        for process in processes:
+            self.assertLess(process.ended_at - coordinator.ended_at, END_DEADLINE, process.name)
+        return self.metrics(self.out)[-1]
+
+    def test_any_order(self):
+        tasks = [("coordinator", 0), ("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
+        seed = int(os.environ.get("TROUPE_SEED", "1"))
+        orders = [tasks, tasks[::-1]] + [random.Random(seed + i).sample(tasks, len(tasks)) for i in range(2)]
+        for i, order in enumerate(orders):
+            protocol = ("ASYNC_PS", "SYNC_PS", "RING")[i % 3]
+            with self.subTest(order=order, protocol=protocol):
+                cluster, _ = self.cluster(ps=2, workers=2)
+                end = self.run_tasks(order, cluster, protocol, pause=0.2)
+                self.assertEqual((end["samples"], end["applied"]), (2 * 640, 2 * 2 * 40))
+
+    def test_role_ring(self):
+        cluster, _ = self.cluster(ring=3)
+        end = self.run_tasks([("ring", 2), ("ring", 0), ("coordinator", 0), ("ring", 1)], cluster, "RING")
+        self.assertEqual((end["protocol"], end["workers"], end["samples"]), ("ring", 3, 2 * 640))
+
+    def test_parameter_servers_are_idle_in_a_ring(self):
+        cluster, _ = self.cluster(ps=1, workers=2)
+        self.run_tasks([("ps", 0), ("worker", 1), ("coordinator", 0), ("worker", 0)], cluster, "RING")
+
+    def test_says_for_whom_it_waits(self):
+        cluster, addresses = self.cluster(ps=1, workers=1)
+        worker = self.start_task("worker", 0, cluster)
+        line = worker.wait_for("waiting for")
+        self.assertIn("coordinator/0 at " + addresses["coordinator"][0], line)
+        self.assertRegex(line, r"\d+ s")
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
+        line = coordinator.wait_for("ps/0")
+        self.assertIn("waiting for ps/0 (" + addresses["ps"][0] + ")", line)
+        self.assertRegex(line, r"since \d+ second")
+        shard = self.start_task("ps", 0, cluster)
+        for process in (worker, coordinator, shard):
+            self.assert_exit(process, 0)
+
+    def test_gives_up_waiting(self):
+        cluster, addresses = self.cluster(ps=1, workers=1)
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}", "--set",
+                                      "runtime.join_timeout_ms=1500")
+        self.assert_exit(coordinator, 1)
+        for text in ("worker/0", addresses["worker"][0], "ps/0", addresses["ps"][0]):
+            self.assertIn(text, coordinator.output)
+
+    def test_a_task_twice_is_refused(self):
+        cluster, addresses = self.cluster(ps=1, workers=1)
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
+        first = self.start_task("worker", 0, cluster)
+        coordinator.wait_for("waiting for ps/0 ")
+        elsewhere = self.file("elsewhere.json", json.dumps({"cluster": {**addresses, "worker": ["127.0.0.1:0"]}}))
+        second = self.start_task("worker", 0, elsewhere)
+        self.assert_exit(second, 1)
+        self.assertIn("has joined already", second.output)
+        shard = self.start_task("ps", 0, cluster)
+        for process in (coordinator, first, shard):
+            self.assert_exit(process, 0)
+
+    def test_another_job_is_refused(self):
+        cluster, _ = self.cluster(ps=1, workers=1)
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
+        other = self.file("other.textproto", QUICK_JOB.replace("batch: 16", "batch: 8"))
+        worker = self.start_task("worker", 0, cluster, f"--job={other}")
+        self.assert_exit(worker, 1)
+        self.assertIn("data.batch", worker.output)
+        same = [self.start_task("worker", 0, cluster, f"--job={self.job}"), self.start_task("ps", 0, cluster)]
+        for process in (coordinator, *same):
+            self.assert_exit(process, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

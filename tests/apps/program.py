@@ -1,0 +1,186 @@
+"""Runs the program `troupe` for tests: processes that are always ended, their output, cluster files, job files."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+PROGRAM = os.environ["TROUPE_PROGRAM"]
+
+# Every process ends by itself within this, instrumented builds on busy machines included.
+PATIENCE = 60.0
+
+QUICK_JOB = """
+model { layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+data { digits { train: 640 test: 100 } batch: 16 }
+learning_rate { base: 0.1 }
+epochs: 2
+"""
+
+# Trains until it is stopped: some tests need a run to be under way.
+LONG_JOB = """
+model { layer { dense { units: 64 activation: RELU } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+data { digits { train: 2000 test: 100 } batch: 8 }
+learning_rate { base: 0.05 }
+epochs: 100000
+"""
+
+
+class Process:
+    """A running `troupe`; its output is collected, standard output and error together."""
+
+    def __init__(self, *arguments, name=""):
+        self.name = name or " ".join(arguments)
+        self.lines = []
+        self.ended_at = None
+        self._changed = threading.Condition()
+        # A process group of its own, so that nothing is left behind by a test that fails.
+        self._process = subprocess.Popen(
+            [PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        self._waiter.start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    def _wait(self):
+        self._process.wait()
+        self.ended_at = time.monotonic()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    @property
+    def output(self):
+        return "\n".join(self.lines)
+
+    def send(self, number):
+        self._process.send_signal(number)
+
+    def wait(self):
+        """The exit code; negative for the number of the signal that ended it."""
+        self._waiter.join(PATIENCE)
+        if self._process.returncode is None:
+            self.kill()
+            raise AssertionError(f"{self.name} did not end within {PATIENCE} s:\n{self.output}")
+        self._reader.join(PATIENCE)
+        return self._process.returncode
+
+    def wait_for(self, text):
+        """Waits until a line holds the text; returns the line."""
+        limit = time.monotonic() + PATIENCE
+        with self._changed:
+            while True:
+                for line in self.lines:
+                    if text in line:
+                        return line
+                if self._process.returncode is not None and not self._reader.is_alive():
+                    raise AssertionError(f"{self.name} ended with {self._process.returncode} before '{text}':\n{self.output}")
+                if time.monotonic() > limit:
+                    raise AssertionError(f"{self.name} did not say '{text}' within {PATIENCE} s:\n{self.output}")
+                self._changed.wait(0.2)
+
+    def running(self):
+        return self._process.returncode is None
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._waiter.join()
+        self._reader.join()
+        self._process.stdout.close()
+
+
+def children_of(pid):
+    """Process ids of the children of a process."""
+    result = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            result += [int(x) for x in (task / "children").read_text().split()]
+    return result
+
+
+def arguments_of(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+    return []
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def free_ports(n):
+    """Ports of loopback that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [x.getsockname()[1] for x in sockets]
+    for x in sockets:
+        x.close()
+    return ports
+
+
+class TestCase(unittest.TestCase):
+    """Gives each test a folder, and ends what it started."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def cluster(self, ps=0, workers=0, ring=0):
+        """A cluster file with free ports: (path, the cluster)."""
+        ports = iter(free_ports(1 + ps + workers + ring))
+        cluster = {"coordinator": [f"127.0.0.1:{next(ports)}"]}
+        for job, n in (("ps", ps), ("worker", workers), ("ring", ring)):
+            if n:
+                cluster[job] = [f"127.0.0.1:{next(ports)}" for _ in range(n)]
+        return self.file("cluster.json", json.dumps({"cluster": cluster})), cluster
+
+    def start(self, *arguments, name=""):
+        process = Process(*map(str, arguments), name=name)
+        self.addCleanup(process.kill)
+        return process
+
+    def start_task(self, role, task, cluster, *more):
+        return self.start("node", f"--role={role}", f"--task={task}", f"--cluster={cluster}", *more,
+                          name=f"{role}/{task}")
+
+    def assert_exit(self, process, code):
+        self.assertEqual(process.wait(), code, f"{process.name} said:\n{process.output}")
+
+    def wait_until(self, condition, what):
+        limit = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), limit, f"{what}: not within {PATIENCE} s")
+            time.sleep(0.02)
+
+    def metrics(self, directory):
+        """All lines of metrics.jsonl; each must be whole."""
+        text = (pathlib.Path(directory) / "metrics.jsonl").read_text()
+        self.assertTrue(text.endswith("\n"))
+        return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,123 @@
+"""Signals in the middle of a run: who ends, how, and what the accounts say."""
+
+import os
+import signal
+import unittest
+
+from program import LONG_JOB, TestCase, alive, arguments_of, children_of
+
+# Long enough that the signal arrives while it trains, short enough to finish with half the workers.
+MEDIUM_JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
+
+
+class Signals(TestCase):
+    def run_cluster(self, job, protocol):
+        """Starts 2 workers, 2 shards and the coordinator, and waits until they train."""
+        cluster, _ = self.cluster(ps=2, workers=2)
+        self.out = self.folder / "out"
+        job = self.file("job.textproto", job)
+        self.tasks = {f"{role}/{i}": self.start_task(role, i, cluster) for role in ("ps", "worker") for i in range(2)}
+        self.coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}", f"--out={self.out}", "--set",
+                                           f"protocol={protocol}")
+        self.coordinator.wait_for("epoch 2/")
+
+    def assert_balanced(self):
+        end = self.metrics(self.out)[-1]
+        self.assertEqual(end["event"], "end")
+        self.assertNotIn("failure", end)
+        self.assertEqual(end["samples"], 20 * 2000)
+        self.assertEqual(end["split"], 0)
+        return end
+
+    def test_others_go_on_without_a_worker_that_was_stopped(self):
+        self.run_cluster(MEDIUM_JOB, "ASYNC_PS")
+        self.tasks["worker/1"].send(signal.SIGTERM)
+        for process in (*self.tasks.values(), self.coordinator):
+            self.assert_exit(process, 0)
+        self.assertIn("worker/1 left (SIGTERM)", self.coordinator.output)
+        end = self.assert_balanced()
+        self.assertEqual(end["applied"], 20 * 250 * 2)
+        self.assertEqual(end["lost"], 0)
+
+    def test_others_go_on_without_a_worker_that_was_killed(self):
+        self.run_cluster(MEDIUM_JOB, "ASYNC_PS")
+        self.tasks["worker/1"].send(signal.SIGKILL)
+        for name, process in (*self.tasks.items(), ("coordinator/0", self.coordinator)):
+            self.assert_exit(process, -signal.SIGKILL if name == "worker/1" else 0)
+        self.assertIn("worker/1 is gone", self.coordinator.output)
+        self.assert_balanced()
+
+    def test_synchronous_runs_fail_without_a_worker(self):
+        for protocol, number in (("SYNC_PS", signal.SIGTERM), ("RING", signal.SIGTERM), ("RING", signal.SIGKILL)):
+            with self.subTest(protocol=protocol, number=number):
+                self.run_cluster(LONG_JOB, protocol)
+                self.tasks["worker/1"].send(number)
+                self.assert_exit(self.coordinator, 1)
+                self.assertIn("worker/1", self.coordinator.output)
+                for name, process in self.tasks.items():
+                    if name != "worker/1":
+                        self.assert_exit(process, 1)
+                self.assertIn("worker/1", self.metrics(self.out)[-1]["failure"])
+
+    def test_a_run_fails_without_a_shard(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(number=number):
+                self.run_cluster(LONG_JOB, "ASYNC_PS")
+                self.tasks["ps/1"].send(number)
+                self.assert_exit(self.coordinator, 1)
+                self.assertIn("ps/1", self.coordinator.output)
+                for name, process in self.tasks.items():
+                    if name != "ps/1":
+                        self.assert_exit(process, 1)
+
+    def test_stopping_the_coordinator_stops_all(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number=number):
+                self.run_cluster(LONG_JOB, "ASYNC_PS")
+                self.coordinator.send(number)
+                for process in (self.coordinator, *self.tasks.values()):
+                    self.assert_exit(process, 1)
+                self.assertIn("stopped: " + number.name, self.coordinator.output)
+                self.assertEqual(self.metrics(self.out)[-1]["failure"], number.name)
+
+    def test_losing_the_coordinator_ends_all(self):
+        self.run_cluster(LONG_JOB, "ASYNC_PS")
+        self.coordinator.send(signal.SIGKILL)
+        for process in self.tasks.values():
+            self.assert_exit(process, 1)
+            self.assertIn("coordinator", process.output)
+
+    def train(self, *more):
+        """`troupe train` of the long job, and its child processes, once it trains."""
+        job = self.file("job.textproto", LONG_JOB)
+        process = self.start("train", f"--job={job}", "--workers=2", f"--out={self.folder / 'out'}", *more)
+        process.wait_for("epoch 2/")
+        return process, children_of(process.pid)
+
+    def test_interrupted_training_leaves_no_process_behind(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(number=number):
+                process, children = self.train("--processes", "--ps=2")
+                self.assertEqual(len(children), 4)
+                process.send(number)
+                self.assert_exit(process, -number if number == signal.SIGKILL else 1)
+                self.wait_until(lambda: not any(map(alive, children)), "children end")
+
+    def test_interrupted_training_in_one_process(self):
+        process, children = self.train()
+        self.assertEqual(children, [])
+        process.send(signal.SIGINT)
+        self.assert_exit(process, 1)
+        self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
+
+    def test_training_says_which_child_was_killed(self):
+        process, children = self.train("--processes", "--ps=1")
+        worker = next(x for x in children if "--role=worker" in arguments_of(x) and "--task=1" in arguments_of(x))
+        os.kill(worker, signal.SIGKILL)
+        self.assert_exit(process, 1)
+        self.assertIn("worker/1", process.output)
+        self.wait_until(lambda: not any(map(alive, children)), "children end")
+
+
+if __name__ == "__main__":
+    unittest.main()

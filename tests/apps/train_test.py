@@ -1,0 +1,84 @@
+"""`troupe train`: every protocol, in one process and in several, and what a run leaves behind."""
+
+import json
+import struct
+import unittest
+
+from program import LONG_JOB, QUICK_JOB, TestCase
+
+END_FIELDS = {
+    "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
+    "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "weights_sha256",
+}
+
+
+class Train(TestCase):
+    def train(self, protocol, *more):
+        """Trains the quick job; the last line of its metrics."""
+        job = self.file("job.textproto", QUICK_JOB)
+        out = self.folder / "out"
+        process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", f"--out={out}", *more)
+        self.assert_exit(process, 0)
+        for text in ("seconds", "samples/s", "training loss", "test accuracy", "applied", "rejected", "lost", str(out)):
+            self.assertIn(text, process.output)
+        lines = self.metrics(out)
+        self.assertEqual([x["event"] for x in lines], ["epoch", "epoch", "end"])
+        self.assertEqual([x["epoch"] for x in lines[:-1]], [1, 2])
+        self.assertTrue((out / "weights.safetensors").is_file())
+        end = lines[-1]
+        self.assertLessEqual(END_FIELDS, end.keys())
+        self.assertEqual(end["protocol"], protocol)
+        self.assertEqual(end["samples"], 2 * 640)
+        self.assertEqual([end[x] for x in ("requeued", "lost", "split")], [0, 0, 0])
+        return end
+
+    def test_protocols_in_one_process(self):
+        # 640 / 16 gradients per epoch, each in one part per shard or ring member.
+        for protocol, more in (("async_ps", ["--ps=2"]), ("sync_ps", ["--ps=2"]), ("ring", [])):
+            with self.subTest(protocol=protocol):
+                self.assertEqual(self.train(protocol, *more)["applied"], 2 * 2 * 40)
+
+    def test_protocols_in_several_processes(self):
+        for protocol, more in (("async_ps", ["--ps=2"]), ("sync_ps", ["--ps=2"]), ("ring", [])):
+            with self.subTest(protocol=protocol):
+                self.assertEqual(self.train(protocol, "--processes", *more)["applied"], 2 * 2 * 40)
+
+    def test_parameter_servers_are_idle_in_a_ring(self):
+        for more in ([], ["--processes"]):
+            with self.subTest(more=more):
+                self.assertEqual(self.train("ring", "--ps=1", *more)["applied"], 2 * 2 * 40)
+
+    def test_synchronous_results_do_not_depend_on_processes(self):
+        for protocol in ("sync_ps", "ring"):
+            with self.subTest(protocol=protocol):
+                here = self.train(protocol)["weights_sha256"]
+                there = self.train(protocol, "--processes")["weights_sha256"]
+                self.assertEqual(here, there)
+
+    def test_weights_file_names_the_job(self):
+        self.train("async_ps")
+        data = (self.folder / "out" / "weights.safetensors").read_bytes()
+        length, = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + length])
+        self.assertIn("job_hash", header["__metadata__"])
+        shapes = sorted(x["shape"] for name, x in header.items() if name != "__metadata__")
+        self.assertEqual(shapes, [[10], [10, 784]])
+
+    def test_overrides_change_the_job(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        out = self.folder / "out"
+        process = self.start("train", f"--job={job}", f"--out={out}", "--set", "epochs=3", "--set", "data.batch=32")
+        self.assert_exit(process, 0)
+        end = self.metrics(out)[-1]
+        self.assertEqual((end["samples"], end["applied"]), (3 * 640, 3 * 20))
+
+    def test_a_run_that_fails_exits_with_1(self):
+        # Nobody can train within a deadline of a millisecond: the other processes have hardly started.
+        job = self.file("job.textproto", LONG_JOB)
+        process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
+        self.assert_exit(process, 1)
+        self.assertIn("worker/0", process.output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,146 @@
+"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and that violations would be seen."""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+FOLDERS = ("kernels", "messages", "actors", "apps")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+CAF = r"caf/"
+PROTOBUF = r"google/protobuf/|.*\.pb\.h$"
+NUMERICS = r"Eigen/|unsupported/Eigen/|cuda|cublas|thrust/|cub/"
+
+# Folder of the including file -> what it must not include itself.
+FORBIDDEN = {
+    "kernels": rf"{CAF}|{PROTOBUF}|(messages|actors|apps|tests)/",
+    "messages": rf"{NUMERICS}|(kernels|actors|apps|tests)/",
+    "actors": rf"{NUMERICS}|(apps|tests)/",
+    "apps": rf"{NUMERICS}|tests/",
+}
+
+# Where the actor framework must not be reached at all, through whatever headers: parsers, and policy that is tested
+# without an actor system.
+WITHOUT_CAF = (
+    "actors/model/*",
+    "actors/coordinator/ledger.*",
+    "actors/coordinator/lease_book.*",
+    "actors/parameter_server/gradient_journal.*",
+    "actors/parameter_server/step_aggregator.*",
+    "actors/parameter_server/version_pool.*",
+    "actors/ring/ring_collective.*",
+)
+
+
+def sources(root):
+    """All C++ and CUDA files of the four folders, as paths relative to the root."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".cpp", ".hpp", ".cu", ".cuh", ".h"):
+                yield path.relative_to(root)
+
+
+def includes(path):
+    """(line number, included name) of a file."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if match := INCLUDE.match(line):
+            yield number, match[1]
+
+
+def direct_violations(root):
+    for path in sources(root):
+        forbidden = re.compile(FORBIDDEN[path.parts[0]])
+        for number, name in includes(root / path):
+            if forbidden.match(name):
+                yield f"{path}:{number}: {path.parts[0]}/ must not include {name}"
+
+
+def way_to_caf(root, path, seen):
+    """The chain of includes from a file to the actor framework, or None."""
+    seen.add(path)
+    for _, name in includes(root / path):
+        if re.match(CAF, name):
+            return [str(path), name]
+        following = pathlib.Path(name)
+        if following in seen or not (root / following).is_file():
+            continue
+        if chain := way_to_caf(root, following, seen):
+            return [str(path), *chain]
+    return None
+
+
+def caf_violations(root):
+    for pattern in WITHOUT_CAF:
+        for path in sorted(root.glob(pattern)):
+            if path.suffix not in (".cpp", ".hpp"):
+                continue
+            if chain := way_to_caf(root, path.relative_to(root), set()):
+                yield "must not reach the actor framework: " + " -> ".join(chain)
+
+
+def violations(root):
+    return [*direct_violations(root), *caf_violations(root)]
+
+
+class Sources(unittest.TestCase):
+    root = None
+
+    def test_hold_the_rules(self):
+        self.assertGreater(len(list(sources(self.root))), 50)
+        self.assertEqual(violations(self.root), [])
+
+    def test_rules_name_files_that_exist(self):
+        for pattern in WITHOUT_CAF:
+            self.assertTrue(list(self.root.glob(pattern)), pattern)
+
+
+class Violations(unittest.TestCase):
+    def seen(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return violations(root)
+
+    def test_direct(self):
+        for path, name in (
+            ("kernels/a.hpp", "<caf/all.hpp>"),
+            ("kernels/cpu/a.cpp", "<google/protobuf/message.h>"),
+            ("kernels/a.cpp", '"messages/proto/job.pb.h"'),
+            ("kernels/a.cu", '"messages/buffer.hpp"'),
+            ("kernels/a.cpp", '"actors/view.hpp"'),
+            ("messages/a.hpp", '"kernels/shape.hpp"'),
+            ("messages/a.cpp", "<Eigen/Core>"),
+            ("messages/a.cpp", "<cuda_runtime.h>"),
+            ("actors/a.cpp", "<cublas_v2.h>"),
+            ("actors/ring/a.hpp", '"apps/troupe/console.hpp"'),
+            ("apps/a.cpp", "<Eigen/Dense>"),
+        ):
+            with self.subTest(path=path, name=name):
+                self.assertEqual(len(self.seen({path: f"\n#include {name}\n"})), 1)
+
+    def test_through_other_headers(self):
+        found = self.seen({
+            "actors/model/a.cpp": '#include "actors/model/a.hpp"\n',
+            "actors/model/a.hpp": '#include "messages/b.hpp"\n',
+            "messages/b.hpp": "#  include <caf/fwd.hpp>\n",
+        })
+        self.assertEqual(len(found), 2)
+        self.assertIn("actors/model/a.hpp -> messages/b.hpp -> caf/fwd.hpp", found[0])
+
+    def test_what_is_allowed(self):
+        self.assertEqual(self.seen({
+            "kernels/cpu/a.cpp": '#include <Eigen/Core>\n#include "kernels/shape.hpp"\n// #include "messages/x.hpp"\n',
+            "messages/a.hpp": '#include <caf/all.hpp>\n#include "messages/proto/wire.pb.h"\n',
+            "actors/a.hpp": '#include "kernels/shape.hpp"\n#include "messages/buffer.hpp"\n#include <caf/all.hpp>\n',
+            "actors/model/a.hpp": '#include "kernels/shape.hpp"\n#include "messages/proto/job.pb.h"\n',
+            "apps/a.cpp": '#include "actors/a.hpp"\n',
+        }), [])
+
+
+if __name__ == "__main__":
+    Sources.root = pathlib.Path(sys.argv.pop())
+    unittest.main(verbosity=2)

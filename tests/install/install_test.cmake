@@ -1,0 +1,41 @@
+# Installs BUILD below WORK; configures, builds and runs the project SOURCE against that.
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "exit code ${result}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
+
+# Installed files must not point back to the sources or the build.
+cmake_path(GET SOURCE PARENT_PATH root)
+cmake_path(GET root PARENT_PATH root)
+cmake_path(GET root PARENT_PATH root)
+file(GLOB_RECURSE package_files "${WORK}/prefix/*.cmake")
+if(NOT package_files)
+  message(FATAL_ERROR "no package description was installed")
+endif()
+foreach(file IN LISTS package_files)
+  file(READ "${file}" text)
+  string(FIND "${text}" "${root}/" position)
+  if(NOT position EQUAL -1)
+    message(FATAL_ERROR "${file} names ${root}")
+  endif()
+endforeach()
+
+set(flags "")
+if(SANITIZE)
+  set(flags "-fsanitize=${SANITIZE}")
+endif()
+run("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${WORK}/foreign" -G "${GENERATOR}"
+    "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+    "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${flags}"
+    "-DCAF_INCLUDE_DIR=${CAF_INCLUDE_DIR}" "-DCAF_core_LIBRARY=${CAF_core_LIBRARY}"
+    "-DCAF_io_LIBRARY=${CAF_io_LIBRARY}")
+run("${CMAKE_COMMAND}" --build "${WORK}/foreign")
+run("${WORK}/foreign/foreign")
+# The installed program finds its libraries, too.
+run("${WORK}/prefix/bin/troupe" --version)
