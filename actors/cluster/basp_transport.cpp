@@ -1,5 +1,6 @@
 #include "actors/cluster/basp_transport.hpp"
 
+#include "actors/cluster/address.hpp"
 #include "kernels/error.hpp"
 #include "messages/errors.hpp"
 

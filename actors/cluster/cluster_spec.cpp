@@ -1,6 +1,6 @@
 #include "actors/cluster/cluster_spec.hpp"
 
-#include "actors/cluster/transport.hpp"
+#include "actors/cluster/address.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"

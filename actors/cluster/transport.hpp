@@ -32,7 +32,4 @@ public:
   virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
 };
 
-/// "host:port" in two. False where it is not of that form, or the port not in 0 .. 65535.
-bool split_address(const std::string& address, std::string& host, std::uint16_t& port);
-
 } // namespace troupe

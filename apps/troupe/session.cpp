@@ -1,5 +1,6 @@
 #include "apps/troupe/session.hpp"
 
+#include "actors/cluster/address.hpp"
 #include "actors/cluster/basp_transport.hpp"
 #include "apps/troupe/console.hpp"
 #include "kernels/error.hpp"

@@ -25,6 +25,7 @@ FORBIDDEN = {
 # without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",
+    "actors/cluster/cluster_spec.*",
     "actors/coordinator/ledger.*",
     "actors/coordinator/lease_book.*",
     "actors/parameter_server/gradient_journal.*",
