@@ -49,8 +49,10 @@ void console::on_progress(const run_progress& x) {
     return;
   last_line_ = now;
   const auto done = std::min(1.0, static_cast<double>(x.samples) / static_cast<double>(x.epoch_samples));
-  const auto text = fmt::format("epoch {}/{}  {:3.0f} %  loss {:.4f}  {} samples/s", x.epoch, x.epochs,
-                                100 * done, x.train_loss, grouped(x.samples_per_second));
+  auto text = fmt::format("epoch {}/{}  {:3.0f} %", x.epoch, x.epochs, 100 * done);
+  if (x.samples > 0)
+    fmt::format_to(std::back_inserter(text), "  loss {:.4f}  {} samples/s", x.train_loss,
+                   grouped(x.samples_per_second));
   if (terminal_) {
     const auto filled = static_cast<int>(done * bar_width);
     fmt::print("\r[{:=<{}}{:<{}}] {}\033[K", "", filled, "", bar_width - filled, text);
