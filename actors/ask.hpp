@@ -7,13 +7,15 @@
 
 namespace troupe {
 
-/// How often a request is made before it counts as failed. Receivers recognize repetitions, so they are safe.
+/// How often a request is made before it counts as failed. Receivers recognize repetitions, so they
+/// are safe.
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
 };
 
-/// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in the actor `self`.
+/// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in
+/// the actor `self`.
 template <class Self, class Handle, class Then, class... In>
 void ask(Self* self, const Handle& receiver, patience how, Then then,
          std::function<void(const caf::error&)> fail, const In&... in) {

@@ -42,8 +42,9 @@ proto::OpenView to_proto(const view& x, const task_name& receiver) {
 std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs) {
   if (mine == theirs)
     return std::nullopt;
-  return make_error(errc::old_view, "message of view " + std::to_string(theirs)
-                                      + ", but this actor is in view " + std::to_string(mine));
+  return make_error(errc::old_view,
+                    "message of view " + std::to_string(theirs) + ", but this actor is in view "
+                      + std::to_string(mine));
 }
 
 } // namespace troupe

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-// Sizes of a training run recur, so capacities are rounded only to whole pages: large enough for reuse between nearly
-// equal slices, small enough to waste nothing.
+// Sizes of a training run recur, so capacities are rounded only to whole pages: large enough for
+// reuse between nearly equal slices, small enough to waste nothing.
 constexpr std::size_t granule = 4096;
 
 std::size_t rounded(std::size_t bytes) {

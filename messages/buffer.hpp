@@ -38,10 +38,11 @@ private:
   std::byte* data_;
 };
 
-/// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the bytes: within a process
-/// nothing is ever copied.
+/// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the
+/// bytes: within a process nothing is ever copied.
 ///
-/// Whoever allocated a payload may write to it until it is first sent; from then on nobody writes while others hold it
+/// Whoever allocated a payload may write to it until it is first sent; from then on nobody writes
+/// while others hold it
 /// (`unique()` tells). May be passed between threads like a `shared_ptr`.
 class payload {
 public:
@@ -90,8 +91,8 @@ private:
   std::size_t size_ = 0;
 };
 
-/// Keeps released buffers for the next taker of the same size, so that a training step neither allocates nor faults in
-/// fresh pages. Thread-safe.
+/// Keeps released buffers for the next taker of the same size, so that a training step neither
+/// allocates nor faults in fresh pages. Thread-safe.
 class buffer_pool {
 public:
   /// Keeps at most `retain_bytes` of unused memory.
@@ -103,7 +104,8 @@ public:
   /// The pool behind `payload::allocate`.
   static buffer_pool& process();
 
-  /// A buffer with one reference and at least `bytes` of capacity; new memory is zeroed, and so faulted in, once.
+  /// A buffer with one reference and at least `bytes` of capacity; new memory is zeroed, and so
+  /// faulted in, once.
   buffer* take(std::size_t bytes);
 
   /// Bytes of unused memory held.

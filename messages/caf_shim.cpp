@@ -19,7 +19,8 @@ namespace detail {
 caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x) {
   auto& bytes = scratch();
   if (!x.SerializeToString(&bytes))
-    return make_error(errc::malformed, "a header of type " + x.GetTypeName() + " cannot be encoded");
+    return make_error(errc::malformed,
+                      "a header of type " + x.GetTypeName() + " cannot be encoded");
   return sink(bytes);
 }
 
@@ -28,7 +29,8 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
   if (auto err = source(bytes))
     return err;
   if (!x.ParseFromString(bytes))
-    return make_error(errc::malformed, "a header of type " + x.GetTypeName() + " cannot be decoded");
+    return make_error(errc::malformed,
+                      "a header of type " + x.GetTypeName() + " cannot be decoded");
   return caf::none;
 }
 
@@ -37,8 +39,9 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
 caf::error inspect(caf::serializer& sink, payload& x) {
   std::uint64_t size = x.size();
   if (size > max_inline_bytes)
-    return make_error(errc::malformed, "a payload of " + std::to_string(size)
-                                         + " bytes must travel in chunks, over a link");
+    return make_error(errc::malformed,
+                      "a payload of " + std::to_string(size)
+                        + " bytes must travel in chunks, over a link");
   if (auto err = sink(size))
     return err;
   return size > 0 ? sink.apply_raw(size, const_cast<std::byte*>(x.data())) : caf::none;
@@ -49,7 +52,8 @@ caf::error inspect(caf::deserializer& source, payload& x) {
   if (auto err = source(size))
     return err;
   if (size > max_inline_bytes)
-    return make_error(errc::malformed, "a peer announces a payload of " + std::to_string(size) + " bytes");
+    return make_error(errc::malformed,
+                      "a peer announces a payload of " + std::to_string(size) + " bytes");
   x = payload::allocate(size);
   return size > 0 ? source.apply_raw(size, x.mutable_data()) : caf::none;
 }

@@ -9,12 +9,13 @@
 #include <concepts>
 #include <string>
 
-// What differs between versions of the actor framework stands here: how messages are serialized, and how typed signatures
-// are written.
+// What differs between versions of the actor framework stands here: how messages are serialized,
+// and how typed signatures are written.
 
 namespace troupe {
 
-/// No message may ask the receiver to take more than this in one piece; larger payloads travel in chunks (transfer.hpp).
+/// No message may ask the receiver to take more than this in one piece; larger payloads travel in
+/// chunks (transfer.hpp).
 inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
 
 template <class T>
@@ -24,8 +25,8 @@ concept header = std::derived_from<T, google::protobuf::MessageLite>;
 template <class T>
 struct is_local_message : std::false_type {};
 
-/// What may stand in a message: Protobuf headers, payloads, and local structs. Keeps numbers out of the framework's own
-/// packing, which mangles NaN, infinity, -0 and denormals.
+/// What may stand in a message: Protobuf headers, payloads, and local structs. Keeps numbers out of
+/// the framework's own packing, which mangles NaN, infinity, -0 and denormals.
 template <class T>
 concept message_type = header<T> || std::same_as<T, payload> || is_local_message<T>::value;
 
@@ -61,11 +62,10 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
 
 } // namespace detail
 
-/// A typed signature: `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights, payload>, Pull>` by two
-/// values, `rpc<void, Heartbeat>` not at all.
+/// A typed signature: `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights,
+/// payload>, Pull>` by two values, `rpc<void, Heartbeat>` not at all.
 template <class Out, message_type... In>
-  requires(detail::is_output<Out>)
-using rpc = typename detail::rpc_signature<Out, In...>::type;
+requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 
 /// Raw bytes behind a length: one copy each way.
 caf::error inspect(caf::serializer& sink, payload& x);

@@ -20,7 +20,8 @@ void configure(caf::actor_system_config& cfg) {
 void tune(caf::actor_system_config& cfg) {
   cfg.set("scheduler.policy", caf::atom("sharing"));
   cfg.set("scheduler.max-throughput", std::size_t{100});
-  // A peer is given up when nothing has arrived for the timeout; heartbeats keep idle connections alive.
+  // A peer is given up when nothing has arrived for the timeout; heartbeats keep idle connections
+  // alive.
   cfg.set("middleman.heartbeat-interval", caf::timespan{std::chrono::seconds{1}});
   cfg.set("middleman.connection-timeout", caf::timespan{std::chrono::seconds{10}});
   cfg.set("middleman.enable-automatic-connections", false);

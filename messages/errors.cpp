@@ -1,10 +1,10 @@
 #include "messages/errors.hpp"
 
 #include <caf/atom.hpp>
-#include <caf/message.hpp>
-#include <caf/make_message.hpp>
-#include <caf/sec.hpp>
 #include <caf/exit_reason.hpp>
+#include <caf/make_message.hpp>
+#include <caf/message.hpp>
+#include <caf/sec.hpp>
 
 #include <array>
 
@@ -14,8 +14,10 @@ namespace {
 
 constexpr auto category = caf::atom("troupe");
 
-constexpr std::array names{"none",      "old view",  "fenced",    "join refused", "no such endpoint", "link lost",
-                           "malformed", "timed out", "not finite", "interrupted",  "failed"};
+constexpr std::array names{
+  "none",      "old view",  "fenced",    "join refused", "no such endpoint",
+  "link lost", "malformed", "timed out", "not finite",   "interrupted",
+  "failed"};
 
 } // namespace
 

@@ -7,14 +7,16 @@
 
 namespace troupe {
 
-/// What can go wrong between actors. Each error carries a text for the operator: who, where, what was expected, what to do.
+/// What can go wrong between actors. Each error carries a text for the operator: who, where, what
+/// was expected, what to do.
 enum class errc : std::uint8_t {
   none = 0,
   /// A message from a view that is not the current one.
   old_view,
   /// The gradient's worker was fenced off: its leases are trained by others.
   fenced,
-  /// A node of another version, with another job, or with a task that is not in the cluster wants to join.
+  /// A node of another version, with another job, or with a task that is not in the cluster wants
+  /// to join.
   join_refused,
   /// No actor of that name lives on the node that was asked.
   no_such_endpoint,

@@ -3,33 +3,33 @@
 #include "messages/synchronizer.hpp"
 #include "messages/types.hpp"
 
-// The typed interfaces of all actors that other nodes reach. Every request is answered, with its result or a typed error;
-// one-way messages (rpc<void, ...>) are never answered.
+// The typed interfaces of all actors that other nodes reach. Every request is answered, with its
+// result or a typed error; one-way messages (rpc<void, ...>) are never answered.
 
 namespace troupe {
 
-/// A process of the cluster: starts the actors of its tasks when a view opens, and quits with them at the end.
+/// A process of the cluster: starts the actors of its tasks when a view opens, and quits with them
+/// at the end.
 using node_actor = caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
                                     rpc<proto::Ack, proto::Shutdown>>;
 
 /// Membership, leases, evaluation and life cycle of a job.
-using coordinator_actor
-  = caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
-                     rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
-                     rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>>;
+using coordinator_actor =
+  caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
+                   rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
+                   rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>>;
 
 /// Writer of a slice of the parameters. An empty payload is a contribution of zero samples.
-using shard_actor
-  = caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Admit>,
-                     rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>>;
+using shard_actor =
+  caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Admit>,
+                   rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>>;
 
 /// Serves published versions of a slice without the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;
 
 /// Leases data, drives the trainer, and speaks to one synchronizer.
-using worker_actor
-  = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquired>, rpc<void, committed>,
-                     rpc<void, broken>>;
+using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquired>,
+                                      rpc<void, committed>, rpc<void, broken>>;
 
 /// One rank of a ring.
 using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>>;

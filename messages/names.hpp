@@ -8,8 +8,9 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. The order is the order of dialling: of two nodes, the one with the lower (job, task) dials, so
-/// that no connection is made twice and only the tasks that others dial need an address known in advance.
+/// The jobs of a cluster. The order is the order of dialling: of two nodes, the one with the lower
+/// (job, task) dials, so that no connection is made twice and only the tasks that others dial need
+/// an address known in advance.
 enum class job_kind : std::uint8_t { worker, ps, coordinator };
 
 /// A task of a ClusterSpec. Tasks are named, never referred to by handle, in all messages.
@@ -28,7 +29,8 @@ std::string to_string(const task_name& x);
 /// The job's name in a ClusterSpec.
 const char* to_string(job_kind x) noexcept;
 
-/// The address of an actor: which task, and what it does there. Stable over reconnections and views.
+/// The address of an actor: which task, and what it does there. Stable over reconnections and
+/// views.
 struct endpoint {
   task_name task;
   proto::Service service = proto::SERVICE_UNSET;

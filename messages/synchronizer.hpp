@@ -8,46 +8,51 @@
 #include <string>
 #include <vector>
 
-// The seam of the whole design: what a worker says to a synchronizer, and hears from it, is the same for every protocol.
+// The seam of the whole design: what a worker says to a synchronizer, and hears from it, is the
+// same for every protocol.
 //
 //   worker                                synchronizer
-//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring's last step
+//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring's last
+//     step
 //     |<-------- acquired(step, ranges) -------|
-//     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs (sent by the trainer)
+//     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs (sent by
+//     the trainer)
 //     |-- contribute ... --------------------->|
 //     |-- commit(step) ----------------------->|
 //     |<-------- committed(outcome, samples) --|
 //
-// All are one-way messages within one process; waiting for other workers is therefore never a pending request. The
-// synchronizer sends `broken` instead when it cannot go on.
+// All are one-way messages within one process; waiting for other workers is therefore never a
+// pending request. The synchronizer sends `broken` instead when it cannot go on.
 
 namespace troupe {
 
-/// The worker wants weights for its next batch. `lease` and `batch` say which samples it will train: attributes of the
-/// gradient that is to come, from which others can go on if this worker is lost.
+/// The worker wants weights for its next batch. `lease` and `batch` say which samples it will
+/// train: attributes of the gradient that is to come, from which others can go on if this worker is
+/// lost.
 struct acquire {
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
 };
 
-/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. They do not change while the payload is
-/// held.
+/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. They do not
+/// change while the payload is held.
 struct weight_range {
   std::uint64_t begin = 0;
   std::uint64_t version = 0;
   payload data;
 };
 
-/// Ranges in ascending order that cover the parameter vector. The synchronizer names the step: after a rejection it is not
-/// the last one plus one.
+/// Ranges in ascending order that cover the parameter vector. The synchronizer names the step:
+/// after a rejection it is not the last one plus one.
 struct acquired {
   std::uint64_t step = 0;
   std::vector<weight_range> ranges;
 };
 
-/// Gradient of parameters [begin, end), summed over the worker's samples: final, and the step reads no weight of this range
-/// again. `gradient` is the whole flat gradient vector, of which only the ranges contributed so far may be read; it is lent
-/// until its last reference is gone. Contributions of a step cover the vector, each parameter once.
+/// Gradient of parameters [begin, end), summed over the worker's samples: final, and the step reads
+/// no weight of this range again. `gradient` is the whole flat gradient vector, of which only the
+/// ranges contributed so far may be read; it is lent until its last reference is gone.
+/// Contributions of a step cover the vector, each parameter once.
 ///
 /// Zero samples are legal: the worker had no more data and contributes zeros.
 struct contribute {
@@ -63,13 +68,14 @@ struct commit {
   std::uint64_t step = 0;
 };
 
-/// The worker will not compute the step it acquired; nothing of it was contributed. Answered by `committed`, too.
+/// The worker will not compute the step it acquired; nothing of it was contributed. Answered by
+/// `committed`, too.
 struct abandon {
   std::uint64_t step = 0;
 };
 
-/// What became of the step's gradient. `samples` went into the update: of all workers in synchronous protocols, this
-/// worker's own in asynchronous ones.
+/// What became of the step's gradient. `samples` went into the update: of all workers in
+/// synchronous protocols, this worker's own in asynchronous ones.
 struct committed {
   std::uint64_t step = 0;
   proto::Outcome outcome = proto::OUTCOME_UNSET;
@@ -100,7 +106,7 @@ TROUPE_LOCAL_MESSAGE(troupe::broken)
 namespace troupe {
 
 /// What every protocol's synchronizer understands.
-using synchronizer_actor
-  = caf::typed_actor<rpc<void, acquire>, rpc<void, contribute>, rpc<void, commit>, rpc<void, abandon>>;
+using synchronizer_actor = caf::typed_actor<rpc<void, acquire>, rpc<void, contribute>,
+                                            rpc<void, commit>, rpc<void, abandon>>;
 
 } // namespace troupe

@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <optional>
 
-// The one layer that knows chunks. A payload too large for one frame is announced by its frame, then sent in order, in
-// chunks, at most a window ahead of what the receiver has taken. Plain state: links feed it with messages.
+// The one layer that knows chunks. A payload too large for one frame is announced by its frame,
+// then sent in order, in chunks, at most a window ahead of what the receiver has taken. Plain
+// state: links feed it with messages.
 
 namespace troupe {
 
 struct transfer_limits {
-  /// Bytes per chunk. A frame is received in one piece, and nothing behind it on the same connection is seen before.
+  /// Bytes per chunk. A frame is received in one piece, and nothing behind it on the same
+  /// connection is seen before.
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Chunks on their way; bounds what a slow receiver makes the sender's connection queue up.
   std::size_t window = 4;
@@ -32,7 +34,8 @@ public:
   /// The next chunk that may be sent now, if any.
   std::optional<chunk> next();
 
-  /// The receiver has taken all bytes before `received`. False if that cannot be: more than was sent, or going back.
+  /// The receiver has taken all bytes before `received`. False if that cannot be: more than was
+  /// sent, or going back.
   bool credit(std::uint64_t received);
 
   bool done() const noexcept { return acknowledged_ == data_.size(); }

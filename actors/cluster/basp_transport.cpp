@@ -12,7 +12,8 @@ namespace troupe {
 
 namespace {
 
-/// One attempt to connect. The middleman connects in its own thread and answers when that is decided.
+/// One attempt to connect. The middleman connects in its own thread and answers when that is
+/// decided.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,
@@ -30,7 +31,8 @@ protected:
       tell(nullptr, "'" + address_ + "' is not host:port");
       return {};
     }
-    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value, std::move(host), port)
+    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value,
+            std::move(host), port)
       .then(
         [this](const caf::node_id&, caf::strong_actor_ptr& node, const std::set<std::string>&) {
           tell(std::move(node), "nothing is published there");
@@ -55,13 +57,15 @@ private:
 
 } // namespace
 
-void basp_transport::dial(const task_name& task, const std::string& address, dial_listener listener) {
+void basp_transport::dial(const task_name& task, const std::string& address,
+                          dial_listener listener) {
   sys_.spawn<dialler>(task, address, std::move(listener), timeout_);
 }
 
 std::uint16_t basp_transport::listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                                      const std::string& host, std::uint16_t port) {
-  auto result = sys.middleman().publish(caf::actor_cast<caf::actor>(node), port, host.c_str(), true);
+  auto result =
+    sys.middleman().publish(caf::actor_cast<caf::actor>(node), port, host.c_str(), true);
   if (!result)
     throw input_error{"cannot listen on " + host + ':' + std::to_string(port)
                       + ": the port is in use, or the address is not of this host"};

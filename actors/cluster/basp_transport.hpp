@@ -10,13 +10,14 @@ namespace troupe {
 class basp_transport : public transport {
 public:
   /// The system must have loaded `caf::io::middleman`.
-  explicit basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout = std::chrono::seconds{5})
+  explicit basp_transport(caf::actor_system& sys,
+                          std::chrono::milliseconds timeout = std::chrono::seconds{5})
     : sys_(sys), timeout_(timeout) {}
 
   void dial(const task_name& task, const std::string& address, dial_listener listener) override;
 
-  /// Makes a node reachable at host:port; port 0 takes a free one. Returns the port. Throws input_error where that is
-  /// impossible, such as a port in use. Blocks briefly; not for actors.
+  /// Makes a node reachable at host:port; port 0 takes a free one. Returns the port. Throws
+  /// input_error where that is impossible, such as a port in use. Blocks briefly; not for actors.
   static std::uint16_t listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                               const std::string& host, std::uint16_t port);
 

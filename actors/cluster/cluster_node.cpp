@@ -6,7 +6,8 @@
 
 #include <algorithm>
 
-// How a node reaches others, joins, and ends. What it starts for its tasks stands in cluster_node_tasks.cpp.
+// How a node reaches others, joins, and ends. What it starts for its tasks stands in
+// cluster_node_tasks.cpp.
 
 namespace troupe {
 
@@ -34,12 +35,15 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     },
     [this](const resolve& x) -> caf::result<resolved> {
       auto answer = make_response_promise<resolved>();
-      reach(x.name, [answer](caf::strong_actor_ptr y) mutable { answer.deliver(resolved{std::move(y)}); });
+      reach(x.name,
+            [answer](caf::strong_actor_ptr y) mutable { answer.deliver(resolved{std::move(y)}); });
       return answer;
     },
     [this](const run_summary& x) { end(x); },
     [this](worker_left) { on_worker_left(); },
-    [this](const worker_ready& x) { task_ready({job_kind::worker, x.worker}, x.problem); },
+    [this](const worker_ready& x) {
+      task_ready({job_kind::worker, x.worker}, x.problem);
+    },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x); },
     [this](const dialled& x) { on_dialled(x); },
@@ -51,7 +55,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
   };
 }
 
-// -- reaching actors --------------------------------------------------------------------------------------------------
+// -- reaching actors
+// --------------------------------------------------------------------------------------------------
 
 bool cluster_node::hosts(const task_name& task) const {
   return std::ranges::find(options_.tasks, task) != options_.tasks.end();
@@ -126,12 +131,14 @@ void cluster_node::on_dialled(const dialled& x) {
     return;
   }
   i->second.problem = x.problem;
-  // Exponential back-off with jitter, so that many waiting nodes do not knock at once (xorshift64, Marsaglia 2003).
+  // Exponential back-off with jitter, so that many waiting nodes do not knock at once (xorshift64,
+  // Marsaglia 2003).
   jitter_ ^= jitter_ << 13;
   jitter_ ^= jitter_ >> 7;
   jitter_ ^= jitter_ << 17;
   const auto base = std::min(first_redial * (1 << std::min(i->second.attempts, 6)), longest_redial);
-  const auto pause = base / 2 + std::chrono::milliseconds{jitter_ % static_cast<std::uint64_t>(base.count())};
+  const auto pause =
+    base / 2 + std::chrono::milliseconds{jitter_ % static_cast<std::uint64_t>(base.count())};
   delayed_send(this, pause, redial{x.task});
 }
 
@@ -152,7 +159,8 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
 
 void cluster_node::on_link_up(const link_up& x) {
   dialling_.erase(x.peer);
-  // A task that was started twice does not take the place of the first: what it sends is answered, and its joining refused.
+  // A task that was started twice does not take the place of the first: what it sends is answered,
+  // and its joining refused.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
     return;
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, {}};
@@ -184,8 +192,8 @@ void cluster_node::on_tick() {
   for (auto& [task, attempt] : dialling_) {
     const auto waited = clock().now() - attempt.since;
     const auto text = to_string(task) + " at " + attempt.address + " ("
-                      + std::to_string(std::chrono::floor<std::chrono::seconds>(waited).count())
-                      + " s: " + attempt.problem + ")";
+      + std::to_string(std::chrono::floor<std::chrono::seconds>(waited).count())
+      + " s: " + attempt.problem + ")";
     if (waited >= options_.join_timeout) {
       end_with("gave up waiting for " + text
                + ": is it running there, and can this host reach that address?");
@@ -193,13 +201,15 @@ void cluster_node::on_tick() {
     }
     if (waited >= attempt.next_notice) {
       notice("waiting for " + text);
-      attempt.next_notice = std::chrono::floor<std::chrono::seconds>(waited) + std::chrono::seconds{5};
+      attempt.next_notice =
+        std::chrono::floor<std::chrono::seconds>(waited) + std::chrono::seconds{5};
     }
   }
   delayed_send(this, tick_interval, tick{});
 }
 
-// -- joining ----------------------------------------------------------------------------------------------------------
+// -- joining
+// ----------------------------------------------------------------------------------------------------------
 
 void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
@@ -274,7 +284,8 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// -- end --------------------------------------------------------------------------------------------------------------
+// -- end
+// --------------------------------------------------------------------------------------------------------------
 
 void cluster_node::on_stop(const stop_run& x) {
   if (ended_)
@@ -283,8 +294,8 @@ void cluster_node::on_stop(const stop_run& x) {
     send(caf::actor_cast<caf::typed_actor<rpc<void, stop_run>>>(coordinator_), x);
     return;
   }
-  const bool only_workers = std::ranges::all_of(
-    options_.tasks, [](auto& task) { return task.job == job_kind::worker; });
+  const bool only_workers =
+    std::ranges::all_of(options_.tasks, [](auto& task) { return task.job == job_kind::worker; });
   if (only_workers && !workers_.empty()) {
     for (auto& worker : workers_)
       send(worker, leave_run{x.reason});

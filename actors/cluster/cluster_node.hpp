@@ -50,7 +50,8 @@ struct node_options {
   std::function<void(const run_summary&)> on_end;
 };
 
-/// The node may begin: it listens at `address`, as others reach it (empty where all tasks live here).
+/// The node may begin: it listens at `address`, as others reach it (empty where all tasks live
+/// here).
 struct begin_node {
   std::string address;
 };
@@ -71,15 +72,17 @@ TROUPE_LOCAL_MESSAGE(troupe::redial)
 
 namespace troupe {
 
-using node_shell
-  = node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
-                       rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
-                       rpc<void, dialled>, rpc<void, begin_node>, rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
+using node_shell =
+  node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
+                     rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
+                     rpc<void, dialled>, rpc<void, begin_node>, rpc<void, crash_node>,
+                     rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
 
-/// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other nodes, joins the
-/// coordinator, starts its tasks' actors when the view opens, and ends with them.
+/// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other
+/// nodes, joins the coordinator, starts its tasks' actors when the view opens, and ends with them.
 ///
-/// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and says for whom it waits.
+/// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and
+/// says for whom it waits.
 class cluster_node : public node_shell::base {
 public:
   using super = node_shell::base;

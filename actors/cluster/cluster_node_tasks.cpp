@@ -25,7 +25,8 @@ auto cluster_node::spawn_task(bool heavy, Args&&... args) {
 caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& x) {
   task_name task;
   if (!context_ || !from_proto(x.task(), task) || !hosts(task))
-    return make_error(errc::malformed, "a view was opened for a task that has not joined from here");
+    return make_error(errc::malformed,
+                      "a view was opened for a task that has not joined from here");
   view_ = from_proto(x);
   for (auto& m : view_.members)
     if (!m.address.empty())
@@ -54,7 +55,8 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
   answer.deliver(std::move(ready));
 }
 
-// -- ps ---------------------------------------------------------------------------------------------------------------
+// -- ps
+// ---------------------------------------------------------------------------------------------------------------
 
 void cluster_node::start_shard(const task_name& task) {
   if (context_->job.protocol() == proto::RING) {
@@ -90,25 +92,27 @@ void cluster_node::start_shard(const task_name& task) {
                             });
 }
 
-// -- workers ----------------------------------------------------------------------------------------------------------
+// -- workers
+// ----------------------------------------------------------------------------------------------------------
 
 void cluster_node::start_worker(const task_name& task) {
-  reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
-    worker_options how;
-    how.view = view_.number;
-    how.index = task.index;
-    how.incarnation = options_.incarnation;
-    how.requests = requests();
-    how.coordinator = std::move(x);
-    how.owner = caf::actor_cast<worker_owner>(this);
-    worker_shell shell = spawn_task<worker>(false, std::move(how));
-    workers_.push_back(shell);
-    host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
-    if (context_->job.protocol() == proto::RING)
-      start_ring_worker(task, shell);
-    else
-      start_ps_worker(task, shell);
-  });
+  reach_as<coordinator_actor>(
+    {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+      worker_options how;
+      how.view = view_.number;
+      how.index = task.index;
+      how.incarnation = options_.incarnation;
+      how.requests = requests();
+      how.coordinator = std::move(x);
+      how.owner = caf::actor_cast<worker_owner>(this);
+      worker_shell shell = spawn_task<worker>(false, std::move(how));
+      workers_.push_back(shell);
+      host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
+      if (context_->job.protocol() == proto::RING)
+        start_ring_worker(task, shell);
+      else
+        start_ps_worker(task, shell);
+    });
 }
 
 void cluster_node::start_ps_worker(const task_name& task, const worker_shell& shell) {
@@ -124,8 +128,8 @@ void cluster_node::start_ps_worker(const task_name& task, const worker_shell& sh
   const auto one_less = [this, task, shell, how, missing] {
     if (--*missing > 0)
       return;
-    auto synchronizer = spawn_task<ps_synchronizer>(false, context_, *how,
-                                                    caf::actor_cast<worker_actor>(shell));
+    auto synchronizer =
+      spawn_task<ps_synchronizer>(false, context_, *how, caf::actor_cast<worker_actor>(shell));
     host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
     give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
   };
@@ -147,7 +151,8 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   ring_place place;
   place.rank = static_cast<std::size_t>(self);
   place.ranks = workers.size();
-  place.chunk_elements = std::max<std::size_t>(context_->job.runtime().ring_chunk_bytes() / sizeof(float), 1);
+  place.chunk_elements =
+    std::max<std::size_t>(context_->job.runtime().ring_chunk_bytes() / sizeof(float), 1);
   std::vector<std::size_t> sizes;
   for (auto& bucket : context_->buckets())
     sizes.push_back(bucket.size());
@@ -157,19 +162,18 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   how.view = view_;
   how.worker = task.index;
   how.ring = ring;
-  auto synchronizer = spawn_task<ring_synchronizer>(true, context_, how,
-                                                    caf::actor_cast<worker_actor>(shell));
+  auto synchronizer =
+    spawn_task<ring_synchronizer>(true, context_, how, caf::actor_cast<worker_actor>(shell));
   host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
   // The left neighbour needs a link to this node, and may be one that waits to be dialled.
   const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
   reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
   const auto& right = workers[(place.rank + 1) % workers.size()].task;
-  reach_as<ring_actor>({right, proto::RING_NODE},
-                       [this, shell, ring, synchronizer](ring_actor x) {
-                         send(ring, ring_neighbour{std::move(x)});
-                         give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
-                       });
+  reach_as<ring_actor>({right, proto::RING_NODE}, [this, shell, ring, synchronizer](ring_actor x) {
+    send(ring, ring_neighbour{std::move(x)});
+    give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
+  });
 }
 
 void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {

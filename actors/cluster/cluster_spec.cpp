@@ -39,7 +39,8 @@ void add_job(cluster_spec& result, const std::string& job, const nlohmann::json&
     if (!x.is_string() || !split_address(x.get<std::string>(), host, port))
       throw input_error{at(name, element) + x.dump() + " is not \"host:port\""};
     if (!result.tasks.emplace(task, x.get<std::string>()).second)
-      throw input_error{at(name, element) + to_string(task) + " stands there twice: \"ring\" and \"worker\" mean the same"};
+      throw input_error{at(name, element) + to_string(task)
+                        + " stands there twice: \"ring\" and \"worker\" mean the same"};
     ++task.index;
   }
 }
@@ -56,7 +57,8 @@ void check(const cluster_spec& x, std::string_view name) {
     if (any_port && task == coordinator_task)
       throw input_error{at(name, "cluster.coordinator[0]") + "needs a port: others must find it"};
     if (!any_port && !seen.insert(address).second)
-      throw input_error{at(name, "cluster") + address + " is given to two tasks; the second is " + to_string(task)};
+      throw input_error{at(name, "cluster") + address + " is given to two tasks; the second is "
+                        + to_string(task)};
   }
 }
 
@@ -75,8 +77,9 @@ cluster_spec parse_cluster(std::string_view text, std::string_view name) {
     throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
   }
   if (!root.is_object() || !root.contains("cluster") || !root["cluster"].is_object())
-    throw input_error{at(name, "cluster") + "missing: expected {\"cluster\": {\"coordinator\": [\"host:port\"], "
-                                            "\"ps\": [...], \"worker\": [...]}}"};
+    throw input_error{at(name, "cluster")
+                      + "missing: expected {\"cluster\": {\"coordinator\": [\"host:port\"], "
+                        "\"ps\": [...], \"worker\": [...]}}"};
   cluster_spec result;
   for (auto& [job, addresses] : root["cluster"].items())
     add_job(result, job, addresses, name);

@@ -28,7 +28,8 @@ class transport {
 public:
   virtual ~transport();
 
-  /// Connects to the node that listens at `address` ("host:port"); the listener hears `dialled` in any case. One attempt.
+  /// Connects to the node that listens at `address` ("host:port"); the listener hears `dialled` in
+  /// any case. One attempt.
   virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
 };
 

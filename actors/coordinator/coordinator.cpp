@@ -27,8 +27,8 @@ coordinator::coordinator(caf::actor_config& cfg, coordinator_options options)
 coordinator::behavior_type coordinator::make_behavior() {
   began_ = clock().now();
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
-  evaluator_ = options_.spawner.spawn_heavy<evaluator>(
-    system(), options_.context, options_.data, caf::actor_cast<evaluation_listener>(this));
+  evaluator_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.data,
+                                                       caf::actor_cast<evaluation_listener>(this));
   if (!options_.output.empty())
     recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
                                                        options_.output);
@@ -70,7 +70,8 @@ void coordinator::on_tick() {
     publish_progress();
 }
 
-// -- gathering --------------------------------------------------------------------------------------------------------
+// -- gathering
+// --------------------------------------------------------------------------------------------------------
 
 std::optional<std::string> coordinator::refusal(const proto::Join& x, const task_name& task) const {
   const auto name = to_string(task);
@@ -78,10 +79,10 @@ std::optional<std::string> coordinator::refusal(const proto::Join& x, const task
     return name + " is not in the cluster of this coordinator";
   if (x.version() != version())
     return name + " runs troupe " + x.version() + ", the coordinator " + version()
-           + ": install the same version on all nodes";
+      + ": install the same version on all nodes";
   if (auto i = joined_.find(task); i != joined_.end() && i->second.incarnation != x.incarnation())
     return name + " has joined already, from " + i->second.address
-           + ": is it started twice, or does --task say the wrong number?";
+      + ": is it started twice, or does --task say the wrong number?";
   if (x.job_hash().empty() || x.job_hash() == options_.context->hash)
     return std::nullopt;
   std::string difference;
@@ -90,9 +91,9 @@ std::optional<std::string> coordinator::refusal(const proto::Join& x, const task
   } catch (const input_error& error) {
     difference = error.what();
   }
-  return name + " was given another job (hash " + x.job_hash().substr(0, 12) + ", the coordinator's "
-         + options_.context->hash.substr(0, 12) + "): " + difference
-         + ". Leave out --job on nodes: the coordinator sends its own";
+  return name + " was given another job (hash " + x.job_hash().substr(0, 12)
+    + ", the coordinator's " + options_.context->hash.substr(0, 12) + "): " + difference
+    + ". Leave out --job on nodes: the coordinator sends its own";
 }
 
 caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
@@ -123,18 +124,21 @@ void coordinator::report_waiting() {
   for (auto& x : options_.tasks)
     if (!joined_.contains(x.task))
       missing += (missing.empty() ? "" : ", ") + to_string(x.task)
-                 + (x.address.empty() ? "" : " (" + x.address + ")");
+        + (x.address.empty() ? "" : " (" + x.address + ")");
   const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
   if (clock().now() - began_ >= limit) {
-    fail("not all tasks joined within " + plural(static_cast<std::size_t>(limit.count() / 1000), "second")
-         + ": missing " + missing + ". Start them with `troupe node`, with the same cluster file");
+    fail("not all tasks joined within "
+         + plural(static_cast<std::size_t>(limit.count() / 1000), "second") + ": missing " + missing
+         + ". Start them with `troupe node`, with the same cluster file");
   } else if (waited >= next_notice_) {
-    notice("waiting for " + missing + " since " + plural(static_cast<std::size_t>(waited.count()), "second"));
+    notice("waiting for " + missing + " since "
+           + plural(static_cast<std::size_t>(waited.count()), "second"));
     next_notice_ = waited + std::chrono::seconds{5};
   }
 }
 
-// -- opening the view -------------------------------------------------------------------------------------------------
+// -- opening the view
+// -------------------------------------------------------------------------------------------------
 
 template <class Handle>
 void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) {
@@ -220,7 +224,8 @@ void coordinator::worker_state::hear(const proto::Progress& x) {
   account.requeued = std::max(account.requeued, x.requeued());
 }
 
-// -- training ---------------------------------------------------------------------------------------------------------
+// -- training
+// ---------------------------------------------------------------------------------------------------------
 
 void coordinator::start_training() {
   lease_book::options how;
@@ -271,8 +276,9 @@ caf::result<proto::Ack> coordinator::on_lease_request(const proto::LeaseRequest&
     give_leases();
     return proto::Ack{};
   }
-  return make_error(errc::fenced, "worker/" + std::to_string(x.worker())
-                                    + " was given up; its leases are trained by others");
+  return make_error(errc::fenced,
+                    "worker/" + std::to_string(x.worker())
+                      + " was given up; its leases are trained by others");
 }
 
 caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
@@ -283,8 +289,8 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
   if (std::ranges::none_of(held, [&](auto& lease) { return lease.id() == x.lease(); }))
     return proto::Ack{}; // A repetition.
   if (!leases_->settle(x.lease(), x.batches(), x.samples())) {
-    fail("worker/" + std::to_string(x.worker()) + " reports " + plural(x.samples(), "sample") + " for "
-         + plural(x.batches(), "batch") + " of lease " + std::to_string(x.lease())
+    fail("worker/" + std::to_string(x.worker()) + " reports " + plural(x.samples(), "sample")
+         + " for " + plural(x.batches(), "batch") + " of lease " + std::to_string(x.lease())
          + ", which cannot be");
     return proto::Ack{};
   }
@@ -296,7 +302,8 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
   return proto::Ack{};
 }
 
-void coordinator::count_trained(std::uint64_t samples, double loss_sum, std::uint64_t loss_samples) {
+void coordinator::count_trained(std::uint64_t samples, double loss_sum,
+                                std::uint64_t loss_samples) {
   summary_.samples += samples;
   epoch_samples_ += samples;
   epoch_loss_ += loss_sum;
@@ -321,7 +328,8 @@ void coordinator::on_heartbeat(const proto::Heartbeat& x) {
   }
 }
 
-// -- workers that go --------------------------------------------------------------------------------------------------
+// -- workers that go
+// --------------------------------------------------------------------------------------------------
 
 caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   auto* worker = find_worker(x);
@@ -333,7 +341,8 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   for (auto& lease : leases_->held_by(worker->rank))
     leases_->settle(lease.id(), 0, 0);
   if (job().protocol() != proto::ASYNC_PS) {
-    fail(name + " left (" + x.reason() + "), and " + protocol_name(job().protocol()) + " needs all workers");
+    fail(name + " left (" + x.reason() + "), and " + protocol_name(job().protocol())
+         + " needs all workers");
   } else if (std::ranges::none_of(workers_, &worker_state::present)) {
     fail("all workers have left");
   } else {
@@ -346,11 +355,11 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
 void coordinator::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
-  // A worker that was given up learns of it by its gradients being refused; the run goes on without it.
+  // A worker that was given up learns of it by its gradients being refused; the run goes on without
+  // it.
   const bool given_up = known && task.job == job_kind::worker
-                        && std::ranges::any_of(workers_, [&](auto& w) {
-                             return w.account.worker == task.index && !w.present;
-                           });
+    && std::ranges::any_of(workers_,
+                           [&](auto& w) { return w.account.worker == task.index && !w.present; });
   if (!given_up)
     fail(x.reason());
 }
@@ -395,11 +404,12 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
         if (decided->size() == shards_.size())
           settle_vanished(rank, *decided);
       },
-      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); }, fence);
+      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      fence);
 }
 
-// Behind the fence nothing of the worker is applied any more, so what the shards say is final. A batch counts as trained if
-// every shard has applied its gradient.
+// Behind the fence nothing of the worker is applied any more, so what the shards say is final. A
+// batch counts as trained if every shard has applied its gradient.
 void coordinator::settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided) {
   for (auto& lease : leases_->held_by(rank)) {
     auto batches = batches_of(lease);

@@ -68,14 +68,15 @@ struct coordinator_options {
   coordinator_host host;
 };
 
-using coordinator_shell
-  = coordinator_actor::extend<rpc<void, evaluated>, rpc<void, stop_run>, rpc<void, tick>>;
+using coordinator_shell =
+  coordinator_actor::extend<rpc<void, evaluated>, rpc<void, stop_run>, rpc<void, tick>>;
 
-/// Runs a job: gathers the tasks, opens the view, leases data, takes a consistent snapshot at the end of each epoch and has it
-/// evaluated, balances the ledger, and ends all processes. It never touches a gradient.
+/// Runs a job: gathers the tasks, opens the view, leases data, takes a consistent snapshot at the
+/// end of each epoch and has it evaluated, balances the ledger, and ends all processes. It never
+/// touches a gradient.
 ///
-/// A snapshot is consistent because the next epoch's leases are held back until every gradient of this one is decided and the
-/// weights are taken; evaluation itself runs beside the next epoch.
+/// A snapshot is consistent because the next epoch's leases are held back until every gradient of
+/// this one is decided and the weights are taken; evaluation itself runs beside the next epoch.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -181,7 +182,8 @@ private:
   time_point epoch_began_;
   std::uint64_t epoch_samples_ = 0;
   double epoch_loss_ = 0;
-  /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is unknown.
+  /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is
+  /// unknown.
   std::uint64_t epoch_loss_samples_ = 0;
   /// Workers that vanished and whose leases are not settled yet.
   std::size_t settling_ = 0;

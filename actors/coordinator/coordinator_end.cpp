@@ -19,7 +19,8 @@ constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
 
-// -- end of an epoch --------------------------------------------------------------------------------------------------
+// -- end of an epoch
+// --------------------------------------------------------------------------------------------------
 
 void coordinator::take_snapshot() {
   phase_ = phase::snapshot;
@@ -51,10 +52,10 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   report.epoch = epoch_ + 1;
   report.epochs = job().epochs();
   report.seconds = seconds_since(training_began_);
-  report.samples_per_second
-    = static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
-  report.train_loss
-    = epoch_loss_ / static_cast<double>(std::max<std::uint64_t>(epoch_loss_samples_, 1));
+  report.samples_per_second =
+    static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
+  report.train_loss =
+    epoch_loss_ / static_cast<double>(std::max<std::uint64_t>(epoch_loss_samples_, 1));
   evaluating_.emplace(epoch_, report);
   send(evaluator_, std::exchange(snapshot_, {}));
   if (epoch_ + 1 < job().epochs()) {
@@ -87,7 +88,8 @@ void coordinator::on_evaluated(const evaluated& x) {
     take_snapshot();
 }
 
-// -- end of the run ---------------------------------------------------------------------------------------------------
+// -- end of the run
+// ---------------------------------------------------------------------------------------------------
 
 void coordinator::collect_reports() {
   reports_.resize(reporters_.size());
@@ -124,7 +126,8 @@ void coordinator::settle_accounts() {
   summary_.duplicates = result.duplicates;
   summary_.staleness_mean = result.staleness_mean;
   for (auto& problem : result.problems)
-    summary_.failure += (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
+    summary_.failure +=
+      (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
   conclude();
 }
 
@@ -141,8 +144,8 @@ void coordinator::fail(const std::string& reason, bool interrupted) {
 void coordinator::conclude() {
   phase_ = phase::done;
   summary_.protocol = protocol_name(job().protocol());
-  summary_.workers = std::ranges::count_if(
-    options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
+  summary_.workers =
+    std::ranges::count_if(options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
   if (summary_.seconds > 0)
     summary_.samples_per_second = static_cast<double>(summary_.samples) / summary_.seconds;
   summary_.test_loss = last_.test_loss;
@@ -196,7 +199,8 @@ void coordinator::node_ended() {
   send(options_.host, summary_);
 }
 
-// -- telling ----------------------------------------------------------------------------------------------------------
+// -- telling
+// ----------------------------------------------------------------------------------------------------------
 
 void coordinator::publish_progress() {
   if (!options_.observer)
@@ -215,8 +219,8 @@ void coordinator::publish_progress() {
       loss += worker.live_loss;
     }
   result.train_loss = loss / static_cast<double>(std::max<std::uint64_t>(loss_samples, 1));
-  result.samples_per_second
-    = static_cast<double>(result.samples) / std::max(seconds_since(epoch_began_), 1e-9);
+  result.samples_per_second =
+    static_cast<double>(result.samples) / std::max(seconds_since(epoch_began_), 1e-9);
   send(options_.observer, result);
 }
 

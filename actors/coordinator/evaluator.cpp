@@ -49,8 +49,8 @@ void evaluator::on_evaluate(const evaluate& x) {
   if (is_linear(context_->job.model()) && data_.scaling) {
     // A linear model is one dense layer: its weight, then its bias, if it has one.
     const auto weights = context_->data.feature_width * context_->data.label_width;
-    result.coefficients
-      = linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);
+    result.coefficients =
+      linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);
   }
   send(listener_, std::move(result));
 }
@@ -60,8 +60,8 @@ payload evaluator::flatten(const std::vector<weight_range>& ranges) const {
     return ranges[0].data;
   auto result = payload::floats(context_->parameters().size());
   for (auto& r : ranges)
-    std::ranges::copy(r.data.as_floats(), result.as_mutable_floats().begin()
-                                            + static_cast<std::ptrdiff_t>(r.begin));
+    std::ranges::copy(r.data.as_floats(),
+                      result.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
   return result;
 }
 

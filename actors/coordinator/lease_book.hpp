@@ -11,12 +11,14 @@
 
 namespace troupe {
 
-/// Who trains which samples of an epoch. Ranges of the epoch's permutation are leased to workers, several batches at a time,
-/// and each sample is committed once; what a worker leaves behind is leased again.
+/// Who trains which samples of an epoch. Ranges of the epoch's permutation are leased to workers,
+/// several batches at a time, and each sample is committed once; what a worker leaves behind is
+/// leased again.
 ///
-/// Asynchronous protocols lease disjoint ranges whose size falls toward the end of the epoch (guided self-scheduling,
-/// Polychronopoulos and Kuck 1987), so that workers of different speed end together. Synchronous protocols lease the same
-/// ranges to all workers, who take turns within it: batch k of rank r begins at (k * ranks + r) * batch.
+/// Asynchronous protocols lease disjoint ranges whose size falls toward the end of the epoch
+/// (guided self-scheduling, Polychronopoulos and Kuck 1987), so that workers of different speed end
+/// together. Synchronous protocols lease the same ranges to all workers, who take turns within it:
+/// batch k of rank r begins at (k * ranks + r) * batch.
 class lease_book {
 public:
   struct options {
@@ -34,8 +36,8 @@ public:
   /// The next lease for a worker, by rank; nothing while all of the epoch is leased.
   std::optional<proto::Lease> next(std::size_t rank);
 
-  /// The holder trained the first `batches` batches of a lease, `samples` samples; the rest of it is leased again. False if
-  /// the lease is not held, or has not so many batches or samples.
+  /// The holder trained the first `batches` batches of a lease, `samples` samples; the rest of it
+  /// is leased again. False if the lease is not held, or has not so many batches or samples.
   bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples);
 
   /// Leases held by a worker, oldest first.

@@ -52,10 +52,10 @@ void add_worker(ledger& result, const worker_account& worker,
   if (!same)
     result.split += std::max<std::uint64_t>(most - least, 1);
   if (produced * parts != decided + requeued)
-    result.problems.push_back(
-      "worker/" + std::to_string(worker.worker) + " produced " + std::to_string(produced * parts)
-      + " parts, but " + std::to_string(decided) + " were decided and " + std::to_string(requeued)
-      + " requeued");
+    result.problems.push_back("worker/" + std::to_string(worker.worker) + " produced "
+                              + std::to_string(produced * parts) + " parts, but "
+                              + std::to_string(decided) + " were decided and "
+                              + std::to_string(requeued) + " requeued");
 }
 
 void expect_samples(ledger& result, const std::string& what, std::uint64_t found,
@@ -67,8 +67,8 @@ void expect_samples(ledger& result, const std::string& what, std::uint64_t found
 
 } // namespace
 
-ledger balance(const std::vector<worker_account>& workers, const std::vector<proto::Report>& reports,
-               const lease_account& leases) {
+ledger balance(const std::vector<worker_account>& workers,
+               const std::vector<proto::Report>& reports, const lease_account& leases) {
   ledger result;
   if (reports.empty()) {
     result.problems.emplace_back("no shard or rank reported");
@@ -88,13 +88,14 @@ ledger balance(const std::vector<worker_account>& workers, const std::vector<pro
                                   + " were decided");
   }
   if (result.applied > 0)
-    result.staleness_mean = static_cast<double>(staleness_sum) / static_cast<double>(result.applied);
+    result.staleness_mean =
+      static_cast<double>(staleness_sum) / static_cast<double>(result.applied);
   if (result.split > 0)
     result.problems.push_back(std::to_string(result.split)
                               + " gradients were applied by some shards and not by others");
   expect_samples(result, "workers committed", leases.committed, leases.expected);
-  expect_samples(result, "after what was given back, workers leased", leases.leased - leases.released,
-                 leases.expected);
+  expect_samples(result, "after what was given back, workers leased",
+                 leases.leased - leases.released, leases.expected);
   for (std::size_t i = 0; i < reports.size(); ++i)
     expect_samples(result, "shard or rank " + std::to_string(i) + " applied", reports[i].samples(),
                    leases.expected);

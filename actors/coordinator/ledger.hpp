@@ -15,7 +15,8 @@ struct worker_account {
   /// Gradients begun, and those given back with their lease.
   std::uint64_t produced = 0;
   std::uint64_t requeued = 0;
-  /// The worker was lost without a last word: what it produced is known only as far as others saw it.
+  /// The worker was lost without a last word: what it produced is known only as far as others saw
+  /// it.
   bool vanished = false;
 };
 
@@ -47,9 +48,10 @@ struct ledger {
   bool balanced() const noexcept { return problems.empty(); }
 };
 
-/// Balances three independent counts: what workers produced, what shards or ranks decided (one report each), and what the
-/// coordinator leased and committed. Every part must have ended in exactly one state.
-ledger balance(const std::vector<worker_account>& workers, const std::vector<proto::Report>& reports,
-               const lease_account& leases);
+/// Balances three independent counts: what workers produced, what shards or ranks decided (one
+/// report each), and what the coordinator leased and committed. Every part must have ended in
+/// exactly one state.
+ledger balance(const std::vector<worker_account>& workers,
+               const std::vector<proto::Report>& reports, const lease_account& leases);
 
 } // namespace troupe

@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// The actors of one node by name: where links deliver what peers send. Thread-safe; shared by a node and its links.
+/// The actors of one node by name: where links deliver what peers send. Thread-safe; shared by a
+/// node and its links.
 class directory {
 public:
   void add(const endpoint& name, caf::strong_actor_ptr actor);

@@ -102,7 +102,8 @@ void link::announce_up(const proto::TaskName& peer, std::uint64_t incarnation) {
   send(owner_, link_up{peer_task_, incarnation});
 }
 
-// -- outgoing ---------------------------------------------------------------------------------------------------------
+// -- outgoing
+// ---------------------------------------------------------------------------------------------------------
 
 void link::on_outbound(outbound& x) {
   proto::Frame frame;
@@ -159,7 +160,8 @@ void link::on_credit(const proto::Credit& x) {
     send_chunks(id, i->second);
 }
 
-// -- incoming ---------------------------------------------------------------------------------------------------------
+// -- incoming
+// ---------------------------------------------------------------------------------------------------------
 
 void link::on_frame(const proto::Frame& x, const caf::message& content) {
   if (x.chunked_bytes() == 0) {
@@ -175,9 +177,9 @@ void link::on_frame(const proto::Frame& x, const caf::message& content) {
     shut(to_string(peer_task_) + " announced a payload for a message that has none");
     return;
   }
-  receiving_.insert_or_assign(ticket{x.kind(), x.id()},
-                              receiving{x, content, incoming_transfer{x.chunked_bytes()},
-                                        clock().now()});
+  receiving_.insert_or_assign(
+    ticket{x.kind(), x.id()},
+    receiving{x, content, incoming_transfer{x.chunked_bytes()}, clock().now()});
   start_sweeping();
 }
 
@@ -187,7 +189,8 @@ void link::on_chunk(const proto::Chunk& x, const payload& data) {
     return;
   auto& state = i->second;
   if (!state.transfer.accept(x.offset(), data)) {
-    spdlog::warn("link to {}: a piece of a transfer is missing; it is given up", to_string(peer_task_));
+    spdlog::warn("link to {}: a piece of a transfer is missing; it is given up",
+                 to_string(peer_task_));
     receiving_.erase(i);
     return;
   }
@@ -240,12 +243,13 @@ void link::deliver_answer(std::uint64_t id, caf::message content) {
     return;
   auto request = std::move(i->second);
   requests_.erase(i);
-  request.sender->enqueue(caf::make_mailbox_element(ctrl(), request.mid.response_id(), {},
-                                                    std::move(content)),
-                          context());
+  request.sender->enqueue(
+    caf::make_mailbox_element(ctrl(), request.mid.response_id(), {}, std::move(content)),
+    context());
 }
 
-// -- end --------------------------------------------------------------------------------------------------------------
+// -- end
+// --------------------------------------------------------------------------------------------------------------
 
 void link::shut(const std::string& reason) {
   for (auto& [id, request] : requests_)

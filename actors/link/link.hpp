@@ -37,12 +37,13 @@ struct link_options {
   std::chrono::milliseconds stall_timeout{60'000};
 };
 
-/// One end of the connection between two nodes. Local actors write to it through ports; it carries their messages, requests
-/// and answers to the actors of the peer by name, in order, large payloads in chunks. Below it stands a channel: the handle
-/// of the other end, be it a remote actor (BASP) or a simulated one; the link does not know which.
+/// One end of the connection between two nodes. Local actors write to it through ports; it carries
+/// their messages, requests and answers to the actors of the peer by name, in order, large payloads
+/// in chunks. Below it stands a channel: the handle of the other end, be it a remote actor (BASP)
+/// or a simulated one; the link does not know which.
 ///
-/// When the channel breaks, all requests under way fail with `errc::link_lost`, the owner hears `link_down`, and the link
-/// quits: ports to it are to be killed by their owner, the node.
+/// When the channel breaks, all requests under way fail with `errc::link_lost`, the owner hears
+/// `link_down`, and the link quits: ports to it are to be killed by their owner, the node.
 class link : public caf::event_based_actor {
 public:
   /// The dialling end: introduces itself to `peer_node` as `self_task`.

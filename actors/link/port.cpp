@@ -24,8 +24,8 @@ void port::enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) 
   x.sender = std::move(what->sender);
   x.mid = what->mid;
   x.content = what->move_content_to_message();
-  link_->enqueue(
-    caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, std::move(x)), context);
+  link_->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, std::move(x)),
+                 context);
 }
 
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {

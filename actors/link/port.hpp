@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// What a port hands to its link: a message of a local actor for one on the peer, or an answer to a request of the peer.
+/// What a port hands to its link: a message of a local actor for one on the peer, or an answer to a
+/// request of the peer.
 struct outbound {
   /// Receiver, unless this is an answer.
   endpoint to;
@@ -19,8 +20,9 @@ struct outbound {
   caf::message content;
 };
 
-/// Stands for an actor on another node: local actors send and request, and monitor it, as if it were here. Everything it is
-/// sent goes to its link. The handle stays valid until the link is lost; then monitors are told, and requests fail at once.
+/// Stands for an actor on another node: local actors send and request, and monitor it, as if it
+/// were here. Everything it is sent goes to its link. The handle stays valid until the link is
+/// lost; then monitors are told, and requests fail at once.
 class port final : public caf::actor_proxy {
 public:
   /// Port to an actor that the peer knows by name.

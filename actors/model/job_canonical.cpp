@@ -155,7 +155,8 @@ std::vector<flat_field> flatten(proto::Job job) {
 
 std::string protocol_name(proto::Protocol x) {
   auto result = proto::Protocol_Name(x);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(result, result.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
 }
 

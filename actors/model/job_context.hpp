@@ -50,8 +50,8 @@ struct job_context {
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
 std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data);
 
-/// Applies gradients to a range of parameters: an optimizer with its state and its place in the learning-rate schedule. The
-/// rate follows the samples trained, those of the step itself included.
+/// Applies gradients to a range of parameters: an optimizer with its state and its place in the
+/// learning-rate schedule. The rate follows the samples trained, those of the step itself included.
 class range_updater {
 public:
   range_updater(const job_context& context, std::size_t elements);

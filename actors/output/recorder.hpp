@@ -33,8 +33,8 @@ namespace troupe {
 using recorder_actor = caf::typed_actor<rpc<void, epoch_report>, rpc<void, run_summary>,
                                         rpc<void, record_weights>, rpc<record_done, record_flush>>;
 
-/// Writes the output directory: metrics.jsonl and weights.safetensors. A disk that fails does not end the run: the first
-/// problem is kept and told at the end.
+/// Writes the output directory: metrics.jsonl and weights.safetensors. A disk that fails does not
+/// end the run: the first problem is kept and told at the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;

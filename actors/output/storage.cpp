@@ -77,7 +77,8 @@ void disk_storage::replace(const std::filesystem::path& file, std::span<const st
     std::filesystem::remove(temporary, ignored);
     throw;
   }
-  const descriptor parent{file.has_parent_path() ? file.parent_path() : ".", O_RDONLY | O_DIRECTORY};
+  const descriptor parent{file.has_parent_path() ? file.parent_path() : ".",
+                          O_RDONLY | O_DIRECTORY};
   parent.sync();
 }
 
@@ -90,7 +91,8 @@ void disk_storage::append_line(const std::filesystem::path& file, std::string_vi
 
 void memory_storage::prepare(const std::filesystem::path&) {}
 
-void memory_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
+void memory_storage::replace(const std::filesystem::path& file,
+                             std::span<const std::byte> contents) {
   std::lock_guard guard{mutex_};
   files_[file] = std::string{reinterpret_cast<const char*>(contents.data()), contents.size()};
 }

@@ -32,18 +32,18 @@ void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& 
   state.answers[id.sequence() % window] = answer;
   auto& decided = state.decided;
   switch (answer.outcome()) {
-    case proto::APPLIED:
-      decided.set_applied(decided.applied() + 1);
-      decided.set_sequence(id.sequence());
-      decided.set_lease(lease);
-      decided.set_batch(batch);
-      decided.set_fingerprint(decided.fingerprint() + fingerprint(id.incarnation(), id.sequence()));
-      break;
-    case proto::REJECTED_STALE:
-      decided.set_rejected_stale(decided.rejected_stale() + 1);
-      break;
-    default:
-      decided.set_lost(decided.lost() + 1);
+  case proto::APPLIED:
+    decided.set_applied(decided.applied() + 1);
+    decided.set_sequence(id.sequence());
+    decided.set_lease(lease);
+    decided.set_batch(batch);
+    decided.set_fingerprint(decided.fingerprint() + fingerprint(id.incarnation(), id.sequence()));
+    break;
+  case proto::REJECTED_STALE:
+    decided.set_rejected_stale(decided.rejected_stale() + 1);
+    break;
+  default:
+    decided.set_lost(decided.lost() + 1);
   }
 }
 

@@ -45,18 +45,18 @@ void parameter_shard::on_exit() {
   listeners_.clear();
 }
 
-// -- decisions --------------------------------------------------------------------------------------------------------
+// -- decisions
+// --------------------------------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
   const auto expected = x.samples() > 0 ? options_.where.size() * sizeof(float) : 0;
   if (gradient.size() != expected)
-    return make_error(errc::malformed,
-                      "worker/" + std::to_string(x.id().worker()) + " pushed "
-                        + std::to_string(gradient.size()) + " bytes to ps/"
-                        + std::to_string(options_.index) + ", which holds parameters "
-                        + std::to_string(options_.where.begin) + " to "
-                        + std::to_string(options_.where.end) + " and expects "
-                        + std::to_string(expected));
+    return make_error(
+      errc::malformed,
+      "worker/" + std::to_string(x.id().worker()) + " pushed " + std::to_string(gradient.size())
+        + " bytes to ps/" + std::to_string(options_.index) + ", which holds parameters "
+        + std::to_string(options_.where.begin) + " to " + std::to_string(options_.where.end)
+        + " and expects " + std::to_string(expected));
   if (auto answer = decided(x))
     return std::move(*answer);
   return context_->job.protocol() == proto::SYNC_PS ? aggregate(x, gradient)
@@ -135,7 +135,8 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
   return now > base_version ? now - base_version : 0;
 }
 
-// -- ASYNC_PS ---------------------------------------------------------------------------------------------------------
+// -- ASYNC_PS
+// ---------------------------------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::apply_or_wait(const proto::Push& x,
                                                           const payload& gradient) {
@@ -158,15 +159,17 @@ proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradie
   return answer;
 }
 
-// -- SYNC_PS ----------------------------------------------------------------------------------------------------------
+// -- SYNC_PS
+// ----------------------------------------------------------------------------------------------------------
 
-caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x, const payload& gradient) {
+caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x,
+                                                      const payload& gradient) {
   const auto rank = rank_of(x.id().worker());
   if (!rank || x.step() != versions_->version())
-    return make_error(errc::malformed, "worker/" + std::to_string(x.id().worker())
-                                         + " pushed step " + std::to_string(x.step()) + ", but ps/"
-                                         + std::to_string(options_.index) + " is at step "
-                                         + std::to_string(versions_->version()));
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(x.id().worker()) + " pushed step "
+                        + std::to_string(x.step()) + ", but ps/" + std::to_string(options_.index)
+                        + " is at step " + std::to_string(versions_->version()));
   if (step_.add(*rank, x.samples(), gradient))
     step_parts_.push_back(x);
   proto::Pushed answer;
@@ -203,7 +206,8 @@ std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const 
   return std::nullopt;
 }
 
-// -- versions ---------------------------------------------------------------------------------------------------------
+// -- versions
+// ---------------------------------------------------------------------------------------------------------
 
 // The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
 void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples) {

@@ -20,7 +20,8 @@ namespace troupe {
 /// A synchronizer as a shard sees it: told of each synchronous update.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// Synchronizers of all workers. Comes after the start, since they are started in any order, and before the first step.
+/// Synchronizers of all workers. Comes after the start, since they are started in any order, and
+/// before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
 };
@@ -39,13 +40,15 @@ struct shard_options {
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// A version pool for a shard: initial weights as version 0, and a slot for each reader that may hold a version (workers and
-/// the coordinator's snapshot), one for the newest and one to write.
-std::shared_ptr<version_pool> make_versions(const job_context& context, range where, std::size_t readers);
+/// A version pool for a shard: initial weights as version 0, and a slot for each reader that may
+/// hold a version (workers and the coordinator's snapshot), one for the newest and one to write.
+std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
+                                            std::size_t readers);
 
-/// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient once, applies it out of place
-/// to a new version, and publishes that. In ASYNC_PS gradients are applied as they come; in SYNC_PS a step's gradients are
-/// added in order of rank, and applied together.
+/// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient
+/// once, applies it out of place to a new version, and publishes that. In ASYNC_PS gradients are
+/// applied as they come; in SYNC_PS a step's gradients are added in order of rank, and applied
+/// together.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;
@@ -100,7 +103,8 @@ private:
   std::deque<waiting_push> waiting_;
   bool retrying_ = false;
   std::uint64_t staleness_sum_ = 0;
-  /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each incarnation's last one.
+  /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each
+  /// incarnation's last one.
   std::uint64_t admitted_ = 0;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> last_admitted_;
 };

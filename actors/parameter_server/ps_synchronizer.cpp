@@ -14,16 +14,14 @@ ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const j
 
 ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
   return {
-    [this](const acquire& x) { on_acquire(x); },
-    [this](const contribute& x) { on_contribute(x); },
-    [this](const commit& x) { on_commit(x); },
-    [this](const abandon& x) { on_abandon(x); },
-    in_view(this, &ps_synchronizer::on_advanced),
-    [this](tick) { on_tick(); },
+    [this](const acquire& x) { on_acquire(x); },  [this](const contribute& x) { on_contribute(x); },
+    [this](const commit& x) { on_commit(x); },    [this](const abandon& x) { on_abandon(x); },
+    in_view(this, &ps_synchronizer::on_advanced), [this](tick) { on_tick(); },
   };
 }
 
-// -- acquire: pull ----------------------------------------------------------------------------------------------------
+// -- acquire: pull
+// ----------------------------------------------------------------------------------------------------
 
 void ps_synchronizer::on_acquire(const acquire& x) {
   ++sequence_;
@@ -52,8 +50,9 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
   if (header.begin() != part.where.begin || header.count() != part.where.size()
       || data.size() != part.where.size() * sizeof(float)) {
     fail("use weights of", shard,
-         make_error(errc::malformed, "it serves parameters " + std::to_string(header.begin()) + " to "
-                                       + std::to_string(header.begin() + header.count())));
+         make_error(errc::malformed,
+                    "it serves parameters " + std::to_string(header.begin()) + " to "
+                      + std::to_string(header.begin() + header.count())));
     return;
   }
   part.base_version = header.version();
@@ -62,7 +61,8 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
     send(worker_, acquired{sequence_, std::move(ranges_)});
 }
 
-// -- contribute, commit: push -----------------------------------------------------------------------------------------
+// -- contribute, commit: push
+// -----------------------------------------------------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
   if (x.step != sequence_)
@@ -71,7 +71,8 @@ void ps_synchronizer::on_contribute(const contribute& x) {
   samples_ = x.samples;
   for (auto& part : parts_)
     part.missing -= intersect(part.where, range{x.begin, x.end}).size();
-  if (admission_ == admission::not_needed && context_->job.async_ps().has_max_staleness() && !in_step())
+  if (admission_ == admission::not_needed && context_->job.async_ps().has_max_staleness()
+      && !in_step())
     ask_admission();
   push_ready_parts();
 }
@@ -139,7 +140,8 @@ void ps_synchronizer::push(std::size_t shard) {
   ask(
     this, options_.shards[shard], options_.requests,
     [this, shard, sequence = sequence_](const proto::Pushed& x) { on_pushed(shard, sequence, x); },
-    [this, shard](const caf::error& error) { fail("push a gradient to", shard, error); }, header, data);
+    [this, shard](const caf::error& error) { fail("push a gradient to", shard, error); }, header,
+    data);
 }
 
 void ps_synchronizer::on_pushed(std::size_t shard, std::uint64_t sequence, const proto::Pushed& x) {
@@ -203,8 +205,9 @@ proto::GradientId ps_synchronizer::gradient_id() const {
 }
 
 void ps_synchronizer::fail(const std::string& what, std::size_t shard, const caf::error& error) {
-  send(worker_, broken{"worker/" + std::to_string(options_.worker) + " cannot " + what + " ps/"
-                       + std::to_string(shard) + ": " + explain(error)});
+  send(worker_,
+       broken{"worker/" + std::to_string(options_.worker) + " cannot " + what + " ps/"
+              + std::to_string(shard) + ": " + explain(error)});
 }
 
 } // namespace troupe

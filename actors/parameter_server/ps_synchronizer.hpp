@@ -21,12 +21,12 @@ struct ps_synchronizer_options {
   std::vector<reader_actor> readers;
 };
 
-/// The synchronizer of ASYNC_PS and SYNC_PS: acquires by pulling from the readers, contributes by pushing to the shards. A
-/// shard's part of the gradient is pushed as soon as backward has passed its range, while the rest is being computed. At most
-/// one gradient is on its way at a time.
+/// The synchronizer of ASYNC_PS and SYNC_PS: acquires by pulling from the readers, contributes by
+/// pushing to the shards. A shard's part of the gradient is pushed as soon as backward has passed
+/// its range, while the rest is being computed. At most one gradient is on its way at a time.
 ///
-/// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before any part is sent, so that
-/// its parts never differ.
+/// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before
+/// any part is sent, so that its parts never differ.
 class ps_synchronizer
   : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, tick>>::base {
 public:

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Serves pulls from a shard's newest published version. It shares only the version pool with the writer, so a pull never
-/// waits for an update, and copies nothing.
+/// Serves pulls from a shard's newest published version. It shares only the version pool with the
+/// writer, so a pull never waits for an update, and copies nothing.
 class reader_front : public reader_actor::base {
 public:
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Collects one synchronous step's gradients for a shard, one per rank, and adds them up in order of rank, so that the sum
-/// does not depend on the order of arrival.
+/// Collects one synchronous step's gradients for a shard, one per rank, and adds them up in order
+/// of rank, so that the sum does not depend on the order of arrival.
 class step_aggregator {
 public:
   step_aggregator(std::size_t ranks, std::size_t elements);

@@ -9,12 +9,14 @@
 
 namespace troupe {
 
-/// Versions of a range of weights: one writer makes new ones out of place, any number of readers take the newest without
-/// waiting and without locks. A version stays as it is while somebody holds it; memory is bounded by the number of slots
-/// (readers that may hold a version + 2), beyond which the writer has to wait.
+/// Versions of a range of weights: one writer makes new ones out of place, any number of readers
+/// take the newest without waiting and without locks. A version stays as it is while somebody holds
+/// it; memory is bounded by the number of slots (readers that may hold a version + 2), beyond which
+/// the writer has to wait.
 ///
-/// Publishing is one atomic store. A reader takes a reference on the slot it believes to be the newest and looks again: only
-/// if it still is, nobody can have begun to overwrite it (the hazard-pointer argument, Michael 2004).
+/// Publishing is one atomic store. A reader takes a reference on the slot it believes to be the
+/// newest and looks again: only if it still is, nobody can have begun to overwrite it (the
+/// hazard-pointer argument, Michael 2004).
 class version_pool {
 public:
   struct snapshot {
@@ -23,8 +25,8 @@ public:
     payload data;
   };
 
-  /// Slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros, until `initial()` is written,
-  /// which is allowed before any reader knows of the pool.
+  /// Slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros, until
+  /// `initial()` is written, which is allowed before any reader knows of the pool.
   version_pool(std::size_t elements, std::size_t slots);
 
   /// The newest version. Any thread.

@@ -25,7 +25,8 @@ range ring_collective::where(std::uint32_t segment, std::uint32_t chunk) const {
   return {begin, std::min(begin + place_.chunk_elements, s.end)};
 }
 
-void ring_collective::contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send) {
+void ring_collective::contribute(payload own, std::uint64_t samples,
+                                 std::vector<ring_piece>& send) {
   contributed_ = true;
   own_ = std::move(own);
   own_samples_ = samples;
@@ -87,7 +88,8 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
 // All-gather: another rank finished this chunk.
 void ring_collective::store(const ring_piece& piece) {
   const auto r = where(piece.segment, piece.chunk);
-  std::ranges::copy(piece.data.as_floats(), sum_.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
+  std::ranges::copy(piece.data.as_floats(),
+                    sum_.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
   samples_ = piece.samples;
   --missing_;
 }

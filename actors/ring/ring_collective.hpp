@@ -12,7 +12,8 @@ namespace troupe {
 struct ring_place {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  /// Elements per message; a segment longer than this travels in several, one behind the other, so that all ranks are busy.
+  /// Elements per message; a segment longer than this travels in several, one behind the other, so
+  /// that all ranks are busy.
   std::size_t chunk_elements = 65'536;
 };
 
@@ -20,29 +21,35 @@ struct ring_place {
 struct ring_piece {
   std::uint32_t segment = 0;
   std::uint32_t chunk = 0;
-  /// Hops made, the one to the receiver included. Below `ranks`: partial sum of so many ranks. From there on: the sum.
+  /// Hops made, the one to the receiver included. Below `ranks`: partial sum of so many ranks. From
+  /// there on: the sum.
   std::uint32_t hop = 0;
   /// Samples behind the data.
   std::uint64_t samples = 0;
   payload data;
 };
 
-/// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan 2009), cut in chunks. Plain
-/// state: it is fed with pieces from the left neighbour, and tells which to send to the right one.
+/// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan
+/// 2009), cut in chunks. Plain state: it is fed with pieces from the left neighbour, and tells
+/// which to send to the right one.
 ///
-/// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the order s, s + 1, ..., so each
-/// element's sum has one order of addition, whatever the timing: all ranks get the same bits, in every run.
+/// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the
+/// order s, s + 1, ..., so each element's sum has one order of addition, whatever the timing: all
+/// ranks get the same bits, in every run.
 ///
-/// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n elements in all.
+/// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
+/// elements in all.
 class ring_collective {
 public:
   ring_collective(const ring_place& place, std::size_t elements);
 
-  /// This rank's own vector, float32, held until the collective ends. Appends what is to be sent. Called once.
+  /// This rank's own vector, float32, held until the collective ends. Appends what is to be sent.
+  /// Called once.
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
-  /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent. False if the piece does not
-  /// belong to this collective or is not due at this rank (another geometry at the peer).
+  /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent.
+  /// False if the piece does not belong to this collective or is not due at this rank (another
+  /// geometry at the peer).
   bool receive(ring_piece piece, std::vector<ring_piece>& send);
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }

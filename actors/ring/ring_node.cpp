@@ -6,7 +6,8 @@ namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
                      std::vector<std::size_t> sizes)
-  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), next_step_(sizes_.size(), 0) {}
+  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), next_step_(sizes_.size(), 0) {
+}
 
 ring_node::behavior_type ring_node::make_behavior() {
   return {
@@ -39,8 +40,7 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
     return;
   const key which{x.step(), x.bucket()};
   const bool fits = known && x.step() <= next_step_[x.bucket()] + 1
-                    && collective(which).receive(
-                      {x.segment(), x.chunk(), x.hop(), x.samples(), data}, outbox_);
+    && collective(which).receive({x.segment(), x.chunk(), x.hop(), x.samples(), data}, outbox_);
   if (!fits) {
     fail(x);
     return;
@@ -51,9 +51,8 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
 
 void ring_node::fail(const proto::Segment& x) {
   const auto reason = "rank " + std::to_string(place_.rank)
-                      + " of the ring got a piece that does not fit (step " + std::to_string(x.step())
-                      + ", bucket " + std::to_string(x.bucket())
-                      + "): its left neighbour has another model or number of ranks";
+    + " of the ring got a piece that does not fit (step " + std::to_string(x.step()) + ", bucket "
+    + std::to_string(x.bucket()) + "): its left neighbour has another model or number of ranks";
   spdlog::error("{}", reason);
   if (listener_)
     send(listener_, broken{reason});

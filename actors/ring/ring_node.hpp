@@ -37,7 +37,8 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
-/// The next rank. Comes after the start, since neighbours may be started in any order, and before the first collective.
+/// The next rank. Comes after the start, since neighbours may be started in any order, and before
+/// the first collective.
 struct ring_neighbour {
   ring_actor right;
 };
@@ -51,15 +52,17 @@ namespace troupe {
 
 using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, ring_neighbour>>;
 
-/// One rank of a ring: runs the collectives of all buckets under way, each as far as its pieces have come. Two messages frame
-/// a collective on this node; in between, pieces go to the right neighbour only. Collectives under way are bounded by the
-/// buckets of two steps: a neighbour cannot finish a step without us.
+/// One rank of a ring: runs the collectives of all buckets under way, each as far as its pieces
+/// have come. Two messages frame a collective on this node; in between, pieces go to the right
+/// neighbour only. Collectives under way are bounded by the buckets of two steps: a neighbour
+/// cannot finish a step without us.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
 
   /// `sizes`: elements of each bucket.
-  ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place, std::vector<std::size_t> sizes);
+  ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
+            std::vector<std::size_t> sizes);
 
   const char* name() const override { return "troupe.ring_node"; }
   std::uint64_t view_number() const noexcept { return view_; }

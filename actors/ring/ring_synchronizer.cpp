@@ -115,8 +115,9 @@ caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pul
   const auto count = context_->parameters().size();
   auto data = payload::floats(count);
   for (auto& x : buckets_)
-    std::ranges::copy(x->versions.published(), data.as_mutable_floats().begin()
-                                                 + static_cast<std::ptrdiff_t>(x->where.begin));
+    std::ranges::copy(x->versions.published(),
+                      data.as_mutable_floats().begin()
+                        + static_cast<std::ptrdiff_t>(x->where.begin));
   proto::Weights header;
   header.set_version(step_);
   header.set_count(count);

@@ -17,15 +17,17 @@ struct ring_synchronizer_options {
   ring_node_actor ring;
 };
 
-/// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and reporter at the end.
-using ring_synchronizer_actor
-  = synchronizer_actor::extend<rpc<void, bucket_reduced>, rpc<void, broken>,
-                               rpc<reply<proto::Weights, payload>, proto::Pull>,
-                               rpc<proto::Report, proto::ReportRequest>>;
+/// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and
+/// reporter at the end.
+using ring_synchronizer_actor =
+  synchronizer_actor::extend<rpc<void, bucket_reduced>, rpc<void, broken>,
+                             rpc<reply<proto::Weights, payload>, proto::Pull>,
+                             rpc<proto::Report, proto::ReportRequest>>;
 
-/// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward has finished it, and
-/// applies the optimizer to this rank's replica of the bucket when the sum comes back, while earlier layers are still being
-/// computed. All replicas go through the same bits.
+/// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward
+/// has finished it, and applies the optimizer to this rank's replica of the bucket when the sum
+/// comes back, while earlier layers are still being computed. All replicas go through the same
+/// bits.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;

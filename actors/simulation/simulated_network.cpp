@@ -95,9 +95,11 @@ void simulated_network::clear() {
   reaper_ = nullptr;
 }
 
-// -- connecting -------------------------------------------------------------------------------------------------------
+// -- connecting
+// -------------------------------------------------------------------------------------------------------
 
-void simulated_network::listen(sim_node node, const std::string& address, caf::strong_actor_ptr handle) {
+void simulated_network::listen(sim_node node, const std::string& address,
+                               caf::strong_actor_ptr handle) {
   listening_[address] = {node, std::move(handle)};
 }
 
@@ -128,8 +130,8 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   if (result && static_cast<proxy*>(result->get())->target())
     return result;
   caf::actor_config cfg;
-  result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_, cfg,
-                                                         this, viewer, home, target);
+  result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_,
+                                                         cfg, this, viewer, home, target);
   // When the actor ends, whoever monitors the proxy is to hear of it.
   auto weak = caf::actor_cast<caf::weak_actor_ptr>(result);
   target->get()->attach_functor([this, weak, home, viewer](const caf::error& reason) {
@@ -139,7 +141,8 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   return result;
 }
 
-// -- messages ---------------------------------------------------------------------------------------------------------
+// -- messages
+// ---------------------------------------------------------------------------------------------------------
 
 // FNV-1a, a word at a time.
 void simulated_network::mix(std::uint64_t x) noexcept {
@@ -152,10 +155,10 @@ std::chrono::steady_clock::time_point simulated_network::arrival(sim_node from, 
   const auto wire = std::chrono::nanoseconds{
     static_cast<std::int64_t>(static_cast<double>(bytes) / model_.bytes_per_second * 1e9)};
   const auto jitter = model_.jitter.count() > 0
-                        ? static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(model_.jitter.count())))
-                        : 0;
-  const auto earliest
-    = sys_.scheduler().clock().now() + model_.latency + std::chrono::nanoseconds{jitter};
+    ? static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(model_.jitter.count())))
+    : 0;
+  const auto earliest =
+    sys_.scheduler().clock().now() + model_.latency + std::chrono::nanoseconds{jitter};
   busy = std::max(busy + std::chrono::nanoseconds{1}, earliest) + wire;
   return busy;
 }
@@ -196,7 +199,8 @@ void simulated_network::deliver(const proxy& via, const caf::mailbox_element& wh
     caf::make_mailbox_element(std::move(sender), what.mid, {}, std::move(content)));
 }
 
-// -- faults -----------------------------------------------------------------------------------------------------------
+// -- faults
+// -----------------------------------------------------------------------------------------------------------
 
 void simulated_network::kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to,
                                    caf::error reason) {
@@ -204,7 +208,8 @@ void simulated_network::kill_later(const caf::strong_actor_ptr& victim, sim_node
     return;
   sys_.scheduler().clock().schedule_message(
     arrival(from, to, 0), caf::actor_cast<caf::strong_actor_ptr>(reaper_),
-    caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, kill_order{victim, std::move(reason)}));
+    caf::make_mailbox_element(nullptr, caf::make_message_id(), {},
+                              kill_order{victim, std::move(reason)}));
 }
 
 void simulated_network::cut(sim_node a, sim_node b) {

@@ -20,8 +20,8 @@ using sim_node = std::size_t;
 /// How every link behaves.
 struct link_model {
   std::chrono::nanoseconds latency = std::chrono::microseconds{100};
-  /// Added to the latency, uniform in [0, jitter), from the network's seed. Messages between two nodes stay in order, as on a
-  /// TCP connection.
+  /// Added to the latency, uniform in [0, jitter), from the network's seed. Messages between two
+  /// nodes stay in order, as on a TCP connection.
   std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
   double bytes_per_second = 1e9;
 };
@@ -29,12 +29,14 @@ struct link_model {
 /// What becomes of a message: faults to inject.
 enum class verdict { deliver, drop, duplicate };
 
-/// Judges each message before it is sent. Called for the messages between link ends: frames, chunks, credits.
-using message_judge = std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
+/// Judges each message before it is sent. Called for the messages between link ends: frames,
+/// chunks, credits.
+using message_judge =
+  std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 
-/// Connects nodes that live in one actor system. What crosses between two nodes is encoded, delayed on the actor clock, and
-/// decoded, as on a real network; nothing but bytes passes. Deterministic from its seed, and single-threaded: for use under the
-/// test scheduler.
+/// Connects nodes that live in one actor system. What crosses between two nodes is encoded, delayed
+/// on the actor clock, and decoded, as on a real network; nothing but bytes passes. Deterministic
+/// from its seed, and single-threaded: for use under the test scheduler.
 class simulated_network {
 public:
   simulated_network(caf::actor_system& sys, std::uint64_t seed, link_model model);
@@ -53,7 +55,8 @@ public:
   /// Breaks the connections between two nodes: both notice, after a latency. New ones can be made.
   void cut(sim_node a, sim_node b);
 
-  /// Node `viewer` believes that its connections to `other` broke, while `other` notices nothing: a false alarm.
+  /// Node `viewer` believes that its connections to `other` broke, while `other` notices nothing: a
+  /// false alarm.
   void mislead(sim_node viewer, sim_node other);
 
   /// Whatever is sent between the nodes from now on vanishes, and nobody notices.
@@ -84,12 +87,15 @@ private:
   };
 
   /// What node `viewer` holds in place of an actor of node `home`.
-  caf::strong_actor_ptr proxy_for(sim_node viewer, sim_node home, const caf::strong_actor_ptr& target);
+  caf::strong_actor_ptr proxy_for(sim_node viewer, sim_node home,
+                                  const caf::strong_actor_ptr& target);
   void transmit(const proxy& via, caf::mailbox_element_ptr what);
   void deliver(const proxy& via, const caf::mailbox_element& what, const std::vector<char>& bytes);
-  void kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to, caf::error reason);
+  void kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to,
+                  caf::error reason);
   std::chrono::steady_clock::time_point arrival(sim_node from, sim_node to, std::size_t bytes);
-  void dial(sim_node from, const task_name& task, const std::string& address, dial_listener listener);
+  void dial(sim_node from, const task_name& task, const std::string& address,
+            dial_listener listener);
   void mix(std::uint64_t x) noexcept;
 
   caf::actor_system& sys_;

@@ -40,8 +40,9 @@ struct simulation_result {
   std::chrono::nanoseconds virtual_time{0};
 };
 
-/// A whole cluster in one process and one thread, deterministically: the production actors, a node per task, under the test
-/// scheduler and its clock, with simulated links between them. The same seed gives the same run, message by message.
+/// A whole cluster in one process and one thread, deterministically: the production actors, a node
+/// per task, under the test scheduler and its clock, with simulated links between them. The same
+/// seed gives the same run, message by message.
 class simulation {
 public:
   explicit simulation(simulation_options options);
@@ -68,8 +69,8 @@ public:
   /// Calls `what` once, at a virtual time after the start.
   void at(std::chrono::nanoseconds when, std::function<void()> what);
 
-  /// Makes one move: lets one runnable actor handle a message, or time go on to the next event. False when nothing can happen
-  /// any more.
+  /// Makes one move: lets one runnable actor handle a message, or time go on to the next event.
+  /// False when nothing can happen any more.
   bool step();
 
   /// Runs until all nodes have ended.

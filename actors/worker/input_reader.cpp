@@ -26,10 +26,9 @@ void input_reader::load() {
     if (here.train_records != there.train_records || here.feature_width != there.feature_width
         || here.labels != there.labels || here.label_width != there.label_width)
       result.problem = "the data here (" + std::to_string(here.train_records) + " records of "
-                       + std::to_string(here.feature_width)
-                       + " features) is not the coordinator's (" + std::to_string(there.train_records)
-                       + " of " + std::to_string(there.feature_width)
-                       + "): give all nodes the same files";
+        + std::to_string(here.feature_width) + " features) is not the coordinator's ("
+        + std::to_string(there.train_records) + " of " + std::to_string(there.feature_width)
+        + "): give all nodes the same files";
   } catch (const input_error& error) {
     result.problem = error.what();
   }

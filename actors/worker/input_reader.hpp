@@ -21,7 +21,8 @@ struct read_batch {
   std::uint64_t end = 0;
 };
 
-/// A batch: `rows` samples, features (rows, feature_width) float32, labels (rows) int32 or (rows, label_width) float32.
+/// A batch: `rows` samples, features (rows, feature_width) float32, labels (rows) int32 or (rows,
+/// label_width) float32.
 struct batch_read {
   std::uint64_t ticket = 0;
   std::size_t rows = 0;
@@ -45,13 +46,14 @@ namespace troupe {
 using input_actor = caf::typed_actor<rpc<void, read_batch>>;
 using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
 
-/// Gathers batches ahead of the trainer, on a thread of its own. Loads the data first, and says when that is done.
+/// Gathers batches ahead of the trainer, on a thread of its own. Loads the data first, and says
+/// when that is done.
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;
 
-  input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context, data_source source,
-               input_listener listener);
+  input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+               data_source source, input_listener listener);
 
   const char* name() const override { return "troupe.input"; }
 

@@ -26,8 +26,10 @@ std::span<const float* const> weight_binding::bind(std::span<const weight_range>
     auto out = gathered_[i].as_mutable_floats();
     for (std::size_t k = first; k < ranges.size() && ranges[k].begin < tensor.end; ++k) {
       const auto part = intersect(tensor, range{ranges[k].begin, end_of(ranges[k])});
-      const auto source = ranges[k].data.as_floats().subspan(part.begin - ranges[k].begin, part.size());
-      std::ranges::copy(source, out.begin() + static_cast<std::ptrdiff_t>(part.begin - tensor.begin));
+      const auto source =
+        ranges[k].data.as_floats().subspan(part.begin - ranges[k].begin, part.size());
+      std::ranges::copy(source,
+                        out.begin() + static_cast<std::ptrdiff_t>(part.begin - tensor.begin));
     }
     pointers_[i] = out.data();
   }
@@ -37,7 +39,8 @@ std::span<const float* const> weight_binding::bind(std::span<const weight_range>
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                  synchronizer_actor synchronizer, trainer_listener listener)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), executor_(context_->training), binding_(context_->parameters()) {}
+    listener_(std::move(listener)), executor_(context_->training),
+    binding_(context_->parameters()) {}
 
 trainer::behavior_type trainer::make_behavior() {
   return {[this](const train_batch& x) { on_train(x); }};

@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-/// Run forward and backward on a batch, with weights as acquired; contribute each bucket to the synchronizer meanwhile.
+/// Run forward and backward on a batch, with weights as acquired; contribute each bucket to the
+/// synchronizer meanwhile.
 struct train_batch {
   std::uint64_t step = 0;
   std::vector<weight_range> weights;
@@ -35,14 +36,14 @@ namespace troupe {
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>>;
 using trainer_listener = caf::typed_actor<rpc<void, batch_trained>>;
 
-/// Points to each tensor of a layout in ranges of weights that came from several shards: directly where a tensor lies within
-/// one range, through a gathered copy where it straddles two.
+/// Points to each tensor of a layout in ranges of weights that came from several shards: directly
+/// where a tensor lies within one range, through a gathered copy where it straddles two.
 class weight_binding {
 public:
   explicit weight_binding(const layout& parameters);
 
-  /// One pointer per layout entry, valid while `ranges` are held and until the next call. Ranges must be ascending and cover
-  /// the layout.
+  /// One pointer per layout entry, valid while `ranges` are held and until the next call. Ranges
+  /// must be ascending and cover the layout.
   std::span<const float* const> bind(std::span<const weight_range> ranges);
 
 private:

@@ -73,7 +73,8 @@ void worker::on_heartbeat() {
   delayed_send(this, heartbeat_interval, tick{});
 }
 
-// -- leases -----------------------------------------------------------------------------------------------------------
+// -- leases
+// -----------------------------------------------------------------------------------------------------------
 
 void worker::request_leases() {
   while (!leaving_ && leases_.size() + leases_requested_ < leases_held) {
@@ -104,13 +105,15 @@ void worker::report_front_lease(std::function<void()> then) {
   *done.mutable_progress() = progress();
   ask(
     this, options_.coordinator, options_.requests, [then](const proto::Ack&) { then(); },
-    [this](const caf::error& error) { fail(self() + " cannot report a lease: " + explain(error)); }, done);
+    [this](const caf::error& error) { fail(self() + " cannot report a lease: " + explain(error)); },
+    done);
   leases_.pop_front();
   batch_ = lease_samples_ = 0;
   lease_loss_ = 0;
 }
 
-// -- a step -----------------------------------------------------------------------------------------------------------
+// -- a step
+// -----------------------------------------------------------------------------------------------------------
 
 void worker::next_step() {
   phase_ = phase::idle;
@@ -201,25 +204,26 @@ void worker::on_committed(const committed& x) {
   if (phase_ != phase::committing)
     return;
   switch (x.outcome) {
-    case proto::APPLIED:
-      lease_samples_ += trained_.samples;
-      lease_loss_ += trained_.loss_sum;
-      ++batch_;
-      data_.reset();
-      break;
-    case proto::REJECTED_STALE:
-      break;
-    case proto::REQUEUED:
-      ++requeued_;
-      break;
-    default:
-      fail(self() + " was given up by the coordinator, and its gradient refused");
-      return;
+  case proto::APPLIED:
+    lease_samples_ += trained_.samples;
+    lease_loss_ += trained_.loss_sum;
+    ++batch_;
+    data_.reset();
+    break;
+  case proto::REJECTED_STALE:
+    break;
+  case proto::REQUEUED:
+    ++requeued_;
+    break;
+  default:
+    fail(self() + " was given up by the coordinator, and its gradient refused");
+    return;
   }
   next_step();
 }
 
-// -- end --------------------------------------------------------------------------------------------------------------
+// -- end
+// --------------------------------------------------------------------------------------------------------------
 
 void worker::on_leave(const leave_run& x) {
   if (leaving_)

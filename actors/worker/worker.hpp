@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-/// A worker's helpers, and the word to begin. The helpers need the worker's handle, so they come by message.
+/// A worker's helpers, and the word to begin. The helpers need the worker's handle, so they come by
+/// message.
 struct worker_parts {
   input_actor input;
   trainer_actor trainer;
@@ -45,9 +46,9 @@ namespace troupe {
 
 using worker_owner = caf::typed_actor<rpc<void, worker_left>, rpc<void, worker_ready>>;
 
-using worker_shell
-  = worker_actor::extend<rpc<void, worker_parts>, rpc<void, batch_read>, rpc<void, input_ready>,
-                         rpc<void, batch_trained>, rpc<void, leave_run>, rpc<void, tick>>;
+using worker_shell =
+  worker_actor::extend<rpc<void, worker_parts>, rpc<void, batch_read>, rpc<void, input_ready>,
+                       rpc<void, batch_trained>, rpc<void, leave_run>, rpc<void, tick>>;
 
 struct worker_options {
   std::uint64_t view = 0;
@@ -58,10 +59,11 @@ struct worker_options {
   worker_owner owner;
 };
 
-/// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by nothing but its synchronizer.
+/// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by
+/// nothing but its synchronizer.
 ///
-/// A step passes through `reading` (waiting for batch and weights, which come in either order), `computing` and
-/// `committing`; the batch after it is read meanwhile.
+/// A step passes through `reading` (waiting for batch and weights, which come in either order),
+/// `computing` and `committing`; the batch after it is read meanwhile.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;

@@ -40,7 +40,8 @@ void children::start(std::string name, const std::vector<std::string>& arguments
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&attributes, 0);
   pid_t pid = 0;
-  const auto error = ::posix_spawn(&pid, program.c_str(), nullptr, &attributes, argv.data(), environ);
+  const auto error =
+    ::posix_spawn(&pid, program.c_str(), nullptr, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   if (error != 0)
     throw std::system_error{error, std::generic_category(), "cannot start " + name};

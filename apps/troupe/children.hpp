@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Processes of this program, started by it. They end with it, whatever happens to it; a signal from the terminal reaches the
-/// parent alone.
+/// Processes of this program, started by it. They end with it, whatever happens to it; a signal
+/// from the terminal reaches the parent alone.
 class children {
 public:
   children() = default;
@@ -24,7 +24,8 @@ public:
   /// The first child that ended with an error since the last call, in words.
   std::optional<std::string> failed();
 
-  /// Waits for all children; those that are still there after the deadline are killed. Whether all ended with 0.
+  /// Waits for all children; those that are still there after the deadline are killed. Whether all
+  /// ended with 0.
   bool wait(std::chrono::milliseconds deadline);
 
 private:

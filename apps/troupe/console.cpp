@@ -48,7 +48,8 @@ void console::on_progress(const run_progress& x) {
   if (!terminal_ && now - last_line_ < std::chrono::seconds{1})
     return;
   last_line_ = now;
-  const auto done = std::min(1.0, static_cast<double>(x.samples) / static_cast<double>(x.epoch_samples));
+  const auto done =
+    std::min(1.0, static_cast<double>(x.samples) / static_cast<double>(x.epoch_samples));
   auto text = fmt::format("epoch {}/{}  {:3.0f} %", x.epoch, x.epochs, 100 * done);
   if (x.samples > 0)
     fmt::format_to(std::back_inserter(text), "  loss {:.4f}  {} samples/s", x.train_loss,
@@ -91,21 +92,24 @@ std::string format_summary(const run_summary& x) {
     result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
   if (x.samples == 0)
     return result;
-  line("protocol", fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
+  line("protocol",
+       fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
   line("seconds", fmt::format("{:.2f}", x.seconds));
   line("samples/s", grouped(x.samples_per_second));
   line("training loss", fmt::format("{:.5g}", x.train_loss));
   line("test loss", fmt::format("{:.5g}", x.test_loss));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
-  line("gradients", fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
-                                grouped(static_cast<double>(x.applied)),
-                                grouped(static_cast<double>(x.rejected_stale)),
-                                grouped(static_cast<double>(x.requeued)),
-                                grouped(static_cast<double>(x.lost))));
-  line("", x.protocol == "ring" ? "(counted once per ring member)" : "(counted once per parameter server)");
-  line("staleness", fmt::format("gradients came from weights {:.2f} updates old on average",
-                                x.staleness_mean));
+  line("gradients",
+       fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
+                   grouped(static_cast<double>(x.applied)),
+                   grouped(static_cast<double>(x.rejected_stale)),
+                   grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
+  line("",
+       x.protocol == "ring" ? "(counted once per ring member)"
+                            : "(counted once per parameter server)");
+  line("staleness",
+       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   line("weights", "sha256 " + x.weights_sha256);

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Shows a run to a person: a bar on a terminal, a line a second elsewhere, a table at the end. Results go to standard
-/// output, notices to standard error.
+/// Shows a run to a person: a bar on a terminal, a line a second elsewhere, a table at the end.
+/// Results go to standard output, notices to standard error.
 class console : public run_observer::base {
 public:
   using super = run_observer::base;

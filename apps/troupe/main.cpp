@@ -10,17 +10,20 @@
 
 namespace {
 
-constexpr auto set_help = "Changes a field of the job, as in optimizer.momentum=0.8; may be repeated";
+constexpr auto set_help =
+  "Changes a field of the job, as in optimizer.momentum=0.8; may be repeated";
 
 void add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
   sub->add_option("--role", x.role, "coordinator, ps, worker or ring")->required();
   sub->add_option("--task", x.task, "Index of the task within its job")->capture_default_str();
   sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")->required();
-  sub->add_option("--job", x.job, "Job file; the coordinator's counts, others are compared with it");
+  sub->add_option("--job", x.job,
+                  "Job file; the coordinator's counts, others are compared with it");
   sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's");
   sub->add_option("--set", x.overrides, set_help)->allow_extra_args(false);
-  sub->add_flag("--insecure", x.insecure, "Listen on addresses other than loopback, without encryption");
+  sub->add_flag("--insecure", x.insecure,
+                "Listen on addresses other than loopback, without encryption");
   sub->add_flag("--ends-with-parent", x.ends_with_parent)->group("");
 }
 

@@ -16,10 +16,12 @@ task_name task_of(const node_command& x, const cluster_spec& cluster) {
   task_name result;
   result.index = x.task;
   if (!parse_job(x.role == "ring" ? "worker" : x.role, result.job))
-    throw input_error{fmt::format("--role={}: there is no such role; valid: coordinator, ps, worker, ring", x.role)};
+    throw input_error{fmt::format(
+      "--role={}: there is no such role; valid: coordinator, ps, worker, ring", x.role)};
   if (!cluster.tasks.contains(result))
-    throw input_error{fmt::format("--role={} --task={}: {} has {} such task{}", x.role, x.task, x.cluster,
-                                  cluster.count(result.job), cluster.count(result.job) == 1 ? "" : "s")};
+    throw input_error{fmt::format("--role={} --task={}: {} has {} such task{}", x.role, x.task,
+                                  x.cluster, cluster.count(result.job),
+                                  cluster.count(result.job) == 1 ? "" : "s")};
   if (x.role == "ring" && cluster.count(job_kind::ps) > 0)
     throw input_error{"--role=ring is for clusters without ps tasks; use --role=worker"};
   return result;
@@ -43,7 +45,8 @@ int run(const node_command& x) {
   if (task == coordinator_task) {
     if (x.job.empty())
       throw input_error{"--role=coordinator needs --job=FILE"};
-    auto setup = make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), cluster.count(job_kind::ps));
+    auto setup =
+      make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), cluster.count(job_kind::ps));
     for (auto& [name, address] : cluster.tasks)
       if (name != coordinator_task)
         setup.tasks.push_back({name, address});

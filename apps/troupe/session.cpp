@@ -17,7 +17,8 @@ namespace troupe {
 
 namespace {
 
-/// An actor system that has not ended so long after its node did holds a bug; the process ends all the same.
+/// An actor system that has not ended so long after its node did holds a bug; the process ends all
+/// the same.
 constexpr std::chrono::seconds shutdown_deadline{5};
 
 sigset_t stop_signals() {
@@ -68,9 +69,10 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   if (!split_address(options.listen, host, port))
     throw input_error{"'" + options.listen + "' is not host:port"};
   if (!is_loopback(host) && !options.insecure)
-    throw input_error{options.listen
-                      + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
-                        "pass --insecure if everybody on that network may read and steer this run"};
+    throw input_error{
+      options.listen
+      + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
+        "pass --insecure if everybody on that network may read and steer this run"};
   const auto bound = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
   return host + ':' + std::to_string(bound);
 }

@@ -26,8 +26,9 @@ struct session_options {
   std::function<std::optional<std::string>()> watch;
 };
 
-/// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the operator's wish to stop. To be
-/// called once per process, from its main thread, before any other thread is started.
+/// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the
+/// operator's wish to stop. To be called once per process, from its main thread, before any other
+/// thread is started.
 run_summary run_session(session_options options);
 
 } // namespace troupe

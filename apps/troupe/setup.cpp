@@ -17,7 +17,8 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
     apply_override(result, x);
   if (!protocol.empty()) {
     auto name = protocol;
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     apply_override(result, "protocol=" + name);
   }
   if (!out.empty())

@@ -26,7 +26,8 @@ public:
   temporary_folder() {
     auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
     if (!::mkdtemp(name.data()))
-      throw input_error{"cannot make a temporary folder " + name + ": set TMPDIR to one that is writable"};
+      throw input_error{"cannot make a temporary folder " + name
+                        + ": set TMPDIR to one that is writable"};
     path_ = name;
   }
   ~temporary_folder() {
@@ -64,7 +65,8 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     for (auto& task : tasks)
       others.start(to_string(task),
                    {"node", fmt::format("--role={}", to_string(task.job)),
-                    fmt::format("--task={}", task.index), "--cluster=" + file, "--ends-with-parent"});
+                    fmt::format("--task={}", task.index), "--cluster=" + file,
+                    "--ends-with-parent"});
   };
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())
@@ -87,9 +89,8 @@ int run(const train_command& x) {
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
   const auto ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
   auto setup = make_coordinator_setup(job, ps);
-  const auto result = x.processes
-                        ? train_with_children(std::move(setup), tasks_of(x.workers, ps))
-                        : train_here(std::move(setup), x, ps);
+  const auto result = x.processes ? train_with_children(std::move(setup), tasks_of(x.workers, ps))
+                                  : train_here(std::move(setup), x, ps);
   return result.failure.empty() ? exit_done : exit_failed;
 }
 

@@ -1,6 +1,7 @@
-// How long a pull takes while the shard it reads from is idle, and while it is being updated without a pause: the reader front
-// must not wait for the writer. Prints minimum, median, 99th percentile and maximum of both, interleaved in rounds, and the
-// ratio of the 99th percentiles. Exits with 1 if a pull returned torn or old weights.
+// How long a pull takes while the shard it reads from is idle, and while it is being updated
+// without a pause: the reader front must not wait for the writer. Prints minimum, median, 99th
+// percentile and maximum of both, interleaved in rounds, and the ratio of the 99th percentiles.
+// Exits with 1 if a pull returned torn or old weights.
 
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -28,11 +29,11 @@ constexpr auto pause_between_pulls = 500us;
 using milliseconds = std::chrono::duration<double, std::milli>;
 
 std::shared_ptr<const job_context> big_job() {
-  const auto job = parse_job(
-    "model { layer { dense { units: 4096 bias: false } } loss: MEAN_SQUARED_ERROR }"
-    "data { csv { path: 'none' features: 'x' target: 'y' } batch: 1 }"
-    "optimizer { kind: SGD } learning_rate { base: 1 } epochs: 1",
-    "benchmark");
+  const auto job =
+    parse_job("model { layer { dense { units: 4096 bias: false } } loss: MEAN_SQUARED_ERROR }"
+              "data { csv { path: 'none' features: 'x' target: 'y' } batch: 1 }"
+              "optimizer { kind: SGD } learning_rate { base: 1 } epochs: 1",
+              "benchmark");
   return make_job_context(job, {1, width, label_kind::targets, width});
 }
 
@@ -49,7 +50,8 @@ public:
       self_->request(reader_, 10s, header_)
         .receive(
           [&](const proto::Weights& x, const payload& data) {
-            milliseconds_taken.push_back(milliseconds{std::chrono::steady_clock::now() - begin}.count());
+            milliseconds_taken.push_back(
+              milliseconds{std::chrono::steady_clock::now() - begin}.count());
             check(x.version(), data.as_floats());
           },
           [&](const caf::error&) { wrong_ = true; });
@@ -80,7 +82,8 @@ private:
 class pusher {
 public:
   pusher(caf::actor_system& sys, shard_actor shard, std::size_t elements)
-    : shard_(std::move(shard)), gradient_(payload::floats(elements)), thread_([this, &sys] { work(sys); }) {
+    : shard_(std::move(shard)), gradient_(payload::floats(elements)),
+      thread_([this, &sys] { work(sys); }) {
     std::ranges::fill(gradient_.as_mutable_floats(), 1.0F);
   }
   ~pusher() {
@@ -107,7 +110,8 @@ private:
       }
       header.mutable_id()->set_sequence(++sequence_);
       self->request(shard_, 60s, header, gradient_)
-        .receive([&](const proto::Pushed&) { ++updates_; }, [](const caf::error&) { std::abort(); });
+        .receive([&](const proto::Pushed&) { ++updates_; },
+                 [](const caf::error&) { std::abort(); });
     }
   }
 
@@ -126,8 +130,8 @@ double at(const std::vector<double>& sorted, double share) {
 
 double report(const char* name, std::vector<double>& x) {
   std::ranges::sort(x);
-  fmt::print("{:<16} min {:.3f}  median {:.3f}  p99 {:.3f}  max {:.3f} ms  ({} pulls)\n", name, x.front(), at(x, 0.5),
-             at(x, 0.99), x.back(), x.size());
+  fmt::print("{:<16} min {:.3f}  median {:.3f}  p99 {:.3f}  max {:.3f} ms  ({} pulls)\n", name,
+             x.front(), at(x, 0.5), at(x, 0.99), x.back(), x.size());
   return at(x, 0.99);
 }
 
@@ -158,7 +162,8 @@ int main() {
       const auto before = pushes.updates();
       pulls.round(busy);
       pushes.active(false);
-      fmt::print("round {}: {} updates of 64 MiB beside {} pulls\n", i + 1, pushes.updates() - before, pulls_per_round);
+      fmt::print("round {}: {} updates of 64 MiB beside {} pulls\n", i + 1,
+                 pushes.updates() - before, pulls_per_round);
       std::this_thread::sleep_for(100ms);
     }
     wrong = pulls.wrong();

@@ -1,9 +1,9 @@
 #include "kernels/executor.hpp"
 
-#include "tests/support/allocations.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/optimizer.hpp"
 #include "numeric.hpp"
+#include "tests/support/allocations.hpp"
 
 #include <boost/test/unit_test.hpp>
 

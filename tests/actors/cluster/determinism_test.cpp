@@ -13,10 +13,11 @@ BOOST_AUTO_TEST_SUITE(determinism)
 BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
-      const auto options
-        = simulated(example_job("digits_mlp", {"data.digits={train: 300 test: 20}", "data.batch=16", "epochs=2",
-                                               "protocol=" + proto::Protocol_Name(protocol)}),
-                    4, 2, 7);
+      const auto options =
+        simulated(example_job("digits_mlp",
+                              {"data.digits={train: 300 test: 20}", "data.batch=16", "epochs=2",
+                               "protocol=" + proto::Protocol_Name(protocol)}),
+                  4, 2, 7);
       const auto first = simulate(options);
       BOOST_TEST(first.summary.failure == "");
       for (int i = 1; i < 20; ++i) {
@@ -29,9 +30,10 @@ BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
 }
 
 BOOST_AUTO_TEST_CASE(other_seeds_give_other_runs) {
-  auto options = simulated(
-    example_job("digits_mlp", {"data.digits={train: 200 test: 20}", "data.batch=16", "epochs=1", "protocol=ASYNC_PS"}),
-    4, 2);
+  auto options = simulated(example_job("digits_mlp",
+                                       {"data.digits={train: 200 test: 20}", "data.batch=16",
+                                        "epochs=1", "protocol=ASYNC_PS"}),
+                           4, 2);
   std::set<std::uint64_t> traces;
   std::set<std::string> weights;
   for (options.seed = 1; options.seed <= 8; ++options.seed) {

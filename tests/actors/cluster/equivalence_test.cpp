@@ -12,7 +12,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// 130 samples in batches of 32: the last batch of an epoch is small, and with several workers some have none.
+/// 130 samples in batches of 32: the last batch of an epoch is small, and with several workers some
+/// have none.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
                                    "protocol=" + proto::Protocol_Name(protocol)};
@@ -36,7 +37,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
     const auto expected = serial_hash(job);
     for (const auto how : all_ways)
       for (const std::uint32_t ps : {1, 3})
-        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << how << ", " << ps << " shards") {
+        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
+                           << ", " << how << ", " << ps << " shards") {
           const auto result = train(how, job, 1, ps);
           BOOST_TEST(result.failure == "");
           BOOST_TEST(result.weights_sha256 == expected);
@@ -48,8 +50,9 @@ BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
   const auto expected = serial_hash(small_job(proto::RING));
   for (const auto bytes : {4, 4096, 1 << 30})
     for (const auto protocol : all_protocols) {
-      const auto job = small_job(protocol, {"runtime.bucket_bytes=" + std::to_string(bytes),
-                                            "runtime.ring_chunk_bytes=1000"});
+      const auto job = small_job(
+        protocol,
+        {"runtime.bucket_bytes=" + std::to_string(bytes), "runtime.ring_chunk_bytes=1000"});
       BOOST_TEST(simulate(simulated(job, 1, 5)).summary.weights_sha256 == expected);
     }
 }
@@ -71,7 +74,8 @@ BOOST_AUTO_TEST_CASE(synchronous_steps_do_not_depend_on_timing) {
     const auto expected = simulate(simulated(job, 5, 2, 1)).summary;
     BOOST_TEST(expected.failure == "");
     for (std::uint64_t seed = 2; seed < 6; ++seed)
-      BOOST_TEST(simulate(simulated(job, 5, 2, seed)).summary.weights_sha256 == expected.weights_sha256);
+      BOOST_TEST(simulate(simulated(job, 5, 2, seed)).summary.weights_sha256
+                 == expected.weights_sha256);
     BOOST_TEST(train_here(job, 5, 2).weights_sha256 == expected.weights_sha256);
   }
 }

@@ -84,7 +84,8 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
       }
 }
 
-// A worker that is told to stop gives back what it holds; what it had begun and not sent is requeued.
+// A worker that is told to stop gives back what it holds; what it had begun and not sent is
+// requeued.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed)
@@ -127,21 +128,21 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_was_applied_in_part_is_reported) {
     run.at(5ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
     const auto result = run.run();
     split += result.summary.split;
-    BOOST_TEST((result.summary.failure == "") == (result.summary.split == 0), result.summary.failure);
+    BOOST_TEST((result.summary.failure == "") == (result.summary.split == 0),
+               result.summary.failure);
   }
   BOOST_TEST(split > 0U);
 }
 
-// A worker that was given up by mistake goes on sending. Behind the fence its gradients are refused, and are `lost`; its
-// samples are trained by others, once.
+// A worker that was given up by mistake goes on sending. Behind the fence its gradients are
+// refused, and are `lost`; its samples are trained by others, once.
 BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{simulated(job_with(), 3, 1, seed)};
-      run.at(5ms + seed * 137us, [&] {
-        run.network().mislead(run.coordinator_node(), run.worker_node(1));
-      });
+      run.at(5ms + seed * 137us,
+             [&] { run.network().mislead(run.coordinator_node(), run.worker_node(1)); });
       const auto result = run.run();
       check_complete(result);
       lost += result.summary.lost;
@@ -184,7 +185,8 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
             run.crash(run.worker_node(2));
         });
         const auto result = run.run();
-        BOOST_TEST(result.summary.failure.find("worker/2") != std::string::npos, result.summary.failure);
+        BOOST_TEST(result.summary.failure.find("worker/2") != std::string::npos,
+                   result.summary.failure);
         for (auto& node : result.nodes)
           BOOST_TEST(node.has_value());
       }
@@ -210,7 +212,8 @@ BOOST_AUTO_TEST_CASE(the_operator_stops_the_run) {
 }
 
 BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
-  // 600 KiB of weights per shard and a chunk limit of 1 MiB: inline. With one shard of 2.3 MiB: in chunks.
+  // 600 KiB of weights per shard and a chunk limit of 1 MiB: inline. With one shard of 2.3 MiB: in
+  // chunks.
   const auto job = job_with({"model.layer[0].dense.units=700", "runtime.request_timeout_ms=2000"});
   simulation run{simulated(job, 2, 1)};
   std::uint64_t chunks = 0;

@@ -15,7 +15,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// A whole cluster in one node on the test scheduler: in-process messages, one thread, the same moves in every run.
+/// A whole cluster in one node on the test scheduler: in-process messages, one thread, the same
+/// moves in every run.
 class cluster_in_steps {
 public:
   explicit cluster_in_steps(const proto::Job& job) {
@@ -65,8 +66,9 @@ BOOST_AUTO_TEST_SUITE(steady_state)
 BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
-      const auto job = example_job("digits_mlp", {"data.digits={train: 1920 test: 20}", "data.batch=16",
-                                                  "epochs=1", "protocol=" + proto::Protocol_Name(protocol)});
+      const auto job = example_job("digits_mlp",
+                                   {"data.digits={train: 1920 test: 20}", "data.batch=16",
+                                    "epochs=1", "protocol=" + proto::Protocol_Name(protocol)});
       std::size_t moves = 0;
       {
         cluster_in_steps whole{job};
@@ -74,7 +76,8 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
         BOOST_TEST_REQUIRE(whole.ended().has_value());
         BOOST_TEST(whole.ended()->failure == "");
       }
-      // 120 batches: from the second quarter of the run to its end but for evaluation, all is routine.
+      // 120 batches: from the second quarter of the run to its end but for evaluation, all is
+      // routine.
       cluster_in_steps again{job};
       again.move(moves / 4);
       const auto before = large_allocations();

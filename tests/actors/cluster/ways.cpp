@@ -53,12 +53,12 @@ run_summary parse_end(const std::filesystem::path& metrics) {
 
 std::ostream& operator<<(std::ostream& out, way x) {
   switch (x) {
-    case way::here:
-      return out << "one actor system";
-    case way::simulated:
-      return out << "simulated links";
-    default:
-      return out << "processes";
+  case way::here:
+    return out << "one actor system";
+  case way::simulated:
+    return out << "simulated links";
+  default:
+    return out << "processes";
   }
 }
 
@@ -87,9 +87,10 @@ run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32
 run_summary train_in_processes(const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {
   const temporary_directory folder;
   std::ofstream{folder / "job.textproto"} << job.DebugString();
-  const auto command = std::string{TROUPE_PROGRAM} + " train --processes --job=" + (folder / "job.textproto").string()
-                       + " --out=" + (folder / "out").string() + " --workers=" + std::to_string(workers)
-                       + " --ps=" + std::to_string(ps) + " >" + (folder / "log").string() + " 2>&1";
+  const auto command = std::string{TROUPE_PROGRAM}
+    + " train --processes --job=" + (folder / "job.textproto").string()
+    + " --out=" + (folder / "out").string() + " --workers=" + std::to_string(workers)
+    + " --ps=" + std::to_string(ps) + " >" + (folder / "log").string() + " 2>&1";
   const auto status = std::system(command.c_str());
   auto result = parse_end(folder / "out" / "metrics.jsonl");
   if (status != 0 && result.failure.empty())
@@ -114,12 +115,12 @@ simulation_options simulated(const proto::Job& job, std::size_t workers, std::si
 
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {
   switch (how) {
-    case way::here:
-      return train_here(job, workers, ps);
-    case way::simulated:
-      return simulate(simulated(job, workers, ps)).summary;
-    default:
-      return train_in_processes(job, workers, ps);
+  case way::here:
+    return train_here(job, workers, ps);
+  case way::simulated:
+    return simulate(simulated(job, workers, ps)).summary;
+  default:
+    return train_in_processes(job, workers, ps);
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace troupe::test {
 
-/// The ways to run one job: all actors on the real scheduler of one actor system; a node per task on the test scheduler, over
-/// simulated links; a process per task, over TCP on loopback.
+/// The ways to run one job: all actors on the real scheduler of one actor system; a node per task
+/// on the test scheduler, over simulated links; a process per task, over TCP on loopback.
 enum class way { here, simulated, processes };
 
 std::ostream& operator<<(std::ostream& out, way x);

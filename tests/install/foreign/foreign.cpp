@@ -18,7 +18,7 @@ auto inspect(Inspector& f, verdict& x) {
 }
 
 CAF_BEGIN_TYPE_ID_BLOCK(foreign, caf::first_custom_type_id)
-  CAF_ADD_TYPE_ID(foreign, (verdict))
+CAF_ADD_TYPE_ID(foreign, (verdict))
 CAF_END_TYPE_ID_BLOCK(foreign)
 
 constexpr auto job_text = R"(
@@ -41,14 +41,17 @@ int main() {
   setup.context = troupe::make_job_context(job, troupe::shape_of(*setup.data.train));
   auto node = troupe::local_cluster(std::move(setup), 2, 1);
   node.on_end = [self = caf::actor_cast<caf::actor>(self)](const troupe::run_summary& x) {
-    caf::anon_send(self, verdict{x.failure.empty() && x.applied == 25 ? "trained" : "failed: " + x.failure});
+    caf::anon_send(
+      self, verdict{x.failure.empty() && x.applied == 25 ? "trained" : "failed: " + x.failure});
   };
   caf::anon_send(sys.spawn<troupe::cluster_node>(node), troupe::begin_node{});
 
   int result = 1;
-  self->receive([&](const verdict& x) {
-    std::cout << x.text << '\n';
-    result = x.text == "trained" ? 0 : 1;
-  }, caf::after(std::chrono::minutes{1}) >> [] { std::cout << "no answer\n"; });
+  self->receive(
+    [&](const verdict& x) {
+      std::cout << x.text << '\n';
+      result = x.text == "trained" ? 0 : 1;
+    },
+    caf::after(std::chrono::minutes{1}) >> [] { std::cout << "no answer\n"; });
   return result;
 }
