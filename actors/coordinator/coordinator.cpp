@@ -202,6 +202,7 @@ void coordinator::reach_tasks() {
   shards_.resize(uses_shards() ? shards.size() : 0);
   readers_.resize(uses_shards() ? shards.size() : 1);
   reporters_.resize(uses_shards() ? shards.size() : workers.size());
+  lost_samples_.assign(reporters_.size(), 0);
   // Counted once too many until all requests are made, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
@@ -395,13 +396,14 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
   fence.set_view(view_.number);
   fence.set_worker(worker.account.worker);
   fence.set_incarnation(worker.account.incarnation);
-  auto decided = std::make_shared<std::vector<proto::Decided>>();
-  for (auto& shard : shards_)
+  auto decided = std::make_shared<std::vector<proto::Decided>>(shards_.size());
+  auto missing = std::make_shared<std::size_t>(shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i)
     ask(
-      this, shard, requests(),
-      [this, rank, decided](const proto::Fenced& x) {
-        decided->push_back(x.decided());
-        if (decided->size() == shards_.size())
+      this, shards_[i], requests(),
+      [this, rank, decided, missing, i](const proto::Fenced& x) {
+        (*decided)[i] = x.decided();
+        if (--*missing == 0)
           settle_vanished(rank, *decided);
       },
       [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
@@ -409,16 +411,21 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
 }
 
 // Behind the fence nothing of the worker is applied any more, so what the shards say is final. A
-// batch counts as trained if every shard has applied its gradient.
+// batch counts as trained if any shard has applied its gradient; the parts that did not arrive at
+// the others are lost.
 void coordinator::settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided) {
   for (auto& lease : leases_->held_by(rank)) {
-    auto batches = batches_of(lease);
+    const auto batches_at = [&](const proto::Decided& x) {
+      return x.lease() > lease.id() ? batches_of(lease)
+        : x.lease() == lease.id()   ? std::min(x.batch() + 1, batches_of(lease))
+                                    : 0;
+    };
+    std::uint64_t batches = 0;
     for (auto& x : decided)
-      if (x.lease() == lease.id())
-        batches = std::min<std::uint64_t>(batches, x.batch() + 1);
-      else if (x.lease() < lease.id())
-        batches = 0;
+      batches = std::max(batches, batches_at(x));
     const auto samples = samples_of(lease, batches);
+    for (std::size_t i = 0; i < decided.size(); ++i)
+      lost_samples_[i] += samples - samples_of(lease, batches_at(decided[i]));
     leases_->settle(lease.id(), batches, samples);
     count_trained(samples, 0, 0);
   }

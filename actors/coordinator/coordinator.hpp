@@ -185,6 +185,8 @@ private:
   /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is
   /// unknown.
   std::uint64_t epoch_loss_samples_ = 0;
+  /// Per shard, the samples whose gradient it missed because a worker vanished while sending.
+  std::vector<std::uint64_t> lost_samples_;
   /// Workers that vanished and whose leases are not settled yet.
   std::size_t settling_ = 0;
 

@@ -117,6 +117,7 @@ void coordinator::settle_accounts() {
   leased.leased = leases_->leased();
   leased.released = leases_->released();
   leased.committed = leases_->committed();
+  leased.lost = lost_samples_;
   const auto result = balance(accounts, reports_, leased);
   summary_.applied = result.applied;
   summary_.rejected_stale = result.rejected_stale;

@@ -13,44 +13,60 @@ proto::Decided decided_by(const proto::Report& report, const worker_account& wor
   return {};
 }
 
+/// What all shards or ranks decided about one worker's gradients.
+struct decisions {
+  std::uint64_t applied = 0;
+  std::uint64_t lost = 0;
+  /// Decided once, at the first shard, for all parts.
+  std::uint64_t rejected = 0;
+  /// Gradients of which some shard has seen its part.
+  std::uint64_t seen = 0;
+  /// Gradients that some shard applied, and of their parts those of which the shard has no trace.
+  std::uint64_t most = 0;
+  std::uint64_t missing = 0;
+  bool same = true;
+};
+
+decisions decisions_about(const worker_account& worker, const std::vector<proto::Report>& reports) {
+  decisions result;
+  for (auto& report : reports)
+    result.most = std::max<std::uint64_t>(result.most, decided_by(report, worker).applied());
+  const auto first = decided_by(reports.front(), worker);
+  for (auto& report : reports) {
+    const auto x = decided_by(report, worker);
+    result.applied += x.applied();
+    result.lost += x.lost();
+    result.rejected += x.rejected_stale();
+    result.seen = std::max<std::uint64_t>(result.seen, x.applied() + x.lost());
+    result.missing += result.most - std::min(result.most, x.applied() + x.lost());
+    result.same = result.same && x.fingerprint() == first.fingerprint();
+  }
+  return result;
+}
+
 /// Adds one worker's gradients to the ledger.
 void add_worker(ledger& result, const worker_account& worker,
                 const std::vector<proto::Report>& reports) {
   const auto parts = reports.size();
-  std::uint64_t applied = 0;
-  std::uint64_t lost = 0;
-  std::uint64_t rejected = 0;
-  std::uint64_t seen = 0;
-  std::uint64_t most = 0;
-  std::uint64_t least = ~std::uint64_t{0};
-  bool same = true;
-  const auto first = decided_by(reports.front(), worker);
-  for (auto& report : reports) {
-    const auto x = decided_by(report, worker);
-    applied += x.applied();
-    lost += x.lost();
-    // Rejection is decided once, at the first shard, for all parts.
-    rejected += x.rejected_stale();
-    seen = std::max(seen, x.applied() + x.lost());
-    most = std::max(most, x.applied());
-    least = std::min(least, x.applied());
-    same = same && x.fingerprint() == first.fingerprint();
-  }
+  auto x = decisions_about(worker, reports);
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
-  const auto decided = applied + lost + rejected * parts;
   if (worker.vanished) {
-    // Its samples went back with its leases, and so did every part that no shard decided.
-    produced = std::max(produced, seen + rejected + worker.requeued);
+    // Parts that were under way to some shards when others had applied theirs are lost. Whatever no
+    // shard has seen went back with its lease.
+    x.lost += x.missing;
+    produced = std::max(produced, x.seen + x.rejected + worker.requeued);
+    const auto decided = x.applied + x.lost + x.rejected * parts;
     requeued = produced * parts - std::min(decided, produced * parts);
+  } else if (!x.same) {
+    result.split += std::max<std::uint64_t>(x.missing, 1);
   }
+  const auto decided = x.applied + x.lost + x.rejected * parts;
   result.produced += produced * parts;
-  result.applied += applied;
-  result.rejected_stale += rejected * parts;
+  result.applied += x.applied;
+  result.rejected_stale += x.rejected * parts;
   result.requeued += requeued;
-  result.lost += lost;
-  if (!same)
-    result.split += std::max<std::uint64_t>(most - least, 1);
+  result.lost += x.lost;
   if (produced * parts != decided + requeued)
     result.problems.push_back("worker/" + std::to_string(worker.worker) + " produced "
                               + std::to_string(produced * parts) + " parts, but "
@@ -96,9 +112,11 @@ ledger balance(const std::vector<worker_account>& workers,
   expect_samples(result, "workers committed", leases.committed, leases.expected);
   expect_samples(result, "after what was given back, workers leased",
                  leases.leased - leases.released, leases.expected);
-  for (std::size_t i = 0; i < reports.size(); ++i)
-    expect_samples(result, "shard or rank " + std::to_string(i) + " applied", reports[i].samples(),
-                   leases.expected);
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    const auto lost = i < leases.lost.size() ? leases.lost[i] : 0;
+    expect_samples(result, "shard or rank " + std::to_string(i) + " applied",
+                   reports[i].samples() + lost, leases.expected);
+  }
   return result;
 }
 

@@ -27,6 +27,9 @@ struct lease_account {
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
+  /// Per shard, samples of gradients that it missed because their worker vanished while sending;
+  /// empty for none.
+  std::vector<std::uint64_t> lost = {};
 };
 
 /// The fate of all gradients of a run, in parts (gradient x shard or rank).
@@ -36,7 +39,7 @@ struct ledger {
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
-  /// Gradients that some shards applied and others did not.
+  /// Gradients of living workers that some shards applied and others did not: admission went wrong.
   std::uint64_t split = 0;
   /// Repeated messages that were recognized.
   std::uint64_t duplicates = 0;

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,16 +12,6 @@
 extern char** environ;
 
 namespace troupe {
-
-namespace {
-
-std::string describe(const std::string& name, int status) {
-  if (WIFSIGNALED(status))
-    return name + " was killed (" + ::strsignal(WTERMSIG(status)) + ')';
-  return name + " ended with exit code " + std::to_string(WEXITSTATUS(status));
-}
-
-} // namespace
 
 children::~children() {
   wait(std::chrono::milliseconds{0});
@@ -55,10 +44,11 @@ std::optional<std::string> children::failed() {
       continue;
     auto name = std::move(i->name);
     running_.erase(i);
-    if (status == 0)
+    // The cluster itself notices one that was killed, and may go on without it.
+    if (status == 0 || WIFSIGNALED(status))
       return failed();
     all_well_ = false;
-    return describe(name, status);
+    return name + " ended with exit code " + std::to_string(WEXITSTATUS(status));
   }
   return std::nullopt;
 }

@@ -21,7 +21,8 @@ public:
   /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
-  /// The first child that ended with an error since the last call, in words.
+  /// The first child that ended with an exit code other than 0 since the last call, in words.
+  /// Those that were killed are left to the cluster.
   std::optional<std::string> failed();
 
   /// Waits for all children; those that are still there after the deadline are killed. Whether all

@@ -111,27 +111,17 @@ BOOST_AUTO_TEST_CASE(the_last_worker_stops) {
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_crashes) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+  std::uint64_t lost = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      // One shard: a gradient cannot be applied in part.
-      simulation run{simulated(job_with(), 3, 1, seed)};
-      run.at(5ms + seed * 137us, [&] { run.crash(run.worker_node(1)); });
-      check_complete(run.run());
+      simulation run{simulated(job_with(), 3, 1 + seed % 4, seed)};
+      run.at(5ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
+      const auto result = run.run();
+      check_complete(result);
+      lost += result.summary.lost;
     }
-}
-
-// With more shards it can: then the run must say so.
-BOOST_AUTO_TEST_CASE(a_gradient_that_was_applied_in_part_is_reported) {
-  std::uint64_t split = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    simulation run{simulated(job_with(), 2, 4, seed)};
-    run.at(5ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
-    const auto result = run.run();
-    split += result.summary.split;
-    BOOST_TEST((result.summary.failure == "") == (result.summary.split == 0),
-               result.summary.failure);
-  }
-  BOOST_TEST(split > 0U);
+  // Some crashed between two pushes of one gradient: the part that was not sent is lost.
+  BOOST_TEST(lost > 0U);
 }
 
 // A worker that was given up by mistake goes on sending. Behind the fence its gradients are
@@ -140,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      simulation run{simulated(job_with(), 3, 1, seed)};
+      simulation run{simulated(job_with(), 3, 1 + seed % 3, seed)};
       run.at(5ms + seed * 137us,
              [&] { run.network().mislead(run.coordinator_node(), run.worker_node(1)); });
       const auto result = run.run();

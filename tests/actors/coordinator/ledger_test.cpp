@@ -192,25 +192,39 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   for (std::uint64_t s = 1; s <= 4; ++s)
     two.apply(0, s);
   two.apply(1, 1);
-  const auto x = balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50});
+  const auto x = balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(x);
   BOOST_TEST(x.produced == 10u);
   BOOST_TEST(x.applied == 10u);
   // The other way round: it said that it had begun more than the shards ever saw.
-  const auto y = balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50});
+  const auto y = balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(y);
   BOOST_TEST(y.produced == 14u);
   BOOST_TEST(y.requeued == 4u);
 }
 
+// The batch counts as trained, and the part that did not arrive as lost.
 BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   shards two{2};
   two.apply(0, 1);
   two.decide(0, 0, 2, proto::APPLIED);
-  const auto x = balance({account(0, 2, 0, true)}, two.reports(), {10, 20, 10, 10});
-  BOOST_TEST(x.split == 1u);
-  BOOST_TEST(!x.balanced());
-  BOOST_TEST(x.produced == x.applied + x.rejected_stale + x.requeued + x.lost);
+  auto reports = two.reports();
+  reports[0].set_samples(20);
+  reports[1].set_samples(10);
+  const auto x = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, {0, 10}});
+  expect_balanced(x);
+  BOOST_TEST(x.applied == 3u);
+  BOOST_TEST(x.lost == 1u);
+  BOOST_TEST(x.requeued == 0u);
+  BOOST_TEST(x.split == 0u);
+  // The same if the part came late, and was refused behind the fence.
+  two.decide(1, 0, 2, proto::LOST);
+  reports = two.reports();
+  reports[0].set_samples(20);
+  reports[1].set_samples(10);
+  const auto y = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, {0, 10}});
+  expect_balanced(y);
+  BOOST_TEST(y.lost == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
