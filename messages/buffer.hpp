@@ -42,8 +42,7 @@ private:
 /// bytes: within a process nothing is ever copied.
 ///
 /// Whoever allocated a payload may write to it until it is first sent; from then on nobody writes
-/// while others hold it
-/// (`unique()` tells). May be passed between threads like a `shared_ptr`.
+/// while others hold it (`unique()` tells). May be passed between threads like a `shared_ptr`.
 class payload {
 public:
   payload() noexcept = default;

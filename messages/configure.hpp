@@ -11,12 +11,12 @@ namespace troupe {
 /// Raised whenever nodes of the old and the new build could misunderstand each other.
 inline constexpr std::uint32_t wire_version = 1;
 
+/// Of this build, such as "0.1.0".
+const char* version() noexcept;
+
 /// Registers everything that an actor system needs to host troupe's actors: message types, the
 /// rendering of errors. Call it on the configuration before the system is made. Types of the
 /// embedding program stay as they are: our type IDs start 2,000 above `caf::first_custom_type_id`.
-/// "0.1.0".
-const char* version() noexcept;
-
 void configure(caf::actor_system_config& cfg);
 
 /// Settings for a process whose business is troupe: scheduling for latency, and liveness checks

@@ -40,7 +40,7 @@ errc code_of(const caf::error& x) noexcept {
 
 std::string explain(const caf::error& x) {
   if (!x)
-    return "no error";
+    return "it has ended";
   if (x.category() == category) {
     std::string result = to_string(static_cast<errc>(x.code()));
     if (x.context().match_elements<std::string>())

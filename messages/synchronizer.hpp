@@ -12,11 +12,9 @@
 // same for every protocol.
 //
 //   worker                                synchronizer
-//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring's last
-//     step
+//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring
 //     |<-------- acquired(step, ranges) -------|
-//     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs (sent by
-//     the trainer)
+//     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs
 //     |-- contribute ... --------------------->|
 //     |-- commit(step) ----------------------->|
 //     |<-------- committed(outcome, samples) --|

@@ -26,6 +26,7 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {}
 
 cluster_node::behavior_type cluster_node::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) { on_down(x); });
   return {
     [this](const proto::Hello& x) { on_hello(x); },
     [this](const proto::OpenView& x) { return on_open_view(x); },
@@ -45,7 +46,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
       task_ready({job_kind::worker, x.worker}, x.problem);
     },
     [this](const link_up& x) { on_link_up(x); },
-    [this](const link_down& x) { on_link_down(x); },
+    [this](const link_down& x) { on_link_down(x, caf::actor_cast<caf::actor>(current_sender())); },
     [this](const dialled& x) { on_dialled(x); },
     [this](const begin_node& x) { on_begin(x); },
     [this](crash_node) { quit(caf::exit_reason::kill); },
@@ -55,17 +56,47 @@ cluster_node::behavior_type cluster_node::make_behavior() {
   };
 }
 
-// -- reaching actors
-// --------------------------------------------------------------------------------------------------
+// -- reaching actors ----------------------------------------------------------------------------
 
 bool cluster_node::hosts(const task_name& task) const {
   return std::ranges::find(options_.tasks, task) != options_.tasks.end();
 }
 
 void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor) {
-  local_->add(name, actor);
-  started_.push_back(std::move(actor));
+  local_->add(name, std::move(actor));
   flush_waiting();
+}
+
+void cluster_node::start(const caf::strong_actor_ptr& actor) {
+  started_.push_back(actor);
+  monitor(actor);
+}
+
+// An actor of ours ends only when it is told to, or by an error: then the run cannot go on.
+void cluster_node::on_down(const caf::down_msg& x) {
+  if (ended_)
+    return;
+  for (auto& [peer, connection] : links_)
+    if (connection.handle.address() == x.source) {
+      on_link_down({peer, explain(x.reason), false}, connection.handle);
+      return;
+    }
+  const auto i = std::ranges::find_if(
+    started_, [&](auto& y) { return caf::actor_cast<caf::actor_addr>(y) == x.source; });
+  if (i == started_.end())
+    return;
+  const std::string name = static_cast<caf::monitorable_actor*>((*i)->get())->name();
+  const auto reason =
+    to_string(options_.tasks.front()) + ": " + name + " ended by an error: " + explain(x.reason);
+  auto coordinator = lookup({coordinator_task, proto::COORDINATOR});
+  if (!coordinator || (coordinator_ && coordinator_.address() == x.source)) {
+    end_with(reason);
+    return;
+  }
+  proto::Failure failure;
+  *failure.mutable_task() = to_proto(options_.tasks.front());
+  failure.set_reason(reason);
+  send(caf::actor_cast<coordinator_actor>(coordinator), std::move(failure));
 }
 
 caf::strong_actor_ptr cluster_node::lookup(const endpoint& name) {
@@ -126,7 +157,7 @@ void cluster_node::on_dialled(const dialled& x) {
   if (ended_ || i == dialling_.end())
     return;
   if (x.node) {
-    link::dial_to how{x.node, options_.tasks.front(), options_.incarnation};
+    link::dial_to how{x.node, x.task, options_.tasks.front(), options_.incarnation};
     system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
     return;
   }
@@ -163,27 +194,35 @@ void cluster_node::on_link_up(const link_up& x) {
   // and its joining refused.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
     return;
+  drop_link(x.peer);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, {}};
+  monitor(links_[x.peer].handle);
   flush_waiting();
 }
 
-void cluster_node::on_link_down(const link_down& x) {
-  auto i = links_.find(x.peer);
-  if (i != links_.end() && i->second.handle == current_sender()) {
-    auto lost = std::move(i->second);
-    links_.erase(i);
-    for (auto& [name, port] : lost.ports)
-      static_cast<caf::actor_proxy*>(port->get())
-        ->kill_proxy(context(), caf::exit_reason::remote_link_unreachable);
+void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
+  if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
+    drop_link(x.peer);
     if (x.peer == coordinator_task && !ended_)
       end_with("lost the coordinator: " + x.reason);
     return;
   }
+  auto i = dialling_.find(x.peer);
+  if (!x.dialled || i == dialling_.end())
+    return;
   // It never came up.
-  for (auto& [task, attempt] : dialling_) {
-    attempt.problem = x.reason;
-    delayed_send(this, longest_redial, redial{task});
-  }
+  i->second.problem = x.reason;
+  delayed_send(this, longest_redial, redial{x.peer});
+}
+
+// Whoever monitors an actor of the peer hears that it is gone.
+void cluster_node::drop_link(const task_name& peer) {
+  auto lost = links_.extract(peer);
+  if (!lost)
+    return;
+  for (auto& [name, port] : lost.mapped().ports)
+    static_cast<caf::actor_proxy*>(port->get())
+      ->kill_proxy(context(), caf::exit_reason::remote_link_unreachable);
 }
 
 void cluster_node::on_tick() {
@@ -208,8 +247,7 @@ void cluster_node::on_tick() {
   delayed_send(this, tick_interval, tick{});
 }
 
-// -- joining
-// ----------------------------------------------------------------------------------------------------------
+// -- joining ------------------------------------------------------------------------------------
 
 void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
@@ -226,6 +264,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.host = caf::actor_cast<coordinator_host>(this);
     auto handle = system().spawn<coordinator>(std::move(how));
     coordinator_ = caf::actor_cast<caf::actor>(handle);
+    start(caf::actor_cast<caf::strong_actor_ptr>(handle));
     host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
   } else {
     addresses_[coordinator_task] = options_.coordinator_address;
@@ -284,8 +323,7 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// -- end
-// --------------------------------------------------------------------------------------------------------------
+// -- end ----------------------------------------------------------------------------------------
 
 void cluster_node::on_stop(const stop_run& x) {
   if (ended_)
@@ -329,15 +367,30 @@ void cluster_node::end_with(const std::string& failure) {
 void cluster_node::end(const run_summary& summary) {
   if (ended_)
     return;
-  end_actors();
+  end_actors(summary.failure.empty() ? "the run is over" : summary.failure);
   if (options_.on_end)
     options_.on_end(summary);
   quit();
 }
 
-// Ends what was started here, and drops all handles: CAF frees an actor with its last reference.
-void cluster_node::end_actors() {
+void cluster_node::on_exit() {
+  if (ended_)
+    return;
+  const std::string reason = "the node was ended";
+  end_actors(reason);
+  run_summary summary;
+  summary.failure = reason;
+  if (options_.on_end)
+    options_.on_end(summary);
+}
+
+// Ends what was started here, answers what waits, and drops all handles: CAF frees an actor with
+// its last reference.
+void cluster_node::end_actors(const std::string& reason) {
   ended_ = true;
+  for (auto& [task, state] : opening_)
+    for (auto& answer : state.answers)
+      answer.deliver(make_error(errc::failed, reason));
   for (auto i = started_.rbegin(); i != started_.rend(); ++i)
     anon_send_exit(*i, caf::exit_reason::user_shutdown);
   started_.clear();

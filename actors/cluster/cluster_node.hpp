@@ -93,7 +93,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  void on_exit() override { end_actors(); }
+  /// Also after an error of ours, which nobody must wait for in vain.
+  void on_exit() override;
 
 private:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
@@ -105,6 +106,12 @@ private:
     int attempts = 0;
     std::string problem = "not tried yet";
     std::chrono::seconds next_notice{1};
+  };
+
+  /// A task whose view was opened: ready, or with whoever waits for that.
+  struct task_state {
+    bool ready = false;
+    std::vector<caf::typed_response_promise<proto::ViewReady>> answers;
   };
 
   struct peer_link {
@@ -120,6 +127,9 @@ private:
   caf::strong_actor_ptr lookup(const endpoint& name);
   void flush_waiting();
   void host(const endpoint& name, caf::strong_actor_ptr actor);
+  void start(const caf::strong_actor_ptr& actor);
+  void on_down(const caf::down_msg& x);
+  void drop_link(const task_name& peer);
   bool hosts(const task_name& task) const;
   void dial_if_ours(const task_name& task);
   void try_dial(const task_name& task);
@@ -127,7 +137,7 @@ private:
   void on_hello(const proto::Hello& x);
   void accept(const caf::strong_actor_ptr& peer, const proto::Hello& x);
   void on_link_up(const link_up& x);
-  void on_link_down(const link_down& x);
+  void on_link_down(const link_down& x, const caf::actor& which);
   void on_tick();
 
   // -- life cycle --
@@ -144,7 +154,7 @@ private:
   void on_stop(const stop_run& x);
   void on_worker_left();
   void end(const run_summary& summary);
-  void end_actors();
+  void end_actors(const std::string& reason);
   void end_with(const std::string& failure);
   void notice(const std::string& text);
   template <class Actor, class... Args>
@@ -153,7 +163,7 @@ private:
 
   node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
-  /// All actors started here, in order; ended in reverse.
+  /// All actors started here, in order; ended in reverse. The node hears when one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
   caf::actor coordinator_;
@@ -170,7 +180,7 @@ private:
   std::string address_;
   std::shared_ptr<const job_context> context_;
   view view_;
-  std::map<task_name, caf::typed_response_promise<proto::ViewReady>> opening_;
+  std::map<task_name, task_state> opening_;
   std::size_t workers_left_ = 0;
   bool ended_ = false;
 };

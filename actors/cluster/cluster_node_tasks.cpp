@@ -18,7 +18,7 @@ template <class Actor, class... Args>
 auto cluster_node::spawn_task(bool heavy, Args&&... args) {
   auto result = heavy ? options_.spawner.spawn_heavy<Actor>(system(), std::forward<Args>(args)...)
                       : options_.spawner.spawn_light<Actor>(system(), std::forward<Args>(args)...);
-  started_.push_back(caf::actor_cast<caf::strong_actor_ptr>(result));
+  start(caf::actor_cast<caf::strong_actor_ptr>(result));
   return result;
 }
 
@@ -27,12 +27,23 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   if (!context_ || !from_proto(x.task(), task) || !hosts(task))
     return make_error(errc::malformed,
                       "a view was opened for a task that has not joined from here");
+  if (x.view() < view_.number)
+    return *refuse_other_view(view_.number, x.view());
+  proto::ViewReady ready;
+  ready.set_view(x.view());
+  if (auto i = opening_.find(task); i != opening_.end()) {
+    // A repetition: answered now, or with the first.
+    if (i->second.ready)
+      return ready;
+    i->second.answers.push_back(make_response_promise<proto::ViewReady>());
+    return i->second.answers.back();
+  }
   view_ = from_proto(x);
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
   auto answer = make_response_promise<proto::ViewReady>();
-  opening_[task] = answer;
+  opening_[task].answers.push_back(answer);
   if (task.job == job_kind::ps)
     start_shard(task);
   else
@@ -44,19 +55,17 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
   auto i = opening_.find(task);
   if (i == opening_.end())
     return;
-  auto answer = i->second;
-  opening_.erase(i);
-  if (!problem.empty()) {
-    answer.deliver(make_error(errc::failed, problem));
-    return;
-  }
+  i->second.ready = problem.empty();
   proto::ViewReady ready;
   ready.set_view(view_.number);
-  answer.deliver(std::move(ready));
+  for (auto& answer : std::exchange(i->second.answers, {}))
+    if (problem.empty())
+      answer.deliver(ready);
+    else
+      answer.deliver(make_error(errc::failed, problem));
 }
 
-// -- ps
-// ---------------------------------------------------------------------------------------------------------------
+// -- ps -----------------------------------------------------------------------------------------
 
 void cluster_node::start_shard(const task_name& task) {
   if (context_->job.protocol() == proto::RING) {
@@ -68,7 +77,7 @@ void cluster_node::start_shard(const task_name& task) {
   how.view = view_;
   how.index = task.index;
   how.where = context_->shard(task.index, view_.of(job_kind::ps).size());
-  const auto versions = make_versions(*context_, how.where, workers.size() + 1);
+  const auto versions = make_versions(*context_, how.where, workers.size() + 2);
   auto reader = spawn_task<reader_front>(false, view_.number, how.where, versions);
   auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));
@@ -92,8 +101,7 @@ void cluster_node::start_shard(const task_name& task) {
                             });
 }
 
-// -- workers
-// ----------------------------------------------------------------------------------------------------------
+// -- workers ------------------------------------------------------------------------------------
 
 void cluster_node::start_worker(const task_name& task) {
   reach_as<coordinator_actor>(

@@ -32,6 +32,9 @@ coordinator::behavior_type coordinator::make_behavior() {
   if (!options_.output.empty())
     recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
                                                        options_.output);
+  monitor(evaluator_);
+  if (recorder_)
+    monitor(recorder_);
   delayed_send(this, tick_interval, tick{});
   return {
     [this](const proto::Join& x) { return on_join(x); },
@@ -70,8 +73,7 @@ void coordinator::on_tick() {
     publish_progress();
 }
 
-// -- gathering
-// --------------------------------------------------------------------------------------------------------
+// -- gathering ----------------------------------------------------------------------------------
 
 std::optional<std::string> coordinator::refusal(const proto::Join& x, const task_name& task) const {
   const auto name = to_string(task);
@@ -112,10 +114,27 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   answer.set_feature_width(static_cast<std::uint32_t>(data.feature_width));
   answer.set_classes(data.labels == label_kind::classes);
   answer.set_label_width(static_cast<std::uint32_t>(data.label_width));
-  const bool repeated = !joined_.emplace(task, member{task, x.incarnation(), x.address()}).second;
-  if (!repeated && joined_.size() == options_.tasks.size())
+  if (!joined_.emplace(task, member{task, x.incarnation(), x.address()}).second)
+    return answer; // A repetition.
+  reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
+    nodes_[task] = node;
+    monitor(node);
+    monitored_nodes_[node.address()] = task;
+  });
+  if (joined_.size() == options_.tasks.size())
     open_view();
   return answer;
+}
+
+// Tasks that train are watched themselves; before that, their nodes stand for them.
+void coordinator::on_node_down(const task_name& task, const std::string& reason) {
+  nodes_.erase(task);
+  if (phase_ == phase::gathering) {
+    joined_.erase(task);
+    notice(reason + "; waiting for it to join again");
+  } else if (phase_ == phase::opening) {
+    fail(reason);
+  }
 }
 
 void coordinator::report_waiting() {
@@ -137,8 +156,7 @@ void coordinator::report_waiting() {
   }
 }
 
-// -- opening the view
-// -------------------------------------------------------------------------------------------------
+// -- opening the view ---------------------------------------------------------------------------
 
 template <class Handle>
 void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) {
@@ -162,18 +180,23 @@ void coordinator::open_view() {
     worker.account.incarnation = x.incarnation;
     workers_.push_back(std::move(worker));
   }
+  lease_book::options how;
+  how.records = options_.context->data.train_records;
+  how.batch = job().data().batch();
+  how.workers = workers_.size();
+  how.in_step = in_step();
+  leases_.emplace(how);
   for (auto& x : view_.members)
     open_at(x.task);
 }
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    nodes_[task] = node;
     const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
     request(node, limit, to_proto(view_, task))
       .then(
         [this](const proto::ViewReady&) {
-          if (++views_opened_ == view_.members.size())
+          if (phase_ == phase::opening && ++views_opened_ == view_.members.size())
             reach_tasks();
         },
         [this, task](const caf::error& error) {
@@ -191,7 +214,7 @@ void coordinator::reach_for_training(const endpoint& name, Handle& where, bool w
       monitor(x);
       monitored_[x.address()] = name.task;
     }
-    if (--unreached_ == 0)
+    if (--unreached_ == 0 && phase_ == phase::opening)
       start_training();
   });
 }
@@ -225,16 +248,9 @@ void coordinator::worker_state::hear(const proto::Progress& x) {
   account.requeued = std::max(account.requeued, x.requeued());
 }
 
-// -- training
-// ---------------------------------------------------------------------------------------------------------
+// -- training -----------------------------------------------------------------------------------
 
 void coordinator::start_training() {
-  lease_book::options how;
-  how.records = options_.context->data.train_records;
-  how.batch = job().data().batch();
-  how.workers = workers_.size();
-  how.in_step = job().protocol() != proto::ASYNC_PS;
-  leases_.emplace(how);
   training_began_ = clock().now();
   open_epoch(0);
 }
@@ -253,12 +269,12 @@ void coordinator::give_leases() {
   if (phase_ != phase::training)
     return;
   for (auto& worker : workers_)
-    while (worker.present && worker.wants > 0) {
+    while (worker.present && worker.given < worker.asked) {
       auto lease = leases_->next(worker.rank);
       if (!lease)
         break;
       lease->set_view(view_.number);
-      --worker.wants;
+      ++worker.given;
       send(worker.handle, std::move(*lease));
     }
 }
@@ -273,7 +289,7 @@ coordinator::worker_state* coordinator::find_worker(const Header& x) {
 
 caf::result<proto::Ack> coordinator::on_lease_request(const proto::LeaseRequest& x) {
   if (auto* worker = find_worker(x)) {
-    ++worker->wants;
+    worker->asked = std::max(worker->asked, x.number());
     give_leases();
     return proto::Ack{};
   }
@@ -287,8 +303,11 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
   if (!worker)
     return make_error(errc::fenced, "worker/" + std::to_string(x.worker()) + " was given up");
   const auto held = leases_->held_by(worker->rank);
-  if (std::ranges::none_of(held, [&](auto& lease) { return lease.id() == x.lease(); }))
+  const auto lease = std::ranges::find(held, x.lease(), &proto::Lease::id);
+  if (lease == held.end())
     return proto::Ack{}; // A repetition.
+  if (in_step() && x.batches() < batches_of(*lease))
+    return proto::Ack{}; // The worker leaves, which ends the run; its Leave says why.
   if (!leases_->settle(x.lease(), x.batches(), x.samples())) {
     fail("worker/" + std::to_string(x.worker()) + " reports " + plural(x.samples(), "sample")
          + " for " + plural(x.batches(), "batch") + " of lease " + std::to_string(x.lease())
@@ -329,8 +348,7 @@ void coordinator::on_heartbeat(const proto::Heartbeat& x) {
   }
 }
 
-// -- workers that go
-// --------------------------------------------------------------------------------------------------
+// -- workers that go ----------------------------------------------------------------------------
 
 caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   auto* worker = find_worker(x);
@@ -339,9 +357,13 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   const auto name = "worker/" + std::to_string(x.worker());
   worker->present = false;
   worker->hear(x.progress());
+  if (phase_ == phase::opening) {
+    fail(name + " left (" + x.reason() + ") before training began");
+    return proto::Ack{};
+  }
   for (auto& lease : leases_->held_by(worker->rank))
     leases_->settle(lease.id(), 0, 0);
-  if (job().protocol() != proto::ASYNC_PS) {
+  if (in_step()) {
     fail(name + " left (" + x.reason() + "), and " + protocol_name(job().protocol())
          + " needs all workers");
   } else if (std::ranges::none_of(workers_, &worker_state::present)) {
@@ -366,12 +388,20 @@ void coordinator::on_failure(const proto::Failure& x) {
 }
 
 void coordinator::on_down(const caf::down_msg& x) {
+  if (phase_ == phase::done)
+    return;
+  for (const auto& helper :
+       {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_)})
+    if (helper && helper.address() == x.source)
+      fail("the coordinator's evaluation or output ended: " + explain(x.reason));
+  if (auto node = monitored_nodes_.find(x.source); node != monitored_nodes_.end())
+    on_node_down(node->second, to_string(node->second) + " is gone: " + explain(x.reason));
   auto i = monitored_.find(x.source);
   if (i == monitored_.end() || phase_ == phase::done)
     return;
   const auto task = i->second;
   const auto reason = to_string(task) + " is gone: " + explain(x.reason);
-  if (task.job != job_kind::worker) {
+  if (task.job != job_kind::worker || phase_ == phase::opening) {
     fail(reason);
     return;
   }
@@ -384,7 +414,7 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
   auto& worker = workers_[rank];
   worker.present = false;
   worker.account.vanished = true;
-  if (job().protocol() != proto::ASYNC_PS || phase_ == phase::finishing
+  if (in_step() || phase_ == phase::finishing
       || std::ranges::none_of(workers_, &worker_state::present)) {
     if (phase_ != phase::finishing)
       fail(reason);

@@ -97,8 +97,9 @@ private:
   struct worker_state {
     worker_account account;
     worker_actor handle;
-    /// Leases asked for and not given yet.
-    std::size_t wants = 0;
+    /// Leases asked for and given so far.
+    std::uint64_t asked = 0;
+    std::uint64_t given = 0;
     bool present = true;
     /// Trained within the lease under way: for progress only.
     std::uint64_t live_samples = 0;
@@ -122,6 +123,7 @@ private:
   void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
   void reach_tasks();
   void report_waiting();
+  void on_node_down(const task_name& task, const std::string& reason);
 
   // -- training --
   void start_training();
@@ -158,6 +160,8 @@ private:
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const;
   bool uses_shards() const { return job().protocol() != proto::RING; }
+  /// Every step needs all workers.
+  bool in_step() const { return job().protocol() != proto::ASYNC_PS; }
 
   coordinator_options options_;
   phase phase_ = phase::gathering;
@@ -174,7 +178,9 @@ private:
   std::vector<reporter_actor> reporters_;
   std::map<task_name, node_actor> nodes_;
   std::size_t views_opened_ = 0;
+  /// Actors whose end concerns the run: workers and shards, and the nodes of all tasks.
   std::map<caf::actor_addr, task_name> monitored_;
+  std::map<caf::actor_addr, task_name> monitored_nodes_;
   std::size_t unreached_ = 0;
 
   std::optional<lease_book> leases_;

@@ -19,8 +19,7 @@ constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
 
-// -- end of an epoch
-// --------------------------------------------------------------------------------------------------
+// -- end of an epoch ----------------------------------------------------------------------------
 
 void coordinator::take_snapshot() {
   phase_ = phase::snapshot;
@@ -82,14 +81,14 @@ void coordinator::on_evaluated(const evaluated& x) {
     send(recorder_, record_weights{x.version, x.weights});
   }
   last_ = x;
+  last_.weights = {};
   if (phase_ == phase::finishing && evaluating_.empty())
     collect_reports();
   else if (phase_ == phase::snapshot && snapshot_missing_ == 0)
     take_snapshot();
 }
 
-// -- end of the run
-// ---------------------------------------------------------------------------------------------------
+// -- end of the run -----------------------------------------------------------------------------
 
 void coordinator::collect_reports() {
   reports_.resize(reporters_.size());
@@ -157,20 +156,23 @@ void coordinator::conclude() {
     shut_down_nodes();
     return;
   }
-  summary_.output = options_.output;
-  send(recorder_, summary_);
+  // First whatever was to be written so far, so that the last line says if it was not.
+  const auto record_end = [this](const std::string& problem) {
+    if (problem.empty()) {
+      summary_.output = options_.output;
+    } else if (summary_.failure.empty()) {
+      summary_.failure = "not everything was written: " + problem;
+    } else {
+      notice("not everything was written: " + problem);
+    }
+    send(recorder_, summary_);
+    ask(
+      this, recorder_, requests(), [this](const record_done&) { shut_down_nodes(); },
+      [this](const caf::error&) { shut_down_nodes(); }, record_flush{});
+  };
   ask(
-    this, recorder_, requests(),
-    [this](const record_done& x) {
-      if (!x.problem.empty())
-        notice("not everything was written: " + x.problem);
-      shut_down_nodes();
-    },
-    [this](const caf::error& error) {
-      notice("not everything was written: " + explain(error));
-      shut_down_nodes();
-    },
-    record_flush{});
+    this, recorder_, requests(), [record_end](const record_done& x) { record_end(x.problem); },
+    [record_end](const caf::error& error) { record_end(explain(error)); }, record_flush{});
 }
 
 void coordinator::shut_down_nodes() {
@@ -200,8 +202,7 @@ void coordinator::node_ended() {
   send(options_.host, summary_);
 }
 
-// -- telling
-// ----------------------------------------------------------------------------------------------------------
+// -- telling ------------------------------------------------------------------------------------
 
 void coordinator::publish_progress() {
   if (!options_.observer)

@@ -56,8 +56,6 @@ void evaluator::on_evaluate(const evaluate& x) {
 }
 
 payload evaluator::flatten(const std::vector<weight_range>& ranges) const {
-  if (ranges.size() == 1)
-    return ranges[0].data;
   auto result = payload::floats(context_->parameters().size());
   for (auto& r : ranges)
     std::ranges::copy(r.data.as_floats(),

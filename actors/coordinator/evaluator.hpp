@@ -23,7 +23,7 @@ struct evaluate {
 struct evaluated {
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
-  /// The snapshot as one flat vector.
+  /// The snapshot as one flat vector, copied: versions of the shards are not held any longer.
   payload weights;
   /// Mean over the test samples.
   double test_loss = 0;

@@ -14,7 +14,7 @@ constexpr std::uint64_t most_batches = 32;
 } // namespace
 
 lease_book::lease_book(const options& how)
-  : how_(how), next_begin_(how.workers, 0), epoch_committed_(how.records) {}
+  : how_(how), next_begin_(how.workers, how.records), epoch_committed_(how.records) {}
 
 void lease_book::open_epoch(std::uint32_t epoch) {
   epoch_ = epoch;
@@ -49,8 +49,6 @@ std::optional<range> lease_book::next_range(std::size_t rank) {
 }
 
 std::optional<proto::Lease> lease_book::next(std::size_t rank) {
-  if (epoch_done())
-    return std::nullopt;
   const auto where = next_range(rank);
   if (!where)
     return std::nullopt;

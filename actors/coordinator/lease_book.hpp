@@ -43,8 +43,9 @@ public:
   /// Leases held by a worker, oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
 
-  /// All samples of the epoch are committed.
-  bool epoch_done() const noexcept { return epoch_committed_ == how_.records; }
+  /// All samples of the epoch are committed, and no lease is held: not even one of no samples,
+  /// whose holder has yet to say that its gradients are decided.
+  bool epoch_done() const noexcept { return epoch_committed_ == how_.records && held_.empty(); }
 
   /// Samples handed out (again, after a worker left), and committed, in all epochs.
   std::uint64_t leased() const noexcept { return leased_; }

@@ -48,6 +48,12 @@ caf::behavior link::make_behavior() {
     else
       shut("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
   });
+  // What cannot be decoded arrives as another message than those below.
+  set_default_handler(
+    [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
+      shut(to_string(peer_task_) + " sent a message that cannot be decoded");
+      return caf::sec::unexpected_message;
+    });
   monitor(owner_);
   greet();
   return {
@@ -66,6 +72,7 @@ void link::greet() {
     hello.set_wire_version(wire_version);
     *hello.mutable_task() = to_proto(dial->self_task);
     hello.set_incarnation(dial->incarnation);
+    peer_task_ = dial->peer_task;
     monitor(dial->peer_node);
     send(caf::actor_cast<caf::actor>(dial->peer_node), std::move(hello));
     return;
@@ -91,6 +98,12 @@ void link::on_welcome(const proto::Welcome& x) {
          + std::to_string(wire_version) + ": run the same troupe version on all nodes");
     return;
   }
+  task_name peer;
+  if (!from_proto(x.task(), peer) || peer != peer_task_) {
+    shut("the node at that address is " + x.task().job() + '/' + std::to_string(x.task().index())
+         + ", not " + to_string(peer_task_) + ": check the cluster file");
+    return;
+  }
   announce_up(x.task(), x.incarnation());
 }
 
@@ -102,8 +115,7 @@ void link::announce_up(const proto::TaskName& peer, std::uint64_t incarnation) {
   send(owner_, link_up{peer_task_, incarnation});
 }
 
-// -- outgoing
-// ---------------------------------------------------------------------------------------------------------
+// -- outgoing -----------------------------------------------------------------------------------
 
 void link::on_outbound(outbound& x) {
   proto::Frame frame;
@@ -115,6 +127,7 @@ void link::on_outbound(outbound& x) {
     frame.set_id(next_id_++);
     frame.set_kind(x.mid.is_request() ? proto::Frame::REQUEST : proto::Frame::ONE_WAY);
     if (x.mid.is_request()) {
+      make_response_promise(); // The peer's answer is the answer.
       requests_.emplace(frame.id(), pending_request{std::move(x.sender), x.mid, clock().now()});
       start_sweeping();
     }
@@ -160,10 +173,13 @@ void link::on_credit(const proto::Credit& x) {
     send_chunks(id, i->second);
 }
 
-// -- incoming
-// ---------------------------------------------------------------------------------------------------------
+// -- incoming -----------------------------------------------------------------------------------
 
 void link::on_frame(const proto::Frame& x, const caf::message& content) {
+  if (content.empty()) {
+    shut(to_string(peer_task_) + " sent a message that cannot be decoded");
+    return;
+  }
   if (x.chunked_bytes() == 0) {
     deliver(x, content);
     return;
@@ -248,8 +264,7 @@ void link::deliver_answer(std::uint64_t id, caf::message content) {
     context());
 }
 
-// -- end
-// --------------------------------------------------------------------------------------------------------------
+// -- end ----------------------------------------------------------------------------------------
 
 void link::shut(const std::string& reason) {
   for (auto& [id, request] : requests_)
@@ -258,7 +273,7 @@ void link::shut(const std::string& reason) {
                                 caf::make_message(make_error(errc::link_lost, reason))),
       context());
   requests_.clear();
-  send(owner_, link_down{peer_task_, reason});
+  send(owner_, link_down{peer_task_, reason, std::holds_alternative<dial_to>(how_)});
   quit();
 }
 
@@ -269,10 +284,11 @@ void link::start_sweeping() {
   delayed_send(this, options_.stall_timeout / 2, sweep{});
 }
 
-// Whoever asked has long met a deadline of its own; this only frees what the link holds.
+// Whoever asked has a deadline of its own; this only frees what the link holds.
 void link::on_sweep() {
-  const auto limit = clock().now() - options_.stall_timeout;
-  std::erase_if(requests_, [&](auto& x) { return x.second.since < limit; });
+  const auto now = clock().now();
+  const auto limit = now - options_.stall_timeout;
+  std::erase_if(requests_, [&](auto& x) { return x.second.since < now - options_.request_limit; });
   std::erase_if(sending_, [&](auto& x) { return x.second.moved < limit; });
   std::erase_if(receiving_, [&](auto& x) { return x.second.moved < limit; });
   sweeping_ = false;

@@ -22,6 +22,8 @@ struct link_up {
 struct link_down {
   task_name peer;
   std::string reason;
+  /// This end had dialled.
+  bool dialled = false;
 };
 
 } // namespace troupe
@@ -35,6 +37,9 @@ struct link_options {
   transfer_limits transfer;
   /// What was begun and has not moved for this long is given up.
   std::chrono::milliseconds stall_timeout{60'000};
+  /// Requests are kept for so long, should the peer never answer. Longer than any deadline of those
+  /// who asked, which is what counts for them.
+  std::chrono::hours request_limit{24};
 };
 
 /// One end of the connection between two nodes. Local actors write to it through ports; it carries
@@ -49,6 +54,7 @@ public:
   /// The dialling end: introduces itself to `peer_node` as `self_task`.
   struct dial_to {
     caf::strong_actor_ptr peer_node;
+    task_name peer_task;
     task_name self_task;
     std::uint64_t incarnation;
   };

@@ -24,8 +24,10 @@ void port::enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) 
   x.sender = std::move(what->sender);
   x.mid = what->mid;
   x.content = what->move_content_to_message();
-  link_->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, std::move(x)),
-                 context);
+  // A request stays one on its way, so that a link that has ended refuses it.
+  const auto mid = x.mid.is_request() ? x.mid : caf::make_message_id();
+  auto sender = x.mid.is_request() ? x.sender : nullptr;
+  link_->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(x)), context);
 }
 
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {

@@ -45,8 +45,7 @@ void parameter_shard::on_exit() {
   listeners_.clear();
 }
 
-// -- decisions
-// --------------------------------------------------------------------------------------------------------
+// -- decisions ----------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
   const auto expected = x.samples() > 0 ? options_.where.size() * sizeof(float) : 0;
@@ -135,8 +134,7 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
   return now > base_version ? now - base_version : 0;
 }
 
-// -- ASYNC_PS
-// ---------------------------------------------------------------------------------------------------------
+// -- ASYNC_PS -----------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::apply_or_wait(const proto::Push& x,
                                                           const payload& gradient) {
@@ -159,8 +157,7 @@ proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradie
   return answer;
 }
 
-// -- SYNC_PS
-// ----------------------------------------------------------------------------------------------------------
+// -- SYNC_PS ------------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x,
                                                       const payload& gradient) {
@@ -206,8 +203,7 @@ std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const 
   return std::nullopt;
 }
 
-// -- versions
-// ---------------------------------------------------------------------------------------------------------
+// -- versions -----------------------------------------------------------------------------------
 
 // The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
 void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples) {

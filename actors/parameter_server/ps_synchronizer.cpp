@@ -20,8 +20,7 @@ ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
   };
 }
 
-// -- acquire: pull
-// ----------------------------------------------------------------------------------------------------
+// -- acquire: pull ------------------------------------------------------------------------------
 
 void ps_synchronizer::on_acquire(const acquire& x) {
   ++sequence_;
@@ -61,16 +60,21 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
     send(worker_, acquired{sequence_, std::move(ranges_)});
 }
 
-// -- contribute, commit: push
-// -----------------------------------------------------------------------------------------
+// -- contribute, commit: push -------------------------------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
   if (x.step != sequence_)
     return;
   gradient_ = x.gradient;
   samples_ = x.samples;
-  for (auto& part : parts_)
-    part.missing -= intersect(part.where, range{x.begin, x.end}).size();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const auto arrived = intersect(parts_[i].where, range{x.begin, x.end}).size();
+    if (arrived > parts_[i].missing) {
+      fail("contribute to", i, make_error(errc::malformed, "a range was contributed twice"));
+      return;
+    }
+    parts_[i].missing -= arrived;
+  }
   if (admission_ == admission::not_needed && context_->job.async_ps().has_max_staleness()
       && !in_step())
     ask_admission();
@@ -174,7 +178,9 @@ void ps_synchronizer::on_tick() {
 
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
-  outcome_ = outcome;
+  // A part that is lost tells that this worker was given up, whatever other shards answered before.
+  if (outcome_ != proto::LOST)
+    outcome_ = outcome;
   staleness_ = std::max(staleness_, staleness);
 }
 

@@ -1,7 +1,5 @@
 #include "actors/ring/ring_node.hpp"
 
-#include <spdlog/spdlog.h>
-
 namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
@@ -10,10 +8,15 @@ ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place plac
 }
 
 ring_node::behavior_type ring_node::make_behavior() {
+  set_down_handler(
+    [this](caf::down_msg& x) { fail("lost its right neighbour: " + explain(x.reason)); });
   return {
     in_view(this, &ring_node::on_segment),
     [this](const reduce_bucket& x) { on_reduce(x); },
-    [this](const ring_neighbour& x) { right_ = x.right; },
+    [this](const ring_neighbour& x) {
+      right_ = x.right;
+      monitor(right_);
+    },
   };
 }
 
@@ -29,6 +32,10 @@ ring_collective& ring_node::collective(const key& which) {
 void ring_node::on_reduce(const reduce_bucket& x) {
   const key which{x.step, x.bucket};
   listener_ = x.reply_to;
+  if (!broken_.empty()) {
+    send(listener_, broken{broken_});
+    return;
+  }
   collective(which).contribute(x.gradient, x.samples, outbox_);
   send_pieces(which);
   finish_if_complete(which);
@@ -42,20 +49,19 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
   const bool fits = known && x.step() <= next_step_[x.bucket()] + 1
     && collective(which).receive({x.segment(), x.chunk(), x.hop(), x.samples(), data}, outbox_);
   if (!fits) {
-    fail(x);
+    fail("got a piece that does not fit (step " + std::to_string(x.step()) + ", bucket "
+         + std::to_string(x.bucket())
+         + "): its left neighbour has another model or number of ranks");
     return;
   }
   send_pieces(which);
   finish_if_complete(which);
 }
 
-void ring_node::fail(const proto::Segment& x) {
-  const auto reason = "rank " + std::to_string(place_.rank)
-    + " of the ring got a piece that does not fit (step " + std::to_string(x.step()) + ", bucket "
-    + std::to_string(x.bucket()) + "): its left neighbour has another model or number of ranks";
-  spdlog::error("{}", reason);
+void ring_node::fail(const std::string& reason) {
+  broken_ = "rank " + std::to_string(place_.rank) + " of the ring " + reason;
   if (listener_)
-    send(listener_, broken{reason});
+    send(listener_, broken{broken_});
 }
 
 void ring_node::send_pieces(const key& which) {

@@ -5,6 +5,7 @@
 #include "messages/interfaces.hpp"
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,7 +81,7 @@ private:
   ring_collective& collective(const key& which);
   void send_pieces(const key& which);
   void finish_if_complete(const key& which);
-  void fail(const proto::Segment& x);
+  void fail(const std::string& reason);
 
   std::uint64_t view_;
   ring_place place_;
@@ -88,6 +89,8 @@ private:
   ring_actor right_;
   /// Who started the newest collective; null before the first.
   reduction_listener listener_;
+  /// Why the ring cannot go on; empty while it can.
+  std::string broken_;
   std::map<key, ring_collective> collectives_;
   /// Steps before this one are done; pieces of theirs are repetitions.
   std::vector<std::uint64_t> next_step_;

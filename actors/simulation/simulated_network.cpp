@@ -95,8 +95,7 @@ void simulated_network::clear() {
   reaper_ = nullptr;
 }
 
-// -- connecting
-// -------------------------------------------------------------------------------------------------------
+// -- connecting ---------------------------------------------------------------------------------
 
 void simulated_network::listen(sim_node node, const std::string& address,
                                caf::strong_actor_ptr handle) {
@@ -141,8 +140,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   return result;
 }
 
-// -- messages
-// ---------------------------------------------------------------------------------------------------------
+// -- messages -----------------------------------------------------------------------------------
 
 // FNV-1a, a word at a time.
 void simulated_network::mix(std::uint64_t x) noexcept {
@@ -199,8 +197,7 @@ void simulated_network::deliver(const proxy& via, const caf::mailbox_element& wh
     caf::make_mailbox_element(std::move(sender), what.mid, {}, std::move(content)));
 }
 
-// -- faults
-// -----------------------------------------------------------------------------------------------------------
+// -- faults -------------------------------------------------------------------------------------
 
 void simulated_network::kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to,
                                    caf::error reason) {

@@ -1,7 +1,8 @@
 #include "actors/worker/input_reader.hpp"
 
 #include "kernels/data/permutation.hpp"
-#include "kernels/error.hpp"
+
+#include <exception>
 
 namespace troupe {
 
@@ -29,7 +30,7 @@ void input_reader::load() {
         + std::to_string(here.feature_width) + " features) is not the coordinator's ("
         + std::to_string(there.train_records) + " of " + std::to_string(there.feature_width)
         + "): give all nodes the same files";
-  } catch (const input_error& error) {
+  } catch (const std::exception& error) {
     result.problem = error.what();
   }
   send(listener_, std::move(result));

@@ -73,22 +73,24 @@ void worker::on_heartbeat() {
   delayed_send(this, heartbeat_interval, tick{});
 }
 
-// -- leases
-// -----------------------------------------------------------------------------------------------------------
+// -- leases -------------------------------------------------------------------------------------
 
 void worker::request_leases() {
-  while (!leaving_ && leases_.size() + leases_requested_ < leases_held) {
-    ++leases_requested_;
+  while (!leaving_ && leases_.size() + (leases_requested_ - leases_received_) < leases_held) {
+    auto question = identified<proto::LeaseRequest>();
+    question.set_number(++leases_requested_);
     ask(
       this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
       [this](const caf::error& error) { fail(self() + " cannot get a lease: " + explain(error)); },
-      identified<proto::LeaseRequest>());
+      question);
   }
 }
 
 void worker::on_lease(const proto::Lease& x) {
-  if (leases_requested_ > 0)
-    --leases_requested_;
+  if (x.id() <= last_lease_)
+    return; // A repetition.
+  last_lease_ = x.id();
+  ++leases_received_;
   leases_.push_back(x);
   if (phase_ == phase::idle)
     next_step();
@@ -112,8 +114,7 @@ void worker::report_front_lease(std::function<void()> then) {
   lease_loss_ = 0;
 }
 
-// -- a step
-// -----------------------------------------------------------------------------------------------------------
+// -- a step -------------------------------------------------------------------------------------
 
 void worker::next_step() {
   phase_ = phase::idle;
@@ -222,8 +223,7 @@ void worker::on_committed(const committed& x) {
   next_step();
 }
 
-// -- end
-// --------------------------------------------------------------------------------------------------------------
+// -- end ----------------------------------------------------------------------------------------
 
 void worker::on_leave(const leave_run& x) {
   if (leaving_)

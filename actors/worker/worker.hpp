@@ -112,7 +112,10 @@ private:
 
   /// The lease being trained, and the next one.
   std::deque<proto::Lease> leases_;
-  std::size_t leases_requested_ = 0;
+  /// Leases asked for and received so far, and the newest one's id.
+  std::uint64_t leases_requested_ = 0;
+  std::uint64_t leases_received_ = 0;
+  std::uint64_t last_lease_ = 0;
   /// Batch of the front lease that is under way or comes next; what of the lease is trained.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;

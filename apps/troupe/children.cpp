@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -72,8 +73,10 @@ bool children::wait(std::chrono::milliseconds deadline) {
   return all_well_;
 }
 
-void end_with_parent() {
+void end_with_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
+    std::_Exit(1); // It had ended before.
 }
 
 } // namespace troupe

@@ -39,7 +39,7 @@ private:
   bool all_well_ = true;
 };
 
-/// Makes this process end with the one that started it.
-void end_with_parent();
+/// Makes this process end with the one that started it, `parent`.
+void end_with_parent(pid_t parent);
 
 } // namespace troupe

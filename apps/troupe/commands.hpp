@@ -16,7 +16,8 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   bool insecure = false;
-  bool ends_with_parent = false;
+  /// The process that this one is not to outlive; 0 for none.
+  int parent = 0;
 };
 
 /// `troupe train`: a whole cluster on this host.

@@ -24,7 +24,7 @@ void add_node(CLI::App& app, troupe::node_command& x) {
   sub->add_option("--set", x.overrides, set_help)->allow_extra_args(false);
   sub->add_flag("--insecure", x.insecure,
                 "Listen on addresses other than loopback, without encryption");
-  sub->add_flag("--ends-with-parent", x.ends_with_parent)->group("");
+  sub->add_option("--ends-with-parent", x.parent)->group("");
 }
 
 void add_train(CLI::App& app, troupe::train_command& x) {
@@ -41,6 +41,7 @@ void add_train(CLI::App& app, troupe::train_command& x) {
 } // namespace
 
 int main(int argc, char** argv) {
+  troupe::block_stop_signals();
   CLI::App app{"troupe trains a model on many machines with actors"};
   app.set_version_flag("--version", std::string{"troupe "} + troupe::version());
   app.require_subcommand(1);

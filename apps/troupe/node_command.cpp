@@ -30,8 +30,8 @@ task_name task_of(const node_command& x, const cluster_spec& cluster) {
 } // namespace
 
 int run(const node_command& x) {
-  if (x.ends_with_parent)
-    end_with_parent();
+  if (x.parent != 0)
+    end_with_parent(x.parent);
   const auto cluster = load_cluster(x.cluster);
   const auto task = task_of(x, cluster);
   session_options session;

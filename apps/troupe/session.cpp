@@ -8,6 +8,7 @@
 
 #include <caf/io/all.hpp>
 
+#include <arpa/inet.h>
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -19,7 +20,7 @@ namespace {
 
 /// An actor system that has not ended so long after its node did holds a bug; the process ends all
 /// the same.
-constexpr std::chrono::seconds shutdown_deadline{5};
+constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
 sigset_t stop_signals() {
   sigset_t result;
@@ -58,7 +59,10 @@ private:
 };
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr address{};
+  if (::inet_pton(AF_INET, host.c_str(), &address) == 1)
+    return (ntohl(address.s_addr) >> 24) == IN_LOOPBACKNET;
+  return host == "localhost" || host == "::1";
 }
 
 /// The address at which others reach the node.
@@ -99,9 +103,12 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
 
 } // namespace
 
-run_summary run_session(session_options options) {
+void block_stop_signals() {
   const auto signals = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+run_summary run_session(session_options options) {
   caf::actor_system_config cfg;
   configure(cfg);
   tune(cfg);

@@ -26,6 +26,9 @@ struct session_options {
   std::function<std::optional<std::string>()> watch;
 };
 
+/// Makes SIGINT and SIGTERM wait until a session takes them. To be called first of all.
+void block_stop_signals();
+
 /// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the
 /// operator's wish to stop. To be called once per process, from its main thread, before any other
 /// thread is started.

@@ -66,7 +66,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
       others.start(to_string(task),
                    {"node", fmt::format("--role={}", to_string(task.job)),
                     fmt::format("--task={}", task.index), "--cluster=" + file,
-                    "--ends-with-parent"});
+                    fmt::format("--ends-with-parent={}", ::getpid())});
   };
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())

@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_CASE(codes_have_names) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_for_a_person) {
-  BOOST_TEST(explain({}) == "no error");
+  BOOST_TEST(explain({}) == "it has ended");
   BOOST_TEST(explain(make_error(errc::timed_out)) == "timed out");
   BOOST_TEST(explain(make_error(errc::old_view, "view 2")) == "old view: view 2");
   BOOST_TEST(explain(caf::sec::request_timeout) == "no answer before the deadline");

@@ -182,6 +182,19 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
+BOOST_AUTO_TEST_CASE(a_link_of_the_ring_breaks) {
+  for (const bool at_once : {true, false}) {
+    simulation run{simulated(job_with({"protocol=RING"}), 3, 0)};
+    run.at(at_once ? 1200us : 6ms,
+           [&] { run.network().cut(run.worker_node(1), run.worker_node(2)); });
+    const auto result = run.run();
+    BOOST_TEST(result.summary.failure.find("neighbour") != std::string::npos,
+               result.summary.failure);
+    for (auto& node : result.nodes)
+      BOOST_TEST(node.has_value());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_coordinator_crashes) {
   simulation run{simulated(job_with(), 2, 2)};
   run.at(6ms, [&] { run.crash(run.coordinator_node()); });

@@ -192,12 +192,14 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   for (std::uint64_t s = 1; s <= 4; ++s)
     two.apply(0, s);
   two.apply(1, 1);
-  const auto x = balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
+  const auto x =
+    balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(x);
   BOOST_TEST(x.produced == 10u);
   BOOST_TEST(x.applied == 10u);
   // The other way round: it said that it had begun more than the shards ever saw.
-  const auto y = balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
+  const auto y =
+    balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(y);
   BOOST_TEST(y.produced == 14u);
   BOOST_TEST(y.requeued == 4u);
