@@ -177,11 +177,12 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   // The left neighbour needs a link to this node, and may be one that waits to be dialled.
   const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
   reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
-  const auto& right = workers[(place.rank + 1) % workers.size()].task;
-  reach_as<ring_actor>({right, proto::RING_NODE}, [this, shell, ring, synchronizer](ring_actor x) {
-    send(ring, ring_neighbour{std::move(x)});
-    give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
-  });
+  const auto right = workers[(place.rank + 1) % workers.size()].task;
+  reach_as<ring_actor>({right, proto::RING_NODE},
+                       [this, shell, ring, synchronizer, right](ring_actor x) {
+                         send(ring, ring_neighbour{right, std::move(x)});
+                         give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
+                       });
 }
 
 void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {

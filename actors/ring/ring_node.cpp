@@ -8,12 +8,14 @@ ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place plac
 }
 
 ring_node::behavior_type ring_node::make_behavior() {
-  set_down_handler(
-    [this](caf::down_msg& x) { fail("lost its right neighbour: " + explain(x.reason)); });
+  set_down_handler([this](caf::down_msg& x) {
+    fail("lost its right neighbour " + to_string(right_task_) + ": " + explain(x.reason));
+  });
   return {
     in_view(this, &ring_node::on_segment),
     [this](const reduce_bucket& x) { on_reduce(x); },
     [this](const ring_neighbour& x) {
+      right_task_ = x.task;
       right_ = x.right;
       monitor(right_);
     },

@@ -41,6 +41,7 @@ struct reduce_bucket {
 /// The next rank. Comes after the start, since neighbours may be started in any order, and before
 /// the first collective.
 struct ring_neighbour {
+  task_name task;
   ring_actor right;
 };
 
@@ -86,6 +87,7 @@ private:
   std::uint64_t view_;
   ring_place place_;
   std::vector<std::size_t> sizes_;
+  task_name right_task_;
   ring_actor right_;
   /// Who started the newest collective; null before the first.
   reduction_listener listener_;
