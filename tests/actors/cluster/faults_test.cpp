@@ -182,6 +182,37 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
+// While nodes dial, join and open the view: whatever happens, everybody ends, well before any
+// time-out, and a run that succeeds has trained everything.
+BOOST_AUTO_TEST_CASE(faults_before_training) {
+  enum class fault { stop, crash, cut };
+  for (const auto protocol : all_protocols)
+    for (const auto what : {fault::stop, fault::crash, fault::cut})
+      for (auto when = 0us; when < 2500us; when += 170us)
+        for (const sim_node victim : {1, 2, 4})
+          BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
+                             << ", fault " << static_cast<int>(what) << " at node " << victim
+                             << " after " << when.count() << " us") {
+            simulation run{simulated(
+              job_with({"protocol=" + proto::Protocol_Name(protocol), "epochs=1"}), 2, 2)};
+            run.at(when, [&, what, victim] {
+              if (what == fault::stop)
+                run.stop(victim, "SIGTERM");
+              else if (what == fault::crash)
+                run.crash(victim);
+              else
+                run.network().cut(run.coordinator_node(), victim);
+            });
+            const auto result = run.run();
+            if (result.summary.failure.empty())
+              BOOST_TEST(result.summary.samples == train_samples);
+            // A task that is gone before it joined is waited for.
+            BOOST_TEST(result.virtual_time <= 61s);
+            for (auto& node : result.nodes)
+              BOOST_TEST(node.has_value());
+          }
+}
+
 BOOST_AUTO_TEST_CASE(a_link_of_the_ring_breaks) {
   for (const bool at_once : {true, false}) {
     simulation run{simulated(job_with({"protocol=RING"}), 3, 0)};
