@@ -1,0 +1,191 @@
+#include "actors/coordinator/coordinator.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "kernels/error.hpp"
+#include "messages/configure.hpp"
+
+#include <algorithm>
+
+// How a run begins: tasks join, the view is opened, and whoever trains is reached.
+
+namespace troupe {
+
+namespace {
+
+std::string plural(std::size_t n, const std::string& what) {
+  return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
+}
+
+} // namespace
+
+// -- gathering ----------------------------------------------------------------------------------
+
+std::optional<std::string> coordinator::refusal(const proto::Join& x, const task_name& task) const {
+  const auto name = to_string(task);
+  if (std::ranges::none_of(options_.tasks, [&](auto& t) { return t.task == task; }))
+    return name + " is not in the cluster of this coordinator";
+  if (x.version() != version())
+    return name + " runs troupe " + x.version() + ", the coordinator " + version()
+      + ": install the same version on all nodes";
+  if (auto i = joined_.find(task); i != joined_.end() && i->second.incarnation != x.incarnation())
+    return name + " has joined already, from " + i->second.address
+      + ": is it started twice, or does --task say the wrong number?";
+  if (x.job_hash().empty() || x.job_hash() == options_.context->hash)
+    return std::nullopt;
+  std::string difference;
+  try {
+    difference = first_difference(parse_job(x.job_text(), name), job());
+  } catch (const input_error& error) {
+    difference = error.what();
+  }
+  return name + " was given another job (hash " + x.job_hash().substr(0, 12)
+    + ", the coordinator's " + options_.context->hash.substr(0, 12) + "): " + difference
+    + ". Leave out --job on nodes: the coordinator sends its own";
+}
+
+caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
+  task_name task;
+  if (!from_proto(x.task(), task))
+    return make_error(errc::join_refused, "there is no job '" + x.task().job() + "'");
+  if (auto reason = refusal(x, task)) {
+    notice("refused " + to_string(task) + " at " + x.address() + ": " + *reason);
+    return make_error(errc::join_refused, *reason);
+  }
+  proto::Joined answer;
+  answer.set_job(job().SerializeAsString());
+  answer.set_job_hash(options_.context->hash);
+  const auto& data = options_.context->data;
+  answer.set_train_records(data.train_records);
+  answer.set_feature_width(static_cast<std::uint32_t>(data.feature_width));
+  answer.set_classes(data.labels == label_kind::classes);
+  answer.set_label_width(static_cast<std::uint32_t>(data.label_width));
+  if (!joined_.emplace(task, member{task, x.incarnation(), x.address()}).second)
+    return answer; // A repetition.
+  reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
+    nodes_[task] = node;
+    monitor(node);
+    monitored_nodes_[node.address()] = task;
+  });
+  if (joined_.size() == options_.tasks.size())
+    open_view();
+  return answer;
+}
+
+// Tasks that train are watched themselves; before that, their nodes stand for them.
+void coordinator::on_node_down(const task_name& task, const std::string& reason) {
+  nodes_.erase(task);
+  if (phase_ == phase::gathering) {
+    joined_.erase(task);
+    notice(reason + "; waiting for it to join again");
+  } else if (phase_ == phase::opening) {
+    fail(reason);
+  }
+}
+
+void coordinator::report_waiting() {
+  const auto waited = std::chrono::floor<std::chrono::seconds>(clock().now() - began_);
+  std::string missing;
+  for (auto& x : options_.tasks)
+    if (!joined_.contains(x.task))
+      missing += (missing.empty() ? "" : ", ") + to_string(x.task)
+        + (x.address.empty() ? "" : " (" + x.address + ")");
+  const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
+  if (clock().now() - began_ >= limit) {
+    fail("not all tasks joined within "
+         + plural(static_cast<std::size_t>(limit.count() / 1000), "second") + ": missing " + missing
+         + ". Start them with `troupe node`, with the same cluster file");
+  } else if (waited >= next_notice_) {
+    notice("waiting for " + missing + " since "
+           + plural(static_cast<std::size_t>(waited.count()), "second"));
+    next_notice_ = waited + std::chrono::seconds{5};
+  }
+}
+
+// -- opening the view ---------------------------------------------------------------------------
+
+template <class Handle>
+void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) {
+  const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
+  request(options_.host, limit, resolve{name})
+    .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
+          [this, name](const caf::error& error) {
+            fail(to_string(name) + " cannot be reached: " + explain(error));
+          });
+}
+
+void coordinator::open_view() {
+  phase_ = phase::opening;
+  view_.number = 1;
+  for (auto& [task, x] : joined_)
+    view_.members.push_back(x);
+  for (auto& x : view_.of(job_kind::worker)) {
+    worker_state worker;
+    worker.rank = workers_.size();
+    worker.account.worker = x.task.index;
+    worker.account.incarnation = x.incarnation;
+    workers_.push_back(std::move(worker));
+  }
+  lease_book::options how;
+  how.records = options_.context->data.train_records;
+  how.batch = job().data().batch();
+  how.workers = workers_.size();
+  how.in_step = in_step();
+  leases_.emplace(how);
+  for (auto& x : view_.members)
+    open_at(x.task);
+}
+
+void coordinator::open_at(const task_name& task) {
+  reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
+    const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
+    request(node, limit, to_proto(view_, task))
+      .then(
+        [this](const proto::ViewReady&) {
+          if (phase_ == phase::opening && ++views_opened_ == view_.members.size())
+            reach_tasks();
+        },
+        [this, task](const caf::error& error) {
+          fail(to_string(task) + " cannot take part: " + explain(error));
+        });
+  });
+}
+
+template <class Handle>
+void coordinator::reach_for_training(const endpoint& name, Handle& where, bool watch) {
+  ++unreached_;
+  reach<Handle>(name, [this, name, &where, watch](Handle x) {
+    where = x;
+    if (watch) {
+      monitor(x);
+      monitored_[x.address()] = name.task;
+    }
+    if (--unreached_ == 0 && phase_ == phase::opening)
+      start_training();
+  });
+}
+
+void coordinator::reach_tasks() {
+  const auto workers = view_.of(job_kind::worker);
+  const auto shards = view_.of(job_kind::ps);
+  shards_.resize(uses_shards() ? shards.size() : 0);
+  readers_.resize(uses_shards() ? shards.size() : 1);
+  reporters_.resize(uses_shards() ? shards.size() : workers.size());
+  lost_samples_.assign(reporters_.size(), 0);
+  // Counted once too many until all requests are made, so that training does not start in between.
+  ++unreached_;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    reach_for_training({workers[i].task, proto::WORKER}, workers_[i].handle, true);
+    if (!uses_shards())
+      reach_for_training({workers[i].task, proto::SYNCHRONIZER}, reporters_[i]);
+  }
+  if (!uses_shards())
+    reach_for_training({workers[0].task, proto::READER}, readers_[0]);
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    reach_for_training({shards[i].task, proto::SHARD}, shards_[i], true);
+    reach_for_training({shards[i].task, proto::SHARD}, reporters_[i]);
+    reach_for_training({shards[i].task, proto::READER}, readers_[i]);
+  }
+  --unreached_;
+}
+
+} // namespace troupe
