@@ -277,6 +277,16 @@ void link::shut(const std::string& reason) {
   quit();
 }
 
+// An actor is freed with its last reference: whoever waits for an answer holds a port to this link, and would keep it, as it
+// would keep them.
+void link::on_exit() {
+  requests_.clear();
+  sending_.clear();
+  receiving_.clear();
+  peer_ = nullptr;
+  owner_ = nullptr;
+}
+
 void link::start_sweeping() {
   if (sweeping_)
     return;

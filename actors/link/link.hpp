@@ -78,6 +78,7 @@ public:
 
 protected:
   caf::behavior make_behavior() override;
+  void on_exit() override;
 
 private:
   using ticket = std::pair<proto::Frame::Kind, std::uint64_t>;
