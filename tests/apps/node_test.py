@@ -4,6 +4,7 @@ import json
 import os
 import random
 import time
+import re
 import unittest
 
 from program import QUICK_JOB, TestCase
@@ -62,7 +63,8 @@ class Node(TestCase):
         self.assertRegex(line, r"\d+ s")
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
         line = coordinator.wait_for("ps/0")
-        self.assertIn("waiting for ps/0 (" + addresses["ps"][0] + ")", line)
+        # The worker may not have joined yet, and is waited for, too.
+        self.assertRegex(line, "waiting for .*ps/0 [(]" + re.escape(addresses["ps"][0]) + "[)]")
         self.assertRegex(line, r"since \d+ second")
         shard = self.start_task("ps", 0, cluster)
         for process in (worker, coordinator, shard):
