@@ -3,8 +3,8 @@
 import json
 import os
 import random
-import time
 import re
+import time
 import unittest
 
 from program import QUICK_JOB, TestCase
