@@ -1,8 +1,10 @@
 #pragma once
 
+#include "messages/names.hpp"
 #include "messages/synchronizer.hpp"
 #include "messages/types.hpp"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,8 +12,45 @@
 
 namespace troupe {
 
+/// What a task does right now, and has done since training began.
+struct task_status {
+  task_name task;
+  /// For people: "computes", "waits for weights from ps/1", "waits for gradients of worker/2".
+  std::string activity;
+  /// Since it began to do that.
+  double activity_seconds = 0;
+  /// Workers: gradients trained; shards and ring ranks: updates made.
+  std::uint64_t steps = 0;
+  /// Workers only, as all that follow.
+  std::uint64_t samples = 0;
+  double samples_per_second = 0;
+  /// Mean number of updates between the weights of a gradient and its application.
+  double staleness_mean = 0;
+  /// Seconds spent, since training began.
+  double computing = 0;
+  double waiting_for_lease = 0;
+  double waiting_for_data = 0;
+  double waiting_for_weights = 0;
+  double waiting_for_update = 0;
+};
+
+/// How many applied gradients had which staleness: `counts[i]` those from staleness_bounds[i] up
+/// to, not including, the next bound; the last has none.
+inline constexpr std::array<std::uint64_t, 16> staleness_bounds{0,  1,  2,  3,  4,  6,  8,   12,
+                                                                16, 24, 32, 48, 64, 96, 128, 256};
+using staleness_counts = std::array<std::uint64_t, staleness_bounds.size()>;
+
 /// A run under way, a few times a second.
 struct run_progress {
+  /// Since training began.
+  double seconds = 0;
+  /// Updates of the weights made in this run; with several shards, the least of them.
+  std::uint64_t updates = 0;
+  /// Over the gradients applied so far.
+  double staleness_mean = 0;
+  staleness_counts staleness{};
+  /// All tasks but the coordinator, in order.
+  std::vector<task_status> tasks;
   std::uint32_t epoch = 0;
   std::uint32_t epochs = 0;
   /// Samples trained in this epoch, and how many it has.
@@ -60,6 +99,9 @@ struct run_summary {
   std::uint64_t split = 0;
   std::uint64_t duplicates = 0;
   double staleness_mean = 0;
+  staleness_counts staleness{};
+  /// As they were when training ended.
+  std::vector<task_status> tasks;
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
