@@ -19,9 +19,25 @@ double scheduled(const step_rate& x, double base, double epoch) {
   return base * std::pow(x.factor, std::floor(epoch / x.every_epochs));
 }
 
+double scheduled(const exponential_rate& x, double base, double epoch) {
+  return base * std::pow(x.factor, epoch);
+}
+
+/// From `first` to `last` along half a cosine while progress goes from 0 to 1.
+double along_cosine(double first, double last, double progress) {
+  return last + (first - last) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+}
+
 double scheduled(const cosine_rate& x, double base, double epoch) {
+  return along_cosine(base, x.final_rate, std::clamp(epoch / x.epochs, 0.0, 1.0));
+}
+
+double scheduled(const one_cycle_rate& x, double base, double epoch) {
+  const double start = base / x.start_divisor;
   const double progress = std::clamp(epoch / x.epochs, 0.0, 1.0);
-  return x.final_rate + (base - x.final_rate) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+  if (progress < x.rising)
+    return along_cosine(start, base, progress / x.rising);
+  return along_cosine(base, start / x.end_divisor, (progress - x.rising) / (1 - x.rising));
 }
 
 void check_field(bool good, const char* field, double value, const char* expected) {
@@ -48,6 +64,18 @@ void check(const learning_rate& rate) {
     check_field(step->every_epochs > 0, "learning_rate.step.every_epochs", step->every_epochs,
                 positive);
     check_field(step->factor >= 0, "learning_rate.step.factor", step->factor, not_negative);
+  }
+  if (const auto* exponential = std::get_if<exponential_rate>(&rate.schedule))
+    check_field(exponential->factor >= 0, "learning_rate.exponential.factor", exponential->factor,
+                not_negative);
+  if (const auto* cycle = std::get_if<one_cycle_rate>(&rate.schedule)) {
+    check_field(cycle->rising >= 0 && cycle->rising < 1, "learning_rate.one_cycle.rising",
+                cycle->rising, "a part of the job, 0 or more and less than 1");
+    check_field(cycle->start_divisor >= 1, "learning_rate.one_cycle.start_divisor",
+                cycle->start_divisor, "a number >= 1");
+    check_field(cycle->end_divisor >= 1, "learning_rate.one_cycle.end_divisor", cycle->end_divisor,
+                "a number >= 1");
+    check_field(cycle->epochs > 0, "epochs", cycle->epochs, positive);
   }
   if (const auto* cosine = std::get_if<cosine_rate>(&rate.schedule)) {
     check_field(cosine->final_rate >= 0, "learning_rate.cosine.final", cosine->final_rate,

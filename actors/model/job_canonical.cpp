@@ -1,4 +1,5 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/optimizer_builder.hpp"
 #include "actors/model/sha256.hpp"
 #include "kernels/formats/file.hpp"
 
@@ -141,11 +142,32 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
   }
 }
 
+/// Fields that the kind of optimizer does not use say nothing; those whose default depends on the
+/// kind say their value.
+void normalize(proto::Optimizer& x) {
+  const auto kind = x.kind();
+  const bool adam = kind == proto::ADAM || kind == proto::ADAMW;
+  if (kind != proto::MOMENTUM && kind != proto::NESTEROV && kind != proto::RMSPROP)
+    x.clear_momentum();
+  if (!adam) {
+    x.clear_beta1();
+    x.clear_beta2();
+  }
+  if (kind != proto::RMSPROP)
+    x.clear_smoothing();
+  if (!adam && kind != proto::RMSPROP && kind != proto::ADAGRAD)
+    x.clear_epsilon();
+  if (kind == proto::RMSPROP && !x.has_momentum())
+    x.set_momentum(0);
+  if (kind == proto::ADAGRAD && !x.has_epsilon())
+    x.set_epsilon(build_optimizer(x).epsilon);
+}
+
 std::vector<flat_field> flatten(proto::Job job) {
   for (int i = 0; i < job.model().layer_size(); ++i)
     job.mutable_model()->mutable_layer(i)->set_name(layer_name(job.model(), i));
-  if (job.optimizer().kind() == proto::SGD && job.has_optimizer())
-    job.mutable_optimizer()->clear_momentum();
+  if (job.has_optimizer())
+    normalize(*job.mutable_optimizer());
   std::vector<flat_field> fields;
   flatten(job, "", fields);
   return fields;

@@ -56,6 +56,7 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
   arguments.updated = updated;
   arguments.rate = rate_.at(static_cast<double>(samples_) / static_cast<double>(train_records_));
   arguments.scale = 1.0 / static_cast<double>(samples);
+  arguments.step = ++updates_;
   update(rule_, arguments);
 }
 

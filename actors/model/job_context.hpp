@@ -68,6 +68,7 @@ private:
   learning_rate rate_;
   std::uint64_t train_records_;
   std::uint64_t samples_ = 0;
+  std::uint64_t updates_ = 0;
   std::vector<float> state_;
 };
 

@@ -180,18 +180,31 @@ void check_fit(const proto::Job& job, problem_list& problems) {
 
 void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) {
   problems.require(optimizer.kind() != proto::OPTIMIZER_UNSET, "optimizer.kind",
-                   "expected SGD, MOMENTUM or NESTEROV");
+                   "expected SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM or ADAMW");
   const float momentum = optimizer.momentum();
   problems.require(momentum >= 0 && momentum < 1, "optimizer.momentum",
                    "expected 0 or more and less than 1, got " + std::to_string(momentum));
   const float decay = optimizer.weight_decay();
   problems.require(std::isfinite(decay) && decay >= 0, "optimizer.weight_decay",
                    "expected a finite number, 0 or more, got " + std::to_string(decay));
+  const auto part = [&](double value, const std::string& path) {
+    problems.require(value >= 0 && value < 1, path,
+                     "expected 0 or more and less than 1, got " + std::to_string(value));
+  };
+  part(optimizer.beta1(), "optimizer.beta1");
+  part(optimizer.beta2(), "optimizer.beta2");
+  part(optimizer.smoothing(), "optimizer.smoothing");
+  problems.require(
+    std::isfinite(optimizer.epsilon()) && optimizer.epsilon() > 0, "optimizer.epsilon",
+    "expected a finite number, more than 0, got " + std::to_string(optimizer.epsilon()));
+  problems.require(
+    std::isfinite(optimizer.clip_value()) && optimizer.clip_value() >= 0, "optimizer.clip_value",
+    "expected a finite number, 0 or more, got " + std::to_string(optimizer.clip_value()));
 }
 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
   const auto& rate = job.learning_rate();
-  const auto number = [&](float value, bool zero_allowed, const std::string& path) {
+  const auto number = [&](double value, bool zero_allowed, const std::string& path) {
     problems.require(std::isfinite(value) && value >= 0 && (zero_allowed || value > 0), path,
                      std::string{"expected a finite number, "}
                        + (zero_allowed ? "0 or more" : "more than 0") + ", got "
@@ -207,6 +220,17 @@ void check_learning_rate(const proto::Job& job, problem_list& problems) {
   }
   if (rate.has_cosine())
     number(rate.cosine().final(), true, "learning_rate.cosine.final");
+  if (rate.has_exponential())
+    number(rate.exponential().factor(), false, "learning_rate.exponential.factor");
+  const auto& cycle = rate.one_cycle();
+  problems.require(cycle.rising() >= 0 && cycle.rising() < 1, "learning_rate.one_cycle.rising",
+                   "expected 0 or more and less than 1, got " + std::to_string(cycle.rising()));
+  const auto divisor = [&](double value, const std::string& path) {
+    problems.require(std::isfinite(value) && value >= 1, path,
+                     "expected a finite number, 1 or more, got " + std::to_string(value));
+  };
+  divisor(cycle.start_divisor(), "learning_rate.one_cycle.start_divisor");
+  divisor(cycle.end_divisor(), "learning_rate.one_cycle.end_divisor");
 }
 
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {

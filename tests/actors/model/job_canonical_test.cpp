@@ -71,16 +71,22 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   auto other = sgd;
   other.mutable_optimizer()->set_momentum(0.1F);
   BOOST_TEST(job_hash(sgd) == job_hash(other));
+  // To RMSPROP it does, unless it is left out.
+  auto rmsprop = with("optimizer={ kind: RMSPROP }");
+  BOOST_TEST(job_hash(rmsprop) == job_hash(with("optimizer={ kind: RMSPROP momentum: 0 }")));
+  BOOST_TEST(job_hash(rmsprop) != job_hash(with("optimizer={ kind: RMSPROP momentum: 0.9 }")));
+  BOOST_TEST(job_hash(with("optimizer={ kind: ADAGRAD }"))
+             == job_hash(with("optimizer={ kind: ADAGRAD epsilon: 1e-10 beta1: 0.5 }")));
 }
 
 BOOST_AUTO_TEST_CASE(what_matters) {
   const auto hash = job_hash(digits_job());
   for (const char* different :
        {"model.layer[0].dense.units=17", "model.layer[0].name=x", "model.layer[0].dense.bias=false",
-        "optimizer.momentum=0.8", "optimizer.kind=NESTEROV", "learning_rate.base=0.2",
-        "learning_rate.cosine={}", "protocol=RING", "epochs=4", "seed=2", "data.batch=9",
-        "data.digits.seed=2", "async_ps.max_staleness=0", "runtime.bucket_bytes=4",
-        "runtime.ring_chunk_bytes=4"}) {
+        "optimizer.momentum=0.8", "optimizer.kind=NESTEROV", "optimizer.clip_value=1",
+        "learning_rate.base=0.2", "learning_rate.one_cycle={}", "learning_rate.cosine={}",
+        "protocol=RING", "epochs=4", "seed=2", "data.batch=9", "data.digits.seed=2",
+        "async_ps.max_staleness=0", "runtime.bucket_bytes=4", "runtime.ring_chunk_bytes=4"}) {
     BOOST_TEST(job_hash(with(different)) != hash, different);
     BOOST_TEST(!first_difference(digits_job(), with(different)).empty(), different);
     BOOST_TEST(!first_difference(with(different), digits_job()).empty(), different);

@@ -96,6 +96,17 @@ BOOST_AUTO_TEST_CASE(model_and_data_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(training) {
+  for (const char* field : {"optimizer.beta1", "optimizer.beta2", "optimizer.smoothing",
+                            "learning_rate.one_cycle.rising"})
+    for (const char* value : {"-0.1", "1", "nan"})
+      BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
+                          std::string{field} + ": expected 0 or more and less than 1"));
+  for (const char* field :
+       {"optimizer.epsilon", "optimizer.clip_value", "learning_rate.exponential.factor",
+        "learning_rate.one_cycle.start_divisor", "learning_rate.one_cycle.end_divisor"})
+    for (const char* value : {"-0.1", "nan", "inf"})
+      BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
+                          std::string{field} + ": expected a finite number"));
   BOOST_TEST(contains(problems({"epochs=0"}), "epochs: 0"));
   for (const char* value : {"-0.1", "1", "nan", "inf"})
     BOOST_TEST(contains(problems({(std::string{"optimizer.momentum="} + value).c_str()}),

@@ -17,6 +17,25 @@ BOOST_AUTO_TEST_CASE(kinds) {
   BOOST_TEST((build_optimizer(options) == optimizer{optimizer_kind::momentum, 0.5F, 0.25F}));
   options.set_kind(proto::NESTEROV);
   BOOST_TEST((build_optimizer(options).kind == optimizer_kind::nesterov));
+  options.set_kind(proto::RMSPROP);
+  BOOST_TEST(build_optimizer(options).slots() == 2U);
+  options.clear_momentum();
+  BOOST_TEST(build_optimizer(options).slots() == 1U);
+  options.set_smoothing(0.5);
+  BOOST_TEST(build_optimizer(options).smoothing == 0.5);
+  options.set_kind(proto::ADAGRAD);
+  BOOST_TEST(build_optimizer(options).epsilon == 1e-10);
+  options.set_kind(proto::ADAM);
+  options.set_beta1(0.8);
+  options.set_clip_value(0.5);
+  const optimizer adam{.kind = optimizer_kind::adam,
+                       .weight_decay = 0.25F,
+                       .beta1 = 0.8,
+                       .smoothing = 0.5,
+                       .clip_value = 0.5};
+  BOOST_TEST((build_optimizer(options) == adam));
+  options.set_kind(proto::ADAMW);
+  BOOST_TEST((build_optimizer(options).kind == optimizer_kind::adamw));
   options.set_kind(proto::OPTIMIZER_UNSET);
   BOOST_TEST(contains(error_of([&] { build_optimizer(options); }), "optimizer.kind"));
 }
@@ -31,6 +50,12 @@ BOOST_AUTO_TEST_CASE(schedules) {
   BOOST_TEST(cosine.at(1.5) == 0.05,
              boost::test_tools::tolerance(1e-6)); // half of the three epochs
   BOOST_TEST(cosine.at(3) < 1e-9);
+  apply_override(job, "learning_rate={ base: 1 exponential { factor: 0.5 } }");
+  BOOST_TEST(build_learning_rate(job).at(2) == 0.25, boost::test_tools::tolerance(1e-6));
+  apply_override(job, "learning_rate={ base: 1 one_cycle { rising: 0.5 start_divisor: 10 } }");
+  BOOST_TEST(build_learning_rate(job).at(0) == 0.1, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(build_learning_rate(job).at(1.5) == 1.0, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(build_learning_rate(job).at(3) == 1e-5, boost::test_tools::tolerance(1e-6));
   apply_override(job, "learning_rate={ base: 1 warmup_epochs: 2 constant {} }");
   const auto warm = build_learning_rate(job);
   BOOST_TEST(warm.at(1) == 0.5, boost::test_tools::tolerance(1e-6));
