@@ -52,6 +52,19 @@ extent matrix_extent(const shape& x, std::size_t rows) {
 
 } // namespace
 
+namespace {
+
+/// Of matrix products and of chains, which do not run at once.
+template <class T>
+std::size_t scratch_elements(const plan& what) {
+  auto result = cpu::gemm_scratch_elements<T>();
+  for (const auto& x : what.instructions())
+    result = std::max(result, x.temporaries * cpu::elementwise_block);
+  return result;
+}
+
+} // namespace
+
 template <class T>
 struct executor<T>::state {
   std::shared_ptr<const plan> what;
@@ -61,6 +74,8 @@ struct executor<T>::state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
+  /// Pointers for a chain.
+  std::vector<const T*> registers;
   T* gradient = nullptr;
 
   void bind(const run_arguments<T>& arguments);
@@ -77,6 +92,7 @@ struct executor<T>::state {
 
   void execute(const instruction& x);
   void execute_matmul(const instruction& x);
+  void execute_chain(const instruction& x);
   void execute_softmax_loss(const instruction& x);
   void execute_reduction(const instruction& x);
   void write_scalar(const operand& where, double value);
@@ -181,6 +197,16 @@ void executor<T>::state::execute_matmul(const instruction& x) {
 }
 
 template <class T>
+void executor<T>::state::execute_chain(const instruction& x) {
+  const auto inputs = x.inputs.size();
+  for (std::size_t i = 0; i < inputs; ++i)
+    registers[i] = read(x.inputs[i]);
+  cpu::elementwise<T>(x.program, elements(x.output),
+                      std::span{registers}.first(inputs + x.temporaries), inputs, scratch.get(),
+                      write(x.output));
+}
+
+template <class T>
 void executor<T>::state::execute_softmax_loss(const instruction& x) {
   const auto size = matrix_extent(x.inputs[0].shape, rows);
   const auto sums =
@@ -236,20 +262,15 @@ void executor<T>::state::execute(const instruction& x) {
                      nullptr, write(x.output));
     break;
   }
-  case operation::scale:
-  case operation::relu:
-  case operation::tanh:
-  case operation::sigmoid:
-    cpu::unary<T>(x.op, elements(x.output), read(x.inputs[0]), static_cast<T>(x.factor),
-                  write(x.output));
+  case operation::elementwise:
+    execute_chain(x);
     break;
-  case operation::add:
-  case operation::subtract:
-  case operation::multiply:
-  case operation::relu_gradient:
-  case operation::tanh_gradient:
-  case operation::sigmoid_gradient:
-    cpu::binary<T>(x.op, elements(x.output), read(x.inputs[0]), read(x.inputs[1]), write(x.output));
+  case operation::binary_correct:
+    correct = cpu::binary_correct(elements(x.inputs[0]), read(x.inputs[0]), labels(x.inputs[1]));
+    write_scalar(x.output, static_cast<double>(correct));
+    break;
+  case operation::to_float:
+    std::copy_n(labels(x.inputs[0]), elements(x.output), write(x.output));
     break;
   case operation::softmax_cross_entropy:
   case operation::softmax_cross_entropy_gradient:
@@ -265,7 +286,14 @@ void executor<T>::state::execute(const instruction& x) {
     write_scalar(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])));
     break;
   default:
-    execute_reduction(x);
+    if (elementwise_arity(x.op) == 1)
+      cpu::unary<T>(x.op, elements(x.output), read(x.inputs[0]), static_cast<T>(x.factor),
+                    write(x.output));
+    else if (elementwise_arity(x.op) == 2)
+      cpu::binary<T>(x.op, elements(x.output), read(x.inputs[0]), read(x.inputs[1]),
+                     static_cast<T>(x.factor), write(x.output));
+    else
+      execute_reduction(x);
     break;
   }
 }
@@ -275,7 +303,9 @@ executor<T>::executor(std::shared_ptr<const plan> what) : state_(std::make_uniqu
   auto& s = *state_;
   s.what = std::move(what);
   s.arena = make_aligned<T>(s.what->arena_elements());
-  s.scratch = make_aligned<T>(cpu::gemm_scratch_elements<T>());
+  s.scratch = make_aligned<T>(scratch_elements<T>(*s.what));
+  for (const auto& x : s.what->instructions())
+    s.registers.resize(std::max(s.registers.size(), x.inputs.size() + x.temporaries));
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
   const auto& loss = s.what->loss();
@@ -343,7 +373,7 @@ const plan& executor<T>::what() const noexcept {
 
 template <class T>
 std::size_t executor<T>::memory_bytes() const noexcept {
-  return (state_->what->arena_elements() + cpu::gemm_scratch_elements<T>()) * sizeof(T);
+  return (state_->what->arena_elements() + scratch_elements<T>(*state_->what)) * sizeof(T);
 }
 
 template class executor<float>;

@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 #include "kernels/operations.hpp"
 
+#include <numbers>
 #include <optional>
 
 namespace troupe {
@@ -93,8 +94,35 @@ void reverse_mode::visit_elementwise(const node& n, expression y, expression g) 
   case operation::scale:
     give(a, scale(g, n.factor));
     break;
+  case operation::offset:
+    give(a, g);
+    break;
+  case operation::exp:
+    give(a, multiply(g, y));
+    break;
+  case operation::log:
+    give(a, divide(g, at(a)));
+    break;
+  case operation::square_root:
+    give(a, divide(scale(g, 0.5), y));
+    break;
+  case operation::absolute:
+    give(a, multiply(g, sign(at(a))));
+    break;
+  case operation::sign:
+    break;
+  case operation::erf:
+    give(a,
+         multiply(g, scale(exp(scale(multiply(at(a), at(a)), -1)), 2 * std::numbers::inv_sqrtpi)));
+    break;
+  case operation::softplus:
+    give(a, multiply(g, sigmoid(at(a))));
+    break;
   case operation::relu:
     give(a, relu_gradient(g, y));
+    break;
+  case operation::leaky_relu:
+    give(a, leaky_relu_gradient(g, y, n.factor));
     break;
   case operation::tanh:
     give(a, tanh_gradient(g, y));
@@ -119,6 +147,16 @@ void reverse_mode::visit_elementwise(const node& n, expression y, expression g) 
       give(a, multiply(g, at(b)));
     if (wants(b))
       give(b, multiply(g, at(a)));
+    break;
+  case operation::divide:
+    if (wants(a))
+      give(a, divide(g, at(b)));
+    if (wants(b))
+      give(b, scale(divide(multiply(g, y), at(b)), -1));
+    break;
+  case operation::leaky_relu_gradient: // linear in dy; a step function of y
+    if (wants(a))
+      give(a, leaky_relu_gradient(g, at(b), n.factor));
     break;
   case operation::relu_gradient: // linear in dy; a step function of y
     if (wants(a))
@@ -200,6 +238,8 @@ void reverse_mode::visit(std::uint32_t id) {
   case operation::variable:
   case operation::constant:
   case operation::softmax_correct:
+  case operation::binary_correct:
+  case operation::to_float:
     break;
   case operation::matmul:
     visit_matmul(n, g);

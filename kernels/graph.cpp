@@ -26,18 +26,42 @@ std::string_view to_string(operation op) noexcept {
     return "multiply";
   case operation::scale:
     return "scale";
+  case operation::divide:
+    return "divide";
+  case operation::offset:
+    return "offset";
+  case operation::exp:
+    return "exp";
+  case operation::log:
+    return "log";
+  case operation::square_root:
+    return "square_root";
+  case operation::absolute:
+    return "absolute";
+  case operation::sign:
+    return "sign";
+  case operation::erf:
+    return "erf";
+  case operation::softplus:
+    return "softplus";
   case operation::relu:
     return "relu";
+  case operation::leaky_relu:
+    return "leaky_relu";
   case operation::tanh:
     return "tanh";
   case operation::sigmoid:
     return "sigmoid";
   case operation::relu_gradient:
     return "relu_gradient";
+  case operation::leaky_relu_gradient:
+    return "leaky_relu_gradient";
   case operation::tanh_gradient:
     return "tanh_gradient";
   case operation::sigmoid_gradient:
     return "sigmoid_gradient";
+  case operation::elementwise:
+    return "elementwise";
   case operation::sum:
     return "sum";
   case operation::sum_leading:
@@ -58,10 +82,44 @@ std::string_view to_string(operation op) noexcept {
     return "softmax_cross_entropy_gradient";
   case operation::softmax_correct:
     return "softmax_correct";
+  case operation::binary_correct:
+    return "binary_correct";
   case operation::squared_error:
     return "squared_error";
+  case operation::to_float:
+    return "to_float";
   }
   return "invalid";
+}
+
+int elementwise_arity(operation op) noexcept {
+  switch (op) {
+  case operation::scale:
+  case operation::offset:
+  case operation::exp:
+  case operation::log:
+  case operation::square_root:
+  case operation::absolute:
+  case operation::sign:
+  case operation::erf:
+  case operation::softplus:
+  case operation::relu:
+  case operation::leaky_relu:
+  case operation::tanh:
+  case operation::sigmoid:
+    return 1;
+  case operation::add:
+  case operation::subtract:
+  case operation::multiply:
+  case operation::divide:
+  case operation::relu_gradient:
+  case operation::leaky_relu_gradient:
+  case operation::tanh_gradient:
+  case operation::sigmoid_gradient:
+    return 2;
+  default:
+    return 0;
+  }
 }
 
 const node& expression::node() const {

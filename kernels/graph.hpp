@@ -29,12 +29,25 @@ enum class operation : std::uint8_t {
   subtract,
   multiply,
   scale,
+  divide,
+  offset,
+  exp,
+  log,
+  square_root,
+  absolute,
+  sign,
+  erf,
+  softplus,
   relu,
+  leaky_relu,
   tanh,
   sigmoid,
   relu_gradient,
+  leaky_relu_gradient,
   tanh_gradient,
   sigmoid_gradient,
+  /// Several of these in one pass: in plans only.
+  elementwise,
   // reductions, and the broadcasts that are their gradients
   sum,
   sum_leading,
@@ -47,8 +60,15 @@ enum class operation : std::uint8_t {
   softmax_cross_entropy,
   softmax_cross_entropy_gradient,
   softmax_correct,
+  binary_correct,
   squared_error,
+  // whole numbers
+  to_float,
 };
+
+/// Operands of an operation that works element by element on tensors of one shape: 1 or 2; 0 for
+/// all others.
+int elementwise_arity(operation op) noexcept;
 
 /// Such as "matmul".
 std::string_view to_string(operation op) noexcept;
@@ -65,7 +85,7 @@ struct node {
   /// matmul only.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale and squared_error.
+  /// Factor of scale and squared_error, summand of offset, slope of leaky_relu.
   double factor = 1;
   /// Position among placeholders (placeholder) or in the layout (variable).
   std::size_t index = 0;

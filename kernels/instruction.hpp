@@ -45,6 +45,18 @@ enum class epilogue : std::uint8_t {
   sigmoid_gradient,
 };
 
+/// One operation of an `elementwise` instruction. Its operands are numbered: first the
+/// instruction's inputs, then temporaries.
+struct element_step {
+  operation op = operation::add;
+  std::uint32_t a = 0;
+  /// Of operations with two operands.
+  std::uint32_t b = 0;
+  /// A temporary; the last step writes the instruction's output instead.
+  std::uint32_t result = 0;
+  double factor = 1;
+};
+
 /// One step of a plan.
 struct instruction {
   /// The (first) operation. `add` with one input copies it.
@@ -59,6 +71,10 @@ struct instruction {
   operand bias;
   epilogue after = epilogue::none;
   operand epilogue_operand;
+
+  /// elementwise: what to do, and how many temporaries that takes.
+  std::vector<element_step> program;
+  std::size_t temporaries = 0;
 
   /// softmax_cross_entropy: further results, where they exist.
   operand gradient;

@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <numbers>
 
 namespace troupe {
 
@@ -45,17 +46,17 @@ expression append(operation op, std::initializer_list<expression> inputs, shape 
   return owner.append(std::move(x));
 }
 
-expression unary(operation op, expression x) {
+expression unary(operation op, expression x, double factor = 1) {
   check_float(op, x);
-  return append(op, {x}, x.shape());
+  return append(op, {x}, x.shape(), factor);
 }
 
-expression binary(operation op, expression a, expression b) {
+expression binary(operation op, expression a, expression b, double factor = 1) {
   check_float(op, a);
   check_float(op, b);
   if (a.shape() != b.shape())
     misfit(op, a, b, "both must have the same shape");
-  return append(op, {a, b}, a.shape());
+  return append(op, {a, b}, a.shape(), factor);
 }
 
 /// All dimensions but the last.
@@ -146,9 +147,44 @@ expression multiply(expression a, expression b) {
   return binary(operation::multiply, a, b);
 }
 
+expression divide(expression a, expression b) {
+  return binary(operation::divide, a, b);
+}
+
 expression scale(expression x, double factor) {
-  check_float(operation::scale, x);
-  return append(operation::scale, {x}, x.shape(), factor);
+  return unary(operation::scale, x, factor);
+}
+
+expression offset(expression x, double summand) {
+  return unary(operation::offset, x, summand);
+}
+
+expression exp(expression x) {
+  return unary(operation::exp, x);
+}
+
+expression log(expression x) {
+  return unary(operation::log, x);
+}
+
+expression square_root(expression x) {
+  return unary(operation::square_root, x);
+}
+
+expression absolute(expression x) {
+  return unary(operation::absolute, x);
+}
+
+expression sign(expression x) {
+  return unary(operation::sign, x);
+}
+
+expression erf(expression x) {
+  return unary(operation::erf, x);
+}
+
+expression softplus(expression x) {
+  return unary(operation::softplus, x);
 }
 
 expression relu(expression x) {
@@ -161,6 +197,21 @@ expression tanh(expression x) {
 
 expression sigmoid(expression x) {
   return unary(operation::sigmoid, x);
+}
+
+expression leaky_relu(expression x, double slope) {
+  if (!(slope > 0))
+    throw input_error("leaky_relu: the slope is " + std::to_string(slope)
+                      + "; a number above 0 was expected");
+  return unary(operation::leaky_relu, x, slope);
+}
+
+expression gelu(expression x) {
+  return 0.5 * (x * offset(erf(scale(x, std::numbers::sqrt2 / 2)), 1));
+}
+
+expression leaky_relu_gradient(expression dy, expression y, double slope) {
+  return binary(operation::leaky_relu_gradient, dy, y, slope);
 }
 
 expression relu_gradient(expression dy, expression y) {
@@ -237,17 +288,61 @@ expression softmax_correct(expression logits, expression labels) {
   return append(op, {logits, labels}, {});
 }
 
+namespace {
+
+/// What makes a sum over all elements a sum over samples of means over their outputs.
+double mean_factor(const shape& x) {
+  const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
+  const auto samples =
+    x.has_batch() || x.rank() == 0 ? 1.0 : static_cast<double>(std::max<std::int64_t>(x[0], 1));
+  return samples / static_cast<double>(per_sample);
+}
+
+} // namespace
+
 expression mean_squared_error(expression outputs, expression targets) {
   constexpr auto op = operation::squared_error;
   check_rank(op, outputs, 1);
   check_float(op, targets);
   if (outputs.shape() != targets.shape())
     misfit(op, outputs, targets, "outputs and targets must have the same shape");
-  const auto per_sample = std::max<std::size_t>(outputs.shape().elements(1), 1);
-  const auto samples = outputs.shape().has_batch()
-    ? 1.0
-    : static_cast<double>(std::max<std::int64_t>(outputs.shape()[0], 1));
-  return append(op, {outputs, targets}, {}, samples / static_cast<double>(per_sample));
+  return append(op, {outputs, targets}, {}, mean_factor(outputs.shape()));
+}
+
+expression mean_absolute_error(expression outputs, expression targets) {
+  return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
+}
+
+// (1 - t) z + log(1 + exp(-z)): exact for the samples that are well told apart.
+expression binary_cross_entropy(expression logits, expression targets) {
+  const auto opposite = scale(logits, -1);
+  const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;
+  return scale(sum(losses), mean_factor(logits.shape()));
+}
+
+expression hinge(expression outputs, expression targets) {
+  const auto margins = relu(offset(scale(outputs * targets, -1), 1));
+  return scale(sum(margins), mean_factor(outputs.shape()));
+}
+
+expression binary_correct(expression logits, expression labels) {
+  constexpr auto op = operation::binary_correct;
+  const auto rows = labels_of(op, logits, labels);
+  if (logits.shape().last() != 1)
+    misfit(op, logits, labels, "one logit per label");
+  return append(op, {logits, labels}, {});
+}
+
+expression to_float(expression labels, const shape& dims) {
+  constexpr auto op = operation::to_float;
+  if (labels.node().type != dtype::int32)
+    throw input_error("to_float: " + describe(labels) + " is not int32");
+  const auto same =
+    dims.has_batch() == labels.shape().has_batch() && dims.elements() == labels.shape().elements();
+  if (!same)
+    throw input_error("to_float: " + describe(labels) + " to " + to_string(dims)
+                      + ": as many elements were expected");
+  return append(op, {labels}, dims);
 }
 
 expression activate(expression x, activation how) {
@@ -260,6 +355,10 @@ expression activate(expression x, activation how) {
     return tanh(x);
   case activation::sigmoid:
     return sigmoid(x);
+  case activation::leaky_relu:
+    return leaky_relu(x);
+  case activation::gelu:
+    return gelu(x);
   }
   return x;
 }
@@ -271,8 +370,9 @@ expression dense_layer(expression x, const std::string& name, std::int64_t units
                       + " units; at least 1 was expected");
   check_rank(operation::matmul, x, 2);
   auto& owner = x.owner();
-  const auto initial =
-    how == activation::relu ? initializer::he_uniform() : initializer::glorot_uniform();
+  const bool rectifies =
+    how == activation::relu || how == activation::leaky_relu || how == activation::gelu;
+  const auto initial = rectifies ? initializer::he_uniform() : initializer::glorot_uniform();
   auto y = dense(x, owner.variable(name + ".weight", {units, x.shape().last()}, initial));
   if (bias)
     y = add_bias(y, owner.variable(name + ".bias", {units}));

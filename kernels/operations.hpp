@@ -31,15 +31,36 @@ expression dense(expression x, expression weight);
 expression add(expression a, expression b);
 expression subtract(expression a, expression b);
 expression multiply(expression a, expression b);
+expression divide(expression a, expression b);
 /// factor * x.
 expression scale(expression x, double factor);
+/// x + summand.
+expression offset(expression x, double summand);
+expression exp(expression x);
+/// The natural logarithm.
+expression log(expression x);
+expression square_root(expression x);
+expression absolute(expression x);
+/// -1, 0 or 1; the derivative of absolute. Its own derivative is 0.
+expression sign(expression x);
+/// 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+expression erf(expression x);
+/// log(1 + exp(x)), without overflow.
+expression softplus(expression x);
 /// max(x, 0); NaN stays NaN. Its derivative at 0 is 0.
 expression relu(expression x);
+/// x where x > 0, else slope * x; slope > 0. Its derivative at 0 is the slope.
+expression leaky_relu(expression x, double slope = 0.01);
+/// x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016; PyTorch's default, not the
+/// approximation by tanh).
+expression gelu(expression x);
 expression tanh(expression x);
 /// 1 / (1 + exp(-x)).
 expression sigmoid(expression x);
 /// dy where y > 0, else 0; y is the *result* of relu. A NaN in y gives NaN.
 expression relu_gradient(expression dy, expression y);
+/// dy where y > 0, else slope * dy; y the result of leaky_relu.
+expression leaky_relu_gradient(expression dy, expression y, double slope);
 /// dy (1 - y^2), y the result of tanh.
 expression tanh_gradient(expression dy, expression y);
 /// dy y (1 - y), y the result of sigmoid.
@@ -53,6 +74,9 @@ inline expression operator-(expression a, expression b) {
 }
 inline expression operator*(expression a, expression b) {
   return multiply(a, b);
+}
+inline expression operator/(expression a, expression b) {
+  return divide(a, b);
 }
 inline expression operator*(double factor, expression x) {
   return scale(x, factor);
@@ -90,16 +114,30 @@ expression softmax_cross_entropy_gradient(expression logits, expression labels);
 expression softmax_correct(expression logits, expression labels);
 /// Sum over samples of the mean over a sample's outputs of (output - target)^2. Both (batch, ...).
 expression mean_squared_error(expression outputs, expression targets);
+/// As mean_squared_error, of |output - target|.
+expression mean_absolute_error(expression outputs, expression targets);
+/// As mean_squared_error, of -t log s(z) - (1 - t) log(1 - s(z)): outputs z are logits, s the
+/// sigmoid, targets t from 0 to 1.
+expression binary_cross_entropy(expression logits, expression targets);
+/// As mean_squared_error, of max(1 - t z, 0), targets t -1 or 1.
+expression hinge(expression outputs, expression targets);
+/// The number of rows whose logit is above 0 exactly if their label is 1: scalar, no gradient.
+/// logits (batch, 1), labels int32 (batch), 0 or 1; others are wrong.
+expression binary_correct(expression logits, expression labels);
+/// int32 labels as numbers, in a shape of as many elements: (batch) to (batch, 1), say. No
+/// gradient.
+expression to_float(expression labels, const shape& dims);
 
 // -- Layers
 
-enum class activation : std::uint8_t { none, relu, tanh, sigmoid };
+enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
 
 /// Applies an activation; x itself for none.
 expression activate(expression x, activation how);
 
 /// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,
-/// "NAME.bias" (units). Weights start He-uniform before relu, else Glorot-uniform; biases at zero.
+/// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, else
+/// Glorot-uniform; biases at zero.
 expression dense_layer(expression x, const std::string& name, std::int64_t units,
                        activation how = activation::none, bool bias = true);
 

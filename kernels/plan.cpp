@@ -48,7 +48,11 @@ std::string_view to_string(epilogue x) {
 
 std::string describe(const instruction& x) {
   std::ostringstream out;
-  out << to_string(x.op) << '(';
+  out << to_string(x.op);
+  for (std::size_t i = 0; i < x.program.size(); ++i)
+    out << (i == 0 ? "[" : " ") << to_string(x.program[i].op)
+        << (i + 1 == x.program.size() ? "]" : "");
+  out << '(';
   for (std::size_t i = 0; i < x.inputs.size(); ++i) {
     const bool transposed = (i == 0 && x.transpose_a) || (i == 1 && x.transpose_b);
     out << (i > 0 ? ", " : "") << describe(x.inputs[i]) << (transposed ? "^T" : "");

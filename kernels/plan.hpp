@@ -16,7 +16,7 @@ struct plan_options {
   std::size_t max_rows = 64;
   /// Scalar loss, summed over the samples; may be left out.
   expression loss;
-  /// Scalar made by softmax_correct; may be left out.
+  /// Scalar made by softmax_correct or binary_correct; may be left out.
   expression correct;
   /// Nodes whose values can be read after a run, such as logits.
   std::vector<expression> fetches;
@@ -41,9 +41,9 @@ struct bucket {
 ///
 /// Order is topological, the gradients of the last layers come first. Fused: matmul + bias +
 /// activation; matmul + derivative of the activation; softmax + cross-entropy + gradient + number
-/// of correct ones. Activations live in one arena, laid out by lifetime (best fit) and in place
-/// where an element-wise operation reads its operand last. Gradients of parameters are written
-/// directly to their place in the flat gradient.
+/// of correct ones; chains of element-wise operations. Activations live in one arena, laid out by
+/// lifetime (best fit) and in place where an element-wise operation reads its operand last.
+/// Gradients of parameters are written directly to their place in the flat gradient.
 class plan {
 public:
   /// Throws input_error when `gradients` is asked for without a loss, a loss is not a scalar, or an

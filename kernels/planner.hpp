@@ -30,6 +30,9 @@ private:
     std::uint32_t epilogue_operand = none;
     std::uint32_t gradient = none;
     std::uint32_t correct = none;
+    /// elementwise: see instruction.
+    std::vector<element_step> program;
+    std::size_t temporaries = 0;
     /// The node that op, transposes and factor come from.
     std::uint32_t source = none;
 
@@ -50,6 +53,22 @@ private:
     }
   };
 
+  /// Writes the step of a chain of element-wise nodes. Temporaries are numbered from
+  /// first_temporary while the number of inputs is not known.
+  struct chain_builder {
+    const planner& owner;
+    step result;
+    /// Temporaries whose value was read.
+    std::vector<std::uint32_t> free;
+
+    void add_inputs(std::uint32_t id);
+    std::uint32_t add(std::uint32_t id);
+    std::uint32_t operand_of(std::uint32_t input);
+  };
+  static constexpr std::uint32_t first_temporary = 1U << 16;
+  /// Nodes of a chain that is not yet ended: bounds what a step reads.
+  static constexpr std::size_t longest_chain = 16;
+
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
   std::uint32_t check(const char* what, expression x) const;
 
@@ -61,6 +80,9 @@ private:
   void emit(std::uint32_t id);
   void emit_softmax(std::uint32_t id);
   void fuse_matmul(std::uint32_t id);
+  void choose_chains();
+  bool is_elementwise(std::uint32_t id) const;
+  step chain_ending_at(std::uint32_t id) const;
   std::uint32_t sole_user(std::uint32_t id) const;
   void place_leaves();
   void place_values();
@@ -86,6 +108,7 @@ private:
   std::vector<char> needed_;
   std::vector<char> kept_;    // read after the run
   std::vector<char> emitted_; // part of a step already, or about to be
+  std::vector<char> chained_; // computed within the step of its only reader
   std::vector<std::vector<std::uint32_t>> users_;
   std::vector<operand> places_;
   std::vector<std::size_t> last_read_;

@@ -18,24 +18,8 @@ constexpr std::size_t round_up(std::size_t n) {
 /// Operations whose output may overwrite an input of the same size: they read element i before they
 /// write element i, and nothing of it later.
 bool works_in_place(operation op) {
-  switch (op) {
-  case operation::add_bias:
-  case operation::add:
-  case operation::subtract:
-  case operation::multiply:
-  case operation::scale:
-  case operation::relu:
-  case operation::tanh:
-  case operation::sigmoid:
-  case operation::relu_gradient:
-  case operation::tanh_gradient:
-  case operation::sigmoid_gradient:
-  case operation::softmax:
-  case operation::softmax_cross_entropy:
-    return true;
-  default:
-    return false;
-  }
+  return elementwise_arity(op) > 0 || op == operation::elementwise || op == operation::add_bias
+    || op == operation::softmax || op == operation::softmax_cross_entropy;
 }
 
 } // namespace
@@ -177,6 +161,8 @@ void planner::write_instructions() {
     x.output = place(s.output);
     x.bias = place(s.bias);
     x.after = s.after;
+    x.program = s.program;
+    x.temporaries = s.temporaries;
     x.epilogue_operand = place(s.epilogue_operand);
     x.gradient = place(s.gradient);
     x.correct = place(s.correct);

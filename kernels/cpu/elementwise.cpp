@@ -4,6 +4,7 @@
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe::cpu {
 
@@ -52,8 +53,35 @@ void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
   case operation::scale:
     map(n, x, out, [factor](T v) { return factor * v; });
     break;
+  case operation::offset:
+    map(n, x, out, [factor](T v) { return v + factor; });
+    break;
+  case operation::exp:
+    map(n, x, out, [](T v) { return cpu::exp(v); });
+    break;
+  case operation::log:
+    map(n, x, out, [](T v) { return cpu::log(v); });
+    break;
+  case operation::square_root:
+    map(n, x, out, [](T v) { return std::sqrt(v); });
+    break;
+  case operation::absolute:
+    map(n, x, out, [](T v) { return std::abs(v); });
+    break;
+  case operation::sign:
+    map(n, x, out, [](T v) { return cpu::sign(v); });
+    break;
+  case operation::erf:
+    map(n, x, out, [](T v) { return cpu::erf(v); });
+    break;
+  case operation::softplus:
+    map(n, x, out, [](T v) { return cpu::softplus(v); });
+    break;
   case operation::relu:
     map(n, x, out, [](T v) { return cpu::relu(v); });
+    break;
+  case operation::leaky_relu:
+    map(n, x, out, [factor](T v) { return v > T(0) ? v : factor * v; });
     break;
   case operation::tanh:
     map(n, x, out, [](T v) { return cpu::tanh(v); });
@@ -67,7 +95,7 @@ void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
 }
 
 template <class T>
-void binary(operation op, std::size_t n, const T* a, const T* b, T* out) {
+void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* out) {
   switch (op) {
   case operation::add:
     map(n, a, b, out, [](T x, T y) { return x + y; });
@@ -77,6 +105,12 @@ void binary(operation op, std::size_t n, const T* a, const T* b, T* out) {
     break;
   case operation::multiply:
     map(n, a, b, out, [](T x, T y) { return x * y; });
+    break;
+  case operation::divide:
+    map(n, a, b, out, [](T x, T y) { return x / y; });
+    break;
+  case operation::leaky_relu_gradient:
+    map(n, a, b, out, [factor](T x, T y) { return cpu::leaky_relu_gradient(x, y, factor); });
     break;
   case operation::relu_gradient:
     map(n, a, b, out, [](T x, T y) { return cpu::relu_gradient(x, y); });
@@ -117,7 +151,28 @@ void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epi
   const auto op = after == epilogue::relu_gradient ? operation::relu_gradient
     : after == epilogue::tanh_gradient             ? operation::tanh_gradient
                                                    : operation::sigmoid_gradient;
-  binary(op, rows * columns, b != nullptr ? out : x, operand, out);
+  binary(op, rows * columns, b != nullptr ? out : x, operand, T(1), out);
+}
+
+template <class T>
+void elementwise(std::span<const element_step> program, std::size_t n,
+                 std::span<const T*> registers, std::size_t inputs, T* temporaries, T* out) {
+  const auto temporary = [&](std::size_t i) {
+    return temporaries + (i - inputs) * elementwise_block;
+  };
+  for (std::size_t i = inputs; i < registers.size(); ++i)
+    registers[i] = temporary(i);
+  for (std::size_t begin = 0; begin < n; begin += elementwise_block) {
+    const auto count = std::min(elementwise_block, n - begin);
+    for (const auto& x : program) {
+      const auto at = [&](std::size_t i) { return registers[i] + (i < inputs ? begin : 0); };
+      T* const result = &x == &program.back() ? out + begin : temporary(x.result);
+      if (elementwise_arity(x.op) == 1)
+        unary(x.op, count, at(x.a), static_cast<T>(x.factor), result);
+      else
+        binary(x.op, count, at(x.a), at(x.b), static_cast<T>(x.factor), result);
+    }
+  }
 }
 
 template <class T>
@@ -160,7 +215,9 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
 // NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void unary(operation, std::size_t, const T*, T, T*);                                    \
-  template void binary(operation, std::size_t, const T*, const T*, T*);                            \
+  template void binary(operation, std::size_t, const T*, const T*, T, T*);                         \
+  template void elementwise(std::span<const element_step>, std::size_t, std::span<const T*>,       \
+                            std::size_t, T*, T*);                                                  \
   template void add_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*, T*);    \
   template double sum(std::size_t, const T*);                                                      \
   template void sum_leading(std::size_t, std::size_t, const T*, T*);                               \

@@ -4,19 +4,30 @@
 #include "kernels/instruction.hpp"
 
 #include <cstddef>
+#include <span>
 
 namespace troupe::cpu {
 
 // Element-wise operations and reductions on contiguous memory. `out` may be one of the operands.
 // Formulas: see kernels/operations.hpp. T: float, double.
 
-/// scale, relu, tanh, sigmoid: out[i] = f(x[i]). `factor` counts for scale.
+/// Operations with elementwise_arity 1: out[i] = f(x[i]). `factor` as in node::factor.
 template <class T>
 void unary(operation op, std::size_t n, const T* x, T factor, T* out);
 
-/// add, subtract, multiply and the gradients of activations: out[i] = f(a[i], b[i]).
+/// Operations with elementwise_arity 2: out[i] = f(a[i], b[i]).
 template <class T>
-void binary(operation op, std::size_t n, const T* a, const T* b, T* out);
+void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* out);
+
+/// Elements that `elementwise` handles at once.
+inline constexpr std::size_t elementwise_block = 1024;
+
+/// Runs a program over n elements, block by block, so that what lies between its steps stays in the
+/// cache. `registers` holds the inputs, n elements each, and behind them room for the pointers to
+/// `temporaries`, elementwise_block elements each.
+template <class T>
+void elementwise(std::span<const element_step> program, std::size_t n,
+                 std::span<const T*> registers, std::size_t inputs, T* temporaries, T* out);
 
 /// out (rows, columns) = x (rows, columns) + b (columns), b nullptr for none, and then `after` with
 /// its operand (rows, columns).

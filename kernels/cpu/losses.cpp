@@ -106,6 +106,15 @@ classification softmax_cross_entropy(std::size_t rows, std::size_t classes, cons
 }
 
 template <class T>
+std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels) {
+  std::size_t correct = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    correct +=
+      (labels[i] == 1 && logits[i] > T(0)) || (labels[i] == 0 && logits[i] <= T(0)) ? 1 : 0;
+  return correct;
+}
+
+template <class T>
 double squared_error(std::size_t n, const T* a, const T* b) {
   double total = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -120,6 +129,7 @@ double squared_error(std::size_t n, const T* a, const T* b) {
   template void softmax(std::size_t, std::size_t, const T*, T*);                                   \
   template classification softmax_cross_entropy(std::size_t, std::size_t, const T*,                \
                                                 const std::int32_t*, T*, bool);                    \
+  template std::size_t binary_correct(std::size_t, const T*, const std::int32_t*);                 \
   template double squared_error(std::size_t, const T*, const T*);
 // NOLINTEND(bugprone-macro-parentheses)
 

@@ -22,6 +22,11 @@ template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, T* gradient, bool need_loss);
 
+/// How many of n logits are above 0 exactly if their label is 1; labels other than 0 and 1 are
+/// wrong, and NaN is.
+template <class T>
+std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels);
+
 /// Sum of (a[i] - b[i])^2, added up in double.
 template <class T>
 double squared_error(std::size_t n, const T* a, const T* b);

@@ -13,8 +13,17 @@ namespace troupe::cpu {
 inline double exp(double x) {
   return std::exp(x);
 }
+inline double log(double x) {
+  return std::log(x);
+}
 inline double tanh(double x) {
   return std::tanh(x);
+}
+inline double erf(double x) {
+  return std::erf(x);
+}
+inline double softplus(double x) {
+  return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
 }
 
 /// Relative error below 2 ulp; 0 below -87.3 (no denormals), infinity above 88.7; NaN stays NaN.
@@ -64,6 +73,68 @@ inline float tanh(float x) {
   return x != x ? x : y;
 }
 
+/// Relative error below 2 ulp; -infinity for 0 (and denormals), NaN below 0. x = 2^n m,
+/// sqrt(1/2) <= m < sqrt(2), log(m) by a polynomial in m - 1 (coefficients of Cephes' logf).
+inline float log(float x) {
+  const auto bits = std::bit_cast<std::int32_t>(x);
+  constexpr std::int32_t root_half = 0x3f3504f3;
+  const std::int32_t n = (bits - root_half) >> 23;
+  const float f = std::bit_cast<float>(bits - (n << 23)) - 1.0F;
+  const float e = static_cast<float>(n);
+  const float z = f * f;
+  float p = 7.0376836292e-2F;
+  p = std::fma(p, f, -1.1514610310e-1F);
+  p = std::fma(p, f, 1.1676998740e-1F);
+  p = std::fma(p, f, -1.2420140846e-1F);
+  p = std::fma(p, f, 1.4249322787e-1F);
+  p = std::fma(p, f, -1.6668057665e-1F);
+  p = std::fma(p, f, 2.0000714765e-1F);
+  p = std::fma(p, f, -2.4999993993e-1F);
+  p = std::fma(p, f, 3.3333331174e-1F);
+  float y = f * z * p;
+  y = std::fma(e, -2.12194440e-4F, y);
+  y = std::fma(z, -0.5F, y);
+  y = std::fma(e, 0.693359375F, f + y);
+  y = x < 1.17549435e-38F ? -HUGE_VALF : y;
+  y = x < 0 ? std::bit_cast<float>(0x7fc00000) : y;
+  return x < HUGE_VALF ? y : x;
+}
+
+/// Absolute error below 3e-7; NaN stays NaN. An odd rational function on |x| < 4, where erf is 1 in
+/// float (coefficients of Eigen's generic_fast_erf_float).
+inline float erf(float x) {
+  const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
+  const float z = a * a;
+  float p = -2.72614225801306e-10F;
+  p = std::fma(p, z, 2.77068142495902e-8F);
+  p = std::fma(p, z, -2.10102402082508e-6F);
+  p = std::fma(p, z, -5.69250639462346e-5F);
+  p = std::fma(p, z, -7.34990630326855e-4F);
+  p = std::fma(p, z, -2.95459980854025e-3F);
+  p = std::fma(p, z, -1.60960333262415e-2F);
+  float q = -1.45660718464996e-5F;
+  q = std::fma(q, z, -2.13374055278905e-4F);
+  q = std::fma(q, z, -1.68282697438203e-3F);
+  q = std::fma(q, z, -7.37332916720468e-3F);
+  q = std::fma(q, z, -1.42647390514189e-2F);
+  return a * p / q;
+}
+
+/// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); NaN stays NaN.
+inline float softplus(float x) {
+  const float e = exp(-std::fabs(x));
+  // log(1 + e) for small e as a quotient: 1 + e is rounded (Kahan's log1p).
+  const float u = 1.0F + e;
+  const float d = u - 1.0F;
+  const float l = d > 0 ? log(u) * (e / d) : e;
+  return (x < 0 ? 0.0F : x) + l;
+}
+
+template <class T>
+T sign(T x) {
+  return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x);
+}
+
 template <class T>
 T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
@@ -79,6 +150,10 @@ T relu(T x) {
 template <class T>
 T relu_gradient(T dy, T y) {
   return y > T(0) ? dy : (y == y ? T(0) : y);
+}
+template <class T>
+T leaky_relu_gradient(T dy, T y, T slope) {
+  return y > T(0) ? dy : (y == y ? slope * dy : y);
 }
 template <class T>
 T tanh_gradient(T dy, T y) {

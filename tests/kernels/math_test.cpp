@@ -53,10 +53,38 @@ BOOST_AUTO_TEST_CASE(accuracy) {
   BOOST_TEST(worst_error(
                -80, 20, [](float x) { return cpu::sigmoid(x); }, sigmoid)
              < 4);
+  auto log = [](double x) { return std::log(x); };
+  BOOST_TEST(worst_error(
+               1e-30F, 1e-3F, [](float x) { return cpu::log(x); }, log)
+             < 2);
+  BOOST_TEST(worst_error(
+               1e-3F, 0.999F, [](float x) { return cpu::log(x); }, log)
+             < 2);
+  BOOST_TEST(worst_error(
+               1.001F, 1e4F, [](float x) { return cpu::log(x); }, log)
+             < 2);
+  auto erf = [](double x) { return std::erf(x); };
+  BOOST_TEST(worst_error(
+               -6, 6, [](float x) { return cpu::erf(x); }, erf)
+             < 6);
+  auto softplus = [](double x) { return std::log1p(std::exp(x)); };
+  BOOST_TEST(worst_error(
+               -80, 80, [](float x) { return cpu::softplus(x); }, softplus)
+             < 4);
 }
 
 BOOST_AUTO_TEST_CASE(special_values) {
   BOOST_TEST(cpu::exp(0.0F) == 1.0F);
+  BOOST_TEST(cpu::log(1.0F) == 0.0F);
+  BOOST_TEST(cpu::log(0.0F) == -inf);
+  BOOST_TEST(cpu::log(inf) == inf);
+  BOOST_TEST(std::isnan(cpu::log(-1.0F)));
+  BOOST_TEST(std::isnan(cpu::log(quiet_nan)));
+  BOOST_TEST(cpu::erf(inf) == 1.0F, boost::test_tools::tolerance(3e-7F));
+  BOOST_TEST(std::isnan(cpu::erf(quiet_nan)));
+  BOOST_TEST(cpu::softplus(inf) == inf);
+  BOOST_TEST(cpu::softplus(-inf) == 0.0F);
+  BOOST_TEST(std::isnan(cpu::softplus(quiet_nan)));
   BOOST_TEST(cpu::exp(-inf) == 0.0F);
   BOOST_TEST(cpu::exp(inf) == inf);
   BOOST_TEST(cpu::exp(1000.0F) == inf);

@@ -69,8 +69,8 @@ struct leaves {
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
-/// How near to zero an input of a relu comes, among the nodes up to `id`: numerical gradients need
-/// a distance.
+/// How near to zero an input of a relu, or another function with a kink there, comes, among the
+/// nodes up to `id`: numerical gradients need a distance.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
 /// The value of node `id`, computed by plain loops in double: independent of plan and executor.

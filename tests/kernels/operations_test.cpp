@@ -91,6 +91,40 @@ BOOST_AUTO_TEST_CASE(element_wise) {
   check_both(m.g, relu_gradient(v, relu(m.h)));
   check_both(m.g, tanh_gradient(v, tanh(m.h)));
   check_both(m.g, sigmoid_gradient(v, sigmoid(m.h)));
+  check_both(m.g, leaky_relu(m.h, 0.1));
+  check_both(m.g, leaky_relu_gradient(v, leaky_relu(m.h), 0.01));
+  check_both(m.g, offset(m.h, -1.5));
+  check_both(m.g, v / offset(m.h * m.h, 1));
+  check_both(m.g, exp(tanh(m.h)));
+  check_both(m.g, log(offset(absolute(m.h), 0.5)));
+  check_both(m.g, square_root(offset(m.h * m.h, 0.5)));
+  check_both(m.g, absolute(m.h));
+  check_both(m.g, sign(m.h) * m.h);
+  check_both(m.g, erf(m.h));
+  check_both(m.g, softplus(m.h));
+  check_both(m.g, gelu(m.h));
+}
+
+BOOST_AUTO_TEST_CASE(chains) {
+  model m;
+  auto v = matmul(m.x, m.g.variable("v", {5, 5}));
+  // One value read by two, both sides of an operation computed within the chain, a chain longer
+  // than a step may be.
+  auto shared = tanh(m.h + v);
+  check_both(m.g, shared * sigmoid(shared) + exp(scale(m.h - v, 0.1)) * tanh(v * m.h));
+  auto y = m.h;
+  for (int i = 0; i < 60; ++i)
+    y = tanh(offset(y * v, 0.01));
+  check_both(m.g, y, 1e-4);
+}
+
+BOOST_AUTO_TEST_CASE(labels_as_numbers) {
+  graph g;
+  auto labels = g.placeholder("labels", {batch}, dtype::int32);
+  auto z = dense_layer(g.placeholder("x", {batch, 4}), "dense", 1);
+  auto y = to_float(labels, {batch, 1});
+  check_both(g, z * y);
+  check_forward(g, binary_correct(z, labels));
 }
 
 BOOST_AUTO_TEST_CASE(bias_alone) {
@@ -138,6 +172,27 @@ BOOST_AUTO_TEST_CASE(squared_error_is_a_mean_over_outputs_and_a_sum_over_samples
   check_forward(m.g, loss);
   check_gradient(m.g, loss);
   check_gradient(m.g, mean_squared_error(targets, m.h) * loss);
+}
+
+BOOST_AUTO_TEST_CASE(losses_of_numbers) {
+  model m;
+  auto targets = m.g.placeholder("targets", {batch, 5});
+  for (auto loss : {mean_absolute_error(m.h, targets), hinge(m.h, sign(targets)),
+                    binary_cross_entropy(m.h, sigmoid(targets))}) {
+    check_forward(m.g, loss);
+    check_gradient(m.g, loss);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(binary_cross_entropy_does_not_overflow) {
+  graph g;
+  auto z = g.placeholder("z", {batch, 1});
+  auto t = g.placeholder("t", {batch, 1});
+  auto loss = binary_cross_entropy(z, t);
+  leaves values{2, {}, {{500, -500}, {0, 1}}};
+  BOOST_TEST(execute<float>(g, values, loss, {}, false).loss == 1000);
+  values.feeds = {{500, -500}, {1, 0}};
+  BOOST_TEST(execute<float>(g, values, loss, {}, false).loss == 0);
 }
 
 BOOST_AUTO_TEST_CASE(misfits_name_both_tensors_and_their_shapes) {

@@ -55,6 +55,23 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   BOOST_TEST(p.to_string().find("bucket 2 ready: elements 0 to 200960") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
+  graph g;
+  auto x = g.placeholder("x", {shape::batch, 8});
+  auto y = g.placeholder("y", {shape::batch, 8});
+  plan_options options;
+  options.fetches = {tanh((x + y) * sigmoid(x - y))};
+  const troupe::plan p(g, options);
+  BOOST_TEST(p.instructions().size() == 1U);
+  BOOST_TEST(p.instructions()[0].temporaries <= 2U);
+  BOOST_TEST(p.to_string().find("elementwise[add subtract sigmoid multiply tanh](x (batch, 8), y")
+             != std::string::npos);
+  // A value that is read twice, or after the run, is kept.
+  auto z = x + y;
+  options.fetches = {z * tanh(z), exp(z)};
+  BOOST_TEST(troupe::plan(g, options).instructions().size() == 3U);
+}
+
 BOOST_AUTO_TEST_CASE(buckets_are_whole_tensors_last_layers_first) {
   mlp m;
   for (std::size_t bytes : {1U, 2048U, 4096U, 200000U, 1U << 30}) {

@@ -40,7 +40,13 @@ struct random_graph {
 
   expression grow() {
     const auto x = tensors.back();
-    switch (stream.below(10)) {
+    switch (stream.below(13)) {
+    case 10:
+      return gelu(scale(x, 0.3)) + tanh(pick() * pick());
+    case 11:
+      return tanh(leaky_relu(x) / offset(absolute(pick()), 1));
+    case 12:
+      return offset(softplus(x - pick()), -0.5);
     case 0:
       return tanh(x + pick());
     case 1:

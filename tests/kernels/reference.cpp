@@ -81,6 +81,28 @@ double element(const node& n, double a, double b) {
     return a * b;
   case operation::scale:
     return n.factor * a;
+  case operation::divide:
+    return a / b;
+  case operation::offset:
+    return a + n.factor;
+  case operation::exp:
+    return std::exp(a);
+  case operation::log:
+    return std::log(a);
+  case operation::square_root:
+    return std::sqrt(a);
+  case operation::absolute:
+    return std::fabs(a);
+  case operation::sign:
+    return a > 0 ? 1 : a < 0 ? -1 : a;
+  case operation::erf:
+    return std::erf(a);
+  case operation::softplus:
+    return a > 0 ? a + std::log1p(std::exp(-a)) : std::log1p(std::exp(a));
+  case operation::leaky_relu:
+    return a > 0 ? a : n.factor * a;
+  case operation::leaky_relu_gradient:
+    return b > 0 ? a : n.factor * a;
   case operation::relu:
     return std::isnan(a) ? a : std::max(a, 0.0);
   case operation::tanh:
@@ -136,6 +158,12 @@ values evaluate(const node& n, const std::vector<values>& x, const std::vector<t
   case operation::softmax_cross_entropy_gradient:
   case operation::softmax_correct:
     return classify(n, x[0], t[0], x[1]);
+  case operation::binary_correct:
+    for (std::size_t i = 0; i < x[0].size(); ++i)
+      y[0] += (x[0][i] > 0 ? 1 : 0) == x[1][i] ? 1 : 0;
+    return y;
+  case operation::to_float:
+    return x[0];
   case operation::squared_error:
     for (std::size_t i = 0; i < x[0].size(); ++i)
       y[0] += element(n, x[0][i], x[1][i]);
@@ -177,8 +205,12 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
 
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& given) {
   double result = HUGE_VAL;
+  const auto has_kink = [](operation op) {
+    return op == operation::relu || op == operation::leaky_relu || op == operation::absolute
+      || op == operation::sign;
+  };
   for (std::uint32_t i = 0; i <= id; ++i)
-    if (g.at(i).op == operation::relu)
+    if (has_kink(g.at(i).op))
       for (double x : reference_value(g, g.at(i).inputs[0], given))
         result = std::min(result, std::fabs(x));
   return result;
