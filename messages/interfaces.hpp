@@ -17,7 +17,8 @@ using node_actor = caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewRead
 using coordinator_actor =
   caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
                    rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
-                   rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>>;
+                   rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>,
+                   rpc<void, proto::TaskStatus>>;
 
 /// Writer of a slice of the parameters. An empty payload is a contribution of zero samples.
 using shard_actor =

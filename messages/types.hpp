@@ -38,5 +38,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Fenced))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::ReportRequest))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Report))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Segment))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::TaskStatus))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

@@ -147,8 +147,11 @@ private:
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   void start_shard(const task_name& task);
   void start_worker(const task_name& task);
-  void start_ps_worker(const task_name& task, const worker_shell& shell);
-  void start_ring_worker(const task_name& task, const worker_shell& shell);
+  void start_ps_worker(const task_name& task, const worker_shell& shell,
+                       std::shared_ptr<activity_board> board);
+  void start_ring_worker(const task_name& task, const worker_shell& shell,
+                         std::shared_ptr<activity_board> board);
+  void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
   void give_parts(const worker_shell& shell, synchronizer_actor synchronizer);
   void task_ready(const task_name& task, const std::string& problem);
   void on_stop(const stop_run& x);

@@ -2,6 +2,7 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 #include "actors/parameter_server/reader_front.hpp"
 #include "actors/ring/ring_synchronizer.hpp"
+#include "actors/status/pulse.hpp"
 
 #include <algorithm>
 
@@ -82,6 +83,7 @@ void cluster_node::start_shard(const task_name& task) {
   auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));
   host({task, proto::SHARD}, caf::actor_cast<caf::strong_actor_ptr>(shard));
+  start_pulse(task, how.board);
   if (context_->job.protocol() != proto::SYNC_PS) {
     task_ready(task, "");
     return;
@@ -113,23 +115,34 @@ void cluster_node::start_worker(const task_name& task) {
       how.requests = requests();
       how.coordinator = std::move(x);
       how.owner = caf::actor_cast<worker_owner>(this);
+      const auto board = how.board;
       worker_shell shell = spawn_task<worker>(false, std::move(how));
       workers_.push_back(shell);
       host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
       if (context_->job.protocol() == proto::RING)
-        start_ring_worker(task, shell);
+        start_ring_worker(task, shell, board);
       else
-        start_ps_worker(task, shell);
+        start_ps_worker(task, shell, board);
+      start_pulse(task, board);
     });
 }
 
-void cluster_node::start_ps_worker(const task_name& task, const worker_shell& shell) {
+void cluster_node::start_pulse(const task_name& task, std::shared_ptr<activity_board> board) {
+  reach_as<coordinator_actor>(
+    {coordinator_task, proto::COORDINATOR}, [this, task, board](coordinator_actor x) {
+      spawn_task<pulse>(false, pulse_options{view_.number, task, board, std::move(x)});
+    });
+}
+
+void cluster_node::start_ps_worker(const task_name& task, const worker_shell& shell,
+                                   std::shared_ptr<activity_board> board) {
   const auto shards = view_.of(job_kind::ps);
   auto how = std::make_shared<ps_synchronizer_options>();
   how->view = view_.number;
   how->worker = task.index;
   how->incarnation = options_.incarnation;
   how->requests = requests();
+  how->board = std::move(board);
   how->shards.resize(shards.size());
   how->readers.resize(shards.size());
   auto missing = std::make_shared<std::size_t>(2 * shards.size());
@@ -153,7 +166,8 @@ void cluster_node::start_ps_worker(const task_name& task, const worker_shell& sh
   }
 }
 
-void cluster_node::start_ring_worker(const task_name& task, const worker_shell& shell) {
+void cluster_node::start_ring_worker(const task_name& task, const worker_shell& shell,
+                                     std::shared_ptr<activity_board> board) {
   const auto workers = view_.of(job_kind::worker);
   const auto self = std::ranges::find(workers, task, &member::task) - workers.begin();
   ring_place place;
@@ -164,7 +178,7 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   std::vector<std::size_t> sizes;
   for (auto& bucket : context_->buckets())
     sizes.push_back(bucket.size());
-  ring_node_actor ring = spawn_task<ring_node>(true, view_.number, place, std::move(sizes));
+  ring_node_actor ring = spawn_task<ring_node>(true, view_.number, place, std::move(sizes), board);
   host({task, proto::RING_NODE}, caf::actor_cast<caf::strong_actor_ptr>(ring));
   ring_synchronizer_options how;
   how.view = view_;
@@ -177,6 +191,8 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   // The left neighbour needs a link to this node, and may be one that waits to be dialled.
   const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
   reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
+  if (left != task)
+    board->await(left);
   const auto right = workers[(place.rank + 1) % workers.size()].task;
   reach_as<ring_actor>({right, proto::RING_NODE},
                        [this, shell, ring, synchronizer, right](ring_actor x) {

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::chrono::milliseconds tick_interval{500};
+constexpr std::chrono::milliseconds tick_interval{250};
 
 } // namespace
 
@@ -38,6 +38,7 @@ coordinator::behavior_type coordinator::make_behavior() {
     in_view(this, &coordinator::on_heartbeat),
     in_view(this, &coordinator::on_leave),
     [this](const proto::Failure& x) { on_failure(x); },
+    in_view(this, &coordinator::on_status),
     [this](const evaluated& x) { on_evaluated(x); },
     [this](const stop_run& x) { fail(x.reason, true); },
     [this](tick) { on_tick(); },
@@ -68,6 +69,11 @@ void coordinator::on_tick() {
     publish_progress();
 }
 
+void coordinator::hear(worker_state& worker, const proto::Progress& x) {
+  worker.hear(x);
+  tasks_.hear(worker.name(), x, clock().now());
+}
+
 void coordinator::worker_state::hear(const proto::Progress& x) {
   account.produced = std::max(account.produced, x.produced());
   account.requeued = std::max(account.requeued, x.requeued());
@@ -77,6 +83,14 @@ void coordinator::worker_state::hear(const proto::Progress& x) {
 
 void coordinator::start_training() {
   training_began_ = clock().now();
+  std::vector<task_name> all;
+  for (auto& x : view_.members)
+    all.push_back(x.task);
+  std::vector<task_name> idle;
+  if (!uses_shards())
+    for (auto& x : view_.of(job_kind::ps))
+      idle.push_back(x.task);
+  tasks_.begin(all, idle, training_began_);
   open_epoch(0);
 }
 
@@ -139,7 +153,7 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
          + std::to_string(x.lease()) + ", which cannot be");
     return proto::Ack{};
   }
-  worker->hear(x.progress());
+  hear(*worker, x.progress());
   worker->live_samples = 0;
   worker->live_loss = 0;
   count_trained(x.samples(), x.loss_sum(), x.samples());
@@ -167,10 +181,16 @@ void coordinator::go_on() {
 
 void coordinator::on_heartbeat(const proto::Heartbeat& x) {
   if (auto* worker = find_worker(x)) {
-    worker->hear(x.progress());
+    hear(*worker, x.progress());
     worker->live_samples = x.samples();
     worker->live_loss = x.loss_sum();
   }
+}
+
+void coordinator::on_status(const proto::TaskStatus& x) {
+  task_name task;
+  if (from_proto(x.task(), task))
+    tasks_.hear(task, x, clock().now());
 }
 
 // -- workers that go ----------------------------------------------------------------------------
@@ -181,7 +201,8 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
     return proto::Ack{};
   const auto name = "worker/" + std::to_string(x.worker());
   worker->present = false;
-  worker->hear(x.progress());
+  hear(*worker, x.progress());
+  tasks_.end(worker->name(), "left");
   if (phase_ == phase::opening) {
     fail(name + " left (" + x.reason() + ") before training began");
     return proto::Ack{};
@@ -239,6 +260,7 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
   auto& worker = workers_[rank];
   worker.present = false;
   worker.account.vanished = true;
+  tasks_.end(worker.name(), "is gone");
   if (in_step() || phase_ == phase::finishing
       || std::ranges::none_of(workers_, &worker_state::present)) {
     if (phase_ != phase::finishing)

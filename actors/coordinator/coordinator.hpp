@@ -4,6 +4,7 @@
 #include "actors/coordinator/evaluator.hpp"
 #include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
+#include "actors/coordinator/task_table.hpp"
 #include "actors/output/recorder.hpp"
 #include "actors/output/run_report.hpp"
 #include "actors/spawner.hpp"
@@ -106,6 +107,8 @@ private:
     double live_loss = 0;
     std::uint64_t rank = 0;
 
+    task_name name() const { return {job_kind::worker, account.worker}; }
+
     /// Takes what the worker says of itself; a repeated message may come late, so counts only grow.
     void hear(const proto::Progress& x);
   };
@@ -133,12 +136,14 @@ private:
   caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
   caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
   void on_heartbeat(const proto::Heartbeat& x);
+  void on_status(const proto::TaskStatus& x);
   caf::result<proto::Ack> on_leave(const proto::Leave& x);
   void on_failure(const proto::Failure& x);
   void on_down(const caf::down_msg& x);
   void on_worker_lost(std::size_t rank, const std::string& reason);
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
   void go_on();
+  void hear(worker_state& worker, const proto::Progress& x);
   template <class Header>
   worker_state* find_worker(const Header& x);
 
@@ -149,6 +154,7 @@ private:
   void collect_reports();
   void settle_accounts();
   void fail(const std::string& reason, bool interrupted = false);
+  void summarize_tasks();
   void conclude();
   void shut_down_nodes();
   void node_ended();
@@ -182,6 +188,7 @@ private:
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
   std::size_t unreached_ = 0;
+  task_table tasks_;
 
   std::optional<lease_book> leases_;
   std::uint32_t epoch_ = 0;

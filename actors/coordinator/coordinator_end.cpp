@@ -63,6 +63,7 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   }
   phase_ = phase::finishing;
   summary_.seconds = report.seconds;
+  summarize_tasks();
   summary_.train_loss = report.train_loss;
 }
 
@@ -125,6 +126,11 @@ void coordinator::settle_accounts() {
   summary_.split = result.split;
   summary_.duplicates = result.duplicates;
   summary_.staleness_mean = result.staleness_mean;
+  // What shards said of themselves may be a moment old; their reports are final.
+  if (uses_shards())
+    for (std::size_t i = 0; auto& x : summary_.tasks)
+      if (x.task.job == job_kind::ps)
+        x.steps = reports_[i++].version();
   for (auto& problem : result.problems)
     summary_.failure +=
       (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
@@ -138,7 +144,14 @@ void coordinator::fail(const std::string& reason, bool interrupted) {
   summary_.interrupted = interrupted;
   if (leases_)
     summary_.seconds = seconds_since(training_began_);
+  summarize_tasks();
   conclude();
+}
+
+void coordinator::summarize_tasks() {
+  summary_.tasks = tasks_.tasks_at_end(clock().now());
+  summary_.staleness = tasks_.staleness();
+  summary_.staleness_mean = tasks_.staleness_mean();
 }
 
 void coordinator::conclude() {
@@ -208,6 +221,12 @@ void coordinator::publish_progress() {
   if (!options_.observer)
     return;
   run_progress result;
+  const auto now = clock().now();
+  result.seconds = seconds_since(training_began_);
+  result.updates = tasks_.updates();
+  result.staleness_mean = tasks_.staleness_mean();
+  result.staleness = tasks_.staleness();
+  result.tasks = tasks_.tasks(now);
   result.epoch = epoch_ + 1;
   result.epochs = job().epochs();
   result.samples = epoch_samples_;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe {
@@ -19,6 +20,12 @@ std::string dump(const nlohmann::ordered_json& line) {
 }
 
 } // namespace
+
+std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
+  return static_cast<std::size_t>(std::ranges::upper_bound(staleness_bounds, staleness)
+                                  - staleness_bounds.begin())
+    - 1;
+}
 
 std::string to_json(const epoch_report& x) {
   nlohmann::ordered_json line{

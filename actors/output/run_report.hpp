@@ -23,6 +23,7 @@ struct task_status {
   std::uint64_t steps = 0;
   /// Workers only, as all that follow.
   std::uint64_t samples = 0;
+  /// Of the last few seconds; at the end of a run, over all of it.
   double samples_per_second = 0;
   /// Mean number of updates between the weights of a gradient and its application.
   double staleness_mean = 0;
@@ -39,6 +40,9 @@ struct task_status {
 inline constexpr std::array<std::uint64_t, 16> staleness_bounds{0,  1,  2,  3,  4,  6,  8,   12,
                                                                 16, 24, 32, 48, 64, 96, 128, 256};
 using staleness_counts = std::array<std::uint64_t, staleness_bounds.size()>;
+
+/// Where a gradient of that staleness is counted.
+std::size_t staleness_bucket(std::uint64_t staleness) noexcept;
 
 /// A run under way, a few times a second.
 struct run_progress {

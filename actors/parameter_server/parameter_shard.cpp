@@ -25,6 +25,7 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
     updater_(*context_, options_.where.size()), step_(workers_.size(), options_.where.size()) {}
 
 parameter_shard::behavior_type parameter_shard::make_behavior() {
+  await_gradients();
   return {
     in_view(this, &parameter_shard::on_push),
     in_view(this, &parameter_shard::on_admit),
@@ -138,7 +139,7 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
 
 caf::result<proto::Pushed> parameter_shard::apply_or_wait(const proto::Push& x,
                                                           const payload& gradient) {
-  if (waiting_.empty() && versions_->begin())
+  if (waiting_.empty() && find_slot())
     return apply(x, gradient);
   auto answer = make_response_promise<proto::Pushed>();
   waiting_.push_back({x, gradient, answer});
@@ -169,6 +170,7 @@ caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x,
                         + " is at step " + std::to_string(versions_->version()));
   if (step_.add(*rank, x.samples(), gradient))
     step_parts_.push_back(x);
+  options_.board->arrived({job_kind::worker, x.id().worker()});
   proto::Pushed answer;
   answer.set_outcome(proto::ACCEPTED);
   answer.set_version(versions_->version());
@@ -207,6 +209,7 @@ std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const 
 
 // The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
 void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples) {
+  options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
   const auto updated = versions_->next();
   if (samples > 0)
@@ -214,6 +217,22 @@ void parameter_shard::make_version(std::span<const float> gradient, std::uint64_
   else
     std::ranges::copy(old, updated.begin());
   versions_->publish(versions_->version() + 1);
+  options_.board->count_step(clock().now());
+  await_gradients();
+}
+
+void parameter_shard::await_gradients() {
+  if (context_->job.protocol() == proto::SYNC_PS)
+    for (auto& x : workers_)
+      options_.board->await(x.task);
+  options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
+}
+
+bool parameter_shard::find_slot() {
+  const bool found = versions_->begin();
+  if (!found)
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
+  return found;
 }
 
 void parameter_shard::use_free_slots() {
@@ -221,16 +240,18 @@ void parameter_shard::use_free_slots() {
     auto& x = waiting_.front();
     // It may have been repeated, or its worker fenced off, while it waited.
     auto answer = decided(x.header);
-    if (!answer && !versions_->begin())
+    if (!answer && !find_slot())
       break;
     x.answer.deliver(answer ? std::move(*answer) : apply(x.header, x.gradient));
     waiting_.pop_front();
   }
   const bool step_ready = workers_.size() > 0 && step_.complete();
-  if (step_ready && versions_->begin())
+  if (step_ready && find_slot())
     advance();
   else if (step_ready || !waiting_.empty())
     retry_soon();
+  else
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
 }
 
 void parameter_shard::retry_soon() {

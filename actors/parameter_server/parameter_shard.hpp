@@ -4,6 +4,7 @@
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
@@ -36,6 +37,7 @@ struct shard_options {
   troupe::view view;
   std::uint32_t index = 0;
   range where;
+  std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
@@ -84,6 +86,8 @@ private:
   void advance();
   void make_version(std::span<const float> gradient, std::uint64_t samples);
   void use_free_slots();
+  bool find_slot();
+  void await_gradients();
   void retry_soon();
 
   std::uint64_t staleness(std::uint64_t base_version) const noexcept;

@@ -36,6 +36,7 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     part = {part.where, 0, part.where.size(), false, false};
+    options_.board->await(name_of(i));
     ask(
       this, options_.readers[i], options_.requests,
       [this, i](const proto::Weights& header, const payload& data) { on_weights(i, header, data); },
@@ -54,6 +55,7 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
                       + std::to_string(header.begin() + header.count())));
     return;
   }
+  options_.board->arrived(name_of(shard));
   part.base_version = header.version();
   ranges_[shard] = {header.begin(), header.version(), data};
   if (--pulls_open_ == 0)
@@ -97,6 +99,7 @@ void ps_synchronizer::on_abandon(const abandon& x) {
 // The staleness of a gradient is taken at shard 0; others may differ by what is on its way.
 void ps_synchronizer::ask_admission() {
   admission_ = admission::asked;
+  options_.board->await(name_of(0));
   proto::Admit admit;
   admit.set_view(options_.view);
   *admit.mutable_id() = gradient_id();
@@ -108,6 +111,7 @@ void ps_synchronizer::ask_admission() {
 }
 
 void ps_synchronizer::on_admission(const proto::Pushed& x) {
+  options_.board->arrived(name_of(0));
   if (x.outcome() != proto::ACCEPTED) {
     admission_ = admission::refused;
     for (std::size_t i = 0; i < parts_.size(); ++i)
@@ -130,6 +134,7 @@ void ps_synchronizer::push_ready_parts() {
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.sent = true;
+  options_.board->await(name_of(shard));
   proto::Push header;
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();
@@ -178,6 +183,7 @@ void ps_synchronizer::on_tick() {
 
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
+  options_.board->arrived(name_of(shard));
   // A part that is lost tells that this worker was given up, whatever other shards answered before.
   if (outcome_ != proto::LOST)
     outcome_ = outcome;
@@ -200,6 +206,10 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   gradient_ = {};
   committed_ = false;
   send(worker_, result);
+}
+
+task_name ps_synchronizer::name_of(std::size_t shard) {
+  return {job_kind::ps, static_cast<std::uint32_t>(shard)};
 }
 
 proto::GradientId ps_synchronizer::gradient_id() const {

@@ -2,6 +2,7 @@
 
 #include "actors/ask.hpp"
 #include "actors/model/job_context.hpp"
+#include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
@@ -19,6 +20,8 @@ struct ps_synchronizer_options {
   /// One per shard, in order.
   std::vector<shard_actor> shards;
   std::vector<reader_actor> readers;
+  /// The worker's.
+  std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
 /// The synchronizer of ASYNC_PS and SYNC_PS: acquires by pulling from the readers, contributes by
@@ -72,6 +75,7 @@ private:
   void answer(proto::Outcome outcome);
   proto::GradientId gradient_id() const;
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
+  static task_name name_of(std::size_t shard);
   bool in_step() const { return context_->job.protocol() == proto::SYNC_PS; }
 
   std::shared_ptr<const job_context> context_;

@@ -3,9 +3,9 @@
 namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
-                     std::vector<std::size_t> sizes)
-  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), next_step_(sizes_.size(), 0) {
-}
+                     std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board)
+  : super(cfg), view_(view), place_(place), sizes_(std::move(sizes)), board_(std::move(board)),
+    next_step_(sizes_.size(), 0) {}
 
 ring_node::behavior_type ring_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) {
@@ -44,6 +44,7 @@ void ring_node::on_reduce(const reduce_bucket& x) {
 }
 
 void ring_node::on_segment(const proto::Segment& x, const payload& data) {
+  board_->count_received();
   const bool known = x.bucket() < sizes_.size();
   if (known && x.step() < next_step_[x.bucket()])
     return;
@@ -67,6 +68,8 @@ void ring_node::fail(const std::string& reason) {
 }
 
 void ring_node::send_pieces(const key& which) {
+  if (!outbox_.empty())
+    board_->count_sent(outbox_.size());
   for (auto& piece : outbox_) {
     proto::Segment header;
     header.set_view(view_);

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "actors/ring/ring_collective.hpp"
+#include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,9 +64,9 @@ class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
 
-  /// `sizes`: elements of each bucket.
+  /// `sizes`: elements of each bucket. `board`: the worker's, for the pieces that come and go.
   ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
-            std::vector<std::size_t> sizes);
+            std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board);
 
   const char* name() const override { return "troupe.ring_node"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -87,6 +89,7 @@ private:
   std::uint64_t view_;
   ring_place place_;
   std::vector<std::size_t> sizes_;
+  std::shared_ptr<activity_board> board_;
   task_name right_task_;
   ring_actor right_;
   /// Who started the newest collective; null before the first.

@@ -42,6 +42,7 @@ void worker::on_exit() {
 
 void worker::on_parts(const worker_parts& x) {
   parts_ = x;
+  enter(phase::idle);
   request_leases();
   delayed_send(this, heartbeat_interval, tick{});
 }
@@ -55,11 +56,44 @@ Header worker::identified() const {
   return result;
 }
 
-proto::Progress worker::progress() const {
+proto::Progress worker::progress() {
+  const auto now = clock().now();
+  const auto& board = *options_.board;
   proto::Progress result;
   result.set_produced(produced_);
   result.set_requeued(requeued_);
+  result.set_applied(applied_);
+  result.set_samples(samples_);
+  result.set_staleness_sum(staleness_sum_);
+  for (const auto count : staleness_)
+    result.add_staleness(count);
+  result.set_computing(board.seconds_in(proto::TaskStatus::COMPUTING, now));
+  result.set_waiting_for_lease(board.seconds_in(proto::TaskStatus::WAITING_FOR_LEASE, now));
+  result.set_waiting_for_data(board.seconds_in(proto::TaskStatus::WAITING_FOR_DATA, now));
+  result.set_waiting_for_weights(board.seconds_in(proto::TaskStatus::WAITING_FOR_WEIGHTS, now));
+  result.set_waiting_for_update(board.seconds_in(proto::TaskStatus::WAITING_FOR_UPDATE, now));
   return result;
+}
+
+// Weights and data of a step come in either order; data are waited for once the weights are there.
+void worker::enter(phase x) {
+  phase_ = x;
+  const auto what = [&] {
+    switch (x) {
+    case phase::idle:
+      return proto::TaskStatus::WAITING_FOR_LEASE;
+    case phase::reading:
+      return weights_ ? proto::TaskStatus::WAITING_FOR_DATA
+                      : proto::TaskStatus::WAITING_FOR_WEIGHTS;
+    case phase::computing:
+      return proto::TaskStatus::COMPUTING;
+    case phase::committing:
+      return proto::TaskStatus::WAITING_FOR_UPDATE;
+    default:
+      return proto::TaskStatus::DOING_UNSET;
+    }
+  }();
+  options_.board->enter(what, clock().now());
 }
 
 void worker::on_heartbeat() {
@@ -117,7 +151,6 @@ void worker::report_front_lease(std::function<void()> then) {
 // -- a step -------------------------------------------------------------------------------------
 
 void worker::next_step() {
-  phase_ = phase::idle;
   if (!leases_.empty() && batch_ == batches_of(leases_.front()))
     report_front_lease([] {});
   if (leaving_) {
@@ -125,11 +158,14 @@ void worker::next_step() {
     return;
   }
   request_leases();
-  if (leases_.empty())
+  if (leases_.empty()) {
+    if (phase_ != phase::idle)
+      enter(phase::idle);
     return;
-  phase_ = phase::reading;
+  }
   ++produced_;
   weights_.reset();
+  enter(phase::reading);
   send(parts_.synchronizer, acquire{leases_.front().id(), batch_});
   const auto wanted = std::pair{leases_.front().id(), batch_};
   if (data_) {
@@ -174,16 +210,18 @@ void worker::on_batch(const batch_read& x) {
 void worker::on_acquired(const acquired& x) {
   weights_ = x;
   compute_if_ready();
+  if (phase_ == phase::reading)
+    enter(phase::reading);
 }
 
 void worker::compute_if_ready() {
   if (phase_ != phase::reading || !weights_)
     return;
   if (leaving_) {
-    phase_ = phase::committing;
+    enter(phase::committing);
     send(parts_.synchronizer, abandon{weights_->step});
   } else if (data_) {
-    phase_ = phase::computing;
+    enter(phase::computing);
     send(parts_.trainer, train_batch{weights_->step, std::move(weights_->ranges), *data_});
   }
 }
@@ -196,7 +234,7 @@ void worker::on_trained(const batch_trained& x) {
          + "): lower learning_rate.base, or look for extreme values in the data");
     return;
   }
-  phase_ = phase::committing;
+  enter(phase::committing);
   trained_ = x;
   send(parts_.synchronizer, commit{x.step});
 }
@@ -206,6 +244,7 @@ void worker::on_committed(const committed& x) {
     return;
   switch (x.outcome) {
   case proto::APPLIED:
+    count_applied(x);
     lease_samples_ += trained_.samples;
     lease_loss_ += trained_.loss_sum;
     ++batch_;
@@ -220,7 +259,15 @@ void worker::on_committed(const committed& x) {
     fail(self() + " was given up by the coordinator, and its gradient refused");
     return;
   }
+  options_.board->count_step(clock().now());
   next_step();
+}
+
+void worker::count_applied(const committed& x) {
+  ++applied_;
+  samples_ += trained_.samples;
+  staleness_sum_ += x.staleness;
+  ++staleness_[staleness_bucket(x.staleness)];
 }
 
 // -- end ----------------------------------------------------------------------------------------
@@ -237,7 +284,7 @@ void worker::on_leave(const leave_run& x) {
 }
 
 void worker::leave() {
-  phase_ = phase::left;
+  enter(phase::left);
   const auto say_goodbye = [this] {
     auto goodbye = identified<proto::Leave>();
     goodbye.set_reason(leave_reason_);
@@ -256,7 +303,7 @@ void worker::leave() {
 void worker::fail(const std::string& reason) {
   if (phase_ == phase::left)
     return;
-  phase_ = phase::left;
+  enter(phase::left);
   proto::Failure failure;
   *failure.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
   failure.set_reason(reason);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/ask.hpp"
+#include "actors/output/run_report.hpp"
+#include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/worker/input_reader.hpp"
 #include "actors/worker/trainer.hpp"
@@ -57,6 +59,7 @@ struct worker_options {
   patience requests;
   coordinator_actor coordinator;
   worker_owner owner;
+  std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
 /// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by
@@ -89,6 +92,8 @@ private:
   void on_committed(const committed& x);
   void on_leave(const leave_run& x);
   void on_heartbeat();
+  void enter(phase x);
+  void count_applied(const committed& x);
 
   void request_leases();
   void next_step();
@@ -101,7 +106,7 @@ private:
   /// A header with this worker's view, index and incarnation.
   template <class Header>
   Header identified() const;
-  proto::Progress progress() const;
+  proto::Progress progress();
   std::string self() const { return "worker/" + std::to_string(options_.index); }
 
   worker_options options_;
@@ -136,6 +141,10 @@ private:
 
   std::uint64_t produced_ = 0;
   std::uint64_t requeued_ = 0;
+  std::uint64_t applied_ = 0;
+  std::uint64_t samples_ = 0;
+  std::uint64_t staleness_sum_ = 0;
+  staleness_counts staleness_{};
 };
 
 } // namespace troupe

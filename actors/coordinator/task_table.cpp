@@ -1,0 +1,128 @@
+#include "actors/coordinator/task_table.hpp"
+
+#include "actors/status/activity_board.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+/// A rate is taken over one to two of these.
+constexpr std::chrono::seconds rate_window_length{2};
+
+double seconds(std::chrono::nanoseconds x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+task_status of_worker(const proto::Progress& x) {
+  task_status result;
+  result.steps = x.applied();
+  result.samples = x.samples();
+  result.staleness_mean = static_cast<double>(x.staleness_sum())
+    / static_cast<double>(std::max<std::uint64_t>(x.applied(), 1));
+  result.computing = x.computing();
+  result.waiting_for_lease = x.waiting_for_lease();
+  result.waiting_for_data = x.waiting_for_data();
+  result.waiting_for_weights = x.waiting_for_weights();
+  result.waiting_for_update = x.waiting_for_update();
+  return result;
+}
+
+} // namespace
+
+void task_table::begin(const std::vector<task_name>& tasks, const std::vector<task_name>& idle,
+                       time_point now) {
+  began_ = now;
+  for (auto& task : tasks) {
+    auto& x = entries_[task];
+    x.heard = x.older.begin = x.newer.begin = now;
+    x.idle = std::ranges::find(idle, task) != idle.end();
+    shards_ = shards_ || (task.job == job_kind::ps && !x.idle);
+  }
+}
+
+void task_table::hear(const task_name& task, const proto::TaskStatus& x, time_point now) {
+  auto i = entries_.find(task);
+  if (i == entries_.end())
+    return;
+  i->second.status = x;
+  i->second.heard = now;
+}
+
+void task_table::hear(const task_name& task, const proto::Progress& x, time_point now) {
+  auto i = entries_.find(task);
+  if (i == entries_.end() || x.produced() < i->second.progress.produced()
+      || x.applied() < i->second.progress.applied())
+    return;
+  auto& entry = i->second;
+  entry.progress = x;
+  if (now - entry.newer.begin < rate_window_length)
+    return;
+  entry.older = entry.newer;
+  entry.newer = {now, x.samples()};
+}
+
+void task_table::end(const task_name& task, std::string how) {
+  if (auto i = entries_.find(task); i != entries_.end())
+    i->second.ended = std::move(how);
+}
+
+std::vector<task_status> task_table::tasks(time_point now) const {
+  std::vector<task_status> result;
+  for (auto& [task, x] : entries_) {
+    auto status = of_worker(x.progress);
+    status.task = task;
+    if (task.job == job_kind::ps)
+      status.steps = x.status.steps();
+    if (x.idle) {
+      status.activity = "is not needed";
+    } else if (!x.ended.empty()) {
+      status.activity = x.ended;
+    } else {
+      status.activity = describe(x.status);
+      status.activity_seconds = x.status.seconds() + seconds(now - x.heard);
+      if (now > x.older.begin)
+        status.samples_per_second =
+          static_cast<double>(status.samples - x.older.samples) / seconds(now - x.older.begin);
+    }
+    result.push_back(std::move(status));
+  }
+  return result;
+}
+
+std::vector<task_status> task_table::tasks_at_end(time_point now) const {
+  auto result = tasks(now);
+  for (auto& x : result)
+    x.samples_per_second = static_cast<double>(x.samples) / std::max(seconds(now - began_), 1e-9);
+  return result;
+}
+
+staleness_counts task_table::staleness() const {
+  staleness_counts result{};
+  for (auto& [task, x] : entries_)
+    for (int i = 0; i < std::min(x.progress.staleness_size(), static_cast<int>(result.size())); ++i)
+      result[static_cast<std::size_t>(i)] += x.progress.staleness(i);
+  return result;
+}
+
+double task_table::staleness_mean() const {
+  std::uint64_t sum = 0;
+  std::uint64_t gradients = 0;
+  for (auto& [task, x] : entries_) {
+    sum += x.progress.staleness_sum();
+    gradients += x.progress.applied();
+  }
+  return static_cast<double>(sum) / static_cast<double>(std::max<std::uint64_t>(gradients, 1));
+}
+
+std::uint64_t task_table::updates() const {
+  auto result = std::numeric_limits<std::uint64_t>::max();
+  for (auto& [task, x] : entries_)
+    if (task.job == (shards_ ? job_kind::ps : job_kind::worker))
+      result = std::min(result, x.status.steps());
+  return entries_.empty() ? 0 : result;
+}
+
+} // namespace troupe

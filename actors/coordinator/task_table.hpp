@@ -1,0 +1,64 @@
+#pragma once
+
+#include "actors/output/run_report.hpp"
+
+#include <chrono>
+#include <map>
+#include <vector>
+
+namespace troupe {
+
+/// What all tasks tell of themselves during a run, put together for progress and reports.
+class task_table {
+public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  /// Training begins with these tasks. Those that are `idle` take no part: a ring has no use for
+  /// parameter servers.
+  void begin(const std::vector<task_name>& tasks, const std::vector<task_name>& idle,
+             time_point now);
+
+  void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
+
+  /// Of a worker. A repeated message may come late; counts only grow.
+  void hear(const task_name& task, const proto::Progress& x, time_point now);
+
+  /// The task takes no part any more; "left", "is gone".
+  void end(const task_name& task, std::string how);
+
+  /// All tasks, in order.
+  std::vector<task_status> tasks(time_point now) const;
+
+  /// The same when training ends: rates are those of the whole run.
+  std::vector<task_status> tasks_at_end(time_point now) const;
+
+  /// Over the applied gradients of all workers.
+  staleness_counts staleness() const;
+  double staleness_mean() const;
+
+  /// Updates of the weights: the least of all shards or ranks.
+  std::uint64_t updates() const;
+
+private:
+  struct rate_window {
+    time_point begin;
+    std::uint64_t samples = 0;
+  };
+
+  struct entry {
+    bool idle = false;
+    std::string ended;
+    proto::TaskStatus status;
+    time_point heard;
+    proto::Progress progress;
+    /// Samples are counted from the older one; the newer takes its place in time.
+    rate_window older;
+    rate_window newer;
+  };
+
+  std::map<task_name, entry> entries_;
+  bool shards_ = false;
+  time_point began_;
+};
+
+} // namespace troupe

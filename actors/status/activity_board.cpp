@@ -1,0 +1,135 @@
+#include "actors/status/activity_board.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+/// Names in a list, at most.
+constexpr std::size_t most_names = 4;
+
+double seconds(std::chrono::nanoseconds x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+} // namespace
+
+void activity_board::enter(doing what, time_point now) {
+  std::lock_guard guard{mutex_};
+  if (doing_ == what)
+    return;
+  if (doing_ != proto::TaskStatus::DOING_UNSET)
+    spent_[static_cast<std::size_t>(doing_)] += now - since_;
+  else
+    last_step_ = now;
+  doing_ = what;
+  since_ = now;
+}
+
+void activity_board::await(const task_name& other) {
+  std::lock_guard guard{mutex_};
+  if (std::ranges::find(awaited_, other) == awaited_.end())
+    awaited_.push_back(other);
+}
+
+void activity_board::arrived(const task_name& other) {
+  std::lock_guard guard{mutex_};
+  std::erase(awaited_, other);
+}
+
+void activity_board::count_step(time_point now) {
+  std::lock_guard guard{mutex_};
+  ++steps_;
+  last_step_ = now;
+}
+
+void activity_board::count_sent(std::uint64_t pieces) {
+  std::lock_guard guard{mutex_};
+  sent_ += pieces;
+}
+
+void activity_board::count_received() {
+  std::lock_guard guard{mutex_};
+  ++received_;
+}
+
+double activity_board::seconds_in(doing what, time_point now) const {
+  std::lock_guard guard{mutex_};
+  auto result = spent_[static_cast<std::size_t>(what)];
+  if (doing_ == what)
+    result += now - since_;
+  return seconds(result);
+}
+
+proto::TaskStatus activity_board::status(time_point now) const {
+  std::lock_guard guard{mutex_};
+  proto::TaskStatus result;
+  result.set_doing(doing_);
+  if (doing_ == proto::TaskStatus::DOING_UNSET)
+    return result;
+  result.set_seconds(seconds(now - since_));
+  result.set_steps(steps_);
+  result.set_step_seconds(seconds(now - last_step_));
+  result.set_pieces_sent(sent_);
+  result.set_pieces_received(received_);
+  switch (doing_) {
+  case proto::TaskStatus::WAITING_FOR_LEASE:
+    *result.add_waits_for() = to_proto(coordinator_task);
+    break;
+  case proto::TaskStatus::WAITING_FOR_WEIGHTS:
+  case proto::TaskStatus::WAITING_FOR_UPDATE:
+  case proto::TaskStatus::WAITING_FOR_GRADIENTS:
+    for (auto& x : awaited_)
+      *result.add_waits_for() = to_proto(x);
+    break;
+  default:
+    break;
+  }
+  return result;
+}
+
+std::string enumerate(const std::vector<task_name>& tasks) {
+  std::string result;
+  const bool all = tasks.size() <= most_names;
+  const auto shown = all ? tasks.size() : most_names - 1;
+  for (std::size_t i = 0; i < shown; ++i)
+    result += (i == 0 ? "" : all && i + 1 == tasks.size() ? " and " : ", ") + to_string(tasks[i]);
+  if (!all)
+    result += " and " + std::to_string(tasks.size() - shown) + " others";
+  return result;
+}
+
+std::string describe(const proto::TaskStatus& x) {
+  std::vector<task_name> others;
+  for (auto& name : x.waits_for())
+    if (task_name task; from_proto(name, task))
+      others.push_back(task);
+  const auto with = [&](const std::string& what, const char* preposition) {
+    return others.empty() ? what : what + ' ' + preposition + ' ' + enumerate(others);
+  };
+  switch (x.doing()) {
+  case proto::TaskStatus::COMPUTING:
+    return "computes";
+  case proto::TaskStatus::WAITING_FOR_LEASE:
+    return "waits for a lease";
+  case proto::TaskStatus::WAITING_FOR_DATA:
+    return "waits for its data";
+  case proto::TaskStatus::WAITING_FOR_WEIGHTS:
+    return with("waits for weights", "from");
+  case proto::TaskStatus::WAITING_FOR_UPDATE:
+    return !others.empty() && others.front().job == job_kind::worker
+      ? with("waits for gradients", "from")
+      : with("waits for the update", "by");
+  case proto::TaskStatus::WAITING_FOR_GRADIENTS:
+    return with("waits for gradients", "of");
+  case proto::TaskStatus::UPDATING:
+    return "updates its weights";
+  case proto::TaskStatus::WAITING_FOR_READERS:
+    return "waits for readers, which hold all versions of its weights";
+  default:
+    return "";
+  }
+}
+
+} // namespace troupe
