@@ -1,5 +1,6 @@
 #include "kernels/executor.hpp"
 
+#include "kernels/cpu/convolution.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
@@ -54,12 +55,28 @@ extent matrix_extent(const shape& x, std::size_t rows) {
 
 namespace {
 
-/// Of matrix products and of chains, which do not run at once.
+cpu::images one_image(const operand& x) {
+  const auto extent = [&](std::size_t axis) { return static_cast<std::size_t>(x.shape[axis]); };
+  return {1, extent(1), extent(2), extent(3)};
+}
+
+/// Of products and of chains, which do not run at once.
 template <class T>
 std::size_t scratch_elements(const plan& what) {
   auto result = cpu::gemm_scratch_elements<T>();
-  for (const auto& x : what.instructions())
+  for (const auto& x : what.instructions()) {
     result = std::max(result, x.temporaries * cpu::elementwise_block);
+    const auto convolve = [&](const operand& in, const operand& out) {
+      result =
+        std::max(result, cpu::conv2d_scratch_elements<T>(one_image(in), one_image(out), x.window));
+    };
+    if (x.op == operation::conv2d)
+      convolve(x.inputs[0], x.output);
+    else if (x.op == operation::conv2d_input_gradient)
+      convolve(x.output, x.inputs[0]);
+    else if (x.op == operation::conv2d_weight_gradient)
+      convolve(x.inputs[0], x.inputs[1]);
+  }
   return result;
 }
 
@@ -95,6 +112,8 @@ struct executor<T>::state {
   void execute_chain(const instruction& x);
   void execute_softmax_loss(const instruction& x);
   void execute_reduction(const instruction& x);
+  void execute_image(const instruction& x);
+  cpu::images images_of(const operand& x) const;
   void write_scalar(const operand& where, double value);
   double loss_of(const instruction& x) const;
 };
@@ -250,6 +269,63 @@ void executor<T>::state::execute_reduction(const instruction& x) {
   }
 }
 
+/// (batch, channels, ...): all that follows counts as pixels where it is not height and width.
+template <class T>
+cpu::images executor<T>::state::images_of(const operand& x) const {
+  const auto extent = [&](std::size_t axis) {
+    return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
+  };
+  const auto count = x.shape.has_batch() ? rows : extent(0);
+  if (x.shape.rank() == 4)
+    return {count, extent(1), extent(2), extent(3)};
+  return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
+          1};
+}
+
+template <class T>
+void executor<T>::state::execute_image(const instruction& x) {
+  const T* const a = read(x.inputs[0]);
+  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  T* const out = write(x.output);
+  const auto input = images_of(x.inputs[0]);
+  const auto output = images_of(x.output);
+  const cpu::finish<T> last{read(x.bias), x.after, read(x.epilogue_operand)};
+  switch (x.op) {
+  case operation::conv2d:
+    cpu::conv2d(input, output, x.window, a, b, last, out, scratch.get());
+    break;
+  case operation::conv2d_input_gradient:
+    cpu::conv2d_input_gradient(output, input, x.window, a, b, last, out, scratch.get());
+    break;
+  case operation::conv2d_weight_gradient:
+    cpu::conv2d_weight_gradient(input, images_of(x.inputs[1]), x.window, a, b, out, scratch.get());
+    break;
+  case operation::add_channel_bias:
+    cpu::add_channel_bias(output, a, b, out);
+    break;
+  case operation::sum_channels:
+    cpu::sum_channels(input, a, out);
+    break;
+  case operation::broadcast_channels:
+    cpu::broadcast_channels(output, a, out);
+    break;
+  case operation::max_pool_select:
+    cpu::max_pool_select(input, output, x.window, a, b, out);
+    break;
+  case operation::max_pool_gradient:
+    cpu::max_pool_gradient(output, input, x.window, a, b, out);
+    break;
+  case operation::average_pool:
+    cpu::average_pool(input, output, x.window, a, out);
+    break;
+  case operation::average_pool_gradient:
+    cpu::average_pool_gradient(output, input, x.window, a, out);
+    break;
+  default:
+    break;
+  }
+}
+
 template <class T>
 void executor<T>::state::execute(const instruction& x) {
   switch (x.op) {
@@ -264,6 +340,14 @@ void executor<T>::state::execute(const instruction& x) {
   }
   case operation::elementwise:
     execute_chain(x);
+    break;
+  case operation::sum_leading:
+  case operation::sum_last:
+  case operation::broadcast:
+  case operation::broadcast_leading:
+  case operation::broadcast_last:
+  case operation::softmax:
+    execute_reduction(x);
     break;
   case operation::binary_correct:
     correct = cpu::binary_correct(elements(x.inputs[0]), read(x.inputs[0]), labels(x.inputs[1]));
@@ -293,7 +377,7 @@ void executor<T>::state::execute(const instruction& x) {
       cpu::binary<T>(x.op, elements(x.output), read(x.inputs[0]), read(x.inputs[1]),
                      static_cast<T>(x.factor), write(x.output));
     else
-      execute_reduction(x);
+      execute_image(x);
     break;
   }
 }

@@ -88,6 +88,28 @@ std::string_view to_string(operation op) noexcept {
     return "squared_error";
   case operation::to_float:
     return "to_float";
+  case operation::conv2d:
+    return "conv2d";
+  case operation::conv2d_input_gradient:
+    return "conv2d_input_gradient";
+  case operation::conv2d_weight_gradient:
+    return "conv2d_weight_gradient";
+  case operation::add_channel_bias:
+    return "add_channel_bias";
+  case operation::sum_channels:
+    return "sum_channels";
+  case operation::broadcast_channels:
+    return "broadcast_channels";
+  case operation::max_pool_select:
+    return "max_pool_select";
+  case operation::max_pool_gradient:
+    return "max_pool_gradient";
+  case operation::average_pool:
+    return "average_pool";
+  case operation::average_pool_gradient:
+    return "average_pool_gradient";
+  case operation::reshape:
+    return "reshape";
   }
   return "invalid";
 }

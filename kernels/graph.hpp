@@ -64,6 +64,19 @@ enum class operation : std::uint8_t {
   squared_error,
   // whole numbers
   to_float,
+  // images: kernels/image_operations.hpp
+  conv2d,
+  conv2d_input_gradient,
+  conv2d_weight_gradient,
+  add_channel_bias,
+  sum_channels,
+  broadcast_channels,
+  max_pool_select,
+  max_pool_gradient,
+  average_pool,
+  average_pool_gradient,
+  // the same elements in another shape
+  reshape,
 };
 
 /// Operands of an operation that works element by element on tensors of one shape: 1 or 2; 0 for
@@ -72,6 +85,28 @@ int elementwise_arity(operation op) noexcept;
 
 /// Such as "matmul".
 std::string_view to_string(operation op) noexcept;
+
+/// What slides over images: a kernel of height x width, moved by the strides, over an image with
+/// `pad` zeros (of a maximum: nothing) on each side.
+struct window {
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  std::int64_t stride_y = 1;
+  std::int64_t stride_x = 1;
+  std::int64_t pad_y = 0;
+  std::int64_t pad_x = 0;
+  /// Convolutions: channels in so many groups that do not see each other.
+  std::int64_t groups = 1;
+
+  /// Positions of the kernel along an image of that height, or width.
+  std::int64_t rows(std::int64_t image) const noexcept {
+    return (image + 2 * pad_y - height) / stride_y + 1;
+  }
+  std::int64_t columns(std::int64_t image) const noexcept {
+    return (image + 2 * pad_x - width) / stride_x + 1;
+  }
+  bool operator==(const window&) const = default;
+};
 
 /// A node of a graph: an operation, the nodes it reads, the shape of what it makes. Nodes only read
 /// nodes of smaller id, so ids are a topological order.
@@ -87,6 +122,8 @@ struct node {
   bool transpose_b = false;
   /// Factor of scale and squared_error, summand of offset, slope of leaky_relu.
   double factor = 1;
+  /// Convolutions and pooling.
+  troupe::window window;
   /// Position among placeholders (placeholder) or in the layout (variable).
   std::size_t index = 0;
   /// Elements of a constant, or one element that stands for all.

@@ -67,7 +67,10 @@ struct instruction {
   bool transpose_b = false;
   double factor = 1;
 
-  /// matmul: added to each row if it exists.
+  /// Convolutions and pooling.
+  troupe::window window;
+
+  /// matmul: added to each row if it exists; conv2d: to each channel.
   operand bias;
   epilogue after = epilogue::none;
   operand epilogue_operand;

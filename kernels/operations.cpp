@@ -363,6 +363,12 @@ expression activate(expression x, activation how) {
   return x;
 }
 
+initializer initial_weights(activation after) {
+  const bool rectifies =
+    after == activation::relu || after == activation::leaky_relu || after == activation::gelu;
+  return rectifies ? initializer::he_uniform() : initializer::glorot_uniform();
+}
+
 expression dense_layer(expression x, const std::string& name, std::int64_t units, activation how,
                        bool bias) {
   if (units < 1)
@@ -370,10 +376,8 @@ expression dense_layer(expression x, const std::string& name, std::int64_t units
                       + " units; at least 1 was expected");
   check_rank(operation::matmul, x, 2);
   auto& owner = x.owner();
-  const bool rectifies =
-    how == activation::relu || how == activation::leaky_relu || how == activation::gelu;
-  const auto initial = rectifies ? initializer::he_uniform() : initializer::glorot_uniform();
-  auto y = dense(x, owner.variable(name + ".weight", {units, x.shape().last()}, initial));
+  auto y =
+    dense(x, owner.variable(name + ".weight", {units, x.shape().last()}, initial_weights(how)));
   if (bias)
     y = add_bias(y, owner.variable(name + ".bias", {units}));
   return activate(y, how);

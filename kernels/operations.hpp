@@ -135,6 +135,10 @@ enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, ge
 /// Applies an activation; x itself for none.
 expression activate(expression x, activation how);
 
+/// How weights before an activation start: He-uniform before those that rectify (relu, leaky_relu,
+/// gelu), else Glorot-uniform.
+initializer initial_weights(activation after);
+
 /// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,
 /// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, else
 /// Glorot-uniform; biases at zero.

@@ -29,6 +29,12 @@ void planner::run() {
     make_buckets();
 }
 
+std::uint32_t planner::root(std::uint32_t id) const {
+  while (at(id).op == operation::reshape)
+    id = at(id).inputs[0];
+  return id;
+}
+
 // -- what is needed
 
 std::uint32_t planner::check(const char* what, expression x) const {
@@ -90,7 +96,7 @@ void planner::mark_needed() {
   users_.assign(n, {});
   auto keep = [&](std::uint32_t id) {
     if (id != none)
-      needed_[id] = kept_[id] = true;
+      needed_[id] = kept_[id] = kept_[root(id)] = true;
   };
   keep(loss_);
   keep(correct_);
@@ -116,7 +122,8 @@ void planner::copy_shared_gradients() {
   for (const auto& [id, entry] : parameter_gradients_)
     ++roles[id];
   for (auto& [id, entry] : parameter_gradients_) {
-    if (roles[id] == 1 && users_[id].empty() && !kept_[id] && !at(id).inputs.empty())
+    if (roles[id] == 1 && users_[id].empty() && !kept_[id] && !at(id).inputs.empty()
+        && root(id) == id)
       continue;
     const auto copy = scale({plan_.graph_, id}, 1).id();
     users_[id].push_back(copy);

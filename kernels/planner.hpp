@@ -70,6 +70,9 @@ private:
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
+  /// The node whose elements `id` has in another shape; mostly itself.
+  std::uint32_t root(std::uint32_t id) const;
+  operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;
 
   void choose_targets();
@@ -79,7 +82,7 @@ private:
   void emit_steps();
   void emit(std::uint32_t id);
   void emit_softmax(std::uint32_t id);
-  void fuse_matmul(std::uint32_t id);
+  void fuse_product(std::uint32_t id);
   void choose_chains();
   bool is_elementwise(std::uint32_t id) const;
   step chain_ending_at(std::uint32_t id) const;

@@ -13,6 +13,16 @@ bool is_softmax_loss(operation op) {
     || op == operation::softmax_correct;
 }
 
+bool is_product(operation op) {
+  return op == operation::matmul || op == operation::conv2d
+    || op == operation::conv2d_input_gradient;
+}
+
+/// What adds a bias to a product.
+operation bias_after(operation product) {
+  return product == operation::matmul ? operation::add_bias : operation::add_channel_bias;
+}
+
 epilogue epilogue_of(operation op) {
   switch (op) {
   case operation::relu:
@@ -45,13 +55,13 @@ std::uint32_t planner::sole_user(std::uint32_t id) const {
 void planner::emit_steps() {
   emitted_.assign(needed_.size(), false);
   for (std::uint32_t id = 0; id < needed_.size(); ++id)
-    if (needed_[id] && at(id).op == operation::matmul)
-      fuse_matmul(id);
+    if (needed_[id] && is_product(at(id).op))
+      fuse_product(id);
   choose_chains();
   for (std::uint32_t id = 0; id < needed_.size(); ++id) {
     if (!needed_[id])
       continue;
-    if (!at(id).inputs.empty() && !emitted_[id])
+    if (!at(id).inputs.empty() && !emitted_[id] && root(id) == id)
       emit(id);
   }
 }
@@ -79,16 +89,16 @@ void planner::emit(std::uint32_t id) {
   steps_.push_back(std::move(s));
 }
 
-/// matmul, + bias, activation or derivative of one: as far as each result is read by the next node
-/// alone.
-void planner::fuse_matmul(std::uint32_t id) {
+/// A product, + bias, activation or derivative of one: as far as each result is read by the next
+/// node alone.
+void planner::fuse_product(std::uint32_t id) {
   step s;
-  s.op = operation::matmul;
+  s.op = at(id).op;
   s.inputs = at(id).inputs;
   s.source = id;
   auto last = id;
   auto next = sole_user(last);
-  if (next != none && at(next).op == operation::add_bias && at(next).inputs[0] == last) {
+  if (next != none && at(next).op == bias_after(s.op) && at(next).inputs[0] == last) {
     s.bias = at(next).inputs[1];
     last = next;
     next = sole_user(last);

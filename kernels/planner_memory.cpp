@@ -19,7 +19,8 @@ constexpr std::size_t round_up(std::size_t n) {
 /// write element i, and nothing of it later.
 bool works_in_place(operation op) {
   return elementwise_arity(op) > 0 || op == operation::elementwise || op == operation::add_bias
-    || op == operation::softmax || op == operation::softmax_cross_entropy;
+    || op == operation::add_channel_bias || op == operation::softmax
+    || op == operation::softmax_cross_entropy;
 }
 
 } // namespace
@@ -98,8 +99,9 @@ bool planner::place_over_input(const step& s, std::size_t position, std::uint32_
   if (!works_in_place(s.op) || id == s.correct
       || (s.op == operation::softmax_cross_entropy && id != s.gradient))
     return false;
-  for (auto input : s.inputs) {
-    if (!owns_block_[input] || last_read_[input] != position || at(input).shape != at(id).shape)
+  for (auto reshaped : s.inputs) {
+    const auto input = root(reshaped);
+    if (!owns_block_[input] || last_read_[input] != position || at(reshaped).shape != at(id).shape)
       continue;
     places_[id].where = operand::place::arena;
     places_[id].index = places_[input].index;
@@ -132,7 +134,7 @@ void planner::place_values() {
   last_read_.assign(needed_.size(), 0);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].each_written([&](auto id) { last_read_[id] = i; });
-    steps_[i].each_read([&](auto id) { last_read_[id] = i; });
+    steps_[i].each_read([&](auto id) { last_read_[root(id)] = i; });
   }
   for (std::uint32_t id = 0; id < needed_.size(); ++id)
     if (kept_[id])
@@ -140,7 +142,8 @@ void planner::place_values() {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const auto& s = steps_[i];
     s.each_written([&](auto id) { place_output(s, i, id); });
-    auto free_if_dead = [&](auto id) {
+    auto free_if_dead = [&](auto reshaped) {
+      const auto id = root(reshaped);
       if (owns_block_[id] && last_read_[id] == i) {
         release(places_[id].index, arena_size(id));
         owns_block_[id] = false;
@@ -151,8 +154,16 @@ void planner::place_values() {
   }
 }
 
+operand planner::place(std::uint32_t id) const {
+  if (id == none)
+    return {};
+  auto result = places_[root(id)];
+  result.shape = at(id).shape;
+  result.name = at(id).name;
+  return result;
+}
+
 void planner::write_instructions() {
-  auto place = [&](std::uint32_t id) { return id == none ? operand{} : places_[id]; };
   for (const auto& s : steps_) {
     instruction x;
     x.op = s.op;
@@ -170,6 +181,7 @@ void planner::write_instructions() {
     x.transpose_a = n.transpose_a;
     x.transpose_b = n.transpose_b;
     x.factor = n.factor;
+    x.window = n.window;
     plan_.instructions_.push_back(std::move(x));
   }
   plan_.loss_ = place(loss_);
@@ -186,8 +198,8 @@ void planner::make_buckets() {
   std::vector<char> written(entries.size(), false);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].each_read([&](auto id) {
-      if (places_[id].where == operand::place::weight)
-        ready[places_[id].index] = i;
+      if (places_[root(id)].where == operand::place::weight)
+        ready[places_[root(id)].index] = i;
     });
     for (const auto& [id, entry] : parameter_gradients_) {
       steps_[i].each_written([&, id = id, entry = entry](auto output) {

@@ -45,6 +45,12 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
+operation operation_of(epilogue derivative) {
+  return derivative == epilogue::relu_gradient ? operation::relu_gradient
+    : derivative == epilogue::tanh_gradient    ? operation::tanh_gradient
+                                               : operation::sigmoid_gradient;
+}
+
 } // namespace
 
 template <class T>
@@ -148,10 +154,33 @@ void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epi
   }
   if (b != nullptr)
     map_rows(rows, columns, x, b, out, [](T v) { return v; });
-  const auto op = after == epilogue::relu_gradient ? operation::relu_gradient
-    : after == epilogue::tanh_gradient             ? operation::tanh_gradient
-                                                   : operation::sigmoid_gradient;
-  binary(op, rows * columns, b != nullptr ? out : x, operand, T(1), out);
+  binary(operation_of(after), rows * columns, b != nullptr ? out : x, operand, T(1), out);
+}
+
+template <class T>
+void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
+                  const T* operand, T* out) {
+  const auto finish = [&](auto f) {
+    for (std::size_t r = 0; r < rows; ++r) {
+      const T bias = b != nullptr ? b[r] : T(0);
+      map(columns, x + r * columns, out + r * columns, [f, bias](T v) { return f(v + bias); });
+    }
+  };
+  switch (after) {
+  case epilogue::none:
+    if (b != nullptr)
+      finish([](T v) { return v; });
+    return;
+  case epilogue::relu:
+    return finish([](T v) { return cpu::relu(v); });
+  case epilogue::tanh:
+    return finish([](T v) { return cpu::tanh(v); });
+  case epilogue::sigmoid:
+    return finish([](T v) { return cpu::sigmoid(v); });
+  default:
+    // Derivatives of activations follow products without a bias.
+    return binary(operation_of(after), rows * columns, x, operand, T(1), out);
+  }
 }
 
 template <class T>
@@ -219,6 +248,8 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
   template void elementwise(std::span<const element_step>, std::size_t, std::span<const T*>,       \
                             std::size_t, T*, T*);                                                  \
   template void add_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*, T*);    \
+  template void add_row_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*,     \
+                             T*);                                                                  \
   template double sum(std::size_t, const T*);                                                      \
   template void sum_leading(std::size_t, std::size_t, const T*, T*);                               \
   template void sum_last(std::size_t, std::size_t, const T*, T*);                                  \

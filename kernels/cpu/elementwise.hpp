@@ -35,6 +35,11 @@ template <class T>
 void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
               const T* operand, T* out);
 
+/// The same with b (rows): b[r] is added to row r.
+template <class T>
+void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
+                  const T* operand, T* out);
+
 /// Sum of all elements, added up in double.
 template <class T>
 double sum(std::size_t n, const T* x);

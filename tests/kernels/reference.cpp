@@ -2,6 +2,7 @@
 // one asked for.
 
 #include "numeric.hpp"
+#include "reference_images.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -197,7 +198,9 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
         inputs.push_back(computed[input]);
         tables.push_back(table_of(g.at(input).shape, given.rows));
       }
-      computed.push_back(evaluate(n, inputs, tables, given.rows));
+      const bool image = n.op >= operation::conv2d && n.op <= operation::reshape;
+      computed.push_back(image ? image_value(g, n, inputs, given.rows)
+                               : evaluate(n, inputs, tables, given.rows));
     }
   }
   return computed[id];

@@ -1,0 +1,243 @@
+#include "kernels/cpu/convolution.hpp"
+
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/vectorize.hpp"
+
+#include <algorithm>
+
+namespace troupe::cpu {
+
+namespace {
+
+/// One image, one group: what the loops below need.
+struct geometry {
+  geometry(const images& in, const images& out, const window& how)
+    : how(how), groups(static_cast<std::size_t>(how.groups)), channels(in.channels / groups),
+      filters(out.channels / groups), height(in.height), width(in.width), rows(out.height),
+      columns(out.width), positions(rows * columns),
+      patch(channels * static_cast<std::size_t>(how.height * how.width)) {}
+
+  window how;
+  std::size_t groups;
+  /// Per group.
+  std::size_t channels;
+  std::size_t filters;
+  std::size_t height, width;
+  std::size_t rows, columns;
+  std::size_t positions;
+  /// Elements under the window.
+  std::size_t patch;
+};
+
+/// Positions j in [first, last) along one axis whose element j * stride + shift lies in the image.
+struct inside {
+  inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
+    : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),
+      last(std::clamp((extent - shift + stride - 1) / stride, first, positions)) {}
+
+  std::int64_t first;
+  std::int64_t last;
+};
+
+/// Calls f(k, c, u, v): row k of the matrix of patches holds the elements at (u, v) under the
+/// window of channel c.
+template <class F>
+void each_row(const geometry& g, F f) {
+  std::size_t k = 0;
+  for (std::size_t c = 0; c < g.channels; ++c)
+    for (std::int64_t u = 0; u < g.how.height; ++u)
+      for (std::int64_t v = 0; v < g.how.width; ++v)
+        f(k++, c, u, v);
+}
+
+/// patches (patch, positions) of x (channels, height, width).
+template <class T>
+void gather_patches(const geometry& g, const T* x, T* patches) {
+  each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
+    T* row = patches + k * g.positions;
+    const T* plane = x + c * g.height * g.width;
+    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u - g.how.pad_y,
+                   static_cast<std::int64_t>(g.height));
+    const auto shift = v - g.how.pad_x;
+    const auto columns = static_cast<std::int64_t>(g.columns);
+    const inside z(columns, g.how.stride_x, shift, static_cast<std::int64_t>(g.width));
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(g.rows); ++i, row += g.columns) {
+      if (i < y.first || i >= y.last) {
+        std::fill_n(row, g.columns, T(0));
+        continue;
+      }
+      const T* line =
+        plane + (i * g.how.stride_y + u - g.how.pad_y) * static_cast<std::int64_t>(g.width);
+      std::fill_n(row, z.first, T(0));
+      if (g.how.stride_x == 1)
+        std::copy(line + z.first + shift, line + z.last + shift, row + z.first);
+      else
+        for (auto j = z.first; j < z.last; ++j)
+          row[j] = line[j * g.how.stride_x + shift];
+      std::fill(row + z.last, row + columns, T(0));
+    }
+  });
+}
+
+/// The adjoint: adds patches to dx.
+template <class T>
+void scatter_patches(const geometry& g, const T* patches, T* dx) {
+  each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
+    const T* row = patches + k * g.positions;
+    T* plane = dx + c * g.height * g.width;
+    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u - g.how.pad_y,
+                   static_cast<std::int64_t>(g.height));
+    const auto shift = v - g.how.pad_x;
+    const inside z(static_cast<std::int64_t>(g.columns), g.how.stride_x, shift,
+                   static_cast<std::int64_t>(g.width));
+    for (auto i = y.first; i < y.last; ++i) {
+      const T* from = row + i * static_cast<std::int64_t>(g.columns);
+      T* line =
+        plane + (i * g.how.stride_y + u - g.how.pad_y) * static_cast<std::int64_t>(g.width) + shift;
+      if (g.how.stride_x == 1) {
+        TROUPE_INDEPENDENT
+        for (auto j = z.first; j < z.last; ++j)
+          line[j] += from[j];
+      } else {
+        for (auto j = z.first; j < z.last; ++j)
+          line[j * g.how.stride_x] += from[j];
+      }
+    }
+  });
+}
+
+/// Whether patches are the image itself.
+bool is_pointwise(const window& how) {
+  return how == window{.groups = how.groups};
+}
+
+template <class T>
+matrix<T> rows_of(const T* data, std::size_t columns) {
+  return {data, columns, 1};
+}
+
+/// Calls f(image, group).
+template <class F>
+void each_group(const images& in, const geometry& g, F f) {
+  for (std::size_t n = 0; n < in.count; ++n)
+    for (std::size_t group = 0; group < g.groups; ++group)
+      f(n, group);
+}
+
+template <class T>
+void finish_image(const images& size, std::size_t n, const finish<T>& last, T* y) {
+  T* const image = y + n * size.per_image();
+  add_row_bias(size.channels, size.pixels(), image, last.bias, last.after,
+               last.operand != nullptr ? last.operand + n * size.per_image() : nullptr, image);
+}
+
+} // namespace
+
+template <class T>
+std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how) {
+  const geometry g(x, y, how);
+  const auto patches = (g.patch * g.positions + 15) / 16 * 16;
+  return gemm_scratch_elements<T>() + patches + g.filters * g.patch;
+}
+
+template <class T>
+void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
+            const finish<T>& last, T* y, T* scratch) {
+  const geometry g(in, out, how);
+  T* const patches = scratch + gemm_scratch_elements<T>();
+  each_group(in, g, [&](std::size_t n, std::size_t group) {
+    const T* image = x + n * in.per_image() + group * g.channels * in.pixels();
+    if (!is_pointwise(how))
+      gather_patches(g, image, patches);
+    gemm<T>(g.filters, g.positions, g.patch, rows_of(w + group * g.filters * g.patch, g.patch),
+            rows_of(is_pointwise(how) ? image : patches, g.positions),
+            y + n * out.per_image() + group * g.filters * g.positions, g.positions, scratch);
+    if (group + 1 == g.groups)
+      finish_image(out, n, last, y);
+  });
+}
+
+template <class T>
+void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
+                           const T* w, const finish<T>& last, T* dx, T* scratch) {
+  const geometry g(in, out, how);
+  T* const patches = scratch + gemm_scratch_elements<T>();
+  std::fill_n(dx, in.count * in.per_image(), T(0));
+  each_group(in, g, [&](std::size_t n, std::size_t group) {
+    T* image = dx + n * in.per_image() + group * g.channels * in.pixels();
+    gemm<T>(g.patch, g.positions, g.filters,
+            rows_of(w + group * g.filters * g.patch, g.patch).transposed(),
+            rows_of(dy + n * out.per_image() + group * g.filters * g.positions, g.positions),
+            is_pointwise(how) ? image : patches, g.positions, scratch);
+    if (!is_pointwise(how))
+      scatter_patches(g, patches, image);
+    if (group + 1 == g.groups)
+      finish_image(in, n, last, dx);
+  });
+}
+
+template <class T>
+void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
+                            const T* dy, T* dw, T* scratch) {
+  const geometry g(in, out, how);
+  T* const patches = scratch + gemm_scratch_elements<T>();
+  T* const part = patches + (g.patch * g.positions + 15) / 16 * 16;
+  const auto size = g.filters * g.patch;
+  std::fill_n(dw, g.groups * size, T(0));
+  each_group(in, g, [&](std::size_t n, std::size_t group) {
+    const T* image = x + n * in.per_image() + group * g.channels * in.pixels();
+    if (!is_pointwise(how))
+      gather_patches(g, image, patches);
+    gemm<T>(g.filters, g.patch, g.positions,
+            rows_of(dy + n * out.per_image() + group * g.filters * g.positions, g.positions),
+            rows_of(is_pointwise(how) ? image : patches, g.positions).transposed(), part, g.patch,
+            scratch);
+    T* const sum = dw + group * size;
+    binary<T>(operation::add, size, sum, part, T(1), sum);
+  });
+}
+
+template <class T>
+void add_channel_bias(const images& size, const T* x, const T* b, T* out) {
+  for (std::size_t n = 0; n < size.count; ++n)
+    add_row_bias<T>(size.channels, size.pixels(), x + n * size.per_image(), b, epilogue::none,
+                    nullptr, out + n * size.per_image());
+}
+
+template <class T>
+void sum_channels(const images& size, const T* x, T* out) {
+  for (std::size_t c = 0; c < size.channels; ++c) {
+    double total = 0;
+    for (std::size_t n = 0; n < size.count; ++n) {
+      const T* plane = x + n * size.per_image() + c * size.pixels();
+      for (std::size_t j = 0; j < size.pixels(); ++j)
+        total += static_cast<double>(plane[j]);
+    }
+    out[c] = static_cast<T>(total);
+  }
+}
+
+template <class T>
+void broadcast_channels(const images& size, const T* x, T* out) {
+  for (std::size_t i = 0; i < size.count * size.channels; ++i)
+    std::fill_n(out + i * size.pixels(), size.pixels(), x[i % size.channels]);
+}
+
+#define TROUPE_INSTANTIATE(T)                                                                      \
+  template std::size_t conv2d_scratch_elements<T>(const images&, const images&, const window&);    \
+  template void conv2d(const images&, const images&, const window&, const T*, const T*,            \
+                       const finish<T>&, T*, T*);                                                  \
+  template void conv2d_input_gradient(const images&, const images&, const window&, const T*,       \
+                                      const T*, const finish<T>&, T*, T*);                         \
+  template void conv2d_weight_gradient(const images&, const images&, const window&, const T*,      \
+                                       const T*, T*, T*);                                          \
+  template void add_channel_bias(const images&, const T*, const T*, T*);                           \
+  template void sum_channels(const images&, const T*, T*);                                         \
+  template void broadcast_channels(const images&, const T*, T*);
+
+TROUPE_INSTANTIATE(float)
+TROUPE_INSTANTIATE(double)
+#undef TROUPE_INSTANTIATE
+
+} // namespace troupe::cpu

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+#include "kernels/instruction.hpp"
+
+#include <cstddef>
+
+namespace troupe::cpu {
+
+/// Sizes of a batch of images (count, channels, height, width).
+struct images {
+  std::size_t count = 0;
+  std::size_t channels = 0;
+  std::size_t height = 0;
+  std::size_t width = 0;
+
+  std::size_t pixels() const noexcept { return height * width; }
+  std::size_t per_image() const noexcept { return channels * pixels(); }
+};
+
+// Convolutions as products of matrices: the patches under the window become the columns of a matrix
+// (channels x window, positions), one image and group at a time, so that it stays in the
+// second-level cache (Chellapilla, Puri and Simard, 2006). Formulas: kernels/image_operations.hpp.
+// `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes.
+
+/// x: sizes of the input, y: of the output.
+template <class T>
+std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how);
+
+/// What happens to a result before it leaves the cache: see instruction.
+template <class T>
+struct finish {
+  /// One per channel; nullptr for none.
+  const T* bias = nullptr;
+  epilogue after = epilogue::none;
+  /// Of the size of the result.
+  const T* operand = nullptr;
+};
+
+/// y = conv2d(x, w).
+template <class T>
+void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
+            const finish<T>& last, T* y, T* scratch);
+
+/// dx = conv2d_input_gradient(dy, w). in: sizes of dx, out: of dy.
+template <class T>
+void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
+                           const T* w, const finish<T>& last, T* dx, T* scratch);
+
+/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images.
+template <class T>
+void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
+                            const T* dy, T* dw, T* scratch);
+
+// -- channels: x (count, channels, pixels) --
+
+/// out = x + b per channel. out may be x.
+template <class T>
+void add_channel_bias(const images& size, const T* x, const T* b, T* out);
+/// out (channels): sums over images and pixels, added up in double.
+template <class T>
+void sum_channels(const images& size, const T* x, T* out);
+template <class T>
+void broadcast_channels(const images& size, const T* x, T* out);
+
+// -- pooling; in: sizes of the images, out: of what the window makes of them --
+
+template <class T>
+void max_pool_select(const images& in, const images& out, const window& how, const T* v, const T* x,
+                     T* y);
+template <class T>
+void max_pool_gradient(const images& in, const images& out, const window& how, const T* dy,
+                       const T* x, T* dx);
+template <class T>
+void average_pool(const images& in, const images& out, const window& how, const T* x, T* y);
+template <class T>
+void average_pool_gradient(const images& in, const images& out, const window& how, const T* dy,
+                           T* dx);
+
+} // namespace troupe::cpu

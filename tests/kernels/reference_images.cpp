@@ -1,0 +1,140 @@
+// A second, naive implementation of the operations on images: the definitions as loops over all
+// indices.
+
+#include "reference_images.hpp"
+
+#include <cmath>
+#include <functional>
+
+namespace troupe::test {
+
+namespace {
+
+using values = std::vector<double>;
+
+struct image {
+  const values* data;
+  std::int64_t count, channels, height, width;
+
+  double at(std::int64_t n, std::int64_t c, std::int64_t i, std::int64_t j) const {
+    const bool inside = i >= 0 && j >= 0 && i < height && j < width;
+    return inside ? (*data)[index(n, c, i, j)] : 0;
+  }
+  std::size_t index(std::int64_t n, std::int64_t c, std::int64_t i, std::int64_t j) const {
+    return static_cast<std::size_t>(((n * channels + c) * height + i) * width + j);
+  }
+};
+
+image view(const values& data, const shape& dims, std::size_t batch) {
+  auto extent = [&](std::size_t axis) {
+    return axis >= dims.rank()     ? 1
+      : dims[axis] == shape::batch ? static_cast<std::int64_t>(batch)
+                                   : dims[axis];
+  };
+  return {&data, extent(0), extent(1), extent(2), extent(3)};
+}
+
+/// Calls f(n, o, i, j, c, u, v, p, q) for all terms of a convolution of x to y: y[n,o,i,j] has the
+/// term w[o,c,u,v] x[n, c of the group, p, q].
+template <class F>
+void each_term(const window& how, const image& x, const image& y, F f) {
+  const auto channels = x.channels / how.groups;
+  const auto filters = y.channels / how.groups;
+  for (std::int64_t n = 0; n < x.count; ++n)
+    for (std::int64_t o = 0; o < y.channels; ++o)
+      for (std::int64_t i = 0; i < y.height; ++i)
+        for (std::int64_t j = 0; j < y.width; ++j)
+          for (std::int64_t c = 0; c < channels; ++c)
+            for (std::int64_t u = 0; u < how.height; ++u)
+              for (std::int64_t v = 0; v < how.width; ++v) {
+                const auto p = i * how.stride_y + u - how.pad_y;
+                const auto q = j * how.stride_x + v - how.pad_x;
+                if (p >= 0 && q >= 0 && p < x.height && q < x.width)
+                  f(y.index(n, o, i, j),
+                    static_cast<std::size_t>(((o * channels + c) * how.height + u) * how.width + v),
+                    x.index(n, o / filters * channels + c, p, q));
+              }
+}
+
+/// Calls f(element of the result, element of the image) for the largest under each window.
+template <class F>
+void each_largest(const window& how, const image& x, const image& y, F f) {
+  for (std::int64_t n = 0; n < x.count; ++n)
+    for (std::int64_t c = 0; c < x.channels; ++c)
+      for (std::int64_t i = 0; i < y.height; ++i)
+        for (std::int64_t j = 0; j < y.width; ++j) {
+          double best = -HUGE_VAL;
+          std::size_t where = 0;
+          for (std::int64_t u = 0; u < how.height; ++u)
+            for (std::int64_t v = 0; v < how.width; ++v) {
+              const auto p = i * how.stride_y + u - how.pad_y;
+              const auto q = j * how.stride_x + v - how.pad_x;
+              if (p < 0 || q < 0 || p >= x.height || q >= x.width || !(x.at(n, c, p, q) > best))
+                continue;
+              best = x.at(n, c, p, q);
+              where = x.index(n, c, p, q);
+            }
+          f(y.index(n, c, i, j), where);
+        }
+}
+
+} // namespace
+
+std::vector<double> image_value(const graph& g, const node& n,
+                                const std::vector<std::vector<double>>& inputs, std::size_t batch) {
+  values out(n.shape.elements(batch));
+  const auto y = view(out, n.shape, batch);
+  const auto a = view(inputs[0], g.at(n.inputs[0]).shape, batch);
+  const auto& x0 = inputs[0];
+  const auto& x1 = inputs.size() > 1 ? inputs[1] : inputs[0];
+  const auto b = inputs.size() > 1 ? view(inputs[1], g.at(n.inputs[1]).shape, batch) : a;
+  // Depthwise, with weights 1: a window over each channel.
+  auto each_channel = n.window;
+  each_channel.groups = a.channels;
+  const double share = 1.0 / static_cast<double>(n.window.height * n.window.width);
+  const auto channel = [&](const image& whole, std::size_t i) {
+    const auto pixels = static_cast<std::size_t>(whole.height * whole.width);
+    return i / pixels % static_cast<std::size_t>(whole.channels);
+  };
+  switch (n.op) {
+  case operation::conv2d:
+    each_term(n.window, a, y, [&](auto o, auto w, auto i) { out[o] += x1[w] * x0[i]; });
+    break;
+  case operation::conv2d_input_gradient:
+    each_term(n.window, y, a, [&](auto o, auto w, auto i) { out[i] += x1[w] * x0[o]; });
+    break;
+  case operation::conv2d_weight_gradient:
+    each_term(n.window, a, b, [&](auto o, auto w, auto i) { out[w] += x0[i] * x1[o]; });
+    break;
+  case operation::add_channel_bias:
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = x0[i] + x1[channel(y, i)];
+    break;
+  case operation::sum_channels:
+    for (std::size_t i = 0; i < x0.size(); ++i)
+      out[channel(a, i)] += x0[i];
+    break;
+  case operation::broadcast_channels:
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = x0[channel(y, i)];
+    break;
+  case operation::max_pool_select:
+    each_largest(n.window, b, y, [&](auto o, auto i) { out[o] = x0[i]; });
+    break;
+  case operation::max_pool_gradient:
+    each_largest(n.window, b, a, [&](auto o, auto i) { out[i] += x0[o]; });
+    break;
+  case operation::average_pool:
+    each_term(each_channel, a, y, [&](auto o, auto, auto i) { out[o] += share * x0[i]; });
+    break;
+  case operation::average_pool_gradient:
+    each_term(each_channel, y, a, [&](auto o, auto, auto i) { out[i] += share * x0[o]; });
+    break;
+  default: // reshape
+    out = x0;
+    break;
+  }
+  return out;
+}
+
+} // namespace troupe::test

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace troupe::test {
+
+/// The value of a node of kernels/image_operations.hpp, from those of its inputs.
+std::vector<double> image_value(const graph& g, const node& n,
+                                const std::vector<std::vector<double>>& inputs, std::size_t batch);
+
+} // namespace troupe::test
