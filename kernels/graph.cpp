@@ -108,8 +108,36 @@ std::string_view to_string(operation op) noexcept {
     return "average_pool";
   case operation::average_pool_gradient:
     return "average_pool_gradient";
+  case operation::transpose:
+    return "transpose";
+  case operation::batched_matmul:
+    return "batched_matmul";
+  case operation::slice:
+    return "slice";
+  case operation::place:
+    return "place";
+  case operation::concat:
+    return "concat";
+  case operation::embedding:
+    return "embedding";
+  case operation::embedding_gradient:
+    return "embedding_gradient";
+  case operation::normalize_rows:
+    return "normalize_rows";
+  case operation::normalize_rows_gradient:
+    return "normalize_rows_gradient";
+  case operation::multiply_rows:
+    return "multiply_rows";
+  case operation::causal_softmax:
+    return "causal_softmax";
+  case operation::recurrent:
+    return "recurrent";
+  case operation::recurrent_gradient:
+    return "recurrent_gradient";
   case operation::reshape:
     return "reshape";
+  case operation::stop_gradient:
+    return "stop_gradient";
   }
   return "invalid";
 }

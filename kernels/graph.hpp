@@ -75,8 +75,23 @@ enum class operation : std::uint8_t {
   max_pool_gradient,
   average_pool,
   average_pool_gradient,
-  // the same elements in another shape
+  // sequences: kernels/sequence_operations.hpp
+  transpose,
+  batched_matmul,
+  slice,
+  place,
+  concat,
+  embedding,
+  embedding_gradient,
+  normalize_rows,
+  normalize_rows_gradient,
+  multiply_rows,
+  causal_softmax,
+  recurrent,
+  recurrent_gradient,
+  // the same elements, in another shape or as if they were constant
   reshape,
+  stop_gradient,
 };
 
 /// Operands of an operation that works element by element on tensors of one shape: 1 or 2; 0 for
@@ -108,6 +123,9 @@ struct window {
   bool operator==(const window&) const = default;
 };
 
+/// What a recurrent layer does in a time step; kernels/sequence_operations.hpp has the formulas.
+enum class cell : std::uint8_t { rnn, lstm, gru };
+
 /// A node of a graph: an operation, the nodes it reads, the shape of what it makes. Nodes only read
 /// nodes of smaller id, so ids are a topological order.
 struct node {
@@ -117,13 +135,18 @@ struct node {
   troupe::shape shape;
   dtype type = dtype::float32;
   std::vector<std::uint32_t> inputs;
-  /// matmul only.
+  /// matmul, batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale and squared_error, summand of offset, slope of leaky_relu.
+  /// Factor of scale and squared_error, summand of offset, slope of leaky_relu, epsilon of
+  /// normalize_rows.
   double factor = 1;
   /// Convolutions and pooling.
   troupe::window window;
+  /// transpose: for each dimension of the result, that of the operand. slice, place: axis and first
+  /// position. concat: axis.
+  std::vector<std::size_t> axes;
+  troupe::cell cell = troupe::cell::rnn;
   /// Position among placeholders (placeholder) or in the layout (variable).
   std::size_t index = 0;
   /// Elements of a constant, or one element that stands for all.

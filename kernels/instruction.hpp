@@ -69,6 +69,9 @@ struct instruction {
 
   /// Convolutions and pooling.
   troupe::window window;
+  /// As those of the node.
+  std::vector<std::size_t> axes;
+  troupe::cell cell = troupe::cell::rnn;
 
   /// matmul: added to each row if it exists; conv2d: to each channel.
   operand bias;

@@ -30,7 +30,7 @@ void planner::run() {
 }
 
 std::uint32_t planner::root(std::uint32_t id) const {
-  while (at(id).op == operation::reshape)
+  while (at(id).op == operation::reshape || at(id).op == operation::stop_gradient)
     id = at(id).inputs[0];
   return id;
 }

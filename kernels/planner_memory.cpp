@@ -18,9 +18,20 @@ constexpr std::size_t round_up(std::size_t n) {
 /// Operations whose output may overwrite an input of the same size: they read element i before they
 /// write element i, and nothing of it later.
 bool works_in_place(operation op) {
-  return elementwise_arity(op) > 0 || op == operation::elementwise || op == operation::add_bias
-    || op == operation::add_channel_bias || op == operation::softmax
-    || op == operation::softmax_cross_entropy;
+  switch (op) {
+  case operation::elementwise:
+  case operation::add_bias:
+  case operation::add_channel_bias:
+  case operation::multiply_rows:
+  case operation::normalize_rows:
+  case operation::normalize_rows_gradient:
+  case operation::causal_softmax:
+  case operation::softmax:
+  case operation::softmax_cross_entropy:
+    return true;
+  default:
+    return elementwise_arity(op) > 0;
+  }
 }
 
 } // namespace
@@ -182,6 +193,8 @@ void planner::write_instructions() {
     x.transpose_b = n.transpose_b;
     x.factor = n.factor;
     x.window = n.window;
+    x.axes = n.axes;
+    x.cell = n.cell;
     plan_.instructions_.push_back(std::move(x));
   }
   plan_.loss_ = place(loss_);

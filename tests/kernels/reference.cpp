@@ -3,6 +3,7 @@
 
 #include "numeric.hpp"
 #include "reference_images.hpp"
+#include "reference_sequences.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -198,9 +199,11 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
         inputs.push_back(computed[input]);
         tables.push_back(table_of(g.at(input).shape, given.rows));
       }
-      const bool image = n.op >= operation::conv2d && n.op <= operation::reshape;
-      computed.push_back(image ? image_value(g, n, inputs, given.rows)
-                               : evaluate(n, inputs, tables, given.rows));
+      const bool sequence = n.op >= operation::transpose && n.op != operation::reshape;
+      const bool image = n.op >= operation::conv2d && !sequence;
+      computed.push_back(sequence  ? sequence_value(g, n, inputs, given.rows)
+                           : image ? image_value(g, n, inputs, given.rows)
+                                   : evaluate(n, inputs, tables, given.rows));
     }
   }
   return computed[id];

@@ -1,0 +1,178 @@
+#include "kernels/cpu/sequences.hpp"
+
+#include "kernels/cpu/losses.hpp"
+#include "kernels/cpu/vectorize.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace troupe::cpu {
+
+namespace {
+
+struct moments {
+  double mean;
+  /// 1 / sqrt(variance + epsilon).
+  double scale;
+};
+
+template <class T>
+moments moments_of(std::size_t n, const T* x, double epsilon) {
+  double total = 0;
+  for (std::size_t j = 0; j < n; ++j)
+    total += static_cast<double>(x[j]);
+  const double mean = total / static_cast<double>(n);
+  double squares = 0;
+  for (std::size_t j = 0; j < n; ++j) {
+    const double d = static_cast<double>(x[j]) - mean;
+    squares += d * d;
+  }
+  return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
+}
+
+bool is_entry(std::int32_t id, std::size_t entries) {
+  return id >= 0 && static_cast<std::size_t>(id) < entries;
+}
+
+} // namespace
+
+template <class T>
+void gather_strided(std::span<const std::size_t> extents, std::span<const std::size_t> strides,
+                    const T* x, T* out) {
+  const auto rank = extents.size();
+  std::size_t total = 1;
+  for (auto extent : extents)
+    total *= extent;
+  const auto inner = extents[rank - 1];
+  const auto step = strides[rank - 1];
+  std::array<std::size_t, most_axes> index{};
+  std::size_t from = 0;
+  for (std::size_t to = 0; to < total; to += inner) {
+    if (step == 1)
+      std::copy_n(x + from, inner, out + to);
+    else
+      for (std::size_t j = 0; j < inner; ++j)
+        out[to + j] = x[from + j * step];
+    for (auto axis = rank - 1; axis-- > 0;) {
+      from += strides[axis];
+      if (++index[axis] < extents[axis])
+        break;
+      from -= extents[axis] * strides[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+template <class T>
+void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
+               std::size_t to_stride) {
+  for (std::size_t r = 0; r < rows; ++r)
+    std::copy_n(from + r * from_stride, size, to + r * to_stride);
+}
+
+template <class T>
+void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
+               const T* table, T* out) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (is_entry(ids[i], entries))
+      std::copy_n(table + static_cast<std::size_t>(ids[i]) * columns, columns, out + i * columns);
+    else
+      std::fill_n(out + i * columns, columns, std::numeric_limits<T>::quiet_NaN());
+}
+
+template <class T>
+void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
+                        const T* dy, T* out) {
+  std::fill_n(out, entries * columns, T(0));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!is_entry(ids[i], entries))
+      continue;
+    T* const row = out + static_cast<std::size_t>(ids[i]) * columns;
+    const T* const from = dy + i * columns;
+    TROUPE_INDEPENDENT
+    for (std::size_t j = 0; j < columns; ++j)
+      row[j] += from[j];
+  }
+}
+
+template <class T>
+void multiply_rows(std::size_t rows, std::size_t columns, const T* x, const T* g, T* out) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T* const from = x + r * columns;
+    T* const to = out + r * columns;
+    TROUPE_INDEPENDENT
+    for (std::size_t j = 0; j < columns; ++j)
+      to[j] = from[j] * g[j];
+  }
+}
+
+template <class T>
+void normalize_rows(std::size_t rows, std::size_t columns, const T* x, double epsilon, T* out) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T* const from = x + r * columns;
+    T* const to = out + r * columns;
+    const auto m = moments_of(columns, from, epsilon);
+    const auto mean = static_cast<T>(m.mean);
+    const auto scale = static_cast<T>(m.scale);
+    TROUPE_INDEPENDENT
+    for (std::size_t j = 0; j < columns; ++j)
+      to[j] = (from[j] - mean) * scale;
+  }
+}
+
+// scale (dy - mean(dy) - y mean(dy y)), y = (x - mean) scale.
+template <class T>
+void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy, const T* x,
+                             double epsilon, T* out) {
+  const auto n = static_cast<double>(columns);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T* const from = x + r * columns;
+    const T* const g = dy + r * columns;
+    T* const to = out + r * columns;
+    const auto m = moments_of(columns, from, epsilon);
+    double sum = 0;
+    double product = 0;
+    for (std::size_t j = 0; j < columns; ++j) {
+      sum += static_cast<double>(g[j]);
+      product += static_cast<double>(g[j]) * (static_cast<double>(from[j]) - m.mean) * m.scale;
+    }
+    const auto mean = static_cast<T>(m.mean);
+    const auto scale = static_cast<T>(m.scale);
+    const auto g_mean = static_cast<T>(sum / n);
+    const auto y_mean = static_cast<T>(product / n);
+    TROUPE_INDEPENDENT
+    for (std::size_t j = 0; j < columns; ++j)
+      to[j] = scale * (g[j] - g_mean - (from[j] - mean) * scale * y_mean);
+  }
+}
+
+template <class T>
+void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
+  for (std::size_t i = 0; i < count * size; ++i) {
+    const auto visible = i % size + 1;
+    softmax<T>(1, visible, x + i * size, out + i * size);
+    std::fill(out + i * size + visible, out + (i + 1) * size, T(0));
+  }
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+#define TROUPE_INSTANTIATE(T)                                                                      \
+  template void gather_strided(std::span<const std::size_t>, std::span<const std::size_t>,         \
+                               const T*, T*);                                                      \
+  template void copy_rows(std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t);       \
+  template void embedding(std::span<const std::int32_t>, std::size_t, std::size_t, const T*, T*);  \
+  template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t,        \
+                                   const T*, T*);                                                  \
+  template void multiply_rows(std::size_t, std::size_t, const T*, const T*, T*);                   \
+  template void normalize_rows(std::size_t, std::size_t, const T*, double, T*);                    \
+  template void normalize_rows_gradient(std::size_t, std::size_t, const T*, const T*, double, T*); \
+  template void causal_softmax(std::size_t, std::size_t, const T*, T*);
+// NOLINTEND(bugprone-macro-parentheses)
+
+TROUPE_INSTANTIATE(float)
+TROUPE_INSTANTIATE(double)
+#undef TROUPE_INSTANTIATE
+
+} // namespace troupe::cpu

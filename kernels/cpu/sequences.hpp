@@ -1,0 +1,75 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe::cpu {
+
+// Formulas: kernels/sequence_operations.hpp. T: float, double.
+
+inline constexpr std::size_t most_axes = 8;
+
+/// out, of `extents`, from x: element (i_0, i_1, ...) of out lies at sum i_k strides[k] of x. From
+/// one to most_axes axes.
+template <class T>
+void gather_strided(std::span<const std::size_t> extents, std::span<const std::size_t> strides,
+                    const T* x, T* out);
+
+/// Rows of `size` elements, from_stride and to_stride apart.
+template <class T>
+void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
+               std::size_t to_stride);
+
+/// out (ids, columns) = rows of table (entries, columns).
+template <class T>
+void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
+               const T* table, T* out);
+/// out (entries, columns) = sums of rows of dy (ids, columns).
+template <class T>
+void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
+                        const T* dy, T* out);
+
+// The next four: `out` may be one of the operands of its size.
+
+template <class T>
+void multiply_rows(std::size_t rows, std::size_t columns, const T* x, const T* g, T* out);
+template <class T>
+void normalize_rows(std::size_t rows, std::size_t columns, const T* x, double epsilon, T* out);
+template <class T>
+void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy, const T* x,
+                             double epsilon, T* out);
+/// `count` matrices (size, size).
+template <class T>
+void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out);
+
+/// Sizes of a recurrence.
+struct recurrence {
+  troupe::cell cell = troupe::cell::rnn;
+  std::size_t batch = 0;
+  std::size_t time = 0;
+  std::size_t hidden = 0;
+
+  /// Gates per unit; what is stored of each unit and step; what recurrent_gradient makes of each.
+  std::size_t gates() const noexcept;
+  std::size_t stored() const noexcept;
+  std::size_t parts() const noexcept;
+};
+
+template <class T>
+std::size_t recurrent_scratch_elements(const recurrence& size);
+
+/// states (batch, time, stored * hidden) from z (batch, time, gates * hidden), w (gates * hidden,
+/// hidden), b (gates * hidden; gru only). `scratch`: recurrent_scratch_elements, aligned to 64
+/// bytes.
+template <class T>
+void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* states, T* scratch);
+
+/// out (batch, time, parts * hidden) from dh (batch, time, hidden).
+template <class T>
+void recurrent_gradient(const recurrence& size, const T* dh, const T* states, const T* w, T* out,
+                        T* scratch);
+
+} // namespace troupe::cpu

@@ -1,0 +1,238 @@
+// A second, naive implementation of the operations on sequences: the definitions as loops over all
+// indices.
+
+#include "reference_sequences.hpp"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+namespace troupe::test {
+
+namespace {
+
+using values = std::vector<double>;
+using index = std::vector<std::size_t>;
+
+index extents_of(const shape& x, std::size_t batch) {
+  index result;
+  for (auto extent : x.extents())
+    result.push_back(extent == shape::batch ? batch : static_cast<std::size_t>(extent));
+  return result;
+}
+
+std::size_t offset_of(const index& extents, const index& at) {
+  std::size_t result = 0;
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    result = result * extents[i] + at[i];
+  return result;
+}
+
+/// Calls f(index) for all elements.
+void each(const index& extents, const std::function<void(const index&)>& f) {
+  std::size_t total = 1;
+  for (auto extent : extents)
+    total *= extent;
+  for (std::size_t i = 0; i < total; ++i) {
+    index at(extents.size());
+    auto rest = i;
+    for (auto axis = extents.size(); axis-- > 0; rest /= extents[axis])
+      at[axis] = rest % extents[axis];
+    f(at);
+  }
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+/// One sample's hidden states, by the equations; `stored` as the operation stores it.
+values recur(const node& n, const values& z, const values& w, const values& b, std::size_t time,
+             std::size_t hidden) {
+  const std::size_t gates = n.cell == cell::rnn ? 1 : n.cell == cell::lstm ? 4 : 3;
+  values h(hidden);
+  values c(hidden);
+  values out;
+  for (std::size_t t = 0; t < time; ++t) {
+    values a(gates * hidden);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (std::size_t j = 0; j < hidden; ++j)
+        a[i] += w[i * hidden + j] * h[j];
+    const auto in = [&](std::size_t gate, std::size_t j) {
+      return z[(t * gates + gate) * hidden + j];
+    };
+    const auto from = [&](std::size_t gate, std::size_t j) { return a[gate * hidden + j]; };
+    std::vector<values> parts;
+    if (n.cell == cell::rnn) {
+      for (std::size_t j = 0; j < hidden; ++j)
+        h[j] = std::tanh(in(0, j) + from(0, j));
+    } else if (n.cell == cell::lstm) {
+      parts.assign(4, values(hidden));
+      for (std::size_t j = 0; j < hidden; ++j) {
+        for (std::size_t gate = 0; gate < 4; ++gate)
+          parts[gate][j] = in(gate, j) + from(gate, j);
+        parts[0][j] = sigmoid(parts[0][j]);
+        parts[1][j] = sigmoid(parts[1][j]);
+        parts[2][j] = std::tanh(parts[2][j]);
+        parts[3][j] = sigmoid(parts[3][j]);
+        c[j] = parts[1][j] * c[j] + parts[0][j] * parts[2][j];
+        h[j] = parts[3][j] * std::tanh(c[j]);
+      }
+      parts.push_back(c);
+    } else {
+      parts.assign(4, values(hidden));
+      for (std::size_t j = 0; j < hidden; ++j) {
+        parts[0][j] = sigmoid(in(0, j) + from(0, j) + b[j]);
+        parts[1][j] = sigmoid(in(1, j) + from(1, j) + b[hidden + j]);
+        parts[3][j] = from(2, j) + b[2 * hidden + j];
+        parts[2][j] = std::tanh(in(2, j) + parts[0][j] * parts[3][j]);
+        h[j] = (1 - parts[1][j]) * parts[2][j] + parts[1][j] * h[j];
+      }
+    }
+    for (auto& part : parts)
+      out.insert(out.end(), part.begin(), part.end());
+    out.insert(out.end(), h.begin(), h.end());
+  }
+  return out;
+}
+
+values recurrent(const graph& g, const node& n, const std::vector<values>& x, std::size_t batch) {
+  const auto& z = g.at(n.inputs[0]).shape;
+  const auto hidden = static_cast<std::size_t>(g.at(n.inputs[1]).shape.last());
+  const auto per_sample = z.elements(1);
+  values out;
+  for (std::size_t i = 0; i < batch; ++i) {
+    const auto begin = x[0].begin() + static_cast<std::ptrdiff_t>(i * per_sample);
+    const auto part = recur(n, {begin, begin + static_cast<std::ptrdiff_t>(per_sample)}, x[1],
+                            x.size() > 2 ? x[2] : values{}, static_cast<std::size_t>(z[1]), hidden);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+} // namespace
+
+std::vector<double> sequence_value(const graph& g, const node& n,
+                                   const std::vector<std::vector<double>>& x, std::size_t batch) {
+  const auto to = extents_of(n.shape, batch);
+  const auto from = extents_of(g.at(n.inputs[0]).shape, batch);
+  const auto rank = to.size();
+  values out(n.shape.elements(batch));
+  switch (n.op) {
+  case operation::transpose:
+    each(to, [&](const index& at) {
+      index source(rank);
+      for (std::size_t i = 0; i < rank; ++i)
+        source[n.axes[i]] = at[i];
+      out[offset_of(to, at)] = x[0][offset_of(from, source)];
+    });
+    return out;
+  case operation::slice:
+    each(to, [&](index at) {
+      const auto target = offset_of(to, at);
+      at[n.axes[0]] += n.axes[1];
+      out[target] = x[0][offset_of(from, at)];
+    });
+    return out;
+  case operation::place:
+    each(from, [&](index at) {
+      const auto source = offset_of(from, at);
+      at[n.axes[0]] += n.axes[1];
+      out[offset_of(to, at)] = x[0][source];
+    });
+    return out;
+  case operation::concat: {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto part = extents_of(g.at(n.inputs[i]).shape, batch);
+      each(part, [&](index at) {
+        const auto source = offset_of(part, at);
+        at[n.axes[0]] += begin;
+        out[offset_of(to, at)] = x[i][source];
+      });
+      begin += part[n.axes[0]];
+    }
+    return out;
+  }
+  case operation::batched_matmul: {
+    const auto b = extents_of(g.at(n.inputs[1]).shape, batch);
+    const auto inner = from[n.transpose_a ? rank - 2 : rank - 1];
+    each(to, [&](const index& at) {
+      auto left = at;
+      auto right = at;
+      for (std::size_t k = 0; k < inner; ++k) {
+        left[rank - 2] = n.transpose_a ? k : at[rank - 2];
+        left[rank - 1] = n.transpose_a ? at[rank - 2] : k;
+        right[rank - 2] = n.transpose_b ? at[rank - 1] : k;
+        right[rank - 1] = n.transpose_b ? k : at[rank - 1];
+        out[offset_of(to, at)] += x[0][offset_of(from, left)] * x[1][offset_of(b, right)];
+      }
+    });
+    return out;
+  }
+  case operation::multiply_rows:
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = x[0][i] * x[1][i % to.back()];
+    return out;
+  case operation::embedding:
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = x[0][static_cast<std::size_t>(x[1][i / to.back()]) * to.back() + i % to.back()];
+    return out;
+  case operation::embedding_gradient:
+    for (std::size_t i = 0; i < x[0].size(); ++i)
+      out[static_cast<std::size_t>(x[1][i / to.back()]) * to.back() + i % to.back()] += x[0][i];
+    return out;
+  case operation::normalize_rows:
+  case operation::normalize_rows_gradient: {
+    const auto& in = x.back();
+    const auto size = to.back();
+    const auto count = static_cast<double>(size);
+    for (std::size_t r = 0; r < out.size(); r += size) {
+      double mean = 0;
+      double variance = 0;
+      for (std::size_t j = 0; j < size; ++j)
+        mean += in[r + j] / count;
+      for (std::size_t j = 0; j < size; ++j)
+        variance += (in[r + j] - mean) * (in[r + j] - mean) / count;
+      const double deviation = std::sqrt(variance + n.factor);
+      for (std::size_t j = 0; j < size; ++j)
+        out[r + j] = (in[r + j] - mean) / deviation;
+      if (n.op == operation::normalize_rows)
+        continue;
+      // Row j of the Jacobian, times dy.
+      const values y(out.begin() + static_cast<std::ptrdiff_t>(r),
+                     out.begin() + static_cast<std::ptrdiff_t>(r + size));
+      for (std::size_t j = 0; j < size; ++j) {
+        double total = 0;
+        for (std::size_t i = 0; i < size; ++i)
+          total += x[0][r + i] * ((i == j ? 1 : 0) - 1 / count - y[i] * y[j] / count) / deviation;
+        out[r + j] = total;
+      }
+    }
+    return out;
+  }
+  case operation::causal_softmax:
+    each(to, [&](index at) {
+      const auto target = offset_of(to, at);
+      if (at[rank - 1] > at[rank - 2])
+        return;
+      double total = 0;
+      const double own = x[0][target];
+      for (std::size_t j = 0; j <= at[rank - 2]; ++j) {
+        at[rank - 1] = j;
+        total += std::exp(x[0][offset_of(to, at)] - own);
+      }
+      out[target] = 1 / total;
+    });
+    return out;
+  case operation::recurrent:
+    return recurrent(g, n, x, batch);
+  case operation::stop_gradient:
+    return x[0];
+  default:
+    throw std::logic_error("no reference for " + std::string(to_string(n.op)));
+  }
+}
+
+} // namespace troupe::test
