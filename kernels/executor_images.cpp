@@ -1,0 +1,67 @@
+#include "kernels/executor_state.hpp"
+
+// Convolutions and pooling.
+
+namespace troupe {
+
+/// (batch, channels, ...): all that follows counts as pixels where it is not height and width.
+template <class T>
+cpu::images executor<T>::state::images_of(const operand& x) const {
+  const auto extent = [&](std::size_t axis) {
+    return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
+  };
+  const auto count = x.shape.has_batch() ? rows : extent(0);
+  if (x.shape.rank() == 4)
+    return {count, extent(1), extent(2), extent(3)};
+  return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
+          1};
+}
+
+template <class T>
+void executor<T>::state::execute_image(const instruction& x) {
+  const T* const a = read(x.inputs[0]);
+  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  T* const out = write(x.output);
+  const auto input = images_of(x.inputs[0]);
+  const auto output = images_of(x.output);
+  const cpu::finish<T> last{read(x.bias), x.after, read(x.epilogue_operand)};
+  switch (x.op) {
+  case operation::conv2d:
+    cpu::conv2d(input, output, x.window, a, b, last, out, scratch.get());
+    break;
+  case operation::conv2d_input_gradient:
+    cpu::conv2d_input_gradient(output, input, x.window, a, b, last, out, scratch.get());
+    break;
+  case operation::conv2d_weight_gradient:
+    cpu::conv2d_weight_gradient(input, images_of(x.inputs[1]), x.window, a, b, out, scratch.get());
+    break;
+  case operation::add_channel_bias:
+    cpu::add_channel_bias(output, a, b, out);
+    break;
+  case operation::sum_channels:
+    cpu::sum_channels(input, a, out);
+    break;
+  case operation::broadcast_channels:
+    cpu::broadcast_channels(output, a, out);
+    break;
+  case operation::max_pool_select:
+    cpu::max_pool_select(input, output, x.window, a, b, out);
+    break;
+  case operation::max_pool_gradient:
+    cpu::max_pool_gradient(output, input, x.window, a, b, out);
+    break;
+  case operation::average_pool:
+    cpu::average_pool(input, output, x.window, a, out);
+    break;
+  case operation::average_pool_gradient:
+    cpu::average_pool_gradient(output, input, x.window, a, out);
+    break;
+  default:
+    break;
+  }
+}
+
+template void executor<float>::state::execute_image(const instruction&);
+template void executor<double>::state::execute_image(const instruction&);
+
+} // namespace troupe

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "kernels/cpu/convolution.hpp"
+#include "kernels/cpu/sequences.hpp"
+#include "kernels/executor.hpp"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+// Internal to the executor, whose instructions are carried out in executor.cpp, executor_images.cpp
+// and executor_sequences.cpp.
+
+namespace troupe {
+
+inline constexpr std::align_val_t alignment{64};
+
+struct aligned_delete {
+  void operator()(void* p) const noexcept { ::operator delete(p, alignment); }
+};
+
+template <class T>
+using aligned_array = std::unique_ptr<T[], aligned_delete>;
+
+template <class T>
+aligned_array<T> make_aligned(std::size_t n) {
+  auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
+  std::fill_n(p, n, T(0)); // touches the pages: no run pays for that
+  return aligned_array<T>(p);
+}
+
+/// A tensor as a matrix of all leading dimensions by the last one.
+struct extent {
+  std::size_t rows;
+  std::size_t columns;
+};
+
+inline extent matrix_extent(const shape& x, std::size_t rows) {
+  const auto columns = static_cast<std::size_t>(x.last());
+  if (x.rank() < 1)
+    return {1, 1};
+  if (x.rank() == 1)
+    return x.has_batch() ? extent{1, rows} : extent{1, columns};
+  std::size_t leading = 1;
+  for (std::size_t i = 0; i + 1 < x.rank(); ++i)
+    leading *= x[i] == shape::batch ? rows : static_cast<std::size_t>(x[i]);
+  return {leading, columns};
+}
+
+inline cpu::images one_image(const operand& x) {
+  const auto extent = [&](std::size_t axis) { return static_cast<std::size_t>(x.shape[axis]); };
+  return {1, extent(1), extent(2), extent(3)};
+}
+
+inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
+  const auto& weight = x.inputs[x.op == operation::recurrent ? 1 : 2];
+  return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
+          static_cast<std::size_t>(weight.shape.last())};
+}
+
+template <class T>
+struct executor<T>::state {
+  std::shared_ptr<const plan> what;
+  aligned_array<T> arena;
+  aligned_array<T> scratch;
+  // Of the last run; copied into vectors of the right size.
+  std::size_t rows = 0;
+  std::vector<const T*> weights;
+  std::vector<feed<T>> feeds;
+  /// Pointers for a chain.
+  std::vector<const T*> registers;
+  T* gradient = nullptr;
+
+  void bind(const run_arguments<T>& arguments);
+  const T* read(const operand& x) const;
+  const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
+  T* write(const operand& x) const;
+  std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+
+  /// The last instruction that writes the place of the loss, or none.
+  std::size_t loss_instruction = ~std::size_t{0};
+  /// What the last instruction that made a scalar made, before it was rounded to T.
+  double scalar = 0;
+  std::size_t correct = 0;
+
+  void execute(const instruction& x);
+  void execute_matmul(const instruction& x);
+  void execute_chain(const instruction& x);
+  void execute_softmax_loss(const instruction& x);
+  void execute_reduction(const instruction& x);
+  void execute_image(const instruction& x);
+  cpu::images images_of(const operand& x) const;
+  void execute_sequence(const instruction& x);
+  void execute_moves(const instruction& x);
+  void execute_products(const instruction& x);
+  std::size_t extent(const operand& x, std::size_t axis) const;
+  /// Product of the extents of axes [first, last).
+  std::size_t extents(const operand& x, std::size_t first, std::size_t last) const;
+  void write_scalar(const operand& where, double value);
+  double loss_of(const instruction& x) const;
+};
+
+} // namespace troupe

@@ -1,0 +1,64 @@
+#include "kernels/image_operations.hpp"
+#include "kernels/reverse_mode.hpp"
+
+namespace troupe {
+
+void reverse_mode::visit_image(const node& n, expression g) {
+  const auto a = at(n.inputs[0]);
+  const auto b = n.inputs.size() > 1 ? at(n.inputs[1]) : a;
+  const auto& how = n.window;
+  // The gradient of the inputs comes first, as in visit_matmul.
+  switch (n.op) {
+  case operation::conv2d:
+    if (wants(a.id()))
+      give(a.id(), conv2d_input_gradient(g, b, how, a.shape()));
+    if (wants(b.id()))
+      give(b.id(), conv2d_weight_gradient(a, g, how));
+    break;
+  case operation::conv2d_input_gradient: // linear in dy and in w
+    if (wants(a.id()))
+      give(a.id(), conv2d(g, b, how));
+    if (wants(b.id()))
+      give(b.id(), conv2d_weight_gradient(g, a, how));
+    break;
+  case operation::conv2d_weight_gradient: // linear in x and in dy
+    if (wants(a.id()))
+      give(a.id(), conv2d_input_gradient(b, g, how, a.shape()));
+    if (wants(b.id()))
+      give(b.id(), conv2d(a, g, how));
+    break;
+  case operation::add_channel_bias:
+    if (wants(b.id()))
+      give(b.id(), sum_channels(g));
+    if (wants(a.id()))
+      give(a.id(), g);
+    break;
+  case operation::sum_channels:
+    give(a.id(), broadcast_channels(g, a.shape()));
+    break;
+  case operation::broadcast_channels:
+    give(a.id(), sum_channels(g));
+    break;
+  case operation::max_pool_select: // linear in v; a step function of x
+    if (wants(a.id()))
+      give(a.id(), max_pool_gradient(g, b, how));
+    break;
+  case operation::max_pool_gradient: // linear in dy
+    if (wants(a.id()))
+      give(a.id(), max_pool_select(g, b, how));
+    break;
+  case operation::average_pool:
+    give(a.id(), average_pool_gradient(g, how, a.shape()));
+    break;
+  case operation::average_pool_gradient:
+    give(a.id(), average_pool(g, how));
+    break;
+  case operation::reshape:
+    give(a.id(), reshape(g, a.shape()));
+    break;
+  default:
+    break;
+  }
+}
+
+} // namespace troupe
