@@ -25,6 +25,7 @@ FORBIDDEN = {
 # without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",
+    "actors/cluster/address.*",
     "actors/cluster/cluster_spec.*",
     "actors/coordinator/ledger.*",
     "actors/coordinator/lease_book.*",

@@ -1,0 +1,22 @@
+// Tables: the first columns of the header, and all that the rows hold of them.
+
+#include "kernels/formats/csv.hpp"
+#include "tests/fuzz/target.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET(csv, input) {
+  auto columns = parse_csv_header(input, "table.csv");
+  fuzz::require(!columns.empty(), "a header names columns");
+  columns.resize(std::min<std::size_t>(columns.size(), 3));
+  const auto table = parse_csv(input, columns, "table.csv");
+  fuzz::require(table.names == columns, "columns are those that were asked for");
+  fuzz::require(table.rows > 0 && table.values.size() == table.rows * columns.size(),
+                "each row has a value per column");
+  fuzz::require(table.values.size() <= input.size(), "a value takes a byte of input or more");
+  fuzz::require(std::ranges::all_of(table.values, [](double x) { return std::isfinite(x); }),
+                "values are finite");
+}

@@ -1,0 +1,27 @@
+// `--set` overrides, one per line, applied one after the other to a job.
+
+#include "actors/model/job_file.hpp"
+#include "kernels/error.hpp"
+#include "tests/fuzz/target.hpp"
+
+using namespace troupe;
+
+TROUPE_FUZZ_TARGET(override, input) {
+  static const auto base = parse_job("model { layer { dense { units: 10 } } }"
+                                     "data { csv { features: \"a\" features: \"b\" } }",
+                                     "job");
+  auto job = base;
+  auto rest = fuzz::as_text(input);
+  // Each override copies the job: a few show all there is to see.
+  for (int i = 0; i < 8 && !rest.empty(); ++i) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const auto before = job.SerializeAsString();
+    try {
+      apply_override(job, line);
+    } catch (const input_error&) {
+      fuzz::require(job.SerializeAsString() == before, "a refused override changes nothing");
+    }
+  }
+  validate(job);
+}

@@ -1,0 +1,45 @@
+// Inputs of the fuzz targets, those that broke something once among them, in builds without a
+// fuzzer.
+
+#include "kernels/formats/file.hpp"
+#include "tests/fuzz/target.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include <boost/test/unit_test.hpp>
+
+namespace {
+
+std::filesystem::path corpus() {
+  return std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")} / "tests" / "fuzz" / "corpus";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(replay)
+
+BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
+  BOOST_TEST_REQUIRE(troupe::fuzz::targets().size() >= 9u);
+  for (auto& target : troupe::fuzz::targets()) {
+    std::size_t inputs = 0;
+    for (auto& file : std::filesystem::directory_iterator{corpus() / target.name}) {
+      BOOST_TEST_CONTEXT(file.path()) {
+        troupe::fuzz::run(target, troupe::read_file(file.path()));
+        ++inputs;
+      }
+    }
+    BOOST_TEST(inputs > 0u, target.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_folder_is_without_a_target) {
+  for (auto& folder : std::filesystem::directory_iterator{corpus()})
+    BOOST_TEST(std::ranges::count(troupe::fuzz::targets(), folder.path().filename().string(),
+                                  &troupe::fuzz::target::name)
+                 == 1,
+               folder.path());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

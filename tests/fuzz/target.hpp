@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <iostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe::fuzz {
+
+/// Handles one input. Errors for users may be thrown and are caught here; whatever else goes wrong
+/// ends the process.
+using target_function = void (*)(std::span<const std::byte> input);
+
+struct target {
+  std::string name;
+  target_function run;
+};
+
+/// The targets of this program: one in a fuzzer, all in the test that replays inputs.
+std::vector<target>& targets();
+
+/// Runs a target on one input: an exact copy on the heap, so that reads beyond it are seen.
+void run(const target& what, std::span<const std::byte> input);
+
+struct registration {
+  registration(std::string name, target_function run);
+};
+
+/// Ends the process unless `ok`: what a parser accepted breaks a rule.
+inline void require(bool ok, std::string_view rule) {
+  if (ok)
+    return;
+  std::cerr << "broken: " << rule << '\n';
+  std::abort();
+}
+
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+} // namespace troupe::fuzz
+
+/// Defines the target of that name; its inputs are in corpus/NAME.
+#define TROUPE_FUZZ_TARGET(name, input)                                                            \
+  static void fuzz_##name(std::span<const std::byte>);                                             \
+  static const troupe::fuzz::registration registered_##name{#name, fuzz_##name};                   \
+  static void fuzz_##name(std::span<const std::byte> input)
