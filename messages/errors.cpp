@@ -17,7 +17,7 @@ constexpr auto category = caf::atom("troupe");
 constexpr std::array names{
   "none",      "old view",  "fenced",    "join refused", "no such endpoint",
   "link lost", "malformed", "timed out", "not finite",   "interrupted",
-  "failed"};
+  "failed",    "bad input"};
 
 } // namespace
 

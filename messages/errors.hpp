@@ -32,6 +32,8 @@ enum class errc : std::uint8_t {
   interrupted,
   /// Something else failed; the text says what.
   failed,
+  /// What a user or an embedding program handed in is wrong: job, data, files.
+  bad_input,
 };
 
 const char* to_string(errc x) noexcept;

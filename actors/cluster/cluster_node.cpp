@@ -260,6 +260,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.output = setup.output;
     how.files = setup.files;
     how.observer = options_.observer;
+    how.weights = setup.weights;
     how.spawner = options_.spawner;
     how.host = caf::actor_cast<coordinator_host>(this);
     auto handle = system().spawn<coordinator>(std::move(how));

@@ -25,6 +25,8 @@ struct coordinator_setup {
   std::vector<expected_task> tasks;
   std::string output;
   std::shared_ptr<storage> files;
+  /// Gets the weights after each epoch; may be null.
+  weights_listener weights;
 };
 
 struct node_options {

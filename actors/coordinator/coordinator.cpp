@@ -52,6 +52,8 @@ void coordinator::on_exit() {
   evaluator_ = nullptr;
   recorder_ = nullptr;
   options_.host = nullptr;
+  options_.observer = nullptr;
+  options_.weights = nullptr;
   workers_.clear();
   shards_.clear();
   readers_.clear();

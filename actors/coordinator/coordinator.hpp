@@ -35,13 +35,27 @@ struct stop_run {
   std::string reason;
 };
 
+/// The weights after an epoch: all parameters as one flat vector, float32, in the order of
+/// `job_context::parameters()`. The payload is shared: it is the copy that was evaluated.
+struct epoch_weights {
+  /// From 1.
+  std::uint32_t epoch = 0;
+  /// Updates applied since the initial weights.
+  std::uint64_t version = 0;
+  payload weights;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::resolve)
 TROUPE_LOCAL_MESSAGE(troupe::resolved)
 TROUPE_LOCAL_MESSAGE(troupe::stop_run)
+TROUPE_LOCAL_MESSAGE(troupe::epoch_weights)
 
 namespace troupe {
+
+/// Whoever asks for the weights.
+using weights_listener = caf::typed_actor<rpc<void, epoch_weights>>;
 
 /// The coordinator's own node: finds actors for it, and hears of the end.
 using coordinator_host = caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>>;
@@ -65,6 +79,8 @@ struct coordinator_options {
   std::shared_ptr<storage> files;
   /// May be null.
   run_observer observer;
+  /// Gets the weights after each epoch; may be null.
+  weights_listener weights;
   troupe::spawner spawner;
   coordinator_host host;
 };

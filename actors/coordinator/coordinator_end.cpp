@@ -77,6 +77,8 @@ void coordinator::on_evaluated(const evaluated& x) {
   report.test_accuracy = x.test_accuracy;
   if (options_.observer)
     send(options_.observer, report);
+  if (options_.weights)
+    send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
   if (recorder_) {
     send(recorder_, report);
     send(recorder_, record_weights{x.version, x.weights});

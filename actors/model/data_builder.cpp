@@ -118,14 +118,40 @@ job_data build_source(const proto::Job& job) {
   throw input_error("data: no source; add one of idx, csv, digits");
 }
 
+void check_batch(const proto::Job& job, const job_data& data) {
+  if (job.data().batch() > data.train->size())
+    throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "
+                      + std::to_string(data.train->size()) + " training records");
+}
+
+std::string text_of_widths(const dataset& x) {
+  return std::to_string(x.feature_width()) + " features and " + std::to_string(x.label_width())
+    + (x.labels() == label_kind::classes ? " classes" : " targets");
+}
+
 } // namespace
 
 job_data build_data(const proto::Job& job) {
   auto result = build_source(job);
-  if (job.data().batch() > result.train->size())
-    throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "
-                      + std::to_string(result.train->size()) + " training records");
+  check_batch(job, result);
   return result;
+}
+
+job_data given_data(const proto::Job& job, job_data data) {
+  if (!data.train || data.train->size() == 0)
+    throw input_error("data: no training records; expected at least one");
+  if (!data.test)
+    data.test = data.train;
+  if (data.test->size() == 0)
+    throw input_error("data: no test records; leave out the test data to test on the training "
+                      "records");
+  const auto train = text_of_widths(*data.train);
+  const auto test = text_of_widths(*data.test);
+  if (train != test)
+    throw input_error("data: training records have " + train + ", test records " + test
+                      + "; expected the same");
+  check_batch(job, data);
+  return data;
 }
 
 } // namespace troupe

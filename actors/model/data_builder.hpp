@@ -28,4 +28,10 @@ struct job_data {
 /// of training and test files.
 job_data build_data(const proto::Job& job);
 
+/// The data that an embedding program hands over for a job, checked; where `test` is null, the
+/// training records test.
+/// @throws input_error: no records, a batch larger than the training data, unequal widths or kinds
+/// of training and test records.
+job_data given_data(const proto::Job& job, job_data data);
+
 } // namespace troupe

@@ -34,9 +34,13 @@ void apply_override(proto::Job& job, std::string_view assignment);
 /// @throws input_error when a variable is not set, or a "${" is not closed.
 std::string expand_environment(std::string_view text, std::string_view field);
 
+/// Who has the data of a job: the job says where it is, or an embedding program hands it over.
+enum class data_from { job, program };
+
 /// Checks everything that can be known without data. Call after the overrides.
+/// @param data where a program hands over its data, the job may leave out the source.
 /// @throws input_error listing *all* problems, one per line, each beginning with the field's path.
-void validate(const proto::Job& job);
+void validate(const proto::Job& job, data_from data = data_from::job);
 
 /// The name of a layer's tensors: `name`, or kind and position, such as "dense_1" (positions from
 /// 1).

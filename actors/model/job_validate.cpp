@@ -136,11 +136,14 @@ void check_split(const proto::Data& data, problem_list& problems) {
                      + std::to_string(split.train()) + " training records (data.split.train)");
 }
 
-void check_data(const proto::Data& data, problem_list& problems) {
+void check_data(const proto::Data& data, data_from origin, problem_list& problems) {
   problems.require(data.batch() >= 1 && data.batch() <= max_batch, "data.batch",
                    "expected 1 to " + std::to_string(max_batch) + ", got "
                      + std::to_string(data.batch()));
   check_split(data, problems);
+  if (origin == data_from::program)
+    problems.require(!data.has_split(), "data.split",
+                     "the program says itself which records train and test; leave it out");
   switch (data.source_case()) {
   case proto::Data::kIdx:
     return check_idx(data, problems);
@@ -149,7 +152,8 @@ void check_data(const proto::Data& data, problem_list& problems) {
   case proto::Data::kDigits:
     return check_digits(data, problems);
   case proto::Data::SOURCE_NOT_SET:
-    problems.add("data", "no source; add one of idx, csv, digits");
+    problems.require(origin == data_from::program, "data",
+                     "no source; add one of idx, csv, digits");
   }
 }
 
@@ -249,10 +253,10 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
 
 } // namespace
 
-void validate(const proto::Job& job) {
+void validate(const proto::Job& job, data_from data) {
   problem_list problems;
   check_model(job.model(), problems);
-  check_data(job.data(), problems);
+  check_data(job.data(), data, problems);
   check_fit(job, problems);
   check_optimizer(job.optimizer(), problems);
   check_learning_rate(job, problems);

@@ -1,0 +1,136 @@
+#include "actors/cluster/training.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "kernels/error.hpp"
+
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+coordinator_setup make_setup(const training_options& options) {
+  const auto& job = options.job;
+  const bool own_data = options.data.train != nullptr;
+  validate(job, own_data ? data_from::program : data_from::job);
+  if (options.workers == 0)
+    throw input_error{"no workers; expected at least one"};
+  if (job.protocol() != proto::RING && options.ps == 0)
+    throw input_error{protocol_name(job.protocol()) + " needs at least one parameter shard"};
+  coordinator_setup result;
+  result.data = own_data ? given_data(job, options.data) : build_data(job);
+  result.context = make_job_context(job, shape_of(*result.data.train));
+  result.output = expand_environment(job.output(), "output");
+  if (!result.output.empty()) {
+    result.files = std::make_shared<disk_storage>();
+    result.files->prepare(result.output);
+  }
+  return result;
+}
+
+} // namespace
+
+std::span<const float> trained::tensor(std::string_view name) const {
+  const auto* entry = context ? context->parameters().find(name) : nullptr;
+  return entry ? weights.as_floats().subspan(entry->offset, entry->size) : std::span<const float>{};
+}
+
+training_actor spawn_training(caf::actor_system& sys, training_options options) {
+  // Reads files, and plans: a thread of its own.
+  return sys.spawn<training, caf::detached>(std::move(options));
+}
+
+training::training(caf::actor_config& cfg, training_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+training::behavior_type training::make_behavior() {
+  set_down_handler([this](const caf::down_msg& x) {
+    if (node_ && x.source == node_.address())
+      on_node_down();
+  });
+  return {
+    [this](begin_training) { return on_begin(); },
+    [this](const stop_run& x) { on_stop(x); },
+    [this](const run_summary& x) { on_summary(x); },
+    [this](const epoch_weights& x) { on_weights(x); },
+  };
+}
+
+caf::result<trained> training::on_begin() {
+  if (begun_)
+    return make_error(errc::failed, "this run has begun already; spawn another");
+  begun_ = true;
+  if (stopped_) {
+    quit();
+    return make_error(errc::interrupted, *stopped_);
+  }
+  answer_ = make_response_promise<trained>();
+  try {
+    start();
+  } catch (const input_error& error) {
+    finish(make_error(errc::bad_input, error.what()));
+  } catch (const std::system_error& error) {
+    finish(make_error(errc::bad_input, error.what()));
+  }
+  return answer_;
+}
+
+void training::start() {
+  auto setup = make_setup(options_);
+  context_ = setup.context;
+  setup.weights = caf::actor_cast<weights_listener>(this);
+  auto how = local_cluster(std::move(setup), options_.workers, options_.ps);
+  how.observer = options_.observer;
+  how.on_end = [to = caf::actor_cast<caf::actor>(this)](const run_summary& x) {
+    caf::anon_send(to, x);
+  };
+  options_.data = {};
+  node_ = caf::actor_cast<caf::actor>(system().spawn<cluster_node>(std::move(how)));
+  monitor(node_);
+  anon_send(node_, begin_node{});
+}
+
+void training::on_stop(const stop_run& x) {
+  if (!begun_)
+    stopped_ = x.reason;
+  else if (node_)
+    anon_send(node_, x);
+}
+
+void training::on_weights(const epoch_weights& x) {
+  weights_ = x.weights;
+  if (options_.weights)
+    send(options_.weights, x);
+}
+
+void training::on_summary(const run_summary& x) {
+  summary_ = x;
+}
+
+void training::on_node_down() {
+  if (summary_.interrupted)
+    finish(make_error(errc::interrupted, summary_.failure));
+  else if (!summary_.failure.empty())
+    finish(make_error(errc::failed, summary_.failure));
+  else
+    finish({});
+}
+
+void training::finish(const caf::error& error) {
+  if (error)
+    answer_.deliver(error);
+  else
+    answer_.deliver(trained{summary_, context_, weights_});
+  quit();
+}
+
+void training::on_exit() {
+  if (answer_.pending())
+    answer_.deliver(make_error(errc::interrupted, "the training was ended from outside"));
+  if (node_)
+    anon_send_exit(node_, caf::exit_reason::user_shutdown);
+  node_ = nullptr;
+  options_ = {};
+}
+
+} // namespace troupe

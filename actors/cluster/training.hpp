@@ -1,0 +1,109 @@
+#pragma once
+
+#include "actors/cluster/local_cluster.hpp"
+#include "messages/configure.hpp"
+#include "messages/errors.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+// All that a program needs which trains a model in an actor system of its own.
+
+namespace troupe {
+
+struct training_options {
+  /// What to train. Where `data` is set, the job may leave out its data source.
+  proto::Job job;
+  /// The program's own training and test records; left empty, they are read from where the job says.
+  /// Without `test`, the training records test.
+  job_data data;
+  std::uint32_t workers = 1;
+  /// Parameter shards; of no use for the protocol `RING`.
+  std::uint32_t ps = 1;
+  /// Follows the run: progress a few times a second, each epoch, notices, the end. May be null.
+  run_observer observer;
+  /// Gets the weights after each epoch, shared, not copied. May be null.
+  weights_listener weights;
+};
+
+/// Begin; answered once, at the end.
+struct begin_training {};
+
+/// A run that went well.
+struct trained {
+  run_summary summary;
+  /// The job as it was understood: model, layout of the parameters.
+  std::shared_ptr<const job_context> context;
+  /// All parameters as one flat vector, float32, in the order of `context->parameters()`; shared,
+  /// not copied. Valid for as long as this or a copy of it is held.
+  payload weights;
+
+  /// One tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias" (units);
+  /// empty if there is none of that name. Valid as long as `weights` is held.
+  std::span<const float> tensor(std::string_view name) const;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::begin_training)
+TROUPE_LOCAL_MESSAGE(troupe::trained)
+
+namespace troupe {
+
+/// A run in the program's own actor system. `begin_training` is answered when all is over, by
+/// `trained` or an error: `errc::bad_input` where job and data do not go together (before anything
+/// is started), `errc::interrupted` after a `stop_run`, `errc::failed` otherwise; `explain(error)`
+/// says what it was. Runs take long: give the request no deadline (`caf::infinite`); it is answered
+/// also when the actors of the run or this actor itself are ended from outside.
+using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;
+
+/// Spawns a run: a coordinator, `workers` workers and `ps` parameter shards, which share the
+/// program's data in memory and exchange payloads without copying them. It begins with
+/// `begin_training`; after its answer it ends by itself and leaves no actor behind. An exit message
+/// ends it at once.
+///
+/// Any number of runs may live in one actor system, at the same time or one after the other. The
+/// system's configuration must have gone through `configure`. Compute-bound actors run on threads
+/// of their own, so that the program's actors are not held up.
+training_actor spawn_training(caf::actor_system& sys, training_options options);
+
+using training_shell = training_actor::extend<rpc<void, run_summary>, rpc<void, epoch_weights>>;
+
+/// The actor behind `spawn_training`.
+class training : public training_shell::base {
+public:
+  using super = training_shell::base;
+
+  training(caf::actor_config& cfg, training_options options);
+
+  const char* name() const override { return "troupe.training"; }
+
+protected:
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  caf::result<trained> on_begin();
+  void start();
+  void on_stop(const stop_run& x);
+  void on_weights(const epoch_weights& x);
+  void on_summary(const run_summary& x);
+  void on_node_down();
+  void finish(const caf::error& error);
+
+  training_options options_;
+  std::shared_ptr<const job_context> context_;
+  caf::actor node_;
+  caf::typed_response_promise<trained> answer_;
+  bool begun_ = false;
+  /// Before it began.
+  std::optional<std::string> stopped_;
+  run_summary summary_;
+  payload weights_;
+};
+
+} // namespace troupe
