@@ -18,8 +18,8 @@ namespace troupe {
 struct training_options {
   /// What to train. Where `data` is set, the job may leave out its data source.
   proto::Job job;
-  /// The program's own training and test records; left empty, they are read from where the job says.
-  /// Without `test`, the training records test.
+  /// The program's own training and test records; left empty, they are read from where the job
+  /// says. Without `test`, the training records test.
   job_data data;
   std::uint32_t workers = 1;
   /// Parameter shards; of no use for the protocol `RING`.

@@ -15,7 +15,7 @@ struct job_data {
   std::shared_ptr<const dataset>
     test; ///< the same widths; may be the training records (see Data.split)
   /// For tables: how the columns were scaled, for linear_coefficients.
-  std::optional<column_scaling> scaling;
+  std::optional<column_scaling> scaling = std::nullopt;
 };
 
 /// Reads or generates the data of a validated job and splits it.

@@ -1,6 +1,7 @@
 #include "actors/worker/input_reader.hpp"
 
 #include "kernels/data/permutation.hpp"
+#include "messages/errors.hpp"
 
 #include <exception>
 
@@ -14,6 +15,16 @@ input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_con
 }
 
 input_reader::behavior_type input_reader::make_behavior() {
+  // A program's own data set that throws ends the run with its own words.
+  set_exception_handler([](std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      return make_error(errc::failed, std::string{"the data cannot be read: "} + error.what());
+    } catch (...) {
+      return make_error(errc::failed, "the data cannot be read");
+    }
+  });
   load();
   return {[this](const read_batch& x) { on_read(x); }};
 }

@@ -13,9 +13,9 @@ BOOST_AUTO_TEST_SUITE(errors)
 
 BOOST_AUTO_TEST_CASE(codes_have_names) {
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(errc::failed); ++i)
+  for (int i = 0; i <= static_cast<int>(errc::bad_input); ++i)
     names.insert(to_string(static_cast<errc>(i)));
-  BOOST_TEST(names.size() == static_cast<std::size_t>(errc::failed) + 1);
+  BOOST_TEST(names.size() == static_cast<std::size_t>(errc::bad_input) + 1);
   BOOST_TEST(names.count("unknown error") == 0u);
   BOOST_TEST(to_string(static_cast<errc>(200)) == std::string{"unknown error"});
 }
@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(texts_for_a_person) {
 
 BOOST_AUTO_TEST_CASE(errors_keep_code_and_text_on_the_wire) {
   codec c;
-  for (int i = 1; i <= static_cast<int>(errc::failed); ++i) {
+  for (int i = 1; i <= static_cast<int>(errc::bad_input); ++i) {
     const auto x = make_error(static_cast<errc>(i), "worker/3: too old");
     caf::error back;
     BOOST_REQUIRE(!c.decode(c.encode(x), back));

@@ -153,6 +153,20 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(contains(error_of([&] { build_data(job); }), "x.csv: no column \"z\""));
 }
 
+BOOST_AUTO_TEST_CASE(given_by_the_program) {
+  const temporary_directory folder;
+  write_file(folder / "x.csv", bytes_of("a,b,y\n1,10,100\n3,20,300\n100,0,500\n"));
+  auto job = csv_job((folder / "x.csv").string());
+  const auto table = build_data(job).train;
+  BOOST_TEST((given_data(job, {table}).test == table));
+  const auto digits = build_data(digits_job()).train;
+  BOOST_TEST(error_of([&] { given_data(job, {table, digits}); })
+             == "data: training records have 2 features and 1 targets, test records 784 features "
+                "and 10 classes; expected the same");
+  apply_override(job, "data.batch=4");
+  BOOST_TEST(contains(error_of([&] { given_data(job, {table}); }), "data.batch: 4 is more than"));
+}
+
 BOOST_AUTO_TEST_CASE(no_source) {
   BOOST_TEST(contains(error_of([] { build_data({}); }), "data: no source"));
 }

@@ -50,6 +50,16 @@ BOOST_AUTO_TEST_CASE(model) {
   BOOST_TEST(contains(problems({"model.layer[1].dense.units=1"}), "single class"));
 }
 
+BOOST_AUTO_TEST_CASE(data_of_the_program) {
+  auto job = digits_job();
+  job.mutable_data()->clear_digits();
+  BOOST_TEST(contains(error_of([&] { validate(job); }), "data: no source"));
+  BOOST_TEST(error_of([&] { validate(job, data_from::program); }) == "(no error)");
+  job.mutable_data()->mutable_split()->set_train(50);
+  BOOST_TEST(contains(error_of([&] { validate(job, data_from::program); }),
+                      "data.split: the program says itself"));
+}
+
 BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(contains(problems({"data={}"}), "data: no source"));
   BOOST_TEST(contains(problems({"data.batch=0"}), "data.batch: expected 1"));

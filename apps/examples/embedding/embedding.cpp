@@ -1,0 +1,128 @@
+// A program with an actor system, actors, message types and data of its own, which trains a model
+// on the side.
+
+#include <actors/cluster/training.hpp>
+
+#include <caf/all.hpp>
+
+#include <cmath>
+#include <iostream>
+
+// What the program's own actors tell each other.
+struct headline {
+  std::string text;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, headline& x) {
+  return f(caf::meta::type_name("headline"), x.text);
+}
+
+CAF_BEGIN_TYPE_ID_BLOCK(embedding, caf::first_custom_type_id)
+CAF_ADD_TYPE_ID(embedding, (headline))
+CAF_END_TYPE_ID_BLOCK(embedding)
+
+// Points in a square, made up as they are read: class 1 inside a circle, class 0 outside.
+class points : public troupe::dataset {
+public:
+  points(std::uint64_t first, std::uint64_t count) : first_(first), count_(count) {}
+
+  std::uint64_t size() const noexcept override { return count_; }
+  std::size_t feature_width() const noexcept override { return 2; }
+  troupe::label_kind labels() const noexcept override { return troupe::label_kind::classes; }
+  std::size_t label_width() const noexcept override { return 2; }
+
+  void read(std::span<const std::uint64_t> records, std::span<float> features,
+            troupe::label_batch labels) const override {
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const auto n = static_cast<double>(first_ + records[i] + 1);
+      const double x = 2 * std::fmod(n * 0.7548776662, 1.0) - 1;
+      const double y = 2 * std::fmod(n * 0.5698402910, 1.0) - 1;
+      features[2 * i] = static_cast<float>(x);
+      features[2 * i + 1] = static_cast<float>(y);
+      labels.classes[i] = x * x + y * y < 0.5 ? 1 : 0;
+    }
+  }
+
+private:
+  std::uint64_t first_;
+  std::uint64_t count_;
+};
+
+troupe::proto::Job make_job() {
+  troupe::proto::Job job;
+  auto& hidden = *job.mutable_model()->add_layer()->mutable_dense();
+  hidden.set_units(16);
+  hidden.set_activation(troupe::proto::TANH);
+  job.mutable_model()->add_layer()->mutable_dense()->set_units(2);
+  job.mutable_model()->set_loss(troupe::proto::SOFTMAX_CROSS_ENTROPY);
+  job.mutable_data()->set_batch(20);
+  job.mutable_optimizer()->set_kind(troupe::proto::MOMENTUM);
+  job.mutable_learning_rate()->set_base(0.05F);
+  job.set_epochs(10);
+  return job;
+}
+
+using news_desk = caf::typed_actor<caf::reacts_to<headline>>;
+
+// Prints what it is told.
+class printer : public news_desk::base {
+public:
+  using news_desk::base::base;
+
+protected:
+  behavior_type make_behavior() override {
+    return {[](const headline& x) { std::cout << x.text << std::endl; }};
+  }
+};
+
+// Follows the run, and tells the news desk in the program's own words.
+class reporter : public troupe::run_observer::base {
+public:
+  reporter(caf::actor_config& cfg, news_desk desk)
+    : troupe::run_observer::base(cfg), desk_(std::move(desk)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [](const troupe::run_progress&) {}, // a few times a second
+      [this](const troupe::epoch_report& x) {
+        send(desk_,
+             headline{"epoch " + std::to_string(x.epoch) + ": accuracy "
+                      + std::to_string(x.test_accuracy.value_or(0))});
+      },
+      [](const troupe::run_summary&) {},
+      [this](const troupe::run_notice& x) { send(desk_, headline{x.text}); },
+    };
+  }
+
+private:
+  news_desk desk_;
+};
+
+int main() {
+  caf::actor_system_config cfg;
+  cfg.add_message_types<caf::id_block::embedding>();
+  troupe::configure(cfg);
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+
+  troupe::training_options run;
+  run.job = make_job();
+  run.data = {std::make_shared<points>(0, 4000), std::make_shared<points>(4000, 1000)};
+  run.workers = 2;
+  run.ps = 2;
+  run.observer = sys.spawn<reporter>(sys.spawn<printer>());
+  const auto training = troupe::spawn_training(sys, run);
+
+  int result = 1;
+  self->request(training, caf::infinite, troupe::begin_training{})
+    .receive(
+      [&](const troupe::trained& x) {
+        std::cout << x.weights.as_floats().size() << " weights, first bias "
+                  << x.tensor("dense_1.bias")[0] << '\n';
+        result = x.summary.test_accuracy > 0.9 ? 0 : 1;
+      },
+      [](const caf::error& error) { std::cerr << troupe::explain(error) << '\n'; });
+  return result;
+}

@@ -1,0 +1,302 @@
+// Runs in an actor system that belongs to somebody else.
+
+#include "actors/cluster/training.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/sha256.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::chrono::minutes patience_limit{4};
+
+/// y = 3 x0 - 2 x1 + 1 over a grid, without a rest: every protocol finds the coefficients.
+class plane : public dataset {
+public:
+  explicit plane(std::uint64_t records, bool broken = false) : records_(records), broken_(broken) {}
+
+  std::uint64_t size() const noexcept override { return records_; }
+  std::size_t feature_width() const noexcept override { return 2; }
+  label_kind labels() const noexcept override { return label_kind::targets; }
+  std::size_t label_width() const noexcept override { return 1; }
+  void read(std::span<const std::uint64_t> records, std::span<float> features,
+            label_batch labels) const override {
+    if (broken_)
+      throw std::runtime_error{"the camera is off"};
+    read_ += records.size();
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const auto x = static_cast<float>(records[i] % 5) / 2 - 1;
+      const auto y = static_cast<float>(records[i] / 5 % 5) / 2 - 1;
+      features[2 * i] = x;
+      features[2 * i + 1] = y;
+      labels.targets[i] = 3 * x - 2 * y + 1;
+    }
+  }
+
+  std::uint64_t records_read() const { return read_; }
+
+private:
+  std::uint64_t records_;
+  bool broken_;
+  mutable std::atomic<std::uint64_t> read_{0};
+};
+
+proto::Job plane_job(proto::Protocol protocol, std::uint32_t epochs = 20) {
+  proto::Job job;
+  job.mutable_model()->add_layer()->mutable_dense()->set_units(1);
+  job.mutable_model()->set_loss(proto::MEAN_SQUARED_ERROR);
+  job.mutable_data()->set_batch(5);
+  job.mutable_learning_rate()->set_base(0.1F);
+  job.set_protocol(protocol);
+  job.set_epochs(epochs);
+  return job;
+}
+
+training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 20) {
+  training_options result;
+  result.job = plane_job(protocol, epochs);
+  result.data.train = std::make_shared<plane>(100);
+  result.workers = 2;
+  result.ps = 2;
+  return result;
+}
+
+/// What an observer has heard.
+struct heard {
+  std::atomic<int> progress{0};
+  std::atomic<int> epochs{0};
+  std::atomic<int> ends{0};
+  std::atomic<int> weights{0};
+};
+
+using whole_observer = run_observer::extend<rpc<void, epoch_weights>>;
+
+/// Counts what it hears; `at_epoch` may steer the run.
+class listener : public whole_observer::base {
+public:
+  listener(caf::actor_config& cfg, std::shared_ptr<heard> what, std::function<void()> at_epoch)
+    : whole_observer::base(cfg), heard_(std::move(what)), at_epoch_(std::move(at_epoch)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [this](const run_progress&) { ++heard_->progress; },
+      [this](const epoch_report&) {
+        ++heard_->epochs;
+        if (at_epoch_)
+          at_epoch_();
+      },
+      [this](const run_summary&) { ++heard_->ends; },
+      [](const run_notice&) {},
+      [this](const epoch_weights& x) { heard_->weights += x.weights.as_floats().size() == 3; },
+    };
+  }
+  void on_exit() override { at_epoch_ = nullptr; }
+
+private:
+  std::shared_ptr<heard> heard_;
+  std::function<void()> at_epoch_;
+};
+
+/// An actor system of an embedding program. At the end nothing of ours is left in it.
+struct program {
+  program() {
+    configure(cfg);
+    sys.emplace(cfg);
+    self.emplace(*sys);
+    actors_before = sys->registry().running();
+  }
+  ~program() { BOOST_TEST(empties()); }
+
+  /// Actors end in their own time.
+  bool empties() {
+    const auto limit = std::chrono::steady_clock::now() + patience_limit;
+    while (sys->registry().running() > actors_before) {
+      if (std::chrono::steady_clock::now() > limit)
+        return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+    return true;
+  }
+
+  auto begin(const training_actor& run) {
+    return (*self)->request(run, patience_limit, begin_training{});
+  }
+
+  /// How the run ends: the error, or nothing.
+  caf::error error_of(training_options options) {
+    caf::error result;
+    begin(spawn_training(*sys, std::move(options)))
+      .receive([](const trained&) {}, [&](const caf::error& x) { result = x; });
+    return result;
+  }
+
+  caf::actor_system_config cfg;
+  std::optional<caf::actor_system> sys;
+  std::optional<caf::scoped_actor> self;
+  std::size_t actors_before = 0;
+};
+
+void check_plane(const trained& x) {
+  BOOST_TEST(x.summary.failure == "");
+  BOOST_TEST_REQUIRE(x.weights.as_floats().size() == 3u);
+  const auto weight = x.tensor("dense_1.weight");
+  const auto bias = x.tensor("dense_1.bias");
+  BOOST_TEST_REQUIRE(weight.size() == 2u);
+  BOOST_TEST_REQUIRE(bias.size() == 1u);
+  BOOST_TEST(std::abs(weight[0] - 3) < 0.01);
+  BOOST_TEST(std::abs(weight[1] + 2) < 0.01);
+  BOOST_TEST(std::abs(bias[0] - 1) < 0.01);
+  BOOST_TEST(x.tensor("dense_2.bias").empty());
+  BOOST_TEST(sha256_hex(x.weights.as_floats()) == x.summary.weights_sha256);
+}
+
+void fail(const caf::error& x) {
+  BOOST_ERROR(explain(x));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(training)
+
+BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
+  program p;
+  const auto told = std::make_shared<heard>();
+  auto options = plane_options(proto::ASYNC_PS);
+  const auto data = std::make_shared<plane>(100);
+  options.data.train = data;
+  const auto observer = p.sys->spawn<listener>(told, nullptr);
+  options.observer = observer;
+  options.weights = observer;
+  p.actors_before = p.sys->registry().running();
+  p.begin(spawn_training(*p.sys, options)).receive(check_plane, fail);
+  // Trained and tested, each epoch.
+  BOOST_TEST(data->records_read() >= 2u * 20 * 100);
+  BOOST_TEST(p.empties());
+  (*p.self)->send_exit(observer, caf::exit_reason::user_shutdown);
+  (*p.self)->wait_for(observer);
+  BOOST_TEST(told->epochs == 20);
+  BOOST_TEST(told->weights == 20);
+  BOOST_TEST(told->ends == 1);
+}
+
+BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
+  program p;
+  for (int round = 0; round < 2; ++round) {
+    auto first = p.begin(spawn_training(*p.sys, plane_options(proto::SYNC_PS)));
+    auto second = p.begin(spawn_training(*p.sys, plane_options(proto::RING, 40)));
+    first.receive(check_plane, fail);
+    second.receive(check_plane, fail);
+    BOOST_TEST(p.empties());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_program_stops_a_run) {
+  program p;
+  auto options = plane_options(proto::ASYNC_PS, 1'000'000);
+  const auto told = std::make_shared<heard>();
+  caf::actor stopped;
+  std::atomic<bool> known{false};
+  const auto stop = [&] {
+    if (known)
+      caf::anon_send(stopped, stop_run{"good enough"});
+  };
+  const auto observer = p.sys->spawn<listener>(told, stop);
+  options.observer = observer;
+  p.actors_before = p.sys->registry().running();
+  const auto run = spawn_training(*p.sys, options);
+  stopped = caf::actor_cast<caf::actor>(run);
+  known = true;
+  caf::error error;
+  p.begin(run).receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
+  BOOST_TEST((code_of(error) == errc::interrupted));
+  BOOST_TEST(explain(error) == "interrupted: good enough");
+  BOOST_TEST(p.empties());
+  (*p.self)->send_exit(observer, caf::exit_reason::user_shutdown);
+  (*p.self)->wait_for(observer);
+  BOOST_TEST(told->ends == 1);
+  stopped = nullptr;
+}
+
+BOOST_AUTO_TEST_CASE(stopped_before_it_begins) {
+  program p;
+  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS));
+  (*p.self)->send(run, stop_run{"changed my mind"});
+  caf::error error;
+  p.begin(run).receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
+  BOOST_TEST(explain(error) == "interrupted: changed my mind");
+}
+
+BOOST_AUTO_TEST_CASE(an_exit_message_ends_everything) {
+  program p;
+  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS, 1'000'000));
+  auto answer = p.begin(run);
+  (*p.self)->send_exit(run, caf::exit_reason::user_shutdown);
+  caf::error error;
+  answer.receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
+  BOOST_TEST((error != caf::none));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_begins_once) {
+  program p;
+  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS));
+  auto first = p.begin(run);
+  auto second = p.begin(run);
+  first.receive(check_plane, fail);
+  caf::error error;
+  second.receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
+  BOOST_TEST(explain(error) == "failed: this run has begun already; spawn another");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
+  program p;
+  const auto problem = [&](const std::function<void(training_options&)>& change) {
+    auto options = plane_options(proto::ASYNC_PS);
+    change(options);
+    const auto error = p.error_of(options);
+    BOOST_TEST((code_of(error) == errc::bad_input));
+    return explain(error);
+  };
+  BOOST_TEST(problem([](auto& x) { x.workers = 0; })
+             == "bad input: no workers; expected at least one");
+  BOOST_TEST(problem([](auto& x) { x.ps = 0; })
+             == "bad input: async_ps needs at least one parameter shard");
+  BOOST_TEST(problem([](auto& x) { x.data = {}; })
+             == "bad input: data: no source; add one of idx, csv, digits");
+  BOOST_TEST(problem([](auto& x) { x.data.train = std::make_shared<plane>(4); })
+             == "bad input: data.batch: 5 is more than the 4 training records");
+  BOOST_TEST(problem([](auto& x) { x.data.train = std::make_shared<plane>(0); })
+             == "bad input: data: no training records; expected at least one");
+  BOOST_TEST(problem([](auto& x) { x.data.test = std::make_shared<plane>(0); })
+             == "bad input: data: no test records; leave out the test data to test on the training "
+                "records");
+  BOOST_TEST(problem([](auto& x) { x.job.mutable_data()->mutable_split()->set_test(5); })
+             == "bad input: data.split: the program says itself which records train and test; "
+                "leave it out");
+  BOOST_TEST(
+    problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
+    == "bad input: layer \"dense_1\" has 2 units, but the data has 1 targets per sample; "
+       "expected as many");
+}
+
+BOOST_AUTO_TEST_CASE(data_that_fail_to_read_end_the_run) {
+  program p;
+  auto options = plane_options(proto::ASYNC_PS);
+  options.data.test = options.data.train;
+  options.data.train = std::make_shared<plane>(100, true);
+  const auto error = p.error_of(options);
+  BOOST_TEST((code_of(error) == errc::failed));
+  BOOST_TEST(explain(error).find("the data cannot be read: the camera is off") != std::string::npos,
+             explain(error));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,43 @@
+"""The C++ in README.md is compiled: each of its pieces stands, line by line, in the example that it is taken from."""
+
+import pathlib
+import re
+import sys
+import textwrap
+import unittest
+
+HEADING = "## Using it from another program"
+EXAMPLE = "apps/examples/embedding/embedding.cpp"
+
+
+def code_blocks(text, heading):
+    """Indented blocks below a heading; blank lines within a block belong to it."""
+    section = text.split(heading + "\n", 1)[1].split("\n## ", 1)[0]
+    return [textwrap.dedent(block).strip("\n") for block in re.findall(r"(?:^(?: {4}.*|)\n)+", section, re.M)
+            if block.strip()]
+
+
+def unindented(lines):
+    return "\n".join(line.strip() for line in lines.splitlines())
+
+
+class Readme(unittest.TestCase):
+    root = None
+
+    def test_example_is_compiled(self):
+        blocks = code_blocks((self.root / "README.md").read_text(), HEADING)
+        example = unindented((self.root / EXAMPLE).read_text())
+        self.assertGreaterEqual(len(blocks), 1)
+        self.assertGreater(sum(len(block.splitlines()) for block in blocks), 15)
+        for block in blocks:
+            with self.subTest(block=block.splitlines()[0]):
+                self.assertIn("\n" + unindented(block) + "\n", example)
+
+    def test_other_text_would_be_seen(self):
+        text = f"# x\n\n{HEADING}\n\nProse.\n\n    int main() {{\n\n      f();\n    }}\n\nMore.\n\n    g();\n\n## Next\n\n    h();\n"
+        self.assertEqual(code_blocks(text, HEADING), ["int main() {\n\n  f();\n}", "g();"])
+
+
+if __name__ == "__main__":
+    Readme.root = pathlib.Path(sys.argv.pop())
+    unittest.main(verbosity=2)
