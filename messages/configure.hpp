@@ -15,8 +15,10 @@ inline constexpr std::uint32_t wire_version = 1;
 const char* version() noexcept;
 
 /// Registers everything that an actor system needs to host troupe's actors: message types, the
-/// rendering of errors. Call it on the configuration before the system is made. Types of the
-/// embedding program stay as they are: our type IDs start 2,000 above `caf::first_custom_type_id`.
+/// rendering of errors. Call it once, on the configuration, before the system is made. Types of the
+/// embedding program stay as they are: our type IDs start 2,000 above `caf::first_custom_type_id`
+/// (blocks that overlap do not compile). Loads no module and sets nothing: runs within one actor
+/// system need no `caf::io::middleman`.
 void configure(caf::actor_system_config& cfg);
 
 /// Settings for a process whose business is troupe: scheduling for latency, and liveness checks

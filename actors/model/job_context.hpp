@@ -24,7 +24,7 @@ struct data_shape {
 
 data_shape shape_of(const dataset& x);
 
-/// A job, understood: what all actors of a node share, read-only.
+/// A job, understood: what all actors of a node share, read-only, from any thread.
 struct job_context {
   proto::Job job;
   std::string hash;

@@ -10,7 +10,10 @@
 
 namespace troupe {
 
-/// The data of a job: read from where the job says, or an embedding program's own.
+/// The data of a job: read from where the job says (`build_data`), or a program's own. Called once
+/// per worker, each on its own thread, perhaps at the same time; it may block. What it throws ends
+/// the run, with the text of the exception. All calls, on all nodes, must return the same records
+/// under the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
 
 /// Read the batch at positions [begin, end) of an epoch's permutation.

@@ -47,7 +47,9 @@ public:
   /// Gathers a batch, one row per entry of `records`, in that order; a record may appear twice.
   ///
   /// Allocates nothing, keeps no reference, and does not fail: the caller guarantees that each
-  /// record is below size() and that the outputs have exactly the sizes below.
+  /// record is below size() and that the outputs have exactly the sizes below. Where a data set of
+  /// a program throws all the same (its disk is gone), the run ends with that error.
+  /// Blocking is fine: batches are read ahead, on threads that do nothing else.
   /// @param records (batch)
   /// @param features (batch, feature_width()), row-major
   /// @param labels (batch) classes, or (batch, label_width()) targets, according to labels()
