@@ -69,8 +69,10 @@ caf::result<trained> training::on_begin() {
     start();
   } catch (const input_error& error) {
     finish(make_error(errc::bad_input, error.what()));
-  } catch (const std::system_error& error) {
+  } catch (const std::system_error& error) { // an output directory that cannot be written
     finish(make_error(errc::bad_input, error.what()));
+  } catch (const std::exception& error) {
+    finish(make_error(errc::failed, error.what()));
   }
   return answer_;
 }

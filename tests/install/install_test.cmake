@@ -1,4 +1,4 @@
-# Installs BUILD below WORK; configures, builds and runs the project SOURCE against that.
+# Installs BUILD below WORK; configures, builds and runs the project SOURCE, and the installed example, against that.
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
@@ -30,12 +30,18 @@ set(flags "")
 if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
-run("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${WORK}/foreign" -G "${GENERATOR}"
-    "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
-    "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${flags}"
-    "-DCAF_INCLUDE_DIR=${CAF_INCLUDE_DIR}" "-DCAF_core_LIBRARY=${CAF_core_LIBRARY}"
-    "-DCAF_io_LIBRARY=${CAF_io_LIBRARY}")
-run("${CMAKE_COMMAND}" --build "${WORK}/foreign")
-run("${WORK}/foreign/foreign")
+# Configures, builds and runs a project of one program, which has the project's name.
+function(use_package name source)
+  run("${CMAKE_COMMAND}" -S "${source}" -B "${WORK}/${name}" -G "${GENERATOR}"
+      "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+      "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${flags}"
+      "-DCAF_INCLUDE_DIR=${CAF_INCLUDE_DIR}" "-DCAF_core_LIBRARY=${CAF_core_LIBRARY}"
+      "-DCAF_io_LIBRARY=${CAF_io_LIBRARY}")
+  run("${CMAKE_COMMAND}" --build "${WORK}/${name}")
+  run("${WORK}/${name}/${name}")
+endfunction()
+use_package(foreign "${SOURCE}")
+# The example, as it was installed.
+use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 # The installed program finds its libraries, too.
 run("${WORK}/prefix/bin/troupe" --version)

@@ -70,6 +70,13 @@ training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 
   return result;
 }
 
+bool wait_for(const std::function<bool()>& condition) {
+  const auto limit = std::chrono::steady_clock::now() + patience_limit;
+  while (!condition() && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  return condition();
+}
+
 /// What an observer has heard.
 struct heard {
   std::atomic<int> progress{0};
@@ -107,43 +114,35 @@ private:
   std::function<void()> at_epoch_;
 };
 
+struct configuration : caf::actor_system_config {
+  configuration() { configure(*this); }
+};
+
 /// An actor system of an embedding program. At the end nothing of ours is left in it.
 struct program {
-  program() {
-    configure(cfg);
-    sys.emplace(cfg);
-    self.emplace(*sys);
-    actors_before = sys->registry().running();
-  }
   ~program() { BOOST_TEST(empties()); }
 
   /// Actors end in their own time.
   bool empties() {
-    const auto limit = std::chrono::steady_clock::now() + patience_limit;
-    while (sys->registry().running() > actors_before) {
-      if (std::chrono::steady_clock::now() > limit)
-        return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});
-    }
-    return true;
+    return wait_for([this] { return sys.registry().running() <= actors_before; });
   }
 
   auto begin(const training_actor& run) {
-    return (*self)->request(run, patience_limit, begin_training{});
+    return self->request(run, patience_limit, begin_training{});
   }
 
   /// How the run ends: the error, or nothing.
   caf::error error_of(training_options options) {
     caf::error result;
-    begin(spawn_training(*sys, std::move(options)))
+    begin(spawn_training(sys, std::move(options)))
       .receive([](const trained&) {}, [&](const caf::error& x) { result = x; });
     return result;
   }
 
-  caf::actor_system_config cfg;
-  std::optional<caf::actor_system> sys;
-  std::optional<caf::scoped_actor> self;
-  std::size_t actors_before = 0;
+  configuration cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  std::size_t actors_before = sys.registry().running();
 };
 
 void check_plane(const trained& x) {
@@ -174,26 +173,25 @@ BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
   auto options = plane_options(proto::ASYNC_PS);
   const auto data = std::make_shared<plane>(100);
   options.data.train = data;
-  const auto observer = p.sys->spawn<listener>(told, nullptr);
+  const auto observer = p.sys.spawn<listener>(told, nullptr);
   options.observer = observer;
   options.weights = observer;
-  p.actors_before = p.sys->registry().running();
-  p.begin(spawn_training(*p.sys, options)).receive(check_plane, fail);
+  p.actors_before = p.sys.registry().running();
+  p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
   // Trained and tested, each epoch.
   BOOST_TEST(data->records_read() >= 2u * 20 * 100);
   BOOST_TEST(p.empties());
-  (*p.self)->send_exit(observer, caf::exit_reason::user_shutdown);
-  (*p.self)->wait_for(observer);
+  BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 20; }));
   BOOST_TEST(told->epochs == 20);
-  BOOST_TEST(told->weights == 20);
-  BOOST_TEST(told->ends == 1);
+  p.self->send_exit(observer, caf::exit_reason::user_shutdown);
+  p.self->wait_for(observer);
 }
 
 BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   program p;
   for (int round = 0; round < 2; ++round) {
-    auto first = p.begin(spawn_training(*p.sys, plane_options(proto::SYNC_PS)));
-    auto second = p.begin(spawn_training(*p.sys, plane_options(proto::RING, 40)));
+    auto first = p.begin(spawn_training(p.sys, plane_options(proto::SYNC_PS)));
+    auto second = p.begin(spawn_training(p.sys, plane_options(proto::RING, 40)));
     first.receive(check_plane, fail);
     second.receive(check_plane, fail);
     BOOST_TEST(p.empties());
@@ -207,13 +205,13 @@ BOOST_AUTO_TEST_CASE(the_program_stops_a_run) {
   caf::actor stopped;
   std::atomic<bool> known{false};
   const auto stop = [&] {
-    if (known)
+    if (known && told->progress > 0)
       caf::anon_send(stopped, stop_run{"good enough"});
   };
-  const auto observer = p.sys->spawn<listener>(told, stop);
+  const auto observer = p.sys.spawn<listener>(told, stop);
   options.observer = observer;
-  p.actors_before = p.sys->registry().running();
-  const auto run = spawn_training(*p.sys, options);
+  p.actors_before = p.sys.registry().running();
+  const auto run = spawn_training(p.sys, options);
   stopped = caf::actor_cast<caf::actor>(run);
   known = true;
   caf::error error;
@@ -221,16 +219,16 @@ BOOST_AUTO_TEST_CASE(the_program_stops_a_run) {
   BOOST_TEST((code_of(error) == errc::interrupted));
   BOOST_TEST(explain(error) == "interrupted: good enough");
   BOOST_TEST(p.empties());
-  (*p.self)->send_exit(observer, caf::exit_reason::user_shutdown);
-  (*p.self)->wait_for(observer);
-  BOOST_TEST(told->ends == 1);
+  BOOST_TEST(wait_for([&] { return told->ends == 1; }));
+  p.self->send_exit(observer, caf::exit_reason::user_shutdown);
+  p.self->wait_for(observer);
   stopped = nullptr;
 }
 
 BOOST_AUTO_TEST_CASE(stopped_before_it_begins) {
   program p;
-  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS));
-  (*p.self)->send(run, stop_run{"changed my mind"});
+  const auto run = spawn_training(p.sys, plane_options(proto::ASYNC_PS));
+  p.self->send(run, stop_run{"changed my mind"});
   caf::error error;
   p.begin(run).receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
   BOOST_TEST(explain(error) == "interrupted: changed my mind");
@@ -238,9 +236,9 @@ BOOST_AUTO_TEST_CASE(stopped_before_it_begins) {
 
 BOOST_AUTO_TEST_CASE(an_exit_message_ends_everything) {
   program p;
-  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS, 1'000'000));
+  const auto run = spawn_training(p.sys, plane_options(proto::ASYNC_PS, 1'000'000));
   auto answer = p.begin(run);
-  (*p.self)->send_exit(run, caf::exit_reason::user_shutdown);
+  p.self->send_exit(run, caf::exit_reason::user_shutdown);
   caf::error error;
   answer.receive([](const trained&) {}, [&](const caf::error& x) { error = x; });
   BOOST_TEST((error != caf::none));
@@ -248,7 +246,7 @@ BOOST_AUTO_TEST_CASE(an_exit_message_ends_everything) {
 
 BOOST_AUTO_TEST_CASE(a_run_begins_once) {
   program p;
-  const auto run = spawn_training(*p.sys, plane_options(proto::ASYNC_PS));
+  const auto run = spawn_training(p.sys, plane_options(proto::ASYNC_PS));
   auto first = p.begin(run);
   auto second = p.begin(run);
   first.receive(check_plane, fail);
