@@ -11,9 +11,10 @@ namespace troupe {
 
 /// The data of a job, read and split. Immutable; shared by whoever reads it.
 struct job_data {
-  std::shared_ptr<const dataset> train; ///< at least one record
-  std::shared_ptr<const dataset>
-    test; ///< the same widths; may be the training records (see Data.split)
+  /// At least one record.
+  std::shared_ptr<const dataset> train;
+  /// The same widths; may be the training records (see Data.split).
+  std::shared_ptr<const dataset> test = nullptr;
   /// For tables: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
 };
