@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/nearest_name.hpp"
+#include "kernels/formats/printable.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -17,11 +18,6 @@ constexpr std::size_t max_columns =
 
 std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
-}
-
-/// At most 40 characters of a field, for messages.
-std::string shown(std::string_view field) {
-  return field.size() <= 40 ? std::string{field} : std::string{field.substr(0, 37)} + "...";
 }
 
 /// Walks over the fields of a text, one after the other, without copying any that has no quotes
@@ -158,8 +154,8 @@ double parse_number(std::string_view field, std::string_view column, std::string
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-    throw input_error(place(name, line) + "column \"" + std::string{column}
-                      + "\": expected a finite number, found \"" + shown(field) + "\"");
+    throw input_error(place(name, line) + "column \"" + excerpt(column)
+                      + "\": expected a finite number, found \"" + excerpt(field) + "\"");
   return value;
 }
 

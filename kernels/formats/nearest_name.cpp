@@ -1,5 +1,7 @@
 #include "kernels/formats/nearest_name.hpp"
 
+#include "kernels/formats/printable.hpp"
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,6 +12,7 @@ namespace {
 
 constexpr std::size_t max_word = 64;
 constexpr std::size_t max_listed = 16;
+constexpr std::size_t longest_shown = 60;
 
 char lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -79,10 +82,10 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
   std::string result;
   const std::string near = near_name(word, candidates);
   if (!near.empty())
-    result = "did you mean \"" + near + "\"? ";
+    result = "did you mean \"" + excerpt(near, longest_shown) + "\"? ";
   result += "valid: ";
   for (std::size_t i = 0; i < std::min(candidates.size(), max_listed); ++i)
-    result += (i > 0 ? ", \"" : "\"") + candidates[i] + "\"";
+    result += (i > 0 ? ", \"" : "\"") + excerpt(candidates[i], longest_shown) + "\"";
   if (candidates.size() > max_listed)
     result += " and " + std::to_string(candidates.size() - max_listed) + " more";
   return result;
