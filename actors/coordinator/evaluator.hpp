@@ -2,7 +2,8 @@
 
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_context.hpp"
-#include "actors/worker/trainer.hpp"
+#include "actors/model/model_tester.hpp"
+#include "messages/caf_shim.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <memory>
@@ -59,17 +60,11 @@ protected:
 private:
   void on_evaluate(const evaluate& x);
   payload flatten(const std::vector<weight_range>& ranges) const;
-  void test(const payload& weights, evaluated& result);
 
   std::shared_ptr<const job_context> context_;
   job_data data_;
   evaluation_listener listener_;
-  executor<float> executor_;
-  weight_binding binding_;
-  std::vector<std::uint64_t> records_;
-  std::vector<float> features_;
-  std::vector<float> targets_;
-  std::vector<std::int32_t> classes_;
+  model_tester tester_;
 };
 
 } // namespace troupe

@@ -57,8 +57,8 @@ std::shared_ptr<const dataset> read_images(const std::string& images,
                                            const std::string& labels_field, std::size_t classes) {
   const std::string images_path = expand_environment(images, images_field);
   const std::string labels_path = expand_environment(labels, labels_field);
-  return idx_images(read_plain_or_gzip(images_path), images_path, read_plain_or_gzip(labels_path),
-                    labels_path, classes);
+  const auto pixels = read_plain_or_gzip(images_path);
+  return idx_images(pixels, images_path, read_plain_or_gzip(labels_path), labels_path, classes);
 }
 
 /// Classes of the model: units of its last layer, for the softmax loss; 0: not known.

@@ -1,0 +1,87 @@
+#include "actors/model/model_tester.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t test_rows = 256;
+
+std::shared_ptr<const plan> testing_plan(const built_model& model) {
+  plan_options options;
+  options.max_rows = test_rows;
+  options.loss = model.loss;
+  options.correct = model.correct;
+  options.fetches = {model.output};
+  return std::make_shared<plan>(*model.graph, options);
+}
+
+} // namespace
+
+model_tester::model_tester(const job_context& context)
+  : executor_(testing_plan(context.model)), pointers_(context.parameters().entries().size()),
+    features_(test_rows * context.data.feature_width) {
+  if (context.data.labels == label_kind::classes)
+    classes_.resize(test_rows);
+  else
+    targets_.resize(test_rows * context.data.label_width);
+}
+
+test_result model_tester::run(std::span<const float> weights, const dataset& set,
+                              function_ref<void(const tested_records&)> listener) {
+  const auto& parameters = executor_.what().parameters();
+  if (weights.size() != parameters.size() || set.feature_width() * test_rows != features_.size())
+    throw std::invalid_argument("model_tester: weights or data of another model");
+  for (std::size_t i = 0; i < pointers_.size(); ++i)
+    pointers_[i] = weights.data() + parameters.entries()[i].offset;
+  double loss = 0;
+  std::size_t correct = 0;
+  for (std::uint64_t first = 0; first < set.size(); first += test_rows) {
+    const auto rows = std::min<std::uint64_t>(test_rows, set.size() - first);
+    records_.resize(rows);
+    std::iota(records_.begin(), records_.end(), first);
+    tested_records tested;
+    tested.first = first;
+    tested.count = rows;
+    const auto features = std::span{features_}.first(rows * set.feature_width());
+    label_batch labels;
+    if (!classes_.empty())
+      labels.classes = std::span{classes_}.first(rows);
+    else
+      labels.targets = std::span{targets_}.first(rows * set.label_width());
+    set.read(records_, features, labels);
+    std::array<feed<float>, 2> feeds{feed<float>{features_.data()}, {}};
+    feeds[1] = classes_.empty() ? feed<float>{targets_.data()} : feed<float>{classes_.data()};
+    run_arguments<float> arguments;
+    arguments.rows = rows;
+    arguments.weights = pointers_;
+    arguments.feeds = feeds;
+    const auto result = executor_.run(arguments);
+    loss += result.loss;
+    correct += result.correct;
+    if (!listener)
+      continue;
+    tested.features = features;
+    tested.classes = labels.classes;
+    tested.targets = labels.targets;
+    tested.outputs = executor_.fetched(0);
+    listener(tested);
+  }
+  const auto n = static_cast<double>(std::max<std::uint64_t>(set.size(), 1));
+  test_result result{loss / n, std::nullopt};
+  if (!classes_.empty())
+    result.accuracy = static_cast<double>(correct) / n;
+  return result;
+}
+
+std::size_t model_tester::memory_bytes() const noexcept {
+  return executor_.memory_bytes() + features_.size() * sizeof(float)
+    + targets_.size() * sizeof(float) + classes_.size() * sizeof(std::int32_t);
+}
+
+} // namespace troupe

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "kernels/data/dataset.hpp"
+#include "kernels/executor.hpp"
+#include "kernels/function_ref.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// What a model is worth on a data set.
+struct test_result {
+  /// Mean over the records.
+  double loss = 0;
+  /// Share of the records whose label has the largest logit; classes only.
+  std::optional<double> accuracy;
+};
+
+/// Records that were tested together, in order, and what the model makes of them. Borrowed for the
+/// call that it is handed to.
+struct tested_records {
+  std::uint64_t first = 0;
+  std::size_t count = 0;
+  std::span<const float> features;       ///< (count, feature_width)
+  std::span<const std::int32_t> classes; ///< (count); empty for targets
+  std::span<const float> targets;        ///< (count, label_width); empty for classes
+  std::span<const float> outputs;        ///< (count, units): logits with softmax cross-entropy
+};
+
+/// Tests weights of a job's model on data: what the coordinator computes after each epoch, and
+/// `troupe predict` on a file. Same weights and data, same bits. One run at a time.
+class model_tester {
+public:
+  explicit model_tester(const job_context& context);
+
+  /// Loss and accuracy of the weights.
+  /// @param weights the flat parameter vector
+  /// @param set of the widths that the model was built for
+  /// @param listener called on this thread for each group of records, in order; may be left out
+  test_result run(std::span<const float> weights, const dataset& set,
+                  function_ref<void(const tested_records&)> listener = {});
+
+  /// Bytes held by the executor and for records.
+  std::size_t memory_bytes() const noexcept;
+
+private:
+  executor<float> executor_;
+  std::vector<const float*> pointers_;
+  std::vector<std::uint64_t> records_;
+  std::vector<float> features_;
+  std::vector<float> targets_;
+  std::vector<std::int32_t> classes_;
+};
+
+} // namespace troupe

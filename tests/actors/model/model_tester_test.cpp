@@ -1,0 +1,93 @@
+#include "actors/model/model_tester.hpp"
+
+#include "actors/model/data_builder.hpp"
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <stdexcept>
+
+#include <boost/test/unit_test.hpp>
+
+BOOST_AUTO_TEST_SUITE(model_tester)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct tested_job {
+  explicit tested_job(const proto::Job& job)
+    : data(build_data(job)), context(make_job_context(job, shape_of(*data.train))),
+      weights(context->parameters().size()) {
+    context->initialize({0, weights.size()}, weights);
+  }
+
+  job_data data;
+  std::shared_ptr<const job_context> context;
+  std::vector<float> weights;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(outputs_are_what_loss_and_accuracy_come_from) {
+  auto job = digits_job();
+  job.mutable_data()->mutable_digits()->set_test(600); // more than fit one run
+  const tested_job x{job};
+  double loss = 0;
+  std::size_t correct = 0;
+  std::uint64_t next = 0;
+  const auto collect = [&](const tested_records& r) {
+    BOOST_TEST(r.first == next);
+    BOOST_REQUIRE(r.outputs.size() == r.count * 10);
+    BOOST_REQUIRE(r.classes.size() == r.count);
+    BOOST_TEST(r.features.size() == r.count * 784);
+    BOOST_TEST(r.targets.empty());
+    next += r.count;
+    for (std::size_t i = 0; i < r.count; ++i) {
+      const auto logits = r.outputs.subspan(i * 10, 10);
+      const auto label = static_cast<std::size_t>(r.classes[i]);
+      double total = 0;
+      for (auto y : logits)
+        total += std::exp(static_cast<double>(y));
+      loss += std::log(total) - static_cast<double>(logits[label]);
+      const auto best = std::ranges::max_element(logits) - logits.begin();
+      correct += static_cast<std::size_t>(best) == label ? 1 : 0;
+    }
+  };
+  troupe::model_tester tester{*x.context};
+  const auto result = tester.run(x.weights, *x.data.test, collect);
+  BOOST_TEST(next == 600u);
+  BOOST_TEST(result.loss == loss / 600, boost::test_tools::tolerance(1e-5));
+  BOOST_REQUIRE(result.accuracy.has_value());
+  BOOST_TEST(*result.accuracy == static_cast<double>(correct) / 600);
+  // Without a listener, and again: the same bits.
+  BOOST_TEST(tester.run(x.weights, *x.data.test).loss == result.loss);
+  BOOST_TEST(tester.memory_bytes() > 256u * 784 * sizeof(float));
+}
+
+BOOST_AUTO_TEST_CASE(targets) {
+  const temporary_directory folder;
+  const auto path = folder / "data.csv";
+  std::ofstream{path} << "a,b,y\n1,2,3\n2,0,1\n0,1,5\n";
+  const tested_job x{csv_job(path.string())};
+  double loss = 0;
+  const auto collect = [&](const tested_records& r) {
+    BOOST_TEST(r.classes.empty());
+    for (std::size_t i = 0; i < r.count; ++i)
+      loss += std::pow(static_cast<double>(r.outputs[i]) - static_cast<double>(r.targets[i]), 2);
+  };
+  const auto result = troupe::model_tester{*x.context}.run(x.weights, *x.data.test, collect);
+  BOOST_TEST(result.loss == loss / 3, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(!result.accuracy.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(weights_of_another_size_are_a_mistake_of_the_program) {
+  const tested_job x{digits_job()};
+  troupe::model_tester tester{*x.context};
+  BOOST_CHECK_THROW(tester.run(std::span{x.weights}.first(3), *x.data.test), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
