@@ -324,7 +324,12 @@ const plan& executor<T>::what() const noexcept {
 
 template <class T>
 std::size_t executor<T>::memory_bytes() const noexcept {
-  return (state_->what->arena_elements() + scratch_elements<T>(*state_->what)) * sizeof(T);
+  return memory_bytes(*state_->what);
+}
+
+template <class T>
+std::size_t executor<T>::memory_bytes(const plan& what) noexcept {
+  return (what.arena_elements() + scratch_elements<T>(what)) * sizeof(T);
 }
 
 template class executor<float>;

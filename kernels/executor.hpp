@@ -73,6 +73,8 @@ public:
   const plan& what() const noexcept;
   /// Bytes allocated for activations, constants and scratch space.
   std::size_t memory_bytes() const noexcept;
+  /// What an executor of that plan would allocate.
+  static std::size_t memory_bytes(const plan& what) noexcept;
 
 private:
   struct state;

@@ -4,6 +4,8 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/status/pulse.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 // What a node starts for its tasks when a view opens.
@@ -40,6 +42,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
     return i->second.answers.back();
   }
   view_ = from_proto(x);
+  spdlog::debug("view {} opens for {}: {} tasks", view_.number, to_string(task),
+                view_.members.size());
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
@@ -57,6 +61,7 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
   if (i == opening_.end())
     return;
   i->second.ready = problem.empty();
+  spdlog::debug("{} is {}", to_string(task), problem.empty() ? "ready" : "not ready: " + problem);
   proto::ViewReady ready;
   ready.set_view(view_.number);
   for (auto& answer : std::exchange(i->second.answers, {}))
@@ -78,7 +83,7 @@ void cluster_node::start_shard(const task_name& task) {
   how.view = view_;
   how.index = task.index;
   how.where = context_->shard(task.index, view_.of(job_kind::ps).size());
-  const auto versions = make_versions(*context_, how.where, workers.size() + 2);
+  const auto versions = make_versions(*context_, how.where, workers.size());
   auto reader = spawn_task<reader_front>(false, view_.number, how.where, versions);
   auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));

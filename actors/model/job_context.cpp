@@ -15,7 +15,7 @@ void job_context::initialize(range part, std::span<float> out) const {
 }
 
 range job_context::shard(std::size_t index, std::size_t count) const {
-  return split_evenly(parameters().size(), count).at(index);
+  return part_of(parameters().size(), count, index);
 }
 
 std::vector<range> job_context::buckets() const {
@@ -44,7 +44,7 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
 
 range_updater::range_updater(const job_context& context, std::size_t elements)
   : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
-    state_(context.rule.slots() * elements) {}
+    state_(memory_bytes(context, elements) / sizeof(float)) {}
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated) {

@@ -56,6 +56,11 @@ class range_updater {
 public:
   range_updater(const job_context& context, std::size_t elements);
 
+  /// Bytes of optimizer state for so many parameters.
+  static std::size_t memory_bytes(const job_context& context, std::size_t elements) noexcept {
+    return context.rule.slots() * elements * sizeof(float);
+  }
+
   /// One update from `gradient`, summed over `samples` > 0 samples. `updated` may be `weights`.
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated);

@@ -1,5 +1,7 @@
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 namespace troupe {
@@ -12,8 +14,8 @@ constexpr std::chrono::microseconds slot_poll{500};
 } // namespace
 
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
-                                            std::size_t readers) {
-  auto result = std::make_shared<version_pool>(where.size(), readers + 2);
+                                            std::size_t workers) {
+  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers));
   context.initialize(where, result->initial());
   return result;
 }
@@ -94,6 +96,7 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
 }
 
 caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
+  spdlog::debug("ps/{}: worker/{} is fenced off", options_.index, x.worker());
   journal_.fence(x.worker(), x.incarnation());
   proto::Fenced result;
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());

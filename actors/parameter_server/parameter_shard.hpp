@@ -42,10 +42,10 @@ struct shard_options {
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// A version pool for a shard: initial weights as version 0, and a slot for each reader that may
-/// hold a version (workers and the coordinator's snapshot), one for the newest and one to write.
+/// A version pool for a shard that so many workers pull from, with the initial weights as version
+/// 0.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
-                                            std::size_t readers);
+                                            std::size_t workers);
 
 /// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient
 /// once, applies it out of place to a new version, and publishes that. In ASYNC_PS gradients are

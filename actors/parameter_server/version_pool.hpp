@@ -9,6 +9,17 @@
 
 namespace troupe {
 
+/// Slots of a shard's pool, where so many workers pull: one for each of them, two for the
+/// coordinator (a snapshot being evaluated, and one on its way), one for the newest version and one
+/// to write.
+constexpr std::size_t shard_slots(std::size_t workers) noexcept {
+  return workers + 4;
+}
+
+/// Slots of the pool of a bucket in a ring: the newest version, the next, one that the trainer
+/// still reads, one in a snapshot.
+inline constexpr std::size_t replica_slots = 4;
+
 /// Versions of a range of weights: one writer makes new ones out of place, any number of readers
 /// take the newest without waiting and without locks. A version stays as it is while somebody holds
 /// it; memory is bounded by the number of slots (readers that may hold a version + 2), beyond which
@@ -28,6 +39,11 @@ public:
   /// Slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros, until
   /// `initial()` is written, which is allowed before any reader knows of the pool.
   version_pool(std::size_t elements, std::size_t slots);
+
+  /// Bytes of a pool.
+  static std::size_t memory_bytes(std::size_t elements, std::size_t slots) noexcept {
+    return elements * slots * sizeof(float);
+  }
 
   /// The newest version. Any thread.
   snapshot newest() const noexcept;

@@ -4,15 +4,8 @@
 
 namespace troupe {
 
-namespace {
-
-/// A bucket's versions: the newest, the next, one that the trainer still reads, one in a snapshot.
-constexpr std::size_t versions_per_bucket = 4;
-
-} // namespace
-
 ring_synchronizer::replica::replica(const job_context& context, range where)
-  : where(where), versions(where.size(), versions_per_bucket), updater(context, where.size()) {
+  : where(where), versions(where.size(), replica_slots), updater(context, where.size()) {
   context.initialize(where, versions.initial());
 }
 

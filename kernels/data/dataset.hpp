@@ -44,6 +44,12 @@ public:
   /// Classes: their number. Targets: floats per record.
   virtual std::size_t label_width() const noexcept = 0;
 
+  /// Bytes of memory that the records take, for estimates; 0 where that is not known.
+  virtual std::size_t memory_bytes() const noexcept { return 0; }
+
+  /// The data set that holds the records: this one, unless it shows a part of another.
+  virtual const dataset& storage() const noexcept { return *this; }
+
   /// Gathers a batch, one row per entry of `records`, in that order; a record may appear twice.
   ///
   /// Allocates nothing, keeps no reference, and does not fail: the caller guarantees that each

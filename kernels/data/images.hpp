@@ -25,6 +25,7 @@ public:
   std::size_t feature_width() const noexcept override { return width_; }
   label_kind labels() const noexcept override { return label_kind::classes; }
   std::size_t label_width() const noexcept override { return classes_; }
+  std::size_t memory_bytes() const noexcept override { return pixels_.size() + labels_.size(); }
   void read(std::span<const std::uint64_t> records, std::span<float> features,
             label_batch labels) const override;
 

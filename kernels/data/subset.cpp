@@ -20,6 +20,8 @@ public:
   std::size_t feature_width() const noexcept override { return whole_->feature_width(); }
   label_kind labels() const noexcept override { return whole_->labels(); }
   std::size_t label_width() const noexcept override { return whole_->label_width(); }
+  std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
+  const dataset& storage() const noexcept override { return whole_->storage(); }
 
   void read(std::span<const std::uint64_t> records, std::span<float> features,
             label_batch labels) const override {

@@ -34,6 +34,7 @@ public:
   std::size_t feature_width() const noexcept override { return features_; }
   label_kind labels() const noexcept override { return label_kind::targets; }
   std::size_t label_width() const noexcept override { return targets_; }
+  std::size_t memory_bytes() const noexcept override { return values_.size() * sizeof(float); }
   void read(std::span<const std::uint64_t> records, std::span<float> features,
             label_batch labels) const override;
 

@@ -27,6 +27,7 @@ WITHOUT_CAF = (
     "actors/model/*",
     "actors/cluster/address.*",
     "actors/cluster/cluster_spec.*",
+    "actors/cluster/footprint.*",
     "actors/coordinator/ledger.*",
     "actors/coordinator/lease_book.*",
     "actors/parameter_server/gradient_journal.*",

@@ -27,7 +27,7 @@ struct shard_fixture {
     options.view.number = current_view;
     options.view.members = {{{job_kind::worker, 0}, 11, ""}};
     options.where = context->shard(0, 1);
-    versions = make_versions(*context, options.where, 2);
+    versions = make_versions(*context, options.where, 0);
     shard = system->spawn<parameter_shard>(context, options, versions);
     reader = system->spawn<reader_front>(current_view, options.where, versions);
   }

@@ -1,0 +1,151 @@
+#include "actors/cluster/footprint.hpp"
+
+#include "actors/model/model_tester.hpp"
+#include "actors/parameter_server/version_pool.hpp"
+#include "messages/transfer.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+/// A worker trains one batch while the next one is read.
+constexpr std::size_t batches_held = 2;
+
+std::size_t bytes_of(std::size_t parameters) {
+  return parameters * sizeof(float);
+}
+
+/// What is on its way of a tensor in one direction of one link: the chunks of the window, as a
+/// message and in the socket's buffer.
+std::size_t in_flight(std::size_t parameters) {
+  constexpr std::size_t copies = 2;
+  const transfer_limits limits;
+  return copies * std::min(bytes_of(parameters), limits.window * limits.chunk_bytes);
+}
+
+std::size_t bytes_of_data(const job_data& data) {
+  const bool same = &data.train->storage() == &data.test->storage();
+  return data.train->memory_bytes() + (same ? 0 : data.test->memory_bytes());
+}
+
+/// Tensors that straddle shards are gathered (weight_binding).
+std::size_t straddling(const job_context& context, std::size_t shards) {
+  std::size_t result = 0;
+  for (auto& entry : context.parameters().entries()) {
+    const auto tensor = entry.elements();
+    bool whole = false;
+    for (std::size_t i = 0; i < shards && !whole; ++i)
+      whole = intersect(tensor, context.shard(i, shards)).size() == tensor.size();
+    result += whole ? 0 : tensor.size();
+  }
+  return result;
+}
+
+footprint of_shard(std::size_t index, const job_context& context, const cluster_shape& cluster) {
+  footprint result;
+  if (context.job.protocol() == proto::RING)
+    return result; // It is idle.
+  const auto elements = context.shard(index, cluster.ps).size();
+  result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers));
+  result.optimizer = range_updater::memory_bytes(context, elements);
+  // Each worker may have one gradient on its way; sync_ps adds them up once all are there.
+  const std::size_t received = cluster.separate ? cluster.workers : 0;
+  const std::size_t sums = context.job.protocol() == proto::SYNC_PS ? 1 : 0;
+  result.gradients = (received + sums) * bytes_of(elements);
+  // Weights go to each worker and to the coordinator, gradients come from each worker.
+  if (cluster.separate)
+    result.network = (2 * cluster.workers + 1) * in_flight(elements);
+  return result;
+}
+
+footprint of_worker(std::size_t index, const job_context& context, const job_data& data,
+                    const cluster_shape& cluster) {
+  footprint result;
+  const auto parameters = context.parameters().size();
+  if (context.job.protocol() == proto::RING) {
+    // Worker 0 copies its replica for the coordinator after each epoch.
+    result.weights = version_pool::memory_bytes(parameters, replica_slots)
+      + (index == 0 ? bytes_of(parameters) : 0);
+    result.optimizer = range_updater::memory_bytes(context, parameters);
+    // Its own, and the sum over all; a ring of one has no other.
+    result.gradients = (cluster.workers > 1 ? 2 : 1) * bytes_of(parameters);
+    // Pieces of a step are not held back: all of them may be on their way, in and out.
+    if (cluster.separate && cluster.workers > 1)
+      result.network = 2 * bytes_of(parameters);
+  } else {
+    result.weights =
+      bytes_of((cluster.separate ? parameters : 0) + straddling(context, cluster.ps));
+    result.gradients = bytes_of(parameters);
+    if (cluster.separate)
+      for (std::size_t i = 0; i < cluster.ps; ++i)
+        result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
+  }
+  result.activations = executor<float>::memory_bytes(*context.training);
+  const auto label_bytes = context.data.labels == label_kind::classes
+    ? sizeof(std::int32_t)
+    : bytes_of(context.data.label_width);
+  result.batches = batches_held * context.job.data().batch()
+    * (bytes_of(context.data.feature_width) + label_bytes);
+  // It lets go of test records that training does not share.
+  result.data = cluster.separate ? data.train->memory_bytes() : 0;
+  return result;
+}
+
+footprint of_coordinator(const job_context& context, const job_data& data,
+                         const cluster_shape& cluster) {
+  footprint result;
+  // A snapshot, put together to be evaluated, and written.
+  const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
+  result.weights = copies * bytes_of(context.parameters().size());
+  result.activations = model_tester{context}.memory_bytes();
+  const bool ring = context.job.protocol() == proto::RING;
+  const std::size_t sources = ring ? 1 : cluster.ps;
+  if (cluster.separate)
+    for (std::size_t i = 0; i < sources; ++i)
+      result.network += in_flight(context.shard(i, sources).size());
+  result.data = bytes_of_data(data);
+  return result;
+}
+
+} // namespace
+
+footprint& footprint::operator+=(const footprint& x) noexcept {
+  weights += x.weights;
+  optimizer += x.optimizer;
+  gradients += x.gradients;
+  activations += x.activations;
+  batches += x.batches;
+  data += x.data;
+  network += x.network;
+  return *this;
+}
+
+footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
+                       const cluster_shape& cluster) {
+  switch (task.job) {
+  case job_kind::ps:
+    return of_shard(task.index, context, cluster);
+  case job_kind::worker:
+    return of_worker(task.index, context, data, cluster);
+  case job_kind::coordinator:
+    break;
+  }
+  return of_coordinator(context, data, cluster);
+}
+
+footprint footprint_of_all(const job_context& context, const job_data& data,
+                           const cluster_shape& cluster) {
+  auto result = of_coordinator(context, data, cluster);
+  for (std::size_t i = 0; i < cluster.ps; ++i)
+    result += of_shard(i, context, cluster);
+  // All but worker 0 are alike.
+  result += of_worker(0, context, data, cluster);
+  const auto other = of_worker(1, context, data, cluster);
+  for (std::size_t i = 1; i < cluster.workers; ++i)
+    result += other;
+  return result;
+}
+
+} // namespace troupe

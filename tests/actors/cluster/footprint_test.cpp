@@ -1,0 +1,92 @@
+#include "actors/cluster/footprint.hpp"
+
+#include "actors/parameter_server/version_pool.hpp"
+#include "kernels/executor.hpp"
+#include "tests/actors/model/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+BOOST_AUTO_TEST_SUITE(footprint)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct checked_job {
+  explicit checked_job(proto::Protocol protocol) {
+    auto job = digits_job();
+    job.set_protocol(protocol);
+    data = build_data(job);
+    context = make_job_context(job, shape_of(*data.train));
+    bytes = context->parameters().size() * sizeof(float);
+  }
+
+  troupe::footprint of(job_kind job, std::uint32_t index, const cluster_shape& cluster) const {
+    return footprint_of({job, index}, *context, data, cluster);
+  }
+
+  job_data data;
+  std::shared_ptr<const job_context> context;
+  std::size_t bytes = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
+  const checked_job x{proto::ASYNC_PS};
+  const cluster_shape cluster{3, 2, true, false};
+  const auto first = x.of(job_kind::ps, 0, cluster);
+  const auto second = x.of(job_kind::ps, 1, cluster);
+  BOOST_TEST(first.weights + second.weights == shard_slots(3) * x.bytes);
+  BOOST_TEST(first.optimizer + second.optimizer == x.bytes); // momentum
+  BOOST_TEST(first.gradients + second.gradients == 3 * x.bytes);
+  BOOST_TEST(first.data == 0u);
+  // Small tensors are on their way whole: to and from three workers, and to the coordinator; as a
+  // message and in a buffer.
+  BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
+  const checked_job x{proto::SYNC_PS};
+  const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
+  BOOST_TEST(apart.weights == x.bytes);
+  BOOST_TEST(apart.gradients == x.bytes);
+  BOOST_TEST(apart.activations == executor<float>{x.context->training}.memory_bytes());
+  BOOST_TEST(apart.data == 120u * 785); // 100 + 20 images and their labels
+  // In one process weights and data are there already.
+  const auto together = x.of(job_kind::worker, 0, {2, 1, false, false});
+  BOOST_TEST(together.weights == 0u);
+  BOOST_TEST(together.data == 0u);
+  BOOST_TEST(together.network == 0u);
+  // Half of the vector ends within the first tensor, which then is gathered.
+  const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
+  BOOST_TEST(straddling.weights == 16u * 784 * sizeof(float));
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
+  const checked_job x{proto::RING};
+  const cluster_shape cluster{2, 1, true, false};
+  const auto first = x.of(job_kind::worker, 0, cluster);
+  const auto second = x.of(job_kind::worker, 1, cluster);
+  BOOST_TEST(second.weights == replica_slots * x.bytes);
+  BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
+  BOOST_TEST(second.optimizer == x.bytes);
+  BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
+}
+
+BOOST_AUTO_TEST_CASE(all_is_the_sum_of_the_tasks) {
+  for (const auto protocol : {proto::ASYNC_PS, proto::RING})
+    for (const bool separate : {false, true}) {
+      const checked_job x{protocol};
+      const cluster_shape cluster{3, 2, separate, true};
+      auto sum = x.of(job_kind::coordinator, 0, cluster);
+      for (std::uint32_t i = 0; i < 3; ++i)
+        sum += x.of(job_kind::worker, i, cluster);
+      for (std::uint32_t i = 0; i < 2; ++i)
+        sum += x.of(job_kind::ps, i, cluster);
+      BOOST_TEST(footprint_of_all(*x.context, x.data, cluster).total() == sum.total());
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
