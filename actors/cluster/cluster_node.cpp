@@ -4,6 +4,8 @@
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 // How a node reaches others, joins, and ends. What it starts for its tasks stands in
@@ -149,6 +151,8 @@ void cluster_node::try_dial(const task_name& task) {
   if (ended_ || i == dialling_.end())
     return;
   ++i->second.attempts;
+  spdlog::debug("dialling {} at {}, attempt {}", to_string(task), i->second.address,
+                i->second.attempts);
   options_.net->dial(task, i->second.address, caf::actor_cast<dial_listener>(this));
 }
 
@@ -162,6 +166,7 @@ void cluster_node::on_dialled(const dialled& x) {
     return;
   }
   i->second.problem = x.problem;
+  spdlog::debug("{} at {} cannot be reached: {}", to_string(x.task), i->second.address, x.problem);
   // Exponential back-off with jitter, so that many waiting nodes do not knock at once (xorshift64,
   // Marsaglia 2003).
   jitter_ ^= jitter_ << 13;
@@ -194,6 +199,9 @@ void cluster_node::on_link_up(const link_up& x) {
   // and its joining refused.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
     return;
+  const auto address = addresses_.find(x.peer);
+  spdlog::debug("link to {}{} is up", to_string(x.peer),
+                address == addresses_.end() ? ", which dialled," : " at " + address->second);
   drop_link(x.peer);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, {}};
   monitor(links_[x.peer].handle);
@@ -201,6 +209,7 @@ void cluster_node::on_link_up(const link_up& x) {
 }
 
 void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
+  spdlog::debug("link to {} is down: {}", to_string(x.peer), x.reason);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
     drop_link(x.peer);
     if (x.peer == coordinator_task && !ended_)
@@ -302,6 +311,8 @@ void cluster_node::join_as(const task_name& task) {
 void cluster_node::on_joined(const proto::Joined& x) {
   if (context_)
     return;
+  spdlog::debug("joined: job {}, {} records of {} features", x.job_hash().substr(0, 12),
+                x.train_records(), x.feature_width());
   if (options_.coordinator) {
     context_ = options_.coordinator->context;
     return;

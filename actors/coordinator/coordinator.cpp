@@ -3,6 +3,8 @@
 #include "actors/model/job_file.hpp"
 #include "actors/worker/lease_cursor.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 // How a run goes on; how it begins stands in coordinator_join.cpp, how it ends in
@@ -100,7 +102,7 @@ void coordinator::open_epoch(std::uint32_t epoch) {
   phase_ = phase::training;
   epoch_ = epoch;
   epoch_began_ = clock().now();
-  epoch_samples_ = epoch_loss_samples_ = 0;
+  epoch_samples_ = epoch_loss_samples_ = epoch_leases_ = 0;
   epoch_loss_ = 0;
   leases_->open_epoch(epoch);
   give_leases();
@@ -116,6 +118,9 @@ void coordinator::give_leases() {
         break;
       lease->set_view(view_.number);
       ++worker.given;
+      ++epoch_leases_;
+      spdlog::trace("worker/{} gets lease {}: samples {} to {} of epoch {}", worker.account.worker,
+                    lease->id(), lease->begin(), lease->end(), epoch_ + 1);
       send(worker.handle, std::move(*lease));
     }
 }
@@ -155,6 +160,7 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
          + std::to_string(x.lease()) + ", which cannot be");
     return proto::Ack{};
   }
+  spdlog::trace("worker/{} has trained {} samples of lease {}", x.worker(), x.samples(), x.lease());
   hear(*worker, x.progress());
   worker->live_samples = 0;
   worker->live_loss = 0;
@@ -269,8 +275,9 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
       fail(reason);
     return;
   }
-  notice(reason + "; the others train its samples");
+  notice(reason + "; the others train its samples", notice_level::warning);
   ++settling_;
+  spdlog::debug("fencing worker/{} off at {} shards", worker.account.worker, shards_.size());
   proto::Fence fence;
   fence.set_view(view_.number);
   fence.set_worker(worker.account.worker);
@@ -293,6 +300,8 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
 // batch counts as trained if any shard has applied its gradient; the parts that did not arrive at
 // the others are lost.
 void coordinator::settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided) {
+  spdlog::debug("worker/{} is fenced off at all shards; {} leases go to others",
+                workers_[rank].account.worker, leases_->held_by(rank).size());
   for (auto& lease : leases_->held_by(rank)) {
     const auto batches_at = [&](const proto::Decided& x) {
       return x.lease() > lease.id() ? batches_of(lease)

@@ -177,7 +177,7 @@ private:
   void on_tick();
 
   void publish_progress();
-  void notice(const std::string& text);
+  void notice(const std::string& text, notice_level level = notice_level::info);
   double seconds_since(time_point t);
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const;
@@ -210,6 +210,7 @@ private:
   std::uint32_t epoch_ = 0;
   time_point epoch_began_;
   std::uint64_t epoch_samples_ = 0;
+  std::uint64_t epoch_leases_ = 0;
   double epoch_loss_ = 0;
   /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is
   /// unknown.

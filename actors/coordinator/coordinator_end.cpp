@@ -1,6 +1,8 @@
 #include "actors/coordinator/coordinator.hpp"
 #include "actors/model/job_file.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -47,6 +49,9 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   if (--snapshot_missing_ > 0 || phase_ != phase::snapshot)
     return;
   snapshot_.version = snapshot_.weights[0].version;
+  spdlog::debug(
+    "epoch {}: all of {} leases are settled, {} samples trained; snapshot of version {}",
+    epoch_ + 1, epoch_leases_, epoch_samples_, snapshot_.version);
   epoch_report report;
   report.epoch = epoch_ + 1;
   report.epochs = job().epochs();
@@ -73,6 +78,8 @@ void coordinator::on_evaluated(const evaluated& x) {
     return;
   auto report = i->second;
   evaluating_.erase(i);
+  spdlog::debug("epoch {}: version {} is evaluated, test loss {:.6g}", report.epoch, x.version,
+                x.test_loss);
   report.test_loss = x.test_loss;
   report.test_accuracy = x.test_accuracy;
   if (options_.observer)
@@ -178,7 +185,7 @@ void coordinator::conclude() {
     } else if (summary_.failure.empty()) {
       summary_.failure = "not everything was written: " + problem;
     } else {
-      notice("not everything was written: " + problem);
+      notice("not everything was written: " + problem, notice_level::error);
     }
     send(recorder_, summary_);
     ask(
@@ -191,6 +198,7 @@ void coordinator::conclude() {
 }
 
 void coordinator::shut_down_nodes() {
+  spdlog::debug("the run is over; telling {} tasks to end", nodes_.size());
   proto::Shutdown order;
   order.set_failed(!summary_.failure.empty());
   order.set_reason(summary_.failure);
@@ -247,9 +255,9 @@ void coordinator::publish_progress() {
   send(options_.observer, result);
 }
 
-void coordinator::notice(const std::string& text) {
+void coordinator::notice(const std::string& text, notice_level level) {
   if (options_.observer)
-    send(options_.observer, run_notice{text});
+    send(options_.observer, run_notice{text, level});
 }
 
 double coordinator::seconds_since(time_point t) {

@@ -4,6 +4,8 @@
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 // How a run begins: tasks join, the view is opened, and whoever trains is reached.
@@ -48,7 +50,8 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   if (!from_proto(x.task(), task))
     return make_error(errc::join_refused, "there is no job '" + x.task().job() + "'");
   if (auto reason = refusal(x, task)) {
-    notice("refused " + to_string(task) + " at " + x.address() + ": " + *reason);
+    notice("refused " + to_string(task) + " at " + x.address() + ": " + *reason,
+           notice_level::warning);
     return make_error(errc::join_refused, *reason);
   }
   proto::Joined answer;
@@ -61,6 +64,9 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   answer.set_label_width(static_cast<std::uint32_t>(data.label_width));
   if (!joined_.emplace(task, member{task, x.incarnation(), x.address()}).second)
     return answer; // A repetition.
+  spdlog::debug("{} joined{}, {} of {}", to_string(task),
+                x.address().empty() ? "" : " from " + x.address(), joined_.size(),
+                options_.tasks.size());
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     nodes_[task] = node;
     monitor(node);
@@ -76,7 +82,7 @@ void coordinator::on_node_down(const task_name& task, const std::string& reason)
   nodes_.erase(task);
   if (phase_ == phase::gathering) {
     joined_.erase(task);
-    notice(reason + "; waiting for it to join again");
+    notice(reason + "; waiting for it to join again", notice_level::warning);
   } else if (phase_ == phase::opening) {
     fail(reason);
   }
@@ -118,6 +124,7 @@ void coordinator::open_view() {
   view_.number = 1;
   for (auto& [task, x] : joined_)
     view_.members.push_back(x);
+  spdlog::debug("opening view {} with {} tasks", view_.number, view_.members.size());
   for (auto& x : view_.of(job_kind::worker)) {
     worker_state worker;
     worker.rank = workers_.size();
@@ -140,7 +147,8 @@ void coordinator::open_at(const task_name& task) {
     const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
     request(node, limit, to_proto(view_, task))
       .then(
-        [this](const proto::ViewReady&) {
+        [this, task](const proto::ViewReady&) {
+          spdlog::trace("{} is ready for view {}", to_string(task), view_.number);
           if (phase_ == phase::opening && ++views_opened_ == view_.members.size())
             reach_tasks();
         },

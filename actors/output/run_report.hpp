@@ -113,9 +113,14 @@ struct run_summary {
   std::string output;
 };
 
+/// How much a notice matters: `warning` where something did not go as it should, `error` where
+/// something is lost.
+enum class notice_level : std::uint8_t { info, warning, error };
+
 /// Something the operator should know, once.
 struct run_notice {
   std::string text;
+  notice_level level = notice_level::info;
 };
 
 /// One line of metrics.jsonl, without its end.

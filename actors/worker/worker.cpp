@@ -3,6 +3,8 @@
 #include "actors/view.hpp"
 #include "actors/worker/lease_cursor.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <cmath>
 
 namespace troupe {
@@ -242,6 +244,8 @@ void worker::on_trained(const batch_trained& x) {
 void worker::on_committed(const committed& x) {
   if (phase_ != phase::committing)
     return;
+  spdlog::trace("worker/{}: step {} of {} samples: {}, {} updates stale", options_.index, x.step,
+                trained_.samples, proto::Outcome_Name(x.outcome), x.staleness);
   switch (x.outcome) {
   case proto::APPLIED:
     count_applied(x);

@@ -1,5 +1,8 @@
 #include "apps/troupe/console.hpp"
 
+#include "apps/troupe/logging.hpp"
+#include "apps/troupe/numbers.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,22 +16,13 @@ namespace {
 
 constexpr int bar_width = 24;
 
-/// 12345678 -> "12,345,678".
-std::string grouped(double x) {
-  auto digits = fmt::format("{:.0f}", x);
-  for (auto i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
-    digits.insert(static_cast<std::size_t>(i), ",");
-  return digits;
-}
-
 std::string accuracy(const std::optional<double>& x) {
   return x ? fmt::format("  accuracy {:.2f} %", 100 * *x) : "";
 }
 
 } // namespace
 
-console::console(caf::actor_config& cfg, std::string name)
-  : super(cfg), name_(std::move(name)), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+console::console(caf::actor_config& cfg) : super(cfg), terminal_(::isatty(STDOUT_FILENO) == 1) {}
 
 console::behavior_type console::make_behavior() {
   return {
@@ -73,7 +67,7 @@ void console::on_epoch(const epoch_report& x) {
 
 void console::on_notice(const run_notice& x) {
   clear_bar();
-  fmt::print(stderr, "{}{}\n", name_.empty() ? "" : name_ + ": ", x.text);
+  log_notice(x);
 }
 
 void console::clear_bar() {

@@ -8,13 +8,12 @@
 namespace troupe {
 
 /// Shows a run to a person: a bar on a terminal, a line a second elsewhere, a table at the end.
-/// Results go to standard output, notices to standard error.
+/// Results go to standard output, notices to the log.
 class console : public run_observer::base {
 public:
   using super = run_observer::base;
 
-  /// `name` stands before each notice, where several processes write to one terminal.
-  console(caf::actor_config& cfg, std::string name);
+  explicit console(caf::actor_config& cfg);
 
   const char* name() const override { return "troupe.console"; }
 
@@ -27,7 +26,6 @@ private:
   void on_notice(const run_notice& x);
   void clear_bar();
 
-  std::string name_;
   bool terminal_;
   bool bar_shown_ = false;
   std::chrono::steady_clock::time_point last_line_;

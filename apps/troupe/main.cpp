@@ -1,64 +1,173 @@
+#include "apps/troupe/command_line.hpp"
 #include "apps/troupe/commands.hpp"
+#include "apps/troupe/completion.hpp"
 #include "apps/troupe/session.hpp"
 #include "kernels/error.hpp"
-#include "messages/configure.hpp"
+#include "kernels/formats/printable.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <exception>
+#include <functional>
 
 namespace {
 
 constexpr auto set_help =
   "Changes a field of the job, as in optimizer.momentum=0.8; may be repeated";
+constexpr auto log_help =
+  "Least level of the lines of the log, which get time stamps; without it: info";
 
-void add_node(CLI::App& app, troupe::node_command& x) {
+// The names of types are shown by --help; shell completion is made from them.
+constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
+constexpr auto protocols = "{async_ps,sync_ps,ring}";
+
+void add_job(CLI::App& sub, std::string& job, std::vector<std::string>& overrides) {
+  sub.add_option("--job", job, "Job file")->required()->type_name("FILE");
+  sub.add_option("--set", overrides, set_help)->allow_extra_args(false)->type_name("FIELD=VALUE");
+}
+
+CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
-  sub->add_option("--role", x.role, "coordinator, ps, worker or ring")->required();
+  sub->add_option("--role", x.role, "What this node is")
+    ->required()
+    ->type_name("{coordinator,ps,worker,ring}");
   sub->add_option("--task", x.task, "Index of the task within its job")->capture_default_str();
-  sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")->required();
-  sub->add_option("--job", x.job,
-                  "Job file; the coordinator's counts, others are compared with it");
-  sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's");
-  sub->add_option("--set", x.overrides, set_help)->allow_extra_args(false);
+  sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")
+    ->required()
+    ->type_name("FILE");
+  sub->add_option("--job", x.job, "Job file; the coordinator's counts, others are compared with it")
+    ->type_name("FILE");
+  sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's")
+    ->type_name("DIR");
+  sub->add_option("--set", x.overrides, set_help)
+    ->allow_extra_args(false)
+    ->type_name("FIELD=VALUE");
+  sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
   sub->add_flag("--insecure", x.insecure,
                 "Listen on addresses other than loopback, without encryption");
   sub->add_option("--ends-with-parent", x.parent)->group("");
+  sub->footer(
+    "Examples:\n"
+    "  troupe node --role=coordinator --cluster=cluster.json --job=job.textproto --out=out\n"
+    "  troupe node --role=ps --task=1 --cluster=cluster.json\n"
+    "  troupe node --role=worker --task=0 --cluster=cluster.json --log-level=debug");
+  return *sub;
 }
 
-void add_train(CLI::App& app, troupe::train_command& x) {
+CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   auto* sub = app.add_subcommand("train", "Run a whole cluster on this host");
-  sub->add_option("--job", x.job, "Job file")->required();
+  add_job(*sub, x.job, x.overrides);
   sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
   sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1, with ring 0)");
-  sub->add_option("--protocol", x.protocol, "async_ps, sync_ps or ring; overrides the job's");
+  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
-  sub->add_option("--out", x.out, "Output directory; overrides the job's");
-  sub->add_option("--set", x.overrides, set_help)->allow_extra_args(false);
+  sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
+  sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
+  sub->footer(
+    "Examples:\n"
+    "  troupe train --job=apps/examples/digits_mlp.textproto --workers=2 --ps=2 --out=out/digits\n"
+    "  troupe train --job=job.textproto --workers=4 --protocol=ring --processes\n"
+    "  troupe train --job=job.textproto --set optimizer.momentum=0.8 --set epochs=3");
+  return *sub;
+}
+
+CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
+  auto* sub = app.add_subcommand("check", "Say what a job would do, and what it would need");
+  add_job(*sub, x.job, x.overrides);
+  auto* cluster = sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")
+                    ->type_name("FILE");
+  sub->add_option("--workers", x.workers, "Number of workers, as of train")
+    ->capture_default_str()
+    ->excludes(cluster);
+  sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1, with ring 0)")
+    ->excludes(cluster);
+  sub->add_flag("--processes", x.processes, "One process per task, as of train")->excludes(cluster);
+  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
+  sub->footer("Examples:\n"
+              "  troupe check --job=job.textproto --workers=4 --ps=2 --processes\n"
+              "  troupe check --job=job.textproto --cluster=cluster.json --set data.batch=128");
+  return *sub;
+}
+
+CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
+  auto* sub = app.add_subcommand("predict", "Test trained weights, and write what they predict");
+  sub->add_option("--weights", x.weights, "Weights file, such as out/weights.safetensors")
+    ->required()
+    ->type_name("FILE");
+  add_job(*sub, x.job, x.overrides);
+  sub
+    ->add_option("--predictions", x.predictions,
+                 "Where to write a line of CSV per test record; - for standard output")
+    ->type_name("FILE");
+  sub->add_option("--show", x.show, "Draw so many test images with what is predicted");
+  sub->footer("Examples:\n"
+              "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
+              "  troupe predict --weights=out/weights.safetensors --job=job.textproto "
+              "--predictions=predictions.csv");
+  return *sub;
+}
+
+CLI::App& add_completion(CLI::App& app, std::string& shell) {
+  auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
+  sub->add_option("shell", shell, "Which shell is to read it")
+    ->required()
+    ->type_name("{bash,zsh,fish}");
+  sub->footer("Examples:\n"
+              "  source <(troupe completion bash)\n"
+              "  troupe completion zsh > ~/.zfunc/_troupe\n"
+              "  troupe completion fish > ~/.config/fish/completions/troupe.fish");
+  return *sub;
+}
+
+int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string unknown;
+  if (error.get_exit_code() != 0)
+    unknown = troupe::unknown_word(app, {argv + 1, static_cast<std::size_t>(argc - 1)});
+  if (unknown.empty() && dynamic_cast<const CLI::ConversionError*>(&error))
+    unknown = fmt::format("{}; expected a whole number, 0 to 4294967295", error.what());
+  if (unknown.empty())
+    return app.exit(error) == 0 ? troupe::exit_done : troupe::exit_bad_input;
+  fmt::print(stderr, "troupe: {}\nRun with --help for more information.\n", unknown);
+  return troupe::exit_bad_input;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
   troupe::block_stop_signals();
-  CLI::App app{"troupe trains a model on many machines with actors"};
-  app.set_version_flag("--version", std::string{"troupe "} + troupe::version());
+  CLI::App app{"troupe trains a model on many machines with actors", "troupe"};
+  app.set_version_flag("--version", troupe::version_text());
   app.require_subcommand(1);
+  app.footer("Examples:\n"
+             "  troupe train --job=apps/examples/digits_mlp.textproto --workers=2 --ps=2\n"
+             "  troupe train --help");
+  std::function<int()> action;
   troupe::node_command node;
   troupe::train_command train;
-  add_node(app, node);
-  add_train(app, train);
+  troupe::check_command check;
+  troupe::predict_command predict;
+  std::string shell;
+  add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
+  add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
+  add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
+  add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
+  add_completion(app, shell).callback([&] {
+    action = [&] {
+      fmt::print("{}", troupe::completion_script(app, shell));
+      return troupe::exit_done;
+    };
+  });
   try {
     app.parse(argc, argv);
-    return app.got_subcommand("node") ? troupe::run(node) : troupe::run(train);
+    return action();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? troupe::exit_done : troupe::exit_bad_input;
+    return complain(app, error, argc, argv);
   } catch (const troupe::input_error& error) {
-    fmt::print(stderr, "troupe: {}\n", error.what());
+    fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
     return troupe::exit_bad_input;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "troupe: {}\n", error.what());
+    fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
     return troupe::exit_failed;
   }
 }

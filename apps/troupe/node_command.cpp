@@ -2,11 +2,15 @@
 
 #include "actors/cluster/cluster_spec.hpp"
 #include "apps/troupe/children.hpp"
+#include "apps/troupe/limits.hpp"
+#include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/printable.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -35,7 +39,7 @@ int run(const node_command& x) {
   const auto cluster = load_cluster(x.cluster);
   const auto task = task_of(x, cluster);
   session_options session;
-  session.name = to_string(task);
+  start_logging(x.log_level, to_string(task));
   session.listen = cluster.tasks.at(task);
   session.insecure = x.insecure;
   session.node.tasks = {task};
@@ -47,6 +51,8 @@ int run(const node_command& x) {
       throw input_error{"--role=coordinator needs --job=FILE"};
     auto setup =
       make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), cluster.count(job_kind::ps));
+    check_tasks(*setup.context, {cluster.count(job_kind::worker), cluster.count(job_kind::ps)},
+                x.cluster, x.cluster);
     for (auto& [name, address] : cluster.tasks)
       if (name != coordinator_task)
         setup.tasks.push_back({name, address});
@@ -58,7 +64,7 @@ int run(const node_command& x) {
   if (result.failure.empty())
     return exit_done;
   if (task != coordinator_task)
-    fmt::print(stderr, "{}: {}\n", to_string(task), result.failure);
+    spdlog::error("{}", printable(result.failure, true));
   return exit_failed;
 }
 

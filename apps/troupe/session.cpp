@@ -119,7 +119,7 @@ run_summary run_session(session_options options) {
   // Outlives the system: its actors tell their end to it.
   std::promise<run_summary> ended;
   caf::actor_system sys{cfg};
-  auto observer = sys.spawn<console>(options.name);
+  auto observer = sys.spawn<console>();
   options.node.observer = observer;
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   if (networked)

@@ -2,6 +2,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/nearest_name.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -10,27 +11,44 @@
 
 namespace troupe {
 
+namespace {
+
+/// The protocol of that name, in capitals or not.
+proto::Protocol protocol_of(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto x : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
+    names.push_back(protocol_name(x));
+    const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+    if (std::ranges::equal(text, names.back(), same))
+      return x;
+  }
+  throw input_error{"--protocol=" + text + ": there is no such protocol; "
+                    + suggestion(text, names)};
+}
+
+} // namespace
+
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out) {
   auto result = load_job(std::filesystem::path{path});
   for (auto& x : overrides)
     apply_override(result, x);
-  if (!protocol.empty()) {
-    auto name = protocol;
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    apply_override(result, "protocol=" + name);
-  }
+  if (!protocol.empty())
+    result.set_protocol(protocol_of(protocol));
   if (!out.empty())
     result.set_output(out);
   validate(result);
   return result;
 }
 
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps) {
+void require_shards(const proto::Job& job, std::size_t ps) {
   if (job.protocol() != proto::RING && ps == 0)
     throw input_error{protocol_name(job.protocol())
                       + " needs parameter servers, and the cluster has no ps task (or use RING)"};
+}
+
+coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps) {
+  require_shards(job, ps);
   coordinator_setup result;
   result.data = build_data(job);
   result.context = make_job_context(job, shape_of(*result.data.train));

@@ -13,6 +13,9 @@ namespace troupe {
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
+/// Throws input_error where the job's protocol needs parameter shards and there are none.
+void require_shards(const proto::Job& job, std::size_t ps);
+
 /// What the coordinator of a cluster with `ps` parameter shards needs: data read, model built,
 /// output directory made. The tasks are the caller's to fill in. Throws input_error.
 coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps);

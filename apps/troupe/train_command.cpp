@@ -3,6 +3,8 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/local_cluster.hpp"
 #include "apps/troupe/children.hpp"
+#include "apps/troupe/limits.hpp"
+#include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "kernels/error.hpp"
@@ -44,7 +46,8 @@ private:
 };
 
 /// The coordinator runs in this process; the other tasks are told its address.
-run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks) {
+run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
+                                const std::string& log_level) {
   const temporary_folder folder;
   children others;
   session_options session;
@@ -62,11 +65,14 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
       cluster.tasks[task] = "127.0.0.1:0";
     const auto file = (folder.path() / "cluster.json").string();
     std::ofstream{file} << to_json(cluster);
-    for (auto& task : tasks)
-      others.start(to_string(task),
-                   {"node", fmt::format("--role={}", to_string(task.job)),
-                    fmt::format("--task={}", task.index), "--cluster=" + file,
-                    fmt::format("--ends-with-parent={}", ::getpid())});
+    for (auto& task : tasks) {
+      std::vector<std::string> arguments{"node", fmt::format("--role={}", to_string(task.job)),
+                                         fmt::format("--task={}", task.index), "--cluster=" + file,
+                                         fmt::format("--ends-with-parent={}", ::getpid())};
+      if (!log_level.empty())
+        arguments.push_back("--log-level=" + log_level);
+      others.start(to_string(task), arguments);
+    }
   };
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())
@@ -84,13 +90,18 @@ run_summary train_here(coordinator_setup setup, const train_command& x, std::uin
 } // namespace
 
 int run(const train_command& x) {
+  start_logging(x.log_level, x.processes && !x.log_level.empty() ? "coordinator/0" : "");
   if (x.workers == 0)
     throw input_error{"--workers=0: at least one worker is needed"};
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
   const auto ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
   auto setup = make_coordinator_setup(job, ps);
-  const auto result = x.processes ? train_with_children(std::move(setup), tasks_of(x.workers, ps))
-                                  : train_here(std::move(setup), x, ps);
+  const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
+  check_tasks(*setup.context, shape, "--workers", "--ps");
+  check_memory(footprint_of_all(*setup.context, setup.data, shape));
+  const auto result = x.processes
+    ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level)
+    : train_here(std::move(setup), x, ps);
   return result.failure.empty() ? exit_done : exit_failed;
 }
 

@@ -23,12 +23,12 @@ class Inputs(TestCase):
     def test_command_line(self):
         job = self.file("job.textproto", QUICK_JOB)
         self.refused(says=["subcommand"])
-        self.refused("trian", says=["subcommand"])
+        self.refused("trian", says=["trian", "train"])
         self.refused("train", says=["--job"])
         self.refused("train", f"--job={job}", "--worker=2", says=["--worker=2"])
         self.refused("train", f"--job={job}", "--workers=0", says=["--workers=0"])
-        self.refused("train", f"--job={job}", "--workers=-1", says=["--workers"])
-        self.refused("train", f"--job={job}", "--protocol=rings", says=["RINGS", "ASYNC_PS", "SYNC_PS", "RING"])
+        self.refused("train", f"--job={job}", "--workers=-1", says=["--workers", "whole number"])
+        self.refused("train", f"--job={job}", "--protocol=rings", says=["--protocol=rings", 'did you mean "ring"', "async_ps", "sync_ps"])
         self.refused("train", f"--job={job}", "--ps=0", says=["async_ps", "parameter servers"])
 
     def test_help_and_version_are_no_errors(self):

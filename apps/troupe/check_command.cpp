@@ -1,0 +1,326 @@
+#include "apps/troupe/commands.hpp"
+
+#include "actors/cluster/cluster_spec.hpp"
+#include "actors/cluster/footprint.hpp"
+#include "actors/cluster/local_cluster.hpp"
+#include "actors/model/job_file.hpp"
+#include "apps/troupe/limits.hpp"
+#include "apps/troupe/numbers.hpp"
+#include "apps/troupe/session.hpp"
+#include "apps/troupe/setup.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/formats/idx.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+/// Tensors of a shard that are listed; the rest is counted.
+constexpr std::size_t most_tensors = 3;
+
+/// A process of the cluster.
+struct process {
+  std::string name;
+  std::string address;
+  std::vector<task_name> tasks;
+};
+
+std::string number(std::uint64_t x) {
+  return grouped(static_cast<double>(x));
+}
+
+std::string count(std::uint64_t n, const std::string& what) {
+  return number(n) + ' ' + what + (n == 1 ? "" : "s");
+}
+
+/// "SOFTMAX_CROSS_ENTROPY" -> "softmax cross entropy".
+std::string in_words(std::string name) {
+  for (auto& c : name)
+    c = c == '_' ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+/// Lines of two columns: what, and how it is.
+void line(const std::string& what, const std::string& text) {
+  fmt::print("{:<12}{}\n", what, text);
+}
+
+/// Cells in columns, the first to the left and the others to the right.
+class text_table {
+public:
+  explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}
+
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+  void print() const {
+    for (auto& row : rows_) {
+      std::string text(12, ' ');
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        std::size_t width = 0;
+        for (auto& other : rows_)
+          width = std::max(width, other[i].size());
+        text +=
+          i == 0 ? fmt::format("{:<{}}", row[i], width) : fmt::format("  {:>{}}", row[i], width);
+      }
+      fmt::print("{}\n", text);
+    }
+  }
+
+private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// -- the job ------------------------------------------------------------------------------------
+
+/// What can be known of data that cannot be read, or do not fit: their widths.
+std::optional<data_shape> widths_of(const proto::Job& job) {
+  const auto& data = job.data();
+  data_shape result;
+  if (data.has_csv()) {
+    result.feature_width = static_cast<std::size_t>(data.csv().features_size());
+    result.labels = label_kind::targets;
+    result.label_width = 1;
+    return result;
+  }
+  if (!data.has_idx())
+    return std::nullopt;
+  try {
+    const auto path = expand_environment(data.idx().images(), "data.idx.images");
+    const auto bytes = read_plain_or_gzip(path);
+    const auto shape = parse_idx_u8(bytes, 3, path).shape;
+    result.feature_width = static_cast<std::size_t>(shape[1] * shape[2]);
+    result.label_width = job.model().layer(job.model().layer_size() - 1).dense().units();
+    return result;
+  } catch (const input_error&) {
+    return std::nullopt;
+  }
+}
+
+void print_job(const proto::Job& job) {
+  line("job",
+       fmt::format("{}, hash {}", job.name().empty() ? "without a name" : job.name(),
+                   job_hash(job).substr(0, 12)));
+  std::string rule = in_words(proto::OptimizerKind_Name(job.optimizer().kind()));
+  line("training",
+       fmt::format("{}, {}, {}, {}", protocol_name(job.protocol()), rule,
+                   count(job.epochs(), "epoch"),
+                   fmt::format("learning rate {:g}", job.learning_rate().base())));
+}
+
+void print_model(const job_context& context) {
+  const auto& model = context.job.model();
+  const auto& parameters = context.parameters();
+  line("model",
+       fmt::format("{}, {}; loss: {}", count(parameters.size(), "parameter"),
+                   readable_bytes(parameters.size() * sizeof(float)),
+                   in_words(proto::Loss_Name(model.loss()))));
+  text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
+  std::size_t inputs = context.data.feature_width;
+  for (int i = 0; i < model.layer_size(); ++i) {
+    const auto name = layer_name(model, i);
+    const auto& dense = model.layer(i).dense();
+    std::size_t elements = 0;
+    for (auto& entry : parameters.entries())
+      if (entry.name.starts_with(name + '.'))
+        elements += entry.size;
+    std::string kind = "dense";
+    if (dense.activation() != proto::NONE)
+      kind += ' ' + in_words(proto::Activation_Name(dense.activation()));
+    table.add({name, kind, number(inputs), number(dense.units()), number(elements),
+               readable_bytes(elements * sizeof(float))});
+    inputs = dense.units();
+  }
+  table.print();
+}
+
+std::string source_of(const proto::Data& data) {
+  if (data.has_idx())
+    return data.idx().images();
+  return data.has_csv() ? data.csv().path() : "generated digits";
+}
+
+void print_data(const job_context& context, const job_data& data) {
+  const auto& shape = context.data;
+  const bool shared = data.test == data.train;
+  line("data", source_of(context.job.data()));
+  line("",
+       fmt::format("{} train, {}; {}, {}", count(shape.train_records, "record"),
+                   shared ? "the same test" : count(data.test->size(), "record") + " test",
+                   count(shape.feature_width, "feature"),
+                   shape.labels == label_kind::classes ? number(shape.label_width) + " classes"
+                                                       : count(shape.label_width, "target")));
+}
+
+// -- the cluster --------------------------------------------------------------------------------
+
+void print_steps(const job_context& context, const cluster_shape& cluster) {
+  const std::uint64_t batch = context.job.data().batch();
+  const bool in_step = context.job.protocol() != proto::ASYNC_PS;
+  const auto samples = in_step ? batch * cluster.workers : batch;
+  const auto steps = (context.data.train_records + samples - 1) / samples;
+  line("steps",
+       in_step ? fmt::format("{} per epoch, each of {} samples ({} from each of {})", number(steps),
+                             number(samples), number(batch), count(cluster.workers, "worker"))
+               : fmt::format("{} per epoch, each of {} samples from one of {}", number(steps),
+                             number(samples), count(cluster.workers, "worker")));
+}
+
+/// The tensors of a range: "dense_1.weight (50,885 of 100,352), dense_1.bias".
+std::string tensors_in(const layout& parameters, const range& where) {
+  std::string result;
+  std::size_t listed = 0;
+  std::size_t more = 0;
+  for (auto& entry : parameters.entries()) {
+    const auto part = intersect(entry.elements(), where).size();
+    if (part == 0)
+      continue;
+    if (listed == most_tensors) {
+      ++more;
+      continue;
+    }
+    ++listed;
+    result += (result.empty() ? "" : ", ") + entry.name;
+    if (part < entry.size)
+      result += fmt::format(" ({} of {})", number(part), number(entry.size));
+  }
+  return result + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+void print_shards(const job_context& context, const cluster_shape& cluster) {
+  if (context.job.protocol() == proto::RING) {
+    line("weights",
+         fmt::format("whole on each of {}, reduced in {}", count(cluster.workers, "worker"),
+                     count(context.buckets().size(), "bucket")));
+    return;
+  }
+  line("shards", "");
+  for (std::size_t i = 0; i < cluster.ps; ++i) {
+    const auto where = context.shard(i, cluster.ps);
+    fmt::print("{:12}ps/{}  {:>9}  parameters {} to {}: {}\n", "", i,
+               readable_bytes(where.size() * sizeof(float)), number(where.begin),
+               number(where.end - 1), tensors_in(context.parameters(), where));
+  }
+}
+
+/// Memory of this program without a job: that of this process, which has not begun.
+std::size_t program_bytes() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::ifstream{"/proc/self/statm"} >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+void print_memory(const job_context& context, const job_data& data, const cluster_shape& cluster,
+                  const std::vector<process>& processes, std::size_t program) {
+  line("memory", "per process, estimated: what it allocates once training is under way");
+  text_table table{{"process", "weights", "optimizer", "gradients", "activations", "batches",
+                    "data", "network", "program", "total"}};
+  for (auto& x : processes) {
+    footprint all;
+    for (auto& task : x.tasks)
+      all += footprint_of(task, context, data, cluster);
+    table.add({x.name, readable_bytes(all.weights), readable_bytes(all.optimizer),
+               readable_bytes(all.gradients), readable_bytes(all.activations),
+               readable_bytes(all.batches), readable_bytes(all.data), readable_bytes(all.network),
+               readable_bytes(program), readable_bytes(all.total() + program)});
+  }
+  table.print();
+}
+
+void print_placement(const std::vector<process>& processes) {
+  line("placement", "");
+  for (auto& x : processes) {
+    std::string tasks;
+    for (auto& task : x.tasks)
+      tasks += (tasks.empty() ? "" : " ") + to_string(task);
+    const bool itself = x.tasks.size() == 1;
+    fmt::print("{:12}{}{}\n", "", itself ? tasks : x.name + ": " + tasks,
+               x.address.empty() ? "" : " at " + x.address);
+  }
+}
+
+/// The processes that `troupe node` or `troupe train` would make of a cluster.
+std::vector<process> processes_of(const check_command& x, const cluster_shape& shape) {
+  std::vector<process> result;
+  if (!x.cluster.empty()) {
+    for (auto& [task, address] : load_cluster(x.cluster).tasks)
+      result.push_back({to_string(task), address, {task}});
+    return result;
+  }
+  auto tasks =
+    tasks_of(static_cast<std::uint32_t>(shape.workers), static_cast<std::uint32_t>(shape.ps));
+  tasks.insert(tasks.begin(), coordinator_task);
+  if (!x.processes)
+    return {{"one process", "", std::move(tasks)}};
+  for (auto& task : tasks)
+    result.push_back({to_string(task), "a free port of 127.0.0.1", {task}});
+  return result;
+}
+
+cluster_shape shape_of_cluster(const check_command& x, const proto::Job& job) {
+  cluster_shape result;
+  result.workers = x.workers;
+  result.ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
+  result.separate = x.processes;
+  result.output = !job.output().empty();
+  if (!x.cluster.empty()) {
+    const auto cluster = load_cluster(x.cluster);
+    result.workers = cluster.count(job_kind::worker);
+    result.ps = cluster.count(job_kind::ps);
+    result.separate = true;
+  }
+  if (result.workers == 0)
+    throw input_error{"--workers=0: at least one worker is needed"};
+  require_shards(job, result.ps);
+  return result;
+}
+
+} // namespace
+
+int run(const check_command& x) {
+  const auto program = program_bytes();
+  const auto job = load_job(x.job, x.overrides, x.protocol, "");
+  const auto cluster = shape_of_cluster(x, job);
+  const auto processes = processes_of(x, cluster);
+  print_job(job);
+  std::optional<job_data> data;
+  std::string problem;
+  auto shape = std::optional<data_shape>{};
+  try {
+    data = build_data(job);
+    shape = shape_of(*data->train);
+  } catch (const input_error& error) {
+    problem = error.what();
+    shape = widths_of(job);
+  }
+  if (shape) {
+    const auto context = make_job_context(job, *shape);
+    print_model(*context);
+    if (data) {
+      print_data(*context, *data);
+      check_tasks(*context, cluster, x.cluster.empty() ? "--workers" : x.cluster,
+                  x.cluster.empty() ? "--ps" : x.cluster);
+      print_steps(*context, cluster);
+    }
+    print_shards(*context, cluster);
+    print_placement(processes);
+    if (data)
+      print_memory(*context, *data, cluster, processes, program);
+  }
+  std::fflush(stdout);
+  if (!problem.empty())
+    throw input_error{problem};
+  return exit_done;
+}
+
+} // namespace troupe

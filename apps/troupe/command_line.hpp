@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace troupe {
+
+/// Version, build type, compiler, actor framework and architecture of this program.
+std::string version_text();
+
+/// For arguments that could not be parsed: the first word that names no command, or no option of
+/// its command, with the nearest valid name; empty where it is something else.
+std::string unknown_word(const CLI::App& app, std::span<const char* const> arguments);
+
+} // namespace troupe

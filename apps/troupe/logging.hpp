@@ -1,0 +1,20 @@
+#pragma once
+
+#include "actors/output/run_report.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// Sends the log of this process to standard error; to be called before the actor system starts.
+/// @param level least level of the lines that are shown: trace, debug, info, warn, error or off.
+/// Empty: info, as plain text for people, without time stamps.
+/// @param name stands before each line, where several processes write to one terminal; may be
+/// empty.
+/// @throws input_error for an unknown level.
+void start_logging(const std::string& level, const std::string& name);
+
+/// A line for a notice.
+void log_notice(const run_notice& x);
+
+} // namespace troupe

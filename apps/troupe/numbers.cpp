@@ -1,0 +1,28 @@
+#include "apps/troupe/numbers.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace troupe {
+
+std::string grouped(double x) {
+  auto digits = fmt::format("{:.0f}", x);
+  for (auto i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<std::size_t>(i), ",");
+  return digits;
+}
+
+std::string readable_bytes(std::size_t bytes) {
+  if (bytes < 1024)
+    return fmt::format("{} B", bytes);
+  constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  // 1023.96 would be shown as 1024.0.
+  for (; value >= 1023.95 && unit + 1 < units.size(); ++unit)
+    value /= 1024;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+} // namespace troupe

@@ -1,0 +1,205 @@
+#include "apps/troupe/commands.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/model_tester.hpp"
+#include "actors/output/storage.hpp"
+#include "apps/troupe/numbers.hpp"
+#include "apps/troupe/pictures.hpp"
+#include "apps/troupe/session.hpp"
+#include "apps/troupe/setup.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t largest_side = 78; // fits a terminal
+
+/// What the model says of a record: the class with the largest logit, and its probability.
+struct choice {
+  std::size_t which = 0;
+  double probability = 0;
+};
+
+choice choose(std::span<const float> logits) {
+  const auto best = std::ranges::max_element(logits);
+  double total = 0;
+  for (auto x : logits)
+    total += std::exp(static_cast<double>(x) - static_cast<double>(*best));
+  return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
+}
+
+/// The predictions as CSV. Targets come in the units of the data.
+class prediction_table {
+public:
+  prediction_table(label_kind labels, const std::optional<column_scaling>& scaling)
+    : text_(labels == label_kind::classes ? "record,label,prediction,probability\n"
+                                          : "record,target,prediction\n") {
+    if (scaling) {
+      mean_ = scaling->target_mean.at(0);
+      scale_ = scaling->target_scale.at(0);
+    }
+  }
+
+  void add(const tested_records& x) {
+    const auto units = x.outputs.size() / x.count;
+    auto out = std::back_inserter(text_);
+    for (std::size_t i = 0; i < x.count; ++i)
+      if (x.targets.empty()) {
+        const auto said = choose(x.outputs.subspan(i * units, units));
+        fmt::format_to(out, "{},{},{},{:.6f}\n", x.first + i, x.classes[i], said.which,
+                       said.probability);
+      } else {
+        fmt::format_to(out, "{},{:.7g},{:.7g}\n", x.first + i, in_units(x.targets[i]),
+                       in_units(x.outputs[i]));
+      }
+  }
+
+  const std::string& text() const noexcept { return text_; }
+
+private:
+  double in_units(float x) const { return static_cast<double>(x) * scale_ + mean_; }
+
+  std::string text_;
+  double mean_ = 0;
+  double scale_ = 1;
+};
+
+/// The first records that the model got right, of different classes as far as possible, and the
+/// first that it got wrong.
+class gallery {
+public:
+  gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
+
+  void add(const tested_records& x) {
+    const auto units = x.outputs.size() / std::max<std::size_t>(x.count, 1);
+    const auto pixels = side_ * side_;
+    for (std::size_t i = 0; i < x.count; ++i) {
+      const auto said = choose(x.outputs.subspan(i * units, units));
+      const bool right = static_cast<std::int32_t>(said.which) == x.classes[i];
+      auto& list = !right ? wrong_ : shown_.insert(said.which).second ? right_ : more_right_;
+      if (list.size() == count_)
+        continue;
+      const auto features = x.features.subspan(i * pixels, pixels);
+      const auto caption = right
+        ? fmt::format("{} ({:.0f} %)", said.which, 100 * said.probability)
+        : fmt::format("{}, but is {} ({:.0f} %)", said.which, x.classes[i], 100 * said.probability);
+      list.push_back({side_, {features.begin(), features.end()}, caption});
+    }
+  }
+
+  /// Half of them right and half of them wrong, where there are so many.
+  std::string text() {
+    std::ranges::move(more_right_, std::back_inserter(right_));
+    const auto wrong =
+      std::min(wrong_.size(), std::max(count_ / 2, count_ - std::min(right_.size(), count_)));
+    const auto right = std::min(right_.size(), count_ - wrong);
+    std::string result;
+    if (right > 0)
+      result += "\nRight, and how sure the model is:\n\n" + draw(std::span{right_}.first(right));
+    if (wrong > 0)
+      result += "\nWrong:\n\n" + draw(std::span{wrong_}.first(wrong));
+    return result;
+  }
+
+private:
+  std::size_t count_;
+  std::size_t side_;
+  std::set<std::size_t> shown_;
+  std::vector<picture> right_;
+  std::vector<picture> more_right_;
+  std::vector<picture> wrong_;
+};
+
+/// The side of square images; throws where the data are none.
+std::size_t side_of(const data_shape& data) {
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width)));
+  if (data.labels != label_kind::classes || side * side != data.feature_width || side < 2
+      || side > largest_side)
+    throw input_error{fmt::format(
+      "--show draws square images of 2 to {} pixels a side, with classes; the data have {} {} per "
+      "record",
+      largest_side, data.feature_width,
+      data.labels == label_kind::classes ? "pixels" : "features")};
+  return side;
+}
+
+/// Throws where predictions cannot be written, before anything is computed.
+void check_writable(const std::filesystem::path& file) {
+  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
+  std::error_code ignored;
+  std::string problem;
+  if (!std::filesystem::is_directory(folder, ignored))
+    problem = "there is no directory " + folder.string();
+  else if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    problem = "the directory " + folder.string() + " is not writable";
+  else if (std::filesystem::exists(file, ignored)
+           && !std::filesystem::is_regular_file(file, ignored))
+    problem = "it exists, and is not a file";
+  if (!problem.empty())
+    throw input_error{"--predictions=" + file.string() + ": " + problem
+                      + "; give another, or - for standard output"};
+}
+
+} // namespace
+
+int run(const predict_command& x) {
+  const bool to_output = x.predictions == "-";
+  if (!x.predictions.empty() && !to_output)
+    check_writable(x.predictions);
+  const auto job = load_job(x.job, x.overrides, "", "");
+  const auto data = build_data(job);
+  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
+  std::optional<prediction_table> table;
+  std::optional<gallery> pictures;
+  if (!x.predictions.empty())
+    table.emplace(context->data.labels, data.scaling);
+  if (x.show > 0)
+    pictures.emplace(x.show, side_of(context->data));
+  const auto collect = [&](const tested_records& tested) {
+    if (table)
+      table->add(tested);
+    if (pictures)
+      pictures->add(tested);
+  };
+  const auto result = model_tester{*context}.run(model.weights, *data.test, collect);
+  auto* report = to_output ? stderr : stdout;
+  const auto line = [&](const char* what, const std::string& value) {
+    fmt::print(report, "  {:<20}{}\n", what, value);
+  };
+  line("weights", fmt::format("{}, version {}", x.weights, model.info.version));
+  if (!model.info.job_hash.empty() && model.info.job_hash != context->hash)
+    line("",
+         fmt::format("(trained by another job, hash {}; its data or settings may differ)",
+                     model.info.job_hash.substr(0, 12)));
+  line("test records", grouped(static_cast<double>(data.test->size())));
+  line("test loss", fmt::format("{:.5g}", result.loss));
+  if (result.accuracy)
+    line("test accuracy", fmt::format("{:.2f} %", 100 * *result.accuracy));
+  if (table && !to_output) {
+    disk_storage{}.replace(x.predictions, as_byte_span(table->text()));
+    line("predictions", x.predictions);
+  }
+  if (pictures)
+    fmt::print(report, "{}", pictures->text());
+  if (to_output)
+    fmt::print("{}", table->text());
+  if (std::fflush(stdout) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
+  return exit_done;
+}
+
+} // namespace troupe

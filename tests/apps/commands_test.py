@@ -1,0 +1,321 @@
+"""`troupe check`, `predict`, `completion`, `--version`, `--help`, `--log-level`: what people ask before and after a run."""
+
+import csv
+import io
+import json
+import re
+import struct
+import subprocess
+import unittest
+
+from program import PROGRAM, QUICK_JOB, TestCase
+
+COMMANDS = ("node", "train", "check", "predict", "completion")
+
+TABLE_JOB = """
+model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
+data {{ csv {{ path: "{path}" features: "x" target: "y" standardize: true }} split {{ test: 10 }} batch: 10 }}
+learning_rate {{ base: 0.1 }}
+epochs: 30
+"""
+
+
+def value(output, what):
+    """The value of a line of a table, such as "test loss"."""
+    return re.search(rf"^  {what}  +(.*)$", output, re.MULTILINE)[1]
+
+
+class Command(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.job = self.file("job.textproto", QUICK_JOB)
+        self.out = self.folder / "out"
+
+    def run_program(self, *arguments, code=0):
+        """Standard output and error of a run, apart."""
+        done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, f"{arguments} said:\n{done.stdout}{done.stderr}")
+        return done.stdout, done.stderr
+
+
+class Predict(Command):
+    def train(self, *more):
+        return self.run_program("train", f"--job={self.job}", f"--out={self.out}", *more)[0]
+
+    def predict(self, *more, code=0):
+        return self.run_program("predict", f"--weights={self.out}/weights.safetensors", f"--job={self.job}", *more,
+                                code=code)
+
+    def test_same_numbers_as_the_run(self):
+        trained = self.train("--workers=2")
+        output, _ = self.predict()
+        for what in ("test loss", "test accuracy"):
+            self.assertEqual(value(output, what), value(trained, what))
+        self.assertNotIn("another job", output)
+
+    def test_predictions_of_classes(self):
+        self.train()
+        end = self.metrics(self.out)[-1]
+        file = self.folder / "predictions.csv"
+        output, _ = self.predict(f"--predictions={file}")
+        self.assertIn(str(file), output)
+        rows = list(csv.DictReader(io.StringIO(file.read_text())))
+        self.assertEqual(list(rows[0]), ["record", "label", "prediction", "probability"])
+        self.assertEqual([int(x["record"]) for x in rows], list(range(100)))
+        right = sum(x["label"] == x["prediction"] for x in rows)
+        self.assertAlmostEqual(right / 100, end["test_accuracy"], places=9)
+        self.assertTrue(all(0.1 <= float(x["probability"]) <= 1 for x in rows))
+        self.assertEqual([x.name for x in self.folder.iterdir() if "predictions" in x.name], ["predictions.csv"])
+
+    def test_predictions_to_standard_output(self):
+        self.train()
+        output, report = self.predict("--predictions=-")
+        self.assertEqual(len(list(csv.DictReader(io.StringIO(output)))), 100)
+        self.assertIn("test accuracy", report)
+
+    def test_predictions_of_targets(self):
+        rows = [(x / 10, 3 + 2 * x / 10) for x in range(60)]
+        table = self.file("table.csv", "x,y\n" + "".join(f"{x},{y}\n" for x, y in rows))
+        self.job = self.file("table.textproto", TABLE_JOB.format(path=table))
+        self.train()
+        output, _ = self.predict("--predictions=-")
+        said = list(csv.DictReader(io.StringIO(output)))
+        self.assertEqual(list(said[0]), ["record", "target", "prediction"])
+        # The last ten records test; in the units of the table, not standardized.
+        for row, (_, target) in zip(said, rows[-10:], strict=True):
+            self.assertAlmostEqual(float(row["target"]), target, delta=1e-4)
+            self.assertAlmostEqual(float(row["prediction"]), target, delta=0.5)
+
+    def test_pictures(self):
+        self.train()
+        output, _ = self.predict("--show=4")
+        self.assertIn("Right", output)
+        self.assertIn("Wrong", output)
+        self.assertEqual(len(re.findall(r"\d+ %\)", output)), 4)
+        self.assertLessEqual(max(map(len, output.split("Right")[1].splitlines())), 80)
+        _, errors = self.predict("--show=4", "--set", "data.digits.test=0", code=0)
+        self.assertEqual(errors, "")
+
+    def test_weights_of_another_model(self):
+        self.train()
+        _, errors = self.predict("--set", "model.layer[0].dense.units=12", code=2)
+        for text in ("weights.safetensors", "differs: dense_1.weight", "differs: dense_1.bias"):
+            self.assertIn(text, errors)
+        _, errors = self.predict("--set", "model.layer[0].name=other", code=2)
+        for text in ("missing: other.weight", "missing: other.bias", "extra: dense_1.weight", "extra: dense_1.bias"):
+            self.assertIn(text, errors)
+
+    def test_says_when_another_job_trained(self):
+        self.train()
+        self.assertIn("another job", self.predict("--set", "epochs=7")[0])
+
+    def test_wrong_input(self):
+        self.train()
+        for more, texts in (
+                ([f"--predictions={self.folder}/no/p.csv"], [f"{self.folder}/no/p.csv", "no directory"]),
+                ([f"--predictions={self.folder}"], [str(self.folder), "is not a file"]),
+                (["--predictions=/dev/null"], ["/dev/null", "is not a file"])):
+            _, errors = self.predict(*more, code=2)
+            for text in texts:
+                self.assertIn(text, errors)
+        missing = self.folder / "missing.safetensors"
+        _, errors = self.run_program("predict", f"--weights={missing}", f"--job={self.job}", code=2)
+        self.assertIn(str(missing), errors)
+        weights = self.out / "weights.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100])
+        self.assertIn("weights.safetensors", self.predict(code=2)[1])
+
+
+class Check(Command):
+    def check(self, *more, code=0):
+        return self.run_program("check", f"--job={self.job}", *more, code=code)
+
+    def test_what_would_run(self):
+        output, _ = self.check("--workers=2", "--ps=2", "--processes")
+        for text in ("7,850 parameters", "softmax cross entropy", "640 records train, 100 records test", "10 classes",
+                     "40 per epoch", "ps/0", "ps/1", "dense_1.weight (3,925 of 7,840)", "dense_1.weight (3,915 of 7,840)",
+                     "dense_1.bias", "coordinator/0", "worker/1", "2 epochs", "async_ps"):
+            self.assertIn(text, output)
+        self.assertRegex(output, r"dense_1 +dense +784 +10 +7,850 +30.7 KiB")
+
+    def test_ring(self):
+        output, _ = self.check("--workers=4", "--protocol=ring")
+        self.assertIn("whole on each of 4 workers", output)
+        self.assertIn("10 per epoch, each of 64 samples", output)
+        self.assertNotIn("ps/0", output)
+
+    def test_cluster(self):
+        cluster, addresses = self.cluster(ps=1, workers=2)
+        output, _ = self.check(f"--cluster={cluster}")
+        for jobs in addresses.values():
+            for address in jobs:
+                self.assertIn("at " + address, output)
+        self.assertRegex(output, r"worker/1 +\d")
+        _, errors = self.check(f"--cluster={cluster}", "--workers=2", code=2)
+        self.assertIn("--workers", errors)
+
+    def test_nothing_is_written(self):
+        self.check("--set", f"output={self.out}")
+        self.assertFalse(self.out.exists())
+
+    def test_overrides_count(self):
+        self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
+
+    def test_missing_data(self):
+        # The model is shown as far as its shapes are known without the data.
+        self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
+        output, errors = self.check(code=2)
+        self.assertIn("2 parameters", output)
+        self.assertIn("missing.csv", errors)
+        self.job = self.file("images.textproto", QUICK_JOB.replace(
+            "digits { train: 640 test: 100 }", f'idx {{ images: "{self.folder}/missing" labels: "{self.folder}/labels" }}'))
+        output, errors = self.check(code=2)
+        self.assertNotIn("parameters", output)
+        self.assertIn(f"{self.folder}/missing", errors)
+        (self.folder / "missing").write_bytes(struct.pack(">IIII", 0x803, 2, 3, 3) + bytes(18))
+        output, errors = self.check(code=2)
+        self.assertIn("100 parameters", output)
+        self.assertIn(f"{self.folder}/labels", errors)
+
+    def test_wrong_input(self):
+        self.assertIn("parameter servers", self.check("--ps=0", code=2)[1])
+        self.assertIn("100000 workers", self.check("--workers=100000", code=2)[1])
+        self.assertIn('did you mean "ring"', self.check("--protocol=rings", code=2)[1])
+        self.assertIn("ring, ", self.check("--protocol=RING")[0])
+
+
+class CommandLine(Command):
+    def test_version(self):
+        output, _ = self.run_program("--version")
+        for text in (r"^troupe \d+\.\d+\.\d+", r"build +\w", r"compiler +\w+ \d", r"CAF +0\.17", r"architecture +\w"):
+            self.assertRegex(output, text)
+
+    def test_examples_in_every_help(self):
+        """Each help shows examples, and these use commands and options that there are."""
+        main_help, _ = self.run_program("--help")
+        self.assertIn("Examples:", main_help)
+        for command in COMMANDS:
+            self.assertIn(command, main_help)
+            text, _ = self.run_program(command, "--help")
+            examples = re.findall(rf"troupe {command}\b(.*)", text.split("Examples:")[1])
+            self.assertTrue(examples)
+            for option in re.findall(r"--[a-z-]+", " ".join(examples)):
+                self.assertRegex(text.split("Examples:")[0], rf"{option}\b")
+
+    def test_unknown_words(self):
+        for arguments, texts in (
+                (["trian"], ['no command "trian"', 'did you mean "train"']),
+                (["train", f"--job={self.job}", "--worker=2"], ['"--worker=2"', 'did you mean "--workers"']),
+                (["predict", "--job", self.job, "--wieghts=x"], ['did you mean "--weights"']),
+                (["--versoin"], ['did you mean "--version"'])):
+            _, errors = self.run_program(*arguments, code=2)
+            for text in texts:
+                self.assertIn(text, errors)
+        # Internal options are not for people.
+        self.assertNotIn("ends-with-parent", self.run_program("node", "--zzz", code=2)[1])
+
+    def complete(self, script, *words):
+        """What bash offers for the last word."""
+        line = " ".join(f"'{x}'" for x in words)
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f"source {script}; complete -p troupe >/dev/null; COMP_WORDS=({line}); "
+             f"COMP_CWORD={len(words) - 1}; _troupe; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
+            capture_output=True, text=True, check=True, cwd=self.folder, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_completion_in_bash(self):
+        script = self.file("completion.bash", self.run_program("completion", "bash")[0])
+        self.assertEqual(self.complete(script, "troupe", "tr"), ["train"])
+        self.assertLessEqual(set(COMMANDS), set(self.complete(script, "troupe", "")))
+        self.assertEqual(self.complete(script, "troupe", "train", "--wor"), ["--workers="])
+        self.assertEqual(self.complete(script, "troupe", "train", "--proc"), ["--processes"])
+        self.assertEqual(self.complete(script, "troupe", "predict", "--wor"), [])
+        # An equals sign is a word of its own.
+        self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "=", "s"), ["sync_ps"])
+        self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "="), ["async_ps", "sync_ps", "ring"])
+        self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "r"), ["ring"])
+        self.assertEqual(self.complete(script, "troupe", "train", "--job", "=", "job."), ["job.textproto"])
+        self.assertEqual(self.complete(script, "troupe", "completion", "f"), ["fish"])
+        self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
+        # All options of each command, as its help has them.
+        for command in COMMANDS:
+            options = re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", self.run_program(command, "--help")[0], re.MULTILINE)
+            offered = [x.rstrip("=") for x in self.complete(script, "troupe", command, "--")]
+            self.assertEqual(sorted(options), sorted(offered))
+
+    def test_completion_in_other_shells(self):
+        for shell, begins in (("zsh", "#compdef troupe"), ("fish", "# made by")):
+            text, _ = self.run_program("completion", shell)
+            self.assertTrue(text.startswith(begins))
+            for word in (*COMMANDS, "workers", "async_ps"):
+                self.assertIn(word, text)
+        self.assertIn("bash", self.run_program("completion", "tcsh", code=2)[1])
+
+
+class Log(Command):
+    def start_refusing(self, level):
+        """A coordinator that refuses a worker and gives up: it says something at every level."""
+        cluster, _ = self.cluster(ps=1, workers=1)
+        more = [f"--log-level={level}"] if level else []
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}", "--set",
+                                      "runtime.join_timeout_ms=60000", *more)
+        other = self.file("other.textproto", QUICK_JOB.replace("batch: 16", "batch: 8"))
+        worker = self.start_task("worker", 0, cluster, f"--job={other}", *more)
+        self.assert_exit(worker, 1)
+        shard = self.start_task("ps", 0, cluster, *more)
+        last = self.start_task("worker", 0, cluster, *more)
+        for process in (coordinator, shard, last):
+            self.assert_exit(process, 0)
+        return coordinator.output, worker.output, last.output
+
+    def test_levels(self):
+        stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
+        # level -> what is said from there on: by the coordinator, or by the worker that is refused, or the other.
+        said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
+                ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
+        order = ["trace", "debug", "info", "warn", "error", "off"]
+        for level in ("trace", "debug", "warn", "error", "off"):
+            outputs = self.start_refusing(level)
+            for least, who, text in said:
+                pattern = stamp + rf"{least}[a-z]* +\w+/0: .*{re.escape(text)}"
+                expected = order.index(least) >= order.index(level)
+                self.assertEqual(bool(re.search(pattern, outputs[who])), expected, f"{level}: {text}\n{outputs[who]}")
+
+    def test_debug_tells_the_course_of_a_run(self):
+        process = self.start("train", f"--job={self.job}", "--processes", "--log-level=debug")
+        self.assert_exit(process, 0)
+        for text in ("dialling", "link to", "is up", "joined", "opening view 1", "view 1 opens for ps/0",
+                     "worker/0 is ready", "leases are settled", "snapshot of version 40", "is evaluated"):
+            self.assertIn(text, process.output)
+        self.assertNotIn("gets lease", process.output)
+
+    def test_info_is_plain_unless_asked_for(self):
+        cluster, addresses = self.cluster(ps=1, workers=1)
+        plain = self.start_task("worker", 0, cluster)
+        self.assertRegex(plain.wait_for("waiting for"), "^worker/0: waiting for coordinator/0 at ")
+        stamped = self.start_task("ps", 0, cluster, "--log-level=info")
+        self.assertRegex(stamped.wait_for("waiting for"), r"^\d{4}-.* info +ps/0: waiting for coordinator/0 at ")
+        self.assertIn(addresses["coordinator"][0], stamped.output)
+
+    def test_unknown_level(self):
+        _, errors = self.run_program("train", f"--job={self.job}", "--log-level=inof", code=2)
+        self.assertIn('did you mean "info"', errors)
+        self.assertIn("trace", errors)
+
+
+class Numbers(Command):
+    def test_check_and_train_agree(self):
+        """What check says is what train does: updates, and the hash of the job."""
+        output, _ = self.run_program("check", f"--job={self.job}", "--set", "epochs=1")
+        steps = int(re.search(r"^steps +(\d+) per epoch", output, re.MULTILINE)[1])
+        self.run_program("train", f"--job={self.job}", f"--out={self.out}", "--set", "epochs=1")
+        self.assertEqual(self.metrics(self.out)[-1]["applied"], steps)
+        data = (self.out / "weights.safetensors").read_bytes()
+        length, = struct.unpack_from("<Q", data)
+        job_hash = json.loads(data[8:8 + length])["__metadata__"]["job_hash"]
+        self.assertIn("hash " + job_hash[:12], output)
+
+
+if __name__ == "__main__":
+    unittest.main()

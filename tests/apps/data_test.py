@@ -1,0 +1,143 @@
+"""Wrong data: exit code 2, nothing written, and a message that names file, record and what would be right."""
+
+import gzip
+import os
+import struct
+import unittest
+
+from program import QUICK_JOB, TestCase
+
+
+def images(count, rows=4, columns=4):
+    return struct.pack(">IIII", 0x803, count, rows, columns) + bytes(i % 251 for i in range(count * rows * columns))
+
+
+def labels(values):
+    return struct.pack(">II", 0x801, len(values)) + bytes(values)
+
+
+class Data(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.images = self.folder / "images"
+        self.labels = self.folder / "labels"
+        self.images.write_bytes(images(20))
+        self.labels.write_bytes(labels([i % 10 for i in range(20)]))
+        self.out = self.folder / "out"
+        self.text = QUICK_JOB.replace(
+            "digits { train: 640 test: 100 }", f'idx {{ images: "{self.images}" labels: "{self.labels}" }}')
+        self.job = self.file("job.textproto", self.text)
+
+    def refused(self, *says, job=None, more=()):
+        for command in (["train", f"--out={self.out}", *more], ["check"]):
+            process = self.start(command[0], f"--job={job or self.job}", *command[1:])
+            self.assert_exit(process, 2)
+            for text in says:
+                self.assertIn(text, process.output)
+            self.assertEqual([x for x in process.output if not x.isprintable() and x != "\n"], [])
+        self.assertFalse((self.out / "metrics.jsonl").exists())
+
+    def table(self, text, features=("x",), encoding="utf-8"):
+        path = self.folder / "table.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
+        columns = " ".join(f'features: "{x}"' for x in features)
+        return self.file("table.textproto", f"""
+            model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
+            data {{ csv {{ path: "{path}" {columns} target: "y" }} batch: 1 }}""")
+
+    def test_good_data_is_accepted(self):
+        process = self.start("train", f"--job={self.job}")
+        self.assert_exit(process, 0)
+
+    def test_missing_file(self):
+        self.labels.unlink()
+        self.refused(str(self.labels), "No such file")
+
+    def test_unset_variable(self):
+        job = self.file("variable.textproto", self.text.replace(str(self.folder), "${TROUPE_NOT_SET}"))
+        self.refused("data.idx.images", "TROUPE_NOT_SET", job=job)
+
+    def test_truncated_file(self):
+        self.images.write_bytes(images(20)[:-1])
+        self.refused(str(self.images), "truncated", "320", "319")
+        self.images.write_bytes(images(20)[:7])
+        self.refused(str(self.images), "truncated")
+        self.images.write_bytes(gzip.compress(images(20))[:-9])
+        self.refused(str(self.images), "gzip")
+
+    def test_mislabelled_file(self):
+        self.images.write_bytes(labels([1] * 20))
+        self.refused(str(self.images), "expected 3 dimensions (images, rows, columns)", "found shape")
+        self.images.write_bytes(b"\x1b[2Jno images here")
+        self.refused(str(self.images), "not an IDX file")
+
+    def test_counts_differ(self):
+        self.labels.write_bytes(labels([1] * 19))
+        self.refused(str(self.images), str(self.labels), "20 images", "19 labels")
+
+    def test_label_outside_the_classes(self):
+        self.labels.write_bytes(labels([0] * 13 + [10] + [0] * 6))
+        self.refused(str(self.labels), "record 13", "label 10", "classes 0 to 9")
+
+    def test_batch_larger_than_the_data(self):
+        job = self.file("batch.textproto", self.text.replace("batch: 16", "batch: 21"))
+        self.refused("data.batch", "21", "20 training records", job=job)
+
+    def test_split_larger_than_the_data(self):
+        job = self.file("split.textproto", self.text.replace("batch: 16", "split { train: 19 test: 2 } batch: 4"))
+        self.refused("data.split", "19", "20 records", job=job)
+
+    def test_table(self):
+        self.refused("table.csv:3", 'column "x"', "expected a finite number", '"two"',
+                     job=self.table("x,y\n1,1\ntwo,2\n"))
+        self.refused("table.csv:2", "expected 2 fields", "found 3", job=self.table("x,y\n1,1,1\n"))
+        self.refused('no column "z"', 'valid: "x", "y"', job=self.table("x,y\n1,1\n", features=("z",)))
+        self.refused("no records", job=self.table("x,y\n"))
+        self.refused("empty", job=self.table(""))
+
+    def test_binary_garbage_is_escaped(self):
+        garbage = bytes(range(256)) * 20
+        self.refused("table.csv", "\\x00", job=self.table(garbage))
+        self.refused("table.csv:2", "\\x1b[31m", job=self.table(b"x,y\n\x1b[31m\xff\x07,1\n"))
+        self.refused("\\x1b]0;owned\\x07", job=self.table(b"x\x1b]0;owned\x07,y\n1,1\n"))
+
+    def test_too_many_workers_or_shards(self):
+        job = self.file("quick.textproto", QUICK_JOB)
+        for arguments, texts in (
+                (["--workers=100000"], ["--workers", "100000 workers", "40 batches", "640 records in batches of 16"]),
+                (["--workers=41", "--protocol=ring"], ["41 workers", "use 40 workers or fewer"]),
+                (["--ps=7851"], ["--ps", "7851", "7850 parameters"])):
+            process = self.start("train", f"--job={job}", *arguments)
+            self.assert_exit(process, 2)
+            for text in texts:
+                self.assertIn(text, process.output)
+        cluster, _ = self.cluster(ps=1, workers=41)
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}")
+        self.assert_exit(coordinator, 2)
+        self.assertIn(f"{cluster}: 41 workers", coordinator.output)
+
+    def test_more_memory_than_there_is(self):
+        job = self.file("large.textproto", QUICK_JOB.replace(
+            "layer {", "layer { dense { units: 60000 } } layer { dense { units: 60000 } } layer {", 1))
+        process = self.start("train", f"--job={job}", "--workers=40", "--ps=2", "--processes")
+        self.assert_exit(process, 2)
+        for text in ("TiB of memory", "this host has", "troupe check"):
+            self.assertIn(text, process.output)
+
+    def test_output_directory(self):
+        job = self.file("quick.textproto", QUICK_JOB)
+        for place in ("/proc/nowhere", "/dev/null/out"):
+            process = self.start("train", f"--job={job}", f"--out={place}")
+            self.assert_exit(process, 2)
+            for text in (place, "choose another with --out"):
+                self.assertIn(text, process.output)
+        if os.geteuid() != 0:  # root may write everywhere
+            closed = self.folder / "closed"
+            closed.mkdir(mode=0o500)
+            process = self.start("train", f"--job={job}", f"--out={closed}")
+            self.assert_exit(process, 2)
+            self.assertIn(str(closed), process.output)
+
+
+if __name__ == "__main__":
+    unittest.main()
