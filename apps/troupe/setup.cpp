@@ -1,11 +1,13 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "apps/troupe/numbers.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/nearest_name.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <random>
 #include <system_error>
 
@@ -24,6 +26,21 @@ proto::Protocol protocol_of(const std::string& text) {
   }
   throw input_error{"--protocol=" + text + ": there is no such protocol; "
                     + suggestion(text, names)};
+}
+
+/// Throws where the directory has no room for the weights: they are replaced as a whole, so old and
+/// new ones stand there side by side.
+void check_room(const std::filesystem::path& directory, std::size_t weights) {
+  std::error_code unknown;
+  const auto space = std::filesystem::space(directory, unknown);
+  if (unknown)
+    return;
+  const bool there = std::filesystem::exists(directory / "weights.safetensors", unknown);
+  const auto needed = weights * (there ? 1 : 2);
+  if (space.available < needed)
+    throw input_error{"output directory " + directory.string() + " has room for "
+                      + readable_bytes(space.available) + ", and the weights take "
+                      + readable_bytes(needed) + ": choose another with --out"};
 }
 
 } // namespace
@@ -57,6 +74,7 @@ coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps) 
   if (!result.output.empty()) {
     try {
       result.files->prepare(result.output);
+      check_room(result.output, result.context->parameters().size() * sizeof(float));
     } catch (const std::system_error& error) {
       throw input_error{std::string{error.what()} + ": choose another with --out"};
     }

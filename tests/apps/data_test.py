@@ -3,9 +3,10 @@
 import gzip
 import os
 import struct
+import subprocess
 import unittest
 
-from program import QUICK_JOB, TestCase
+from program import PROGRAM, QUICK_JOB, TestCase
 
 
 def images(count, rows=4, columns=4):
@@ -137,6 +138,21 @@ class Data(TestCase):
             process = self.start("train", f"--job={job}", f"--out={closed}")
             self.assert_exit(process, 2)
             self.assertIn(str(closed), process.output)
+
+    def test_full_disk(self):
+        job = self.file("quick.textproto", QUICK_JOB)
+        disk = self.folder / "disk"
+        disk.mkdir()
+        own = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+        small = f"mount -t tmpfs -o size=40k troupe {disk}"
+        if subprocess.run([*own, small], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no small file system can be mounted here")
+        done = subprocess.run([*own, f"{small} && exec {PROGRAM} train --job={job} --out={disk}/out"],
+                              capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        # 40 KiB are there; 7,850 parameters, twice, are not.
+        for text in (f"{disk}/out has room for", "the weights take 61.3 KiB", "--out"):
+            self.assertIn(text, done.stderr)
 
 
 if __name__ == "__main__":
