@@ -268,6 +268,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.tasks = setup.tasks;
     how.output = setup.output;
     how.files = setup.files;
+    how.origin = setup.origin;
     how.observer = options_.observer;
     how.weights = setup.weights;
     how.spawner = options_.spawner;

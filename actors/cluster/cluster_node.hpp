@@ -27,6 +27,8 @@ struct coordinator_setup {
   std::shared_ptr<storage> files;
   /// Gets the weights after each epoch; may be null.
   weights_listener weights;
+  /// Stands in what is written there.
+  run_origin origin = here_and_now();
 };
 
 struct node_options {

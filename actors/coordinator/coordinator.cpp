@@ -28,7 +28,7 @@ coordinator::behavior_type coordinator::make_behavior() {
                                                        caf::actor_cast<evaluation_listener>(this));
   if (!options_.output.empty())
     recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
-                                                       options_.output);
+                                                       options_.output, options_.origin);
   monitor(evaluator_);
   if (recorder_)
     monitor(recorder_);

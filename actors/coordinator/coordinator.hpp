@@ -77,6 +77,8 @@ struct coordinator_options {
   /// Where results go; empty: nowhere.
   std::string output;
   std::shared_ptr<storage> files;
+  /// For what is written there.
+  run_origin origin;
   /// May be null.
   run_observer observer;
   /// Gets the weights after each epoch; may be null.
@@ -172,6 +174,8 @@ private:
   void fail(const std::string& reason, bool interrupted = false);
   void summarize_tasks();
   void conclude();
+  void flush_recorder(std::function<void(const std::string& problem)> then);
+  void tell_unwritten(const std::string& problem);
   void shut_down_nodes();
   void node_ended();
   void on_tick();

@@ -178,23 +178,33 @@ void coordinator::conclude() {
     shut_down_nodes();
     return;
   }
+  summary_.output = options_.output;
   // First whatever was to be written so far, so that the last line says if it was not.
-  const auto record_end = [this](const std::string& problem) {
-    if (problem.empty()) {
-      summary_.output = options_.output;
-    } else if (summary_.failure.empty()) {
-      summary_.failure = "not everything was written: " + problem;
-    } else {
-      notice("not everything was written: " + problem, notice_level::error);
-    }
+  flush_recorder([this](const std::string& problem) {
+    tell_unwritten(problem);
     send(recorder_, summary_);
-    ask(
-      this, recorder_, requests(), [this](const record_done&) { shut_down_nodes(); },
-      [this](const caf::error&) { shut_down_nodes(); }, record_flush{});
-  };
+    flush_recorder([this, problem](const std::string& later) {
+      if (problem.empty())
+        tell_unwritten(later);
+      shut_down_nodes();
+    });
+  });
+}
+
+void coordinator::flush_recorder(std::function<void(const std::string& problem)> then) {
   ask(
-    this, recorder_, requests(), [record_end](const record_done& x) { record_end(x.problem); },
-    [record_end](const caf::error& error) { record_end(explain(error)); }, record_flush{});
+    this, recorder_, requests(), [then](const record_done& x) { then(x.problem); },
+    [then](const caf::error& error) { then(explain(error)); }, record_flush{});
+}
+
+void coordinator::tell_unwritten(const std::string& problem) {
+  if (problem.empty())
+    return;
+  const auto text = "not everything was written: " + problem;
+  if (summary_.failure.empty())
+    summary_.failure = text;
+  else
+    notice(text, notice_level::error);
 }
 
 void coordinator::shut_down_nodes() {
@@ -228,7 +238,7 @@ void coordinator::node_ended() {
 // -- telling ------------------------------------------------------------------------------------
 
 void coordinator::publish_progress() {
-  if (!options_.observer)
+  if (!options_.observer && !recorder_)
     return;
   run_progress result;
   const auto now = clock().now();
@@ -252,12 +262,17 @@ void coordinator::publish_progress() {
   result.train_loss = loss / static_cast<double>(std::max<std::uint64_t>(loss_samples, 1));
   result.samples_per_second =
     static_cast<double>(result.samples) / std::max(seconds_since(epoch_began_), 1e-9);
-  send(options_.observer, result);
+  if (options_.observer)
+    send(options_.observer, result);
+  if (recorder_)
+    send(recorder_, result);
 }
 
 void coordinator::notice(const std::string& text, notice_level level) {
   if (options_.observer)
     send(options_.observer, run_notice{text, level});
+  if (recorder_)
+    send(recorder_, run_notice{text, level});
 }
 
 double coordinator::seconds_since(time_point t) {

@@ -1,35 +1,107 @@
 #include "actors/output/recorder.hpp"
 
 #include "actors/model/model_file.hpp"
+#include "messages/configure.hpp"
 
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cctype>
 #include <system_error>
 
 namespace troupe {
 
+namespace {
+
+/// A run under way writes about so often. A little less than a second, so that reports that come
+/// twice a second are not a moment too early.
+constexpr std::chrono::milliseconds progress_interval{900};
+
+/// TensorBoard knows its files by "tfevents"; those of one directory are read in alphabetical
+/// order.
+std::string events_name(const run_origin& origin) {
+  const auto seconds =
+    std::chrono::duration_cast<std::chrono::seconds>(origin.started.time_since_epoch()).count();
+  auto host = origin.host;
+  std::ranges::replace_if(
+    host, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
+  return "events.out.tfevents." + std::to_string(seconds) + '.' + host;
+}
+
+std::string text_of(const proto::Job& job) {
+  std::string result;
+  google::protobuf::TextFormat::PrintToString(job, &result);
+  return result;
+}
+
+std::span<const std::byte> bytes_of(const std::string& x) {
+  return std::as_bytes(std::span{x});
+}
+
+} // namespace
+
 recorder::recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                   std::shared_ptr<storage> where, std::filesystem::path directory)
+                   std::shared_ptr<storage> where, std::filesystem::path directory,
+                   run_origin origin)
   : super(cfg), context_(std::move(context)), storage_(std::move(where)),
-    directory_(std::move(directory)) {}
+    directory_(std::move(directory)), events_file_(directory_ / events_name(origin)),
+    origin_(std::move(origin)), events_(context_->data.train_records) {}
 
 recorder::behavior_type recorder::make_behavior() {
-  const auto metrics = directory_ / "metrics.jsonl";
-  attempt([&] { storage_->replace(metrics, {}); });
+  began_ = clock().now();
+  begin();
   return {
-    [this, metrics](const epoch_report& x) {
-      attempt([&] { storage_->append_line(metrics, to_json(x)); });
-    },
-    [this, metrics](const run_summary& x) {
-      attempt([&] { storage_->append_line(metrics, to_json(x)); });
-    },
-    [this](const record_weights& x) {
-      attempt([&] {
-        const model_info info{x.version, context_->hash};
-        storage_->replace(directory_ / "weights.safetensors",
-                          write_model(context_->parameters(), x.weights.as_floats(), info));
-      });
-    },
+    [this](const run_progress& x) { on_progress(x); },
+    [this](const epoch_report& x) { on_epoch(x); },
+    [this](const run_summary& x) { on_summary(x); },
+    [this](const run_notice& x) { on_notice(x); },
+    [this](const record_weights& x) { on_weights(x); },
     [this](record_flush) { return record_done{problem_}; },
   };
+}
+
+void recorder::begin() {
+  attempt([&] { storage_->replace(directory_ / "metrics.jsonl", {}); });
+  const auto header = tensorboard_log::header(time());
+  attempt([&] { storage_->replace(events_file_, bytes_of(header)); });
+}
+
+void recorder::on_progress(const run_progress& x) {
+  history_.add(x);
+  const auto now = clock().now();
+  if (last_progress_ && now - *last_progress_ < progress_interval)
+    return;
+  last_progress_ = now;
+  append_line(to_json(x));
+  append_events(events_.add(x, time()));
+}
+
+void recorder::on_epoch(const epoch_report& x) {
+  history_.add(x);
+  append_line(to_json(x));
+  append_events(events_.add(x, time()));
+}
+
+void recorder::on_weights(const record_weights& x) {
+  attempt([&] {
+    const model_info info{x.version, context_->hash};
+    storage_->replace(directory_ / "weights.safetensors",
+                      write_model(context_->parameters(), x.weights.as_floats(), info));
+  });
+}
+
+void recorder::on_notice(const run_notice& x) {
+  history_.add({seconds(), x.text});
+}
+
+void recorder::on_summary(const run_summary& x) {
+  append_line(to_json(x));
+  append_events(events_.add(x, time()));
+  attempt([&] {
+    const auto page = render_report({context_->job.name(), version(), origin_,
+                                     text_of(context_->job), context_->hash, history_, x});
+    storage_->replace(directory_ / "report.html", bytes_of(page));
+  });
 }
 
 template <class F>
@@ -40,6 +112,23 @@ void recorder::attempt(F write) {
     if (problem_.empty())
       problem_ = error.what();
   }
+}
+
+void recorder::append_line(const std::string& line) {
+  attempt([&] { storage_->append_line(directory_ / "metrics.jsonl", line); });
+}
+
+void recorder::append_events(const std::string& records) {
+  if (!records.empty())
+    attempt([&] { storage_->append(events_file_, bytes_of(records)); });
+}
+
+double recorder::seconds() const {
+  return std::chrono::duration<double>(clock().now() - began_).count();
+}
+
+double recorder::time() const {
+  return std::chrono::duration<double>(origin_.started.time_since_epoch()).count() + seconds();
 }
 
 } // namespace troupe

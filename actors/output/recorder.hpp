@@ -1,11 +1,15 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/output/report_page.hpp"
 #include "actors/output/run_report.hpp"
 #include "actors/output/storage.hpp"
+#include "actors/output/tensorboard.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -30,18 +34,19 @@ TROUPE_LOCAL_MESSAGE(troupe::record_flush)
 
 namespace troupe {
 
-using recorder_actor = caf::typed_actor<rpc<void, epoch_report>, rpc<void, run_summary>,
-                                        rpc<void, record_weights>, rpc<record_done, record_flush>>;
+using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
+                                            rpc<record_done, record_flush>>;
 
-/// Writes the output directory: metrics.jsonl and weights.safetensors. A disk that fails does not
-/// end the run: the first problem is kept and told at the end.
+/// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors, and
+/// at the end report.html. A disk that fails does not end the run: the first problem is kept and
+/// told at the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
 
   /// `directory` is prepared by the caller. Starts metrics.jsonl anew.
   recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-           std::shared_ptr<storage> where, std::filesystem::path directory);
+           std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin);
 
   const char* name() const override { return "troupe.recorder"; }
 
@@ -49,12 +54,30 @@ protected:
   behavior_type make_behavior() override;
 
 private:
+  void begin();
+  void on_progress(const run_progress& x);
+  void on_epoch(const epoch_report& x);
+  void on_weights(const record_weights& x);
+  void on_notice(const run_notice& x);
+  void on_summary(const run_summary& x);
+
   template <class F>
   void attempt(F write);
+  void append_line(const std::string& line);
+  void append_events(const std::string& records);
+  double seconds() const;
+  /// Seconds since 1970.
+  double time() const;
 
   std::shared_ptr<const job_context> context_;
   std::shared_ptr<storage> storage_;
   std::filesystem::path directory_;
+  std::filesystem::path events_file_;
+  run_origin origin_;
+  std::chrono::steady_clock::time_point began_;
+  std::optional<std::chrono::steady_clock::time_point> last_progress_;
+  tensorboard_log events_;
+  run_history history_;
   std::string problem_;
 };
 

@@ -19,12 +19,48 @@ std::string dump(const nlohmann::ordered_json& line) {
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+nlohmann::ordered_json to_object(const task_status& x) {
+  nlohmann::ordered_json result{{"task", to_string(x.task)}, {"steps", x.steps}};
+  if (x.task.job != job_kind::worker)
+    return result;
+  result["samples"] = x.samples;
+  result["samples_per_second"] = number(x.samples_per_second);
+  result["staleness_mean"] = number(x.staleness_mean);
+  result["computing"] = number(x.computing);
+  result["waiting_for_lease"] = number(x.waiting_for_lease);
+  result["waiting_for_data"] = number(x.waiting_for_data);
+  result["waiting_for_weights"] = number(x.waiting_for_weights);
+  result["waiting_for_update"] = number(x.waiting_for_update);
+  return result;
+}
+
+/// Pairs of the least staleness and how many gradients had it or more, up to the next pair.
+nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
+  auto result = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    result.push_back({staleness_bounds[i], counts[i]});
+  return result;
+}
+
 } // namespace
 
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
   return static_cast<std::size_t>(std::ranges::upper_bound(staleness_bounds, staleness)
                                   - staleness_bounds.begin())
     - 1;
+}
+
+std::string to_json(const run_progress& x) {
+  return dump({
+    {"event", "progress"},
+    {"seconds", number(x.seconds)},
+    {"epoch", x.epoch},
+    {"samples", x.samples},
+    {"train_loss", x.samples > 0 ? number(x.train_loss) : nullptr},
+    {"samples_per_second", number(x.samples_per_second)},
+    {"updates", x.updates},
+    {"staleness_mean", number(x.staleness_mean)},
+  });
 }
 
 std::string to_json(const epoch_report& x) {
@@ -60,8 +96,12 @@ std::string to_json(const run_summary& x) {
     {"split", x.split},
     {"duplicates", x.duplicates},
     {"staleness_mean", number(x.staleness_mean)},
+    {"staleness", to_pairs(x.staleness)},
     {"weights_sha256", x.weights_sha256},
   };
+  auto& tasks = line["tasks"] = nlohmann::ordered_json::array();
+  for (auto& task : x.tasks)
+    tasks.push_back(to_object(task));
   if (!x.coefficients.empty())
     line["coefficients"] = x.coefficients;
   if (!x.failure.empty())

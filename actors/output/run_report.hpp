@@ -124,6 +124,7 @@ struct run_notice {
 };
 
 /// One line of metrics.jsonl, without its end.
+std::string to_json(const run_progress& x);
 std::string to_json(const epoch_report& x);
 std::string to_json(const run_summary& x);
 

@@ -1,7 +1,9 @@
 #include "actors/output/storage.hpp"
 
+#include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -37,6 +39,17 @@ public:
     }
   }
 
+  std::uintmax_t size() const {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0)
+      fail("cannot see the size of", file_);
+    return static_cast<std::uintmax_t>(status.st_size);
+  }
+
+  void truncate(std::uintmax_t size) const noexcept {
+    [[maybe_unused]] const auto failed = ::ftruncate(fd_, static_cast<off_t>(size));
+  }
+
   void sync() const {
     if (::fsync(fd_) != 0)
       fail("cannot sync", file_);
@@ -51,14 +64,20 @@ private:
 
 storage::~storage() = default;
 
+void storage::append_line(const std::filesystem::path& file, std::string_view line) {
+  std::string text{line};
+  text += '\n';
+  append(file, std::as_bytes(std::span{text}));
+}
+
 void disk_storage::prepare(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error)
     throw std::system_error{error, "cannot make output directory " + directory.string()};
-  const auto probe = directory / ".probe";
-  { const descriptor file{probe, O_WRONLY | O_CREAT | O_TRUNC}; }
-  std::filesystem::remove(probe, error);
+  // A full disk lets empty files be made.
+  replace(directory / ".probe", std::array<std::byte, 4096>{});
+  std::filesystem::remove(directory / ".probe", error);
 }
 
 void disk_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
@@ -82,11 +101,16 @@ void disk_storage::replace(const std::filesystem::path& file, std::span<const st
   parent.sync();
 }
 
-void disk_storage::append_line(const std::filesystem::path& file, std::string_view line) {
+void disk_storage::append(const std::filesystem::path& file, std::span<const std::byte> contents) {
   const descriptor out{file, O_WRONLY | O_CREAT | O_APPEND};
-  std::string text{line};
-  text += '\n';
-  out.write(std::as_bytes(std::span{text}));
+  const auto before = out.size();
+  try {
+    out.write(contents);
+  } catch (...) {
+    // Half a line or record would spoil what comes after it, once there is room again.
+    out.truncate(before);
+    throw;
+  }
 }
 
 void memory_storage::prepare(const std::filesystem::path&) {}
@@ -97,9 +121,15 @@ void memory_storage::replace(const std::filesystem::path& file,
   files_[file] = std::string{reinterpret_cast<const char*>(contents.data()), contents.size()};
 }
 
-void memory_storage::append_line(const std::filesystem::path& file, std::string_view line) {
+void memory_storage::append(const std::filesystem::path& file,
+                            std::span<const std::byte> contents) {
   std::lock_guard guard{mutex_};
-  files_[file].append(line).push_back('\n');
+  files_[file].append(reinterpret_cast<const char*>(contents.data()), contents.size());
+}
+
+std::map<std::filesystem::path, std::string> memory_storage::files() const {
+  std::lock_guard guard{mutex_};
+  return files_;
 }
 
 std::string memory_storage::contents(const std::filesystem::path& file) const {

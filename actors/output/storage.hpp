@@ -21,8 +21,11 @@ public:
   /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
+  /// Adds to the end of a file, which is made where it is missing.
+  virtual void append(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
+
   /// Appends a line.
-  virtual void append_line(const std::filesystem::path& file, std::string_view line) = 0;
+  void append_line(const std::filesystem::path& file, std::string_view line);
 };
 
 /// The file system.
@@ -30,7 +33,7 @@ class disk_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
-  void append_line(const std::filesystem::path& file, std::string_view line) override;
+  void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
 };
 
 /// Files in memory, for simulations. Thread-safe.
@@ -38,7 +41,10 @@ class memory_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
-  void append_line(const std::filesystem::path& file, std::string_view line) override;
+  void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+
+  /// All files, by name.
+  std::map<std::filesystem::path, std::string> files() const;
 
   /// The contents of a file; empty where there is none.
   std::string contents(const std::filesystem::path& file) const;

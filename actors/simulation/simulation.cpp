@@ -58,6 +58,7 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
     setup.context = make_job_context(options_.job, shape_of(*options_.data.train));
     setup.output = options_.job.output();
     setup.files = files_;
+    setup.origin = {"simulation", {}};
     for (std::uint32_t i = 0; i < options_.ps; ++i)
       setup.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});
     for (std::uint32_t i = 0; i < options_.workers; ++i)

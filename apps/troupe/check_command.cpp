@@ -4,6 +4,7 @@
 #include "actors/cluster/footprint.hpp"
 #include "actors/cluster/local_cluster.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/output/text.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/session.hpp"

@@ -1,14 +1,17 @@
 #include "apps/troupe/children.hpp"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 extern char** environ;
 
@@ -16,6 +19,9 @@ namespace troupe {
 
 children::~children() {
   wait(std::chrono::milliseconds{0});
+  for (auto& x : voices_)
+    if (x.fd >= 0)
+      ::close(x.fd);
 }
 
 void children::start(std::string name, const std::vector<std::string>& arguments) {
@@ -25,17 +31,54 @@ void children::start(std::string name, const std::vector<std::string>& arguments
   for (auto& x : arguments)
     argv.push_back(const_cast<char*>(x.c_str()));
   argv.push_back(nullptr);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot start " + name};
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  voices_.push_back({ends[0], ""});
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&attributes, 0);
   pid_t pid = 0;
   const auto error =
-    ::posix_spawn(&pid, program.c_str(), nullptr, &attributes, argv.data(), environ);
+    ::posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  ::close(ends[1]);
   if (error != 0)
     throw std::system_error{error, std::generic_category(), "cannot start " + name};
   running_.push_back({std::move(name), pid});
+}
+
+void children::listen(voice& x) {
+  std::array<char, 4096> buffer;
+  ssize_t n = 0;
+  while ((n = ::read(x.fd, buffer.data(), buffer.size())) > 0)
+    x.unfinished.append(buffer.data(), static_cast<std::size_t>(n));
+  if (n == 0) {
+    ::close(std::exchange(x.fd, -1));
+    if (!x.unfinished.empty())
+      x.unfinished += '\n';
+  }
+  std::size_t begin = 0;
+  for (auto end = x.unfinished.find('\n'); end != std::string::npos;
+       end = x.unfinished.find('\n', begin)) {
+    lines_.push_back(x.unfinished.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  x.unfinished.erase(0, begin);
+}
+
+std::vector<std::string> children::said() {
+  for (auto& x : voices_)
+    if (x.fd >= 0)
+      listen(x);
+  return std::exchange(lines_, {});
 }
 
 std::optional<std::string> children::failed() {
@@ -57,6 +100,9 @@ std::optional<std::string> children::failed() {
 bool children::wait(std::chrono::milliseconds deadline) {
   const auto limit = std::chrono::steady_clock::now() + deadline;
   while (!running_.empty()) {
+    for (auto& x : voices_)
+      if (x.fd >= 0)
+        listen(x);
     if (failed())
       continue;
     if (std::chrono::steady_clock::now() < limit) {

@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Processes of this program, started by it. They end with it, whatever happens to it; a signal
-/// from the terminal reaches the parent alone.
+/// from the terminal reaches the parent alone, and what they say comes to it.
 class children {
 public:
   children() = default;
@@ -25,6 +25,10 @@ public:
   /// Those that were killed are left to the cluster.
   std::optional<std::string> failed();
 
+  /// Whole lines that children have written to standard output or error since the last call. To be
+  /// called often: who is not heard stops at some time.
+  std::vector<std::string> said();
+
   /// Waits for all children; those that are still there after the deadline are killed. Whether all
   /// ended with 0.
   bool wait(std::chrono::milliseconds deadline);
@@ -35,7 +39,17 @@ private:
     pid_t pid;
   };
 
+  /// The reading end of what a child writes; -1 once it has ended.
+  struct voice {
+    int fd;
+    std::string unfinished;
+  };
+
+  void listen(voice& x);
+
   std::vector<child> running_;
+  std::vector<voice> voices_;
+  std::vector<std::string> lines_;
   bool all_well_ = true;
 };
 

@@ -1,115 +1,154 @@
 #include "apps/troupe/console.hpp"
 
+#include "actors/output/text.hpp"
 #include "apps/troupe/logging.hpp"
-#include "apps/troupe/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <iterator>
+#include <cerrno>
+#include <cstdlib>
+#include <string_view>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace troupe {
 
 namespace {
 
-constexpr int bar_width = 24;
+bool can_draw() {
+  const char* terminal = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view{terminal} != "dumb";
+}
 
-std::string accuracy(const std::optional<double>& x) {
-  return x ? fmt::format("  accuracy {:.2f} %", 100 * *x) : "";
+/// Characters that a terminal shows of a line: all but the sequences that colour it.
+std::size_t shown_cells(const std::string& line) {
+  std::string text;
+  bool escaped = false;
+  for (const char c : line) {
+    if (c == '\033')
+      escaped = true;
+    else if (!escaped)
+      text += c;
+    else if (c == 'm')
+      escaped = false;
+  }
+  return cells_of(text);
+}
+
+void write(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return; // Nobody is there to be told.
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
 }
 
 } // namespace
 
-console::console(caf::actor_config& cfg) : super(cfg), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+console::console(caf::actor_config& cfg)
+  : super(cfg), terminal_(can_draw()),
+    style_(style_of_environment([](const char* x) -> const char* { return std::getenv(x); })),
+    last_line_(clock().now() - std::chrono::hours{1}) {
+  style_.colour = style_.colour && terminal_;
+}
 
 console::behavior_type console::make_behavior() {
   return {
     [this](const run_progress& x) { on_progress(x); },
     [this](const epoch_report& x) { on_epoch(x); },
-    [this](const run_summary& x) {
-      clear_bar();
-      fmt::print("{}", format_summary(x));
-      std::fflush(stdout);
-    },
+    [this](const run_summary& x) { on_summary(x); },
     [this](const run_notice& x) { on_notice(x); },
+    [this](close_console) {
+      erase();
+      quit();
+    },
   };
 }
 
 void console::on_progress(const run_progress& x) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!terminal_ && now - last_line_ < std::chrono::seconds{1})
+  view_.add(x);
+  if (terminal_) {
+    draw("");
+    return;
+  }
+  const auto now = clock().now();
+  if (now - last_line_ < std::chrono::seconds{1})
     return;
   last_line_ = now;
-  const auto done =
-    std::min(1.0, static_cast<double>(x.samples) / static_cast<double>(x.epoch_samples));
-  auto text = fmt::format("epoch {}/{}  {:3.0f} %", x.epoch, x.epochs, 100 * done);
-  if (x.samples > 0)
-    fmt::format_to(std::back_inserter(text), "  loss {:.4f}  {} samples/s", x.train_loss,
-                   grouped(x.samples_per_second));
-  if (terminal_) {
-    const auto filled = static_cast<int>(done * bar_width);
-    fmt::print("\r[{:=<{}}{:<{}}] {}\033[K", "", filled, "", bar_width - filled, text);
-    bar_shown_ = true;
-  } else {
-    fmt::print("{}\n", text);
-  }
-  std::fflush(stdout);
+  write(STDOUT_FILENO, view_.line() + '\n');
 }
 
 void console::on_epoch(const epoch_report& x) {
-  clear_bar();
-  fmt::print("epoch {}/{}  loss {:.4f}  test loss {:.4f}{}  {} samples/s\n", x.epoch, x.epochs,
-             x.train_loss, x.test_loss, accuracy(x.test_accuracy), grouped(x.samples_per_second));
-  std::fflush(stdout);
+  view_.add(x);
+  print(format_epoch(x) + '\n');
+}
+
+void console::on_summary(const run_summary& x) {
+  erase();
+  write(STDOUT_FILENO, format_summary(x));
+  view_ = {};
 }
 
 void console::on_notice(const run_notice& x) {
-  clear_bar();
+  const bool redraw = !drawn_.empty();
+  // The log may go to the same terminal: the bar is gone while the notice is written.
+  erase();
   log_notice(x);
+  if (redraw)
+    draw("");
 }
 
-void console::clear_bar() {
-  if (!bar_shown_)
+void console::measure() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
     return;
-  fmt::print("\r\033[K");
-  bar_shown_ = false;
+  columns_ = size.ws_col;
+  // The last column stays empty: terminals differ in what follows a character there.
+  style_.width = columns_ - 1;
+  style_.height = size.ws_row;
 }
 
-std::string format_summary(const run_summary& x) {
-  std::string result;
-  const auto line = [&](const char* what, const std::string& value) {
-    fmt::format_to(std::back_inserter(result), "  {:<20}{}\n", what, value);
-  };
-  if (!x.failure.empty())
-    result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
-  if (x.samples == 0)
-    return result;
-  line("protocol",
-       fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
-  line("seconds", fmt::format("{:.2f}", x.seconds));
-  line("samples/s", grouped(x.samples_per_second));
-  line("training loss", fmt::format("{:.5g}", x.train_loss));
-  line("test loss", fmt::format("{:.5g}", x.test_loss));
-  if (x.test_accuracy)
-    line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
-  line("gradients",
-       fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
-                   grouped(static_cast<double>(x.applied)),
-                   grouped(static_cast<double>(x.rejected_stale)),
-                   grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
-  line("",
-       x.protocol == "ring" ? "(counted once per ring member)"
-                            : "(counted once per parameter server)");
-  line("staleness",
-       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
-  if (!x.coefficients.empty())
-    line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
-  line("weights", "sha256 " + x.weights_sha256);
-  if (!x.output.empty())
-    line("written to", x.output);
-  return result;
+std::string console::back_to_top() const {
+  if (drawn_.empty())
+    return "";
+  // A terminal that became narrower has broken lines into several.
+  std::size_t rows = 0;
+  for (auto cells : drawn_)
+    rows += std::max<std::size_t>(1, (cells + columns_ - 1) / columns_);
+  return fmt::format("\r\033[{}A", std::min(rows, std::max<std::size_t>(style_.height, 2) - 1));
+}
+
+void console::erase() {
+  measure();
+  if (!drawn_.empty())
+    write(STDOUT_FILENO, back_to_top() + "\033[J");
+  drawn_.clear();
+}
+
+void console::print(const std::string& text) {
+  if (terminal_)
+    draw(text);
+  else
+    write(STDOUT_FILENO, text);
+}
+
+void console::draw(const std::string& above) {
+  measure();
+  auto text = back_to_top();
+  if (!drawn_.empty() && !above.empty())
+    text += "\033[J";
+  text += above;
+  drawn_.clear();
+  for (auto& line : view_.lines(style_)) {
+    text += line + "\033[K\n";
+    drawn_.push_back(shown_cells(line));
+  }
+  // In one piece, and without erasing first: no half of it is ever seen.
+  write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 
 } // namespace troupe

@@ -1,17 +1,35 @@
 #pragma once
 
 #include "actors/output/run_report.hpp"
+#include "apps/troupe/progress_view.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
-/// Shows a run to a person: a bar on a terminal, a line a second elsewhere, a table at the end.
-/// Results go to standard output, notices to the log.
-class console : public run_observer::base {
+/// The console may end: everything that was sent before is shown.
+struct close_console {};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::close_console)
+
+namespace troupe {
+
+using console_actor = run_observer::extend<rpc<void, close_console>>;
+
+/// Shows a run to a person: a bar and a line per task on a terminal, redrawn in place; a line a
+/// second elsewhere; a line per epoch and a table at the end. Results go to standard output,
+/// notices to the log. Writes may block, so it needs a thread of its own.
+///
+/// The cursor rests at the beginning of the line below the bar and is never hidden, so that
+/// whatever ends the process leaves the terminal in order.
+class console : public console_actor::base {
 public:
-  using super = run_observer::base;
+  using super = console_actor::base;
 
   explicit console(caf::actor_config& cfg);
 
@@ -23,15 +41,25 @@ protected:
 private:
   void on_progress(const run_progress& x);
   void on_epoch(const epoch_report& x);
+  void on_summary(const run_summary& x);
   void on_notice(const run_notice& x);
-  void clear_bar();
 
+  void measure();
+  /// Brings the cursor to where the bar begins.
+  std::string back_to_top() const;
+  void erase();
+  /// Writes `text`, whole lines, above the bar.
+  void print(const std::string& text);
+  void draw(const std::string& above);
+
+  /// Standard output can be drawn on.
   bool terminal_;
-  bool bar_shown_ = false;
+  terminal_style style_;
+  std::size_t columns_ = 80;
+  progress_view view_;
+  /// How wide each line drawn last is.
+  std::vector<std::size_t> drawn_;
   std::chrono::steady_clock::time_point last_line_;
 };
-
-/// The table at the end of a run.
-std::string format_summary(const run_summary& x);
 
 } // namespace troupe

@@ -6,13 +6,6 @@
 
 namespace troupe {
 
-std::string grouped(double x) {
-  auto digits = fmt::format("{:.0f}", x);
-  for (auto i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
-    digits.insert(static_cast<std::size_t>(i), ",");
-  return digits;
-}
-
 std::string readable_bytes(std::size_t bytes) {
   if (bytes < 1024)
     return fmt::format("{} B", bytes);

@@ -4,6 +4,7 @@
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/output/storage.hpp"
+#include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/pictures.hpp"
 #include "apps/troupe/session.hpp"

@@ -82,9 +82,13 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
 }
 
 run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
+                         const run_observer& observer,
                          const std::function<void(const std::string&)>& stop) {
   bool stopping = false;
   while (end.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
+    if (options.hear)
+      for (auto& line : options.hear())
+        caf::anon_send(observer, run_notice{line});
     const auto signal = next_signal();
     if (!signal.empty() && stopping)
       std::_Exit(exit_failed); // Asked twice: no more patience.
@@ -119,7 +123,7 @@ run_summary run_session(session_options options) {
   // Outlives the system: its actors tell their end to it.
   std::promise<run_summary> ended;
   caf::actor_system sys{cfg};
-  auto observer = sys.spawn<console>();
+  auto observer = sys.spawn<console, caf::detached>();
   options.node.observer = observer;
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   if (networked)
@@ -127,7 +131,8 @@ run_summary run_session(session_options options) {
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
-    caf::anon_send_exit(observer, caf::exit_reason::user_shutdown);
+    // Not an exit, which would overtake what is still to be shown.
+    caf::anon_send(observer, close_console{});
   };
   try {
     std::string address;
@@ -140,7 +145,7 @@ run_summary run_session(session_options options) {
     stop_all();
     throw;
   }
-  auto result = wait_for_end(ended.get_future(), options, [&](const std::string& reason) {
+  auto result = wait_for_end(ended.get_future(), options, observer, [&](const std::string& reason) {
     caf::anon_send(node, stop_run{reason});
   });
   guard.emplace(result.failure.empty() ? exit_done : exit_failed);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -22,6 +23,8 @@ struct session_options {
   std::function<void(const std::string& address)> listening;
   /// Called every 100 ms until the end; a text ends the run with it.
   std::function<std::optional<std::string>()> watch;
+  /// Called as often; lines to be shown as notices.
+  std::function<std::vector<std::string>()> hear;
 };
 
 /// Makes SIGINT and SIGTERM wait until a session takes them. To be called first of all.

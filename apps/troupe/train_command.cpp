@@ -58,6 +58,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
   session.watch = [&] { return others.failed(); };
+  session.hear = [&] { return others.said(); };
   session.listening = [&](const std::string& address) {
     cluster_spec cluster;
     cluster.tasks[coordinator_task] = address;
@@ -77,6 +78,8 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())
     result.failure = "a child process did not end well";
+  for (auto& line : others.said())
+    fmt::print(stderr, "{}\n", line);
   return result;
 }
 

@@ -4,12 +4,12 @@ import json
 import socket
 import unittest
 
-from program import QUICK_JOB, TestCase, free_ports
+from program import PROGRAM, QUICK_JOB, TestCase, free_ports
 
 
 class Inputs(TestCase):
-    def refused(self, *arguments, says=()):
-        process = self.start(*arguments)
+    def refused(self, *arguments, says=(), **more):
+        process = self.start(*arguments, **more)
         self.assert_exit(process, 2)
         for text in says:
             self.assertIn(text, process.output)
@@ -59,6 +59,10 @@ class Inputs(TestCase):
         job = self.file("job.textproto", QUICK_JOB)
         blocked = self.file("blocked", "a file")
         self.refused("train", f"--job={job}", f"--out={blocked}/out", says=[f"{blocked}/out", "--out"])
+        # A disk on which nothing can be written at all is known to be full before training begins.
+        self.refused("train", f"--job={job}", f"--out={self.folder}/full", says=[f"{self.folder}/full", "--out"],
+                     program=["sh", "-c", f"trap '' XFSZ; ulimit -f 1; exec '{PROGRAM}' \"$@\"", "sh"])
+        self.assertEqual(list((self.folder / "full").iterdir()), [])
 
     def test_role_and_task(self):
         cluster, _ = self.cluster(ps=2, workers=1)

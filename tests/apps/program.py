@@ -37,14 +37,14 @@ epochs: 100000
 class Process:
     """A running `troupe`; its output is collected, standard output and error together."""
 
-    def __init__(self, *arguments, name=""):
+    def __init__(self, *arguments, name="", program=(PROGRAM,)):
         self.name = name or " ".join(arguments)
         self.lines = []
         self.ended_at = None
         self._changed = threading.Condition()
         # A process group of its own, so that nothing is left behind by a test that fails.
         self._process = subprocess.Popen(
-            [PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -161,8 +161,8 @@ class TestCase(unittest.TestCase):
                 cluster[job] = [f"127.0.0.1:{next(ports)}" for _ in range(n)]
         return self.file("cluster.json", json.dumps({"cluster": cluster})), cluster
 
-    def start(self, *arguments, name=""):
-        process = Process(*map(str, arguments), name=name)
+    def start(self, *arguments, name="", program=(PROGRAM,)):
+        process = Process(*map(str, arguments), name=name, program=program)
         self.addCleanup(process.kill)
         return process
 

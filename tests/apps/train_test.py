@@ -1,15 +1,19 @@
 """`troupe train`: every protocol, in one process and in several, and what a run leaves behind."""
 
 import json
+import signal
 import struct
 import unittest
+import xml.etree.ElementTree
 
-from program import LONG_JOB, QUICK_JOB, TestCase
+from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase
 
 END_FIELDS = {
     "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
-    "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "weights_sha256",
+    "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks", "weights_sha256",
 }
+
+PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "staleness_mean"]
 
 
 class Train(TestCase):
@@ -21,10 +25,16 @@ class Train(TestCase):
         self.assert_exit(process, 0)
         for text in ("seconds", "samples/s", "training loss", "test accuracy", "applied", "rejected", "lost", str(out)):
             self.assertIn(text, process.output)
-        lines = self.metrics(out)
+        lines = [x for x in self.metrics(out) if x["event"] != "progress"]
         self.assertEqual([x["event"] for x in lines], ["epoch", "epoch", "end"])
         self.assertEqual([x["epoch"] for x in lines[:-1]], [1, 2])
         self.assertTrue((out / "weights.safetensors").is_file())
+        self.assertEqual(len(list(out.glob("events.out.tfevents.*"))), 1)
+        # Well-formed, and about this run.
+        page = "".join(xml.etree.ElementTree.parse(out / "report.html").getroot().itertext())
+        self.assertIn(lines[-1]["weights_sha256"], page)
+        for file in out.glob("events.out.tfevents.*"):
+            file.unlink()
         end = lines[-1]
         self.assertLessEqual(END_FIELDS, end.keys())
         self.assertEqual(end["protocol"], protocol)
@@ -78,6 +88,43 @@ class Train(TestCase):
         process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
         self.assert_exit(process, 1)
         self.assertIn("worker/0", process.output)
+
+    def test_progress_is_recorded(self):
+        job = self.file("job.textproto", LONG_JOB)
+        out = self.folder / "out"
+        process = self.start("train", f"--job={job}", f"--out={out}")
+
+        def progress():
+            file = out / "metrics.jsonl"
+            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+            events = [json.loads(x) for x in lines if x.endswith("\n")]
+            return [x for x in events if x["event"] == "progress"]
+
+        self.wait_until(lambda: len(progress()) >= 3, "three lines of progress")
+        process.send(signal.SIGINT)
+        self.assert_exit(process, 1)
+        for x in progress():
+            self.assertEqual(list(x), PROGRESS_FIELDS)
+        times = [x["seconds"] for x in progress()]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(times[-1], 0)
+        page = "".join(xml.etree.ElementTree.parse(out / "report.html").getroot().itertext())
+        self.assertIn("stopped", page)
+        self.assertIn("SIGINT", page)
+
+    def test_a_full_disk(self):
+        # Files of at most 24 KiB: there is no room for the weights, 31 KiB. Holds for root, too.
+        job = self.file("job.textproto", QUICK_JOB)
+        out = self.folder / "out"
+        process = self.start("train", f"--job={job}", f"--out={out}",
+                             program=["sh", "-c", f"trap '' XFSZ; ulimit -f 48; exec '{PROGRAM}' \"$@\"", "sh"])
+        self.assert_exit(process, 1)
+        self.assertIn("not everything was written: ", process.output)
+        self.assertIn("weights.safetensors", process.output)
+        end = self.metrics(out)[-1]
+        self.assertEqual(end["samples"], 2 * 640)
+        self.assertIn("weights.safetensors", end["failure"])
+        self.assertFalse((out / "weights.safetensors").exists())
 
 
 if __name__ == "__main__":

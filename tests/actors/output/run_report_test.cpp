@@ -31,6 +31,23 @@ run_summary summary() {
   x.split = 4;
   x.duplicates = 5;
   x.staleness_mean = 0.75;
+  x.staleness[0] = 9;
+  x.staleness[15] = 1;
+  task_status worker;
+  worker.task = {job_kind::worker, 1};
+  worker.steps = 10;
+  worker.samples = 320;
+  worker.samples_per_second = 100;
+  worker.staleness_mean = 0.5;
+  worker.computing = 1;
+  worker.waiting_for_lease = 2;
+  worker.waiting_for_data = 3;
+  worker.waiting_for_weights = 4;
+  worker.waiting_for_update = not_a_number;
+  task_status shard;
+  shard.task = {job_kind::ps, 0};
+  shard.steps = 20;
+  x.tasks = {worker, shard};
   x.weights_sha256 = "abc";
   x.coefficients = {2.938889, -0.001037};
   return x;
@@ -61,6 +78,35 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
     {"split", 4},
     {"duplicates", 5},
     {"staleness_mean", 0.75},
+    {"staleness",
+     {{0, 9},
+      {1, 0},
+      {2, 0},
+      {3, 0},
+      {4, 0},
+      {6, 0},
+      {8, 0},
+      {12, 0},
+      {16, 0},
+      {24, 0},
+      {32, 0},
+      {48, 0},
+      {64, 0},
+      {96, 0},
+      {128, 0},
+      {256, 1}}},
+    {"tasks",
+     {{{"task", "worker/1"},
+       {"steps", 10},
+       {"samples", 320},
+       {"samples_per_second", 100.0},
+       {"staleness_mean", 0.5},
+       {"computing", 1.0},
+       {"waiting_for_lease", 2.0},
+       {"waiting_for_data", 3.0},
+       {"waiting_for_weights", 4.0},
+       {"waiting_for_update", nullptr}},
+      {{"task", "ps/0"}, {"steps", 20}}}},
     {"weights_sha256", "abc"},
     {"coefficients", {2.938889, -0.001037}},
   };
@@ -121,6 +167,25 @@ BOOST_AUTO_TEST_CASE(an_epoch) {
   BOOST_TEST(!without.contains("test_accuracy"));
   x.test_accuracy = 0.25;
   BOOST_TEST(json::parse(to_json(x)).at("test_accuracy") == 0.25);
+}
+
+BOOST_AUTO_TEST_CASE(progress) {
+  run_progress x;
+  x.seconds = 2.5;
+  x.epoch = 3;
+  x.samples = 100;
+  x.train_loss = 0.5;
+  x.samples_per_second = 1000;
+  x.updates = 7;
+  x.staleness_mean = 1.5;
+  const json expected{
+    {"event", "progress"}, {"seconds", 2.5},        {"epoch", 3},
+    {"samples", 100},      {"train_loss", 0.5},     {"samples_per_second", 1000.0},
+    {"updates", 7},        {"staleness_mean", 1.5},
+  };
+  BOOST_TEST(json::parse(to_json(x)) == expected);
+  x.samples = 0;
+  BOOST_TEST(json::parse(to_json(x)).at("train_loss").is_null(), "none is known yet");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

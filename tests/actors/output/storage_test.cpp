@@ -169,6 +169,32 @@ BOOST_AUTO_TEST_CASE(lines_are_appended) {
   BOOST_TEST(memory.contents(file) == "one\n\nthree\n");
 }
 
+BOOST_AUTO_TEST_CASE(half_a_line_is_taken_back) {
+  const temporary_directory directory;
+  disk_storage disk;
+  const auto file = directory / "metrics.jsonl";
+  disk.append_line(file, "one");
+  {
+    const small_disk limit{100};
+    BOOST_TEST(contains(system_error_of([&] { disk.append_line(file, std::string(500, 'x')); }),
+                        "cannot write"));
+  }
+  disk.append_line(file, "two");
+  BOOST_TEST(contents_of(file) == "one\ntwo\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_without_room_is_refused) {
+  const temporary_directory directory;
+  disk_storage disk;
+  {
+    // No directory is too full for an empty file.
+    const small_disk limit{100};
+    BOOST_TEST(contains(system_error_of([&] { disk.prepare(directory / "out"); }),
+                        (directory / "out").string()));
+  }
+  BOOST_TEST(files_in(directory / "out") == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(files_in_memory) {
   memory_storage memory;
   memory.prepare("out");

@@ -1,0 +1,296 @@
+#include "actors/output/report_page.hpp"
+
+#include "actors/output/report_style.hpp"
+#include "actors/output/svg_chart.hpp"
+#include "actors/output/tensorboard.hpp"
+#include "actors/output/text.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+
+namespace troupe {
+
+namespace {
+
+/// A page stays readable, and small, with so many tasks and epochs in its tables.
+constexpr std::size_t most_tasks = 256;
+
+const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
+                                           {"waiting for a lease", "series-2"},
+                                           {"waiting for data", "series-3"},
+                                           {"waiting for weights", "series-4"},
+                                           {"waiting for updates", "series-5"}};
+
+template <class... Args>
+void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+}
+
+std::string number(double x, int digits = 4) {
+  return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "not finite";
+}
+
+std::string percent(double x) {
+  return fmt::format("{:.2f} %", 100 * x);
+}
+
+void put_card(std::string& out, const std::string& title, const std::string& content,
+              const char* style = "") {
+  if (!content.empty())
+    put(out, "<section class=\"card {}\"><h2>{}</h2>\n{}</section>\n", style, escape_html(title),
+        content);
+}
+
+/// Cells are HTML. The first column is text, the others are numbers.
+void put_row(std::string& out, const char* cell, const std::vector<std::string>& cells) {
+  out += "<tr>";
+  for (auto& x : cells)
+    put(out, "<{}>{}</{}>", cell, x, cell);
+  out += "</tr>\n";
+}
+
+std::string legend(std::span<const chart_part> parts) {
+  std::string result = "<p class=\"legend\">";
+  for (auto& x : parts)
+    put(result, "<span><i class=\"{}\"></i>{}</span>", x.style, escape_html(x.name));
+  return result + "</p>\n";
+}
+
+// -- parts of the page --------------------------------------------------------------------------
+
+std::string headline(const report_data& x) {
+  const auto& s = x.summary;
+  const char* state = s.failure.empty() ? "done" : s.interrupted ? "stopped" : "failed";
+  std::string result;
+  put(result, "<header><h1>{}</h1><p><span class=\"state {}\">{}</span> ",
+      escape_html(x.name.empty() ? "A run of troupe" : x.name), state, state);
+  put(result, "{}, {}", escape_html(s.protocol), counted(static_cast<double>(s.workers), "worker"));
+  if (!x.history.epochs().empty())
+    put(result, ", {} of {}", x.history.epochs().back().epoch,
+        counted(x.history.epochs().back().epochs, "epoch"));
+  put(result, " · began {:%Y-%m-%d %H:%M} UTC on {}</p></header>\n",
+      fmt::gmtime(std::chrono::system_clock::to_time_t(x.origin.started)),
+      escape_html(x.origin.host));
+  if (!s.failure.empty())
+    put(result, "<p class=\"failure\">{}</p>\n", escape_html(s.failure));
+  return result;
+}
+
+std::string tiles(const report_data& x) {
+  const auto& s = x.summary;
+  std::string result;
+  const auto tile = [&](const char* name, const std::string& value, const char* style = "") {
+    put(result, "<div class=\"tile {}\"><b>{}</b><span>{}</span></div>\n", style,
+        escape_html(value), name);
+  };
+  if (!x.history.epochs().empty()) {
+    if (s.test_accuracy)
+      tile("test accuracy", percent(*s.test_accuracy), "main");
+    tile("test loss", number(s.test_loss), s.test_accuracy ? "" : "main");
+    tile("training loss", number(x.history.epochs().back().train_loss));
+  }
+  if (s.samples > 0) {
+    tile("samples/s", grouped(s.samples_per_second));
+    tile("samples trained", grouped(static_cast<double>(s.samples)));
+    tile("training time", duration_text(s.seconds));
+    tile("mean staleness, in updates", number(s.staleness_mean, 3));
+  }
+  return result.empty() ? "" : "<div class=\"tiles\">\n" + result + "</div>\n";
+}
+
+std::string loss_card(const run_history& history) {
+  chart_line train{"training loss", "series-1", {}, false};
+  chart_line test{"test loss", "series-2", {}, true};
+  for (auto& p : history.progress())
+    train.points.push_back({p.epochs, p.train_loss});
+  // Short epochs may pass between two reports of progress.
+  for (auto& e : history.epochs()) {
+    train.points.push_back({static_cast<double>(e.epoch), e.train_loss});
+    test.points.push_back({static_cast<double>(e.epoch), e.test_loss});
+  }
+  std::ranges::stable_sort(train.points, {}, &chart_line::point::x);
+  const std::array lines{train, test};
+  const auto chart = line_chart({"Training and test loss over epochs", "epochs"}, lines);
+  if (chart.empty())
+    return "";
+  const std::array parts{chart_part{"training, mean of the epoch so far", "series-1"},
+                         chart_part{"test, after each epoch", "series-2"}};
+  return legend(parts) + chart;
+}
+
+std::string accuracy_card(const run_history& history) {
+  chart_line line{"test accuracy in %", "series-2", {}, true};
+  for (auto& e : history.epochs())
+    if (e.test_accuracy)
+      line.points.push_back({static_cast<double>(e.epoch), 100 * *e.test_accuracy});
+  return line_chart({"Test accuracy over epochs, in percent", "epochs", false},
+                    std::span{&line, 1});
+}
+
+std::string speed_card(const run_history& history) {
+  chart_line line{"samples/s", "series-1", {}, false};
+  for (auto& p : history.progress())
+    line.points.push_back({p.seconds, p.samples_per_second});
+  if (line.points.size() < 2) {
+    line.points.clear();
+    line.marks = true;
+    for (auto& e : history.epochs())
+      line.points.push_back({e.seconds, e.samples_per_second});
+  }
+  return line_chart({"Samples per second over time", "seconds"}, std::span{&line, 1});
+}
+
+std::string staleness_card(const staleness_counts& counts) {
+  std::size_t used = counts.size();
+  while (used > 0 && counts[used - 1] == 0)
+    --used;
+  if (used == 0)
+    return "";
+  // Many bars leave room for short labels only.
+  const bool is_crowded = used > 8;
+  std::vector<chart_bar> bars;
+  for (std::size_t i = 0; i < std::max<std::size_t>(used, 5); ++i) {
+    const auto low = staleness_bounds[i];
+    auto label = fmt::format("{}", low);
+    if (i + 1 == staleness_bounds.size())
+      label += "+";
+    else if (!is_crowded && staleness_bounds[i + 1] > low + 1)
+      put(label, "-{}", staleness_bounds[i + 1] - 1);
+    bars.push_back({label, static_cast<double>(counts[i])});
+  }
+  return bar_chart({"Gradients by staleness",
+                    is_crowded ? "updates since the weights were read, at least"
+                               : "updates since the weights were read"},
+                   bars);
+}
+
+std::string time_card(const std::vector<task_status>& tasks) {
+  std::vector<chart_stack> stacks;
+  for (auto& x : tasks) {
+    const auto all = x.computing + waiting_seconds(x);
+    if (x.task.job != job_kind::worker || !(all > 0) || stacks.size() == most_tasks)
+      continue;
+    stacks.push_back({to_string(x.task),
+                      {x.computing, x.waiting_for_lease, x.waiting_for_data, x.waiting_for_weights,
+                       x.waiting_for_update},
+                      fmt::format("{:.0f} % of {}", 100 * x.computing / all, duration_text(all))});
+  }
+  if (stacks.empty())
+    return "";
+  return legend(time_parts)
+    + stacked_bars("Where the time of each worker went", time_parts, stacks);
+}
+
+std::string task_card(const std::vector<task_status>& tasks) {
+  if (tasks.empty())
+    return "";
+  std::string result = "<div class=\"wide\"><table class=\"tasks\">\n";
+  put_row(result, "th",
+          {"task", "gradients or updates", "samples", "samples/s", "mean staleness", "last"});
+  for (std::size_t i = 0; i < std::min(tasks.size(), most_tasks); ++i) {
+    auto& x = tasks[i];
+    const bool worker = x.task.job == job_kind::worker;
+    put_row(result, "td",
+            {to_string(x.task), grouped(static_cast<double>(x.steps)),
+             worker ? grouped(static_cast<double>(x.samples)) : "",
+             worker ? grouped(x.samples_per_second) : "", worker ? number(x.staleness_mean, 3) : "",
+             escape_html(x.activity)});
+  }
+  result += "</table></div>\n";
+  if (tasks.size() > most_tasks)
+    put(result, "<p class=\"note\">... and {} more</p>\n", tasks.size() - most_tasks);
+  return result;
+}
+
+std::string ledger_card(const run_summary& s) {
+  if (s.samples == 0)
+    return "";
+  std::string result = "<table>\n";
+  const auto row = [&](const char* name, std::uint64_t n, const char* meaning) {
+    put(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,
+        grouped(static_cast<double>(n)), meaning);
+  };
+  row("applied", s.applied, "used to update the weights");
+  row("rejected", s.rejected_stale, "too old; their samples were trained again");
+  row("given back", s.requeued, "by workers that left; trained by others");
+  row("lost", s.lost, "on their way when their worker vanished or was given up");
+  row("split", s.split, "decided differently by different shards; must be 0");
+  row("duplicates", s.duplicates, "sent again and recognized");
+  put(result, "</table>\n<p class=\"note\">Each gradient is counted once per {}.{}</p>\n",
+      s.protocol == "ring" ? "ring member" : "parameter server",
+      s.failure.empty() ? " Every gradient is accounted for." : "");
+  return result;
+}
+
+std::string notices_card(const run_history& history) {
+  if (history.notices().empty())
+    return "";
+  std::string result = "<ul class=\"notices\">\n";
+  for (auto& x : history.notices())
+    put(result, "<li><time>{}</time>{}</li>\n", clock_text(x.seconds), escape_html(x.text));
+  result += "</ul>\n";
+  if (history.notices_left_out() > 0)
+    put(result, "<p class=\"note\">... and {} more</p>\n", history.notices_left_out());
+  return result;
+}
+
+std::string epoch_table(const std::vector<epoch_report>& epochs) {
+  if (epochs.empty())
+    return "";
+  std::string result = "<details><summary>The numbers of each epoch</summary><div class=\"wide\">"
+                       "<table>\n";
+  put_row(result, "th",
+          {"epoch", "seconds", "training loss", "test loss", "test accuracy", "samples/s"});
+  for (auto& e : epochs)
+    put_row(result, "td",
+            {fmt::format("{}", e.epoch), fmt::format("{:.2f}", e.seconds), number(e.train_loss),
+             number(e.test_loss), e.test_accuracy ? percent(*e.test_accuracy) : "",
+             grouped(e.samples_per_second)});
+  return result + "</table></div></details>\n";
+}
+
+std::string footer(const report_data& x) {
+  std::string result = "<footer><dl>";
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty())
+      put(result, "<dt>{}</dt><dd>{}</dd>", name, escape_html(value));
+  };
+  line("troupe", x.version);
+  line("job, sha256", x.job_hash);
+  line("weights, sha256", x.summary.weights_sha256);
+  if (!x.summary.coefficients.empty())
+    line("coefficients, the intercept first",
+         fmt::format("{:.6g}", fmt::join(x.summary.coefficients, "  ")));
+  return result + "</dl></footer>\n";
+}
+
+} // namespace
+
+std::string render_report(const report_data& x) {
+  std::string result = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\" />\n"
+                       "<meta name=\"viewport\" content=\"width=device-width\" />\n"
+                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                       "style-src 'unsafe-inline'\" />\n";
+  put(result, "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
+      escape_html(x.name.empty() ? "A run of troupe" : x.name), report_style);
+  result += headline(x) + tiles(x);
+  result += "<div class=\"cards\">\n";
+  put_card(result, "Loss", loss_card(x.history));
+  put_card(result, "Test accuracy, %", accuracy_card(x.history));
+  put_card(result, "Samples per second", speed_card(x.history));
+  put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
+  put_card(result, "Where the time of each worker went", time_card(x.summary.tasks), "full");
+  put_card(result, "Tasks", task_card(x.summary.tasks), "full");
+  put_card(result, "Notices", notices_card(x.history), "full");
+  put_card(result, "Ledger of gradients", ledger_card(x.summary), "full");
+  put_card(result, "Epochs", epoch_table(x.history.epochs()), "full");
+  put_card(result, "The job", "<pre>" + escape_html(x.job) + "</pre>\n", "full");
+  return result + "</div>\n" + footer(x) + "</main></body></html>\n";
+}
+
+} // namespace troupe

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "actors/output/run_report.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Values of a whole run in bounded memory: when there are too many, every second one goes, and
+/// from then on only every second one is taken. The last one is always there.
+template <class T>
+class thinned {
+public:
+  explicit thinned(std::size_t limit) : limit_(limit) {}
+
+  void add(T x) {
+    if (last_is_extra_)
+      values_.pop_back();
+    last_is_extra_ = count_++ % stride_ != 0;
+    values_.push_back(std::move(x));
+    if (values_.size() <= limit_ || last_is_extra_)
+      return;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < values_.size(); i += 2)
+      values_[kept++] = std::move(values_[i]);
+    last_is_extra_ = (values_.size() - 1) % 2 != 0;
+    if (last_is_extra_)
+      values_[kept++] = std::move(values_.back());
+    values_.resize(kept);
+    stride_ *= 2;
+  }
+
+  const std::vector<T>& values() const noexcept { return values_; }
+
+private:
+  std::size_t limit_;
+  std::size_t stride_ = 1;
+  std::size_t count_ = 0;
+  bool last_is_extra_ = false;
+  std::vector<T> values_;
+};
+
+/// What is drawn of a run under way.
+struct progress_point {
+  double seconds = 0;
+  /// Epochs trained: 1.5 in the middle of the second.
+  double epochs = 0;
+  double train_loss = 0;
+  double samples_per_second = 0;
+};
+
+/// A notice, and when it was told, in seconds since the coordinator began.
+struct told_notice {
+  double seconds = 0;
+  std::string text;
+};
+
+/// What happened in a run, as its report shows it. Bounded, however long the run is.
+class run_history {
+public:
+  void add(const run_progress& x);
+  void add(const epoch_report& x) { epochs_.add(x); }
+  void add(told_notice x);
+
+  const std::vector<progress_point>& progress() const noexcept { return progress_.values(); }
+  const std::vector<epoch_report>& epochs() const noexcept { return epochs_.values(); }
+  const std::vector<told_notice>& notices() const noexcept { return notices_; }
+  /// Notices beyond the first few hundred.
+  std::size_t notices_left_out() const noexcept { return notices_left_out_; }
+
+private:
+  thinned<progress_point> progress_{800};
+  thinned<epoch_report> epochs_{400};
+  std::vector<told_notice> notices_;
+  std::size_t notices_left_out_ = 0;
+};
+
+/// Where a run is recorded, and since when.
+struct run_origin {
+  std::string host;
+  std::chrono::system_clock::time_point started{};
+};
+
+/// This host, now.
+run_origin here_and_now();
+
+} // namespace troupe

@@ -1,0 +1,130 @@
+#include "actors/output/text.hpp"
+
+#include <boost/locale/utf.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace troupe {
+
+namespace {
+
+using utf8 = boost::locale::utf::utf_traits<char>;
+
+constexpr boost::locale::utf::code_point replacement = 0xfffd;
+
+/// Calls `f` with each code point and the bytes it was read from; `replacement` for what is none.
+template <class F>
+void for_each_code_point(std::string_view text, F f) {
+  auto i = text.begin();
+  while (i != text.end()) {
+    const auto first = i;
+    auto x = utf8::decode(i, text.end());
+    if (x == boost::locale::utf::illegal || x == boost::locale::utf::incomplete) {
+      i = std::next(first);
+      x = replacement;
+    }
+    f(x, std::string_view{first, i});
+  }
+}
+
+bool is_control(boost::locale::utf::code_point x) {
+  // Those of Unicode that turn the direction of text around it are no better.
+  return x < 0x20 || (x >= 0x7f && x < 0xa0) || (x >= 0x202a && x <= 0x202e)
+    || (x >= 0x2066 && x <= 0x2069);
+}
+
+void append(std::string& out, boost::locale::utf::code_point x) {
+  utf8::encode(x, std::back_inserter(out));
+}
+
+} // namespace
+
+std::string grouped(double x) {
+  if (!std::isfinite(x))
+    return fmt::format("{}", x);
+  const auto digits = fmt::format("{:.0f}", std::abs(x));
+  std::string result;
+  if (x < 0 && digits != "0")
+    result += '-';
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0)
+      result += ',';
+    result += digits[i];
+  }
+  return result;
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds >= 59.95)
+    return clock_text(seconds);
+  return fmt::format("{:.{}f} s", std::max(seconds, 0.0), seconds < 0.995 ? 2 : 1);
+}
+
+std::string clock_text(double seconds) {
+  if (!(seconds < 1e8))
+    return "?";
+  const auto all = static_cast<long>(std::llround(std::max(seconds, 0.0)));
+  if (all < 3600)
+    return fmt::format("{}:{:02}", all / 60, all % 60);
+  return fmt::format("{}:{:02}:{:02}", all / 3600, all / 60 % 60, all % 60);
+}
+
+std::string counted(double n, std::string_view what) {
+  return fmt::format("{} {}{}", grouped(n), what, n == 1 ? "" : "s");
+}
+
+std::string escape_html(std::string_view text) {
+  std::string result;
+  for_each_code_point(text, [&](auto x, std::string_view) {
+    switch (x) {
+    case '&':
+      result += "&amp;";
+      break;
+    case '<':
+      result += "&lt;";
+      break;
+    case '>':
+      result += "&gt;";
+      break;
+    case '"':
+      result += "&quot;";
+      break;
+    case '\'':
+      result += "&#39;";
+      break;
+    case '\n':
+    case '\t':
+      append(result, x);
+      break;
+    default:
+      // The last two code points of a plane are no characters, which XML minds.
+      append(result, is_control(x) || (x & 0xfffe) == 0xfffe ? replacement : x);
+    }
+  });
+  return result;
+}
+
+std::string cut(std::string_view text, std::size_t cells, bool unicode) {
+  if (cells_of(text) <= cells)
+    return std::string{text};
+  std::string result;
+  std::size_t n = 0;
+  for_each_code_point(text, [&](auto, std::string_view bytes) {
+    if (++n < cells)
+      result += bytes;
+  });
+  if (cells > 0)
+    result += unicode ? "…" : ".";
+  return result;
+}
+
+std::size_t cells_of(std::string_view text) {
+  std::size_t result = 0;
+  for_each_code_point(text, [&](auto, std::string_view) { ++result; });
+  return result;
+}
+
+} // namespace troupe

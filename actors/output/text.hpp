@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// 12345678 -> "12,345,678".
+std::string grouped(double x);
+
+/// Seconds as people say them: "0.42 s", "7.1 s", "2:05", "1:00:09".
+std::string duration_text(double seconds);
+
+/// Seconds as a clock shows them: "0:07", "2:05", "1:00:09".
+std::string clock_text(double seconds);
+
+/// "1 worker", "2 workers".
+std::string counted(double n, std::string_view what);
+
+/// Text from anywhere for HTML and XML, between tags or in quoted attributes: markup is escaped,
+/// what is not UTF-8 and control characters are replaced.
+std::string escape_html(std::string_view text);
+
+/// At most the first `cells` characters of UTF-8 text, the last of them "…" (or ".") where
+/// something is left out.
+std::string cut(std::string_view text, std::size_t cells, bool unicode);
+
+/// Characters of UTF-8 text.
+std::size_t cells_of(std::string_view text);
+
+} // namespace troupe

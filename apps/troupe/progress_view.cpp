@@ -1,0 +1,288 @@
+#include "apps/troupe/progress_view.hpp"
+
+#include "actors/output/tensorboard.hpp"
+#include "actors/output/text.hpp"
+#include "kernels/formats/printable.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string_view>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t widest_bar = 30;
+constexpr std::size_t narrowest_bar = 8;
+
+/// Rates of shards are taken over at least so many seconds.
+constexpr double rate_window = 1;
+
+/// Activities that just began are told without their age.
+constexpr double worth_telling = 1;
+
+double total_samples(const run_progress& x) {
+  return static_cast<double>(x.epochs) * static_cast<double>(x.epoch_samples);
+}
+
+double samples_so_far(const run_progress& x) {
+  return (std::max(x.epoch, 1U) - 1.0) * static_cast<double>(x.epoch_samples)
+    + static_cast<double>(x.samples);
+}
+
+std::string coloured(const std::string& text, const char* code, const terminal_style& style) {
+  return style.colour && !text.empty() ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
+}
+
+std::string repeated(std::string_view what, std::size_t n) {
+  std::string result;
+  for (std::size_t i = 0; i < n; ++i)
+    result += what;
+  return result;
+}
+
+std::string bar(double done, std::size_t cells, const terminal_style& style) {
+  const auto filled =
+    std::min(cells, static_cast<std::size_t>(done * static_cast<double>(cells) + 0.5));
+  if (!style.unicode)
+    return coloured(repeated("=", filled), "36", style) + repeated("-", cells - filled);
+  return coloured(repeated("━", filled), "36", style)
+    + coloured(repeated(style.colour ? "━" : "─", cells - filled), "90", style);
+}
+
+/// What a task's line says, column by column.
+struct task_row {
+  std::string name;
+  std::string rate;
+  std::string share;
+  std::string activity;
+};
+
+std::string activity_of(const task_status& x) {
+  auto result = printable(x.activity);
+  if (!result.empty() && x.activity_seconds >= worth_telling)
+    result += fmt::format(" ({:.0f} s)", x.activity_seconds);
+  return result;
+}
+
+std::string share_of(const task_status& x) {
+  const auto all = x.computing + waiting_seconds(x);
+  if (x.task.job != job_kind::worker || !(all > 0))
+    return "";
+  const auto computing = static_cast<int>(std::lround(100 * x.computing / all));
+  return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
+}
+
+/// A run that takes back a little, as when a worker vanishes, has made no negative way.
+std::string format_rate(double x, const char* unit) {
+  return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
+}
+
+std::string accuracy_text(const std::optional<double>& x) {
+  return x ? fmt::format("accuracy {:.2f} %", 100 * *x) : "";
+}
+
+} // namespace
+
+terminal_style style_of_environment(const char* (*variable)(const char* name)) {
+  const auto value = [&](const char* name) {
+    const char* x = variable(name);
+    return std::string_view{x ? x : ""};
+  };
+  terminal_style result;
+  result.colour = value("NO_COLOR").empty() && value("TERM") != "dumb";
+  // As in locale(7): the first that is set decides.
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const auto locale = value(name);
+    if (locale.empty())
+      continue;
+    result.unicode = locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
+    break;
+  }
+  return result;
+}
+
+void progress_view::add(const run_progress& x) {
+  if (!now_) {
+    first_seconds_ = x.seconds;
+    first_samples_ = samples_so_far(x);
+  }
+  now_ = x;
+  for (auto& task : x.tasks) {
+    auto& rate = rates_.try_emplace(task.task, task_rate{x.seconds, task.steps}).first->second;
+    if (task.steps < rate.steps)
+      rate = {x.seconds, task.steps};
+    const auto steps = static_cast<double>(task.steps - rate.steps);
+    const auto seconds = x.seconds - rate.seconds;
+    if (seconds >= rate_window)
+      rate = {x.seconds, task.steps, steps / seconds, true};
+    else if (!rate.measured && x.seconds > 0)
+      rate.per_second = static_cast<double>(task.steps) / x.seconds;
+  }
+}
+
+void progress_view::add(const epoch_report& x) {
+  if (x.test_accuracy)
+    accuracy_ = x.test_accuracy;
+}
+
+double progress_view::done() const {
+  const auto all = static_cast<double>(now_->epoch_samples);
+  return all > 0 ? std::clamp(static_cast<double>(now_->samples) / all, 0.0, 1.0) : 0;
+}
+
+std::optional<double> progress_view::seconds_left() const {
+  const auto samples = samples_so_far(*now_);
+  const auto seconds = now_->seconds - first_seconds_;
+  // Over the run so far, pauses for evaluations included; at its beginning, as fast as it is now.
+  const auto rate = seconds > 0 && samples > first_samples_ ? (samples - first_samples_) / seconds
+                                                            : now_->samples_per_second;
+  const auto left = total_samples(*now_) - samples;
+  if (!(rate > 0) || left < 0 || now_->samples == 0)
+    return std::nullopt;
+  return left / rate;
+}
+
+std::vector<progress_view::figure> progress_view::figures() const {
+  const auto& x = *now_;
+  std::vector<figure> result;
+  result.push_back({fmt::format("epoch {}/{}", x.epoch, x.epochs), 9});
+  result.push_back({fmt::format("{:3.0f} %", std::floor(100 * done())), 8});
+  if (x.samples > 0)
+    result.push_back({fmt::format("loss {:.4f}", x.train_loss), 7});
+  if (accuracy_)
+    result.push_back({accuracy_text(accuracy_), 5});
+  if (x.samples > 0)
+    result.push_back({grouped(x.samples_per_second) + " samples/s", 4});
+  if (x.updates > 0)
+    result.push_back({fmt::format("staleness {:.1f}", x.staleness_mean), 3});
+  if (const auto left = seconds_left())
+    result.push_back({clock_text(*left) + " left", 6});
+  return result;
+}
+
+std::string progress_view::line() const {
+  std::string result;
+  for (auto& x : figures())
+    result += (result.empty() ? "" : "  ") + x.text;
+  return result;
+}
+
+std::string progress_view::head(const terminal_style& style) const {
+  auto parts = figures();
+  const auto width_of = [&] {
+    std::size_t result = 0;
+    for (auto& x : parts)
+      result += cells_of(x.text) + 2;
+    return result;
+  };
+  while (parts.size() > 1 && width_of() - 2 > style.width)
+    parts.erase(std::ranges::min_element(parts, {}, &figure::rank));
+  const auto used = width_of();
+  std::string result;
+  if (used + narrowest_bar <= style.width)
+    result = bar(done(), std::min(widest_bar, style.width - used), style) + "  ";
+  else if (used - 2 > style.width)
+    return cut(parts[0].text, style.width, style.unicode);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    result += (i == 0 ? "" : "  ") + (i == 0 ? coloured(parts[i].text, "1", style) : parts[i].text);
+  return result;
+}
+
+std::vector<std::string> progress_view::task_lines(const terminal_style& style,
+                                                   std::size_t room) const {
+  const auto& tasks = now_->tasks;
+  const auto shown = tasks.size() <= room ? tasks.size() : room - std::min<std::size_t>(room, 1);
+  std::vector<task_row> rows;
+  std::size_t name = 0;
+  std::size_t rate = 0;
+  std::size_t share = 0;
+  for (std::size_t i = 0; i < shown; ++i) {
+    auto& x = tasks[i];
+    const auto text = x.task.job == job_kind::worker
+      ? format_rate(x.samples_per_second, "samples/s")
+      : format_rate(rates_.at(x.task).per_second, "updates/s");
+    rows.push_back({to_string(x.task), text, share_of(x), activity_of(x)});
+    name = std::max(name, rows.back().name.size());
+    rate = std::max(rate, rows.back().rate.size());
+    share = std::max(share, rows.back().share.size());
+  }
+  std::vector<std::string> result;
+  for (auto& row : rows) {
+    auto text = fmt::format("  {:<{}}  {:>{}}", row.name, name, row.rate, rate);
+    if (share > 0)
+      text += fmt::format("  {:<{}}", row.share, share);
+    text = cut(text, style.width, style.unicode);
+    const auto used = cells_of(text);
+    // Without room for a word, the activity says nothing.
+    const auto activity = used + 12 <= style.width && !row.activity.empty()
+      ? "  " + cut(row.activity, style.width - used - 2, style.unicode)
+      : "";
+    while (activity.empty() && text.ends_with(' '))
+      text.pop_back();
+    result.push_back(text + coloured(activity, "90", style));
+  }
+  if (shown < tasks.size() && room > 0)
+    result.push_back(coloured(
+      cut(fmt::format("  ... and {} more", tasks.size() - shown), style.width, style.unicode), "90",
+      style));
+  return result;
+}
+
+std::vector<std::string> progress_view::lines(const terminal_style& style) const {
+  if (!now_ || style.width == 0 || style.height < 2)
+    return {};
+  std::vector<std::string> result{head(style)};
+  // The cursor stays on the line below, and one more of what was there before stays in sight.
+  for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
+    result.push_back(std::move(x));
+  return result;
+}
+
+std::string format_epoch(const epoch_report& x) {
+  auto result = fmt::format("epoch {}/{}  loss {:.4f}  test loss {:.4f}", x.epoch, x.epochs,
+                            x.train_loss, x.test_loss);
+  if (x.test_accuracy)
+    result += "  " + accuracy_text(x.test_accuracy);
+  return result + "  " + grouped(x.samples_per_second) + " samples/s";
+}
+
+std::string format_summary(const run_summary& x) {
+  std::string result;
+  const auto line = [&](const char* what, const std::string& value) {
+    fmt::format_to(std::back_inserter(result), "  {:<20}{}\n", what, value);
+  };
+  if (!x.failure.empty())
+    result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
+  if (x.samples == 0)
+    return result;
+  line("protocol",
+       fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
+  line("seconds", fmt::format("{:.2f}", x.seconds));
+  line("samples/s", grouped(x.samples_per_second));
+  line("training loss", fmt::format("{:.5g}", x.train_loss));
+  line("test loss", fmt::format("{:.5g}", x.test_loss));
+  if (x.test_accuracy)
+    line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
+  line("gradients",
+       fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
+                   grouped(static_cast<double>(x.applied)),
+                   grouped(static_cast<double>(x.rejected_stale)),
+                   grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
+  line("",
+       x.protocol == "ring" ? "(counted once per ring member)"
+                            : "(counted once per parameter server)");
+  line("staleness",
+       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
+  if (!x.coefficients.empty())
+    line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
+  line("weights", "sha256 " + x.weights_sha256);
+  if (!x.output.empty())
+    line("written to", x.output);
+  return result;
+}
+
+} // namespace troupe

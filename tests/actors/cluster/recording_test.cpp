@@ -1,0 +1,165 @@
+#include "actors/cluster/local_cluster.hpp"
+#include "actors/model/job_file.hpp"
+#include "messages/configure.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <future>
+#include <limits>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+using namespace troupe;
+using namespace troupe::test;
+using nlohmann::json;
+
+// What a run leaves behind, on a disk that fails at any operation.
+
+namespace {
+
+constexpr auto job_text = R"(
+  name: "recorded"
+  model { layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+  data { digits { train: 320 test: 50 } batch: 16 }
+  learning_rate { base: 0.1 }
+  epochs: 2
+)";
+
+/// Fails from one operation on, for so many.
+class failing_storage : public storage {
+public:
+  failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
+
+  void prepare(const std::filesystem::path&) override {}
+  void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override {
+    operate(file);
+    disk_.replace(file, contents);
+  }
+  void append(const std::filesystem::path& file, std::span<const std::byte> contents) override {
+    operate(file);
+    disk_.append(file, contents);
+  }
+
+  std::size_t failures() const { return failures_; }
+  const memory_storage& disk() const { return disk_; }
+
+private:
+  void operate(const std::filesystem::path& file) {
+    const auto operation = operations_++;
+    if (operation < first_ || operation - first_ >= count_)
+      return;
+    ++failures_;
+    throw std::system_error{ENOSPC, std::generic_category(), "cannot write " + file.string()};
+  }
+
+  std::size_t first_;
+  std::size_t count_;
+  std::size_t operations_ = 0;
+  std::size_t failures_ = 0;
+  memory_storage disk_;
+};
+
+run_summary train(std::shared_ptr<storage> files, bool stop = false) {
+  caf::actor_system_config cfg;
+  configure(cfg);
+  std::promise<run_summary> ended;
+  caf::actor_system sys{cfg};
+  auto job = parse_job(job_text, "job");
+  if (stop)
+    job.set_epochs(1'000'000);
+  coordinator_setup setup;
+  setup.data = build_data(job);
+  setup.context = make_job_context(job, shape_of(*setup.data.train));
+  setup.output = "out";
+  setup.files = std::move(files);
+  setup.origin = {"a host", std::chrono::system_clock::time_point{std::chrono::seconds{7}}};
+  auto options = local_cluster(std::move(setup), 1, 1);
+  options.on_end = [&](const run_summary& x) { ended.set_value(x); };
+  auto node = sys.spawn<cluster_node>(std::move(options));
+  caf::anon_send(node, begin_node{});
+  if (stop)
+    caf::anon_send(node, stop_run{"enough"});
+  auto result = ended.get_future();
+  if (result.wait_for(std::chrono::minutes{4}) == std::future_status::ready)
+    return result.get();
+  caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
+  run_summary late;
+  late.failure = "the run did not end";
+  return late;
+}
+
+std::vector<json> lines_of(const memory_storage& disk) {
+  std::vector<json> result;
+  std::istringstream in{disk.contents("out/metrics.jsonl")};
+  for (std::string line; std::getline(in, line);)
+    result.push_back(json::parse(line));
+  return result;
+}
+
+const std::set<std::filesystem::path> all_files{"out/metrics.jsonl",
+                                                "out/events.out.tfevents.7.a_host",
+                                                "out/weights.safetensors", "out/report.html"};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(recording)
+
+BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
+  const auto files = std::make_shared<failing_storage>(0, 0);
+  const auto summary = train(files);
+  BOOST_REQUIRE(summary.failure == "");
+  std::set<std::filesystem::path> names;
+  for (auto& [name, contents] : files->disk().files()) {
+    names.insert(name);
+    BOOST_TEST(!contents.empty(), name);
+  }
+  BOOST_TEST((names == all_files));
+  const auto lines = lines_of(files->disk());
+  std::vector<std::string> events;
+  for (auto& x : lines)
+    if (x.at("event") != "progress")
+      events.push_back(x.at("event"));
+  BOOST_TEST((events == std::vector<std::string>{"epoch", "epoch", "end"}));
+  const auto page = files->disk().contents("out/report.html");
+  BOOST_TEST(contains(page, "recorded"));
+  BOOST_TEST(contains(page, "units: 10"));
+  BOOST_TEST(contains(page, summary.weights_sha256));
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
+  const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
+  // Once, and from then on: how many operations a run makes depends on how long it takes.
+  for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
+    std::size_t first = 0;
+    for (; first < 100; ++first) {
+      const auto files = std::make_shared<failing_storage>(first, count);
+      const auto summary = train(files);
+      if (files->failures() == 0) {
+        BOOST_TEST(summary.failure == "");
+        break;
+      }
+      BOOST_TEST_CONTEXT("operation " << first << ", " << count << " times") {
+        BOOST_TEST(summary.failure.starts_with("not everything was written: cannot write out/"));
+        BOOST_TEST(summary.samples == 640u);
+        BOOST_TEST(summary.weights_sha256 == expected);
+        // What could be written is whole.
+        BOOST_TEST(lines_of(files->disk()).size() <= 30u);
+      }
+    }
+    // At least each file once, a line and weights per epoch, and the last line.
+    BOOST_TEST(first >= 10u);
+    BOOST_TEST(first < 100u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(runs_that_fail_leave_a_report) {
+  const auto files = std::make_shared<failing_storage>(0, 0);
+  const auto summary = train(files, true);
+  BOOST_TEST_REQUIRE(summary.failure == "enough");
+  BOOST_TEST(contains(files->disk().contents("out/report.html"), "state stopped"));
+  BOOST_TEST(lines_of(files->disk()).back().at("failure") == summary.failure);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

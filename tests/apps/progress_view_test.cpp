@@ -1,0 +1,190 @@
+#include "apps/troupe/progress_view.hpp"
+
+#include "actors/output/text.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <map>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+task_status worker(std::uint32_t index) {
+  task_status x;
+  x.task = {job_kind::worker, index};
+  x.samples_per_second = 26'100;
+  x.computing = 8.2;
+  x.waiting_for_weights = 1.8;
+  x.activity = "waits for weights from ps/1";
+  x.activity_seconds = 3.2;
+  return x;
+}
+
+task_status shard(std::uint64_t steps) {
+  task_status x;
+  x.task = {job_kind::ps, 0};
+  x.steps = steps;
+  x.activity = "waits for gradients";
+  return x;
+}
+
+run_progress progress(double seconds = 10, std::uint64_t samples = 4000) {
+  run_progress x;
+  x.epoch = 3;
+  x.epochs = 10;
+  x.seconds = seconds;
+  x.samples = samples;
+  x.epoch_samples = 8000;
+  x.train_loss = 0.12345;
+  x.samples_per_second = 52'310;
+  x.updates = 700;
+  x.staleness_mean = 1.44;
+  x.tasks = {worker(0), shard(1000)};
+  return x;
+}
+
+progress_view view_of(const run_progress& x) {
+  progress_view result;
+  result.add(x);
+  return result;
+}
+
+terminal_style wide(std::size_t width = 160, std::size_t height = 24) {
+  return {width, height, false, false};
+}
+
+const char* no_variable(const char*) {
+  return nullptr;
+}
+
+std::map<std::string, const char*> environment;
+
+terminal_style style_with(std::map<std::string, const char*> variables) {
+  environment = std::move(variables);
+  return style_of_environment([](const char* name) -> const char* {
+    const auto i = environment.find(name);
+    return i == environment.end() ? nullptr : i->second;
+  });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(progress_view)
+
+BOOST_AUTO_TEST_CASE(before_anything_is_known) {
+  const troupe::progress_view view;
+  BOOST_TEST(view.empty());
+  BOOST_TEST(view.lines(wide()).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_wide_terminal_shows_everything) {
+  auto view = view_of(progress());
+  epoch_report epoch;
+  epoch.test_accuracy = 0.9612;
+  view.add(epoch);
+  const auto lines = view.lines(wide());
+  BOOST_REQUIRE(lines.size() == 3u);
+  BOOST_TEST(lines[0]
+             == "===============---------------  epoch 3/10   50 %  loss 0.1235  accuracy 96.12 %  "
+                "52,310 samples/s  staleness 1.4  0:01 left");
+  BOOST_TEST(
+    lines[1]
+    == "  worker/0  26,100 samples/s   82 % computing  18 % waiting  waits for weights from "
+       "ps/1 (3 s)");
+  BOOST_TEST(lines[2]
+             == "  ps/0         100 updates/s                                 waits for gradients");
+}
+
+BOOST_AUTO_TEST_CASE(no_line_is_too_wide) {
+  auto x = progress();
+  for (std::uint32_t i = 1; i < 300; ++i)
+    x.tasks.push_back(worker(i));
+  const auto view = view_of(x);
+  for (std::size_t width = 1; width < 200; ++width)
+    for (const bool unicode : {false, true})
+      for (auto& line : view.lines({width, 24, false, unicode}))
+        BOOST_REQUIRE(cells_of(line) <= width);
+}
+
+BOOST_AUTO_TEST_CASE(what_matters_least_goes_first) {
+  const auto view = view_of(progress());
+  BOOST_TEST(contains(view.lines(wide(60))[0], "loss 0.1235"));
+  BOOST_TEST(contains(view.lines(wide(60))[0], "left"));
+  BOOST_TEST(view.lines(wide(60))[0].find("staleness") == std::string::npos);
+  BOOST_TEST(view.lines(wide(18))[0] == "epoch 3/10   50 %");
+  BOOST_TEST(view.lines(wide(12))[0] == "epoch 3/10");
+  BOOST_TEST(view.lines(wide(6))[0] == "epoch.");
+}
+
+BOOST_AUTO_TEST_CASE(many_tasks_are_cut_off) {
+  auto x = progress();
+  for (std::uint32_t i = 1; i < 49; ++i)
+    x.tasks.push_back(worker(i));
+  const auto view = view_of(x);
+  const auto lines = view.lines(wide(160, 24));
+  BOOST_TEST(lines.size() == 22u);
+  BOOST_TEST(lines.back() == "  ... and 30 more");
+  for (std::size_t height = 0; height < 80; ++height)
+    BOOST_REQUIRE(view.lines(wide(160, height)).size() <= (height > 0 ? height - 1 : 0));
+  BOOST_TEST(view.lines(wide(160, 53)).back().find("more") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_known_is_left_out) {
+  run_progress x;
+  x.epoch = 1;
+  x.epochs = 5;
+  x.epoch_samples = 1000;
+  const auto lines = view_of(x).lines(wide(80));
+  BOOST_REQUIRE(lines.size() == 1u);
+  BOOST_TEST(lines[0] == "------------------------------  epoch 1/5    0 %");
+  BOOST_TEST(view_of(x).line() == "epoch 1/5    0 %");
+}
+
+BOOST_AUTO_TEST_CASE(rates_of_shards_are_those_of_late) {
+  auto view = view_of(progress(10));
+  auto x = progress(10.5);
+  x.tasks[1].steps = 1100;
+  view.add(x);
+  BOOST_TEST(contains(view.lines(wide())[2], " 105 updates/s"), "since training began");
+  x.seconds = 12;
+  x.tasks[1].steps = 1500;
+  view.add(x);
+  BOOST_TEST(contains(view.lines(wide())[2], " 250 updates/s"));
+}
+
+BOOST_AUTO_TEST_CASE(the_time_left) {
+  auto view = view_of(progress(10, 4000)); // 20,000 of 80,000
+  view.add(progress(20, 6000));            // 2,000 more in 10 s
+  BOOST_TEST(contains(view.line(), "4:50 left"));
+}
+
+BOOST_AUTO_TEST_CASE(colours) {
+  auto style = wide();
+  style.colour = true;
+  const auto view = view_of(progress());
+  BOOST_TEST(contains(view.lines(style)[0], "\033["));
+  for (auto& line : view.lines(wide()))
+    BOOST_TEST(line.find('\033') == std::string::npos);
+  BOOST_TEST(view.line().find('\033') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(the_environment_decides) {
+  BOOST_TEST(style_of_environment(no_variable).colour);
+  BOOST_TEST(!style_of_environment(no_variable).unicode);
+  BOOST_TEST(!style_with({{"NO_COLOR", "1"}}).colour);
+  BOOST_TEST(style_with({{"NO_COLOR", ""}}).colour);
+  BOOST_TEST(!style_with({{"TERM", "dumb"}}).colour);
+  BOOST_TEST(style_with({{"LANG", "C.UTF-8"}}).unicode);
+  BOOST_TEST(style_with({{"LANG", "C"}, {"LC_CTYPE", "de_DE.utf8"}}).unicode);
+  BOOST_TEST(!style_with({{"LANG", "C.UTF-8"}, {"LC_ALL", "C"}}).unicode);
+}
+
+BOOST_AUTO_TEST_CASE(activities_cannot_spoil_the_terminal) {
+  auto x = progress();
+  x.tasks[0].activity = "\033[2Jwaits\nfor you";
+  BOOST_TEST(contains(view_of(x).lines(wide())[1], "[2Jwaits\\nfor you"));
+  BOOST_TEST(view_of(x).lines(wide())[1].find('\033') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
