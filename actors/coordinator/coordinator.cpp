@@ -71,11 +71,7 @@ void coordinator::on_tick() {
     report_waiting();
   else if (phase_ == phase::training)
     publish_progress();
-}
-
-void coordinator::hear(worker_state& worker, const proto::Progress& x) {
-  worker.hear(x);
-  tasks_.hear(worker.name(), x, clock().now());
+  judge_stalls();
 }
 
 void coordinator::worker_state::hear(const proto::Progress& x) {
@@ -87,14 +83,7 @@ void coordinator::worker_state::hear(const proto::Progress& x) {
 
 void coordinator::start_training() {
   training_began_ = clock().now();
-  std::vector<task_name> all;
-  for (auto& x : view_.members)
-    all.push_back(x.task);
-  std::vector<task_name> idle;
-  if (!uses_shards())
-    for (auto& x : view_.of(job_kind::ps))
-      idle.push_back(x.task);
-  tasks_.begin(all, idle, training_began_);
+  watch_tasks();
   open_epoch(0);
 }
 
@@ -161,6 +150,7 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
     return proto::Ack{};
   }
   spdlog::trace("worker/{} has trained {} samples of lease {}", x.worker(), x.samples(), x.lease());
+  stalls_.moved(clock().now());
   hear(*worker, x.progress());
   worker->live_samples = 0;
   worker->live_loss = 0;
@@ -195,12 +185,6 @@ void coordinator::on_heartbeat(const proto::Heartbeat& x) {
   }
 }
 
-void coordinator::on_status(const proto::TaskStatus& x) {
-  task_name task;
-  if (from_proto(x.task(), task))
-    tasks_.hear(task, x, clock().now());
-}
-
 // -- workers that go ----------------------------------------------------------------------------
 
 caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
@@ -210,7 +194,7 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   const auto name = "worker/" + std::to_string(x.worker());
   worker->present = false;
   hear(*worker, x.progress());
-  tasks_.end(worker->name(), "left");
+  lose_sight_of(*worker, "left");
   if (phase_ == phase::opening) {
     fail(name + " left (" + x.reason() + ") before training began");
     return proto::Ack{};
@@ -268,7 +252,7 @@ void coordinator::on_worker_lost(std::size_t rank, const std::string& reason) {
   auto& worker = workers_[rank];
   worker.present = false;
   worker.account.vanished = true;
-  tasks_.end(worker.name(), "is gone");
+  lose_sight_of(worker, "is gone");
   if (in_step() || phase_ == phase::finishing
       || std::ranges::none_of(workers_, &worker_state::present)) {
     if (phase_ != phase::finishing)
@@ -318,6 +302,7 @@ void coordinator::settle_vanished(std::size_t rank, const std::vector<proto::Dec
     count_trained(samples, 0, 0);
   }
   --settling_;
+  stalls_.moved(clock().now());
   go_on();
 }
 

@@ -4,6 +4,7 @@
 #include "actors/coordinator/evaluator.hpp"
 #include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
+#include "actors/coordinator/stall_judge.hpp"
 #include "actors/coordinator/task_table.hpp"
 #include "actors/output/recorder.hpp"
 #include "actors/output/run_report.hpp"
@@ -154,16 +155,24 @@ private:
   caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
   caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
   void on_heartbeat(const proto::Heartbeat& x);
-  void on_status(const proto::TaskStatus& x);
   caf::result<proto::Ack> on_leave(const proto::Leave& x);
   void on_failure(const proto::Failure& x);
   void on_down(const caf::down_msg& x);
   void on_worker_lost(std::size_t rank, const std::string& reason);
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
   void go_on();
-  void hear(worker_state& worker, const proto::Progress& x);
   template <class Header>
   worker_state* find_worker(const Header& x);
+
+  // -- what tasks do --
+  void watch_tasks();
+  void on_status(const proto::TaskStatus& x);
+  void hear(worker_state& worker, const proto::Progress& x);
+  void lose_sight_of(const worker_state& worker, const std::string& how);
+  void judge_stalls();
+  coordinator_wait own_wait() const;
+  std::chrono::nanoseconds evaluation_time() const;
+  void summarize_tasks();
 
   // -- end of an epoch, end of the run --
   void take_snapshot();
@@ -172,7 +181,6 @@ private:
   void collect_reports();
   void settle_accounts();
   void fail(const std::string& reason, bool interrupted = false);
-  void summarize_tasks();
   void conclude();
   void flush_recorder(std::function<void(const std::string& problem)> then);
   void tell_unwritten(const std::string& problem);
@@ -209,6 +217,7 @@ private:
   std::map<caf::actor_addr, task_name> monitored_nodes_;
   std::size_t unreached_ = 0;
   task_table tasks_;
+  stall_judge stalls_;
 
   std::optional<lease_book> leases_;
   std::uint32_t epoch_ = 0;
@@ -228,6 +237,9 @@ private:
   std::size_t snapshot_missing_ = 0;
   /// Epochs trained, and waiting for their evaluation.
   std::map<std::uint32_t, epoch_report> evaluating_;
+  /// When the evaluator began with the snapshot it has, if it has one; what took it longest.
+  time_point evaluation_began_;
+  std::chrono::nanoseconds longest_evaluation_{0};
   evaluated last_;
   evaluator_actor evaluator_;
   recorder_actor recorder_;

@@ -46,6 +46,7 @@ void coordinator::take_snapshot() {
 void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& header,
                                    const payload& data) {
   snapshot_.weights[index] = {header.begin(), header.version(), data};
+  stalls_.moved(clock().now());
   if (--snapshot_missing_ > 0 || phase_ != phase::snapshot)
     return;
   snapshot_.version = snapshot_.weights[0].version;
@@ -60,6 +61,8 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
     static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
   report.train_loss =
     epoch_loss_ / static_cast<double>(std::max<std::uint64_t>(epoch_loss_samples_, 1));
+  if (evaluating_.empty())
+    evaluation_began_ = clock().now();
   evaluating_.emplace(epoch_, report);
   send(evaluator_, std::exchange(snapshot_, {}));
   if (epoch_ + 1 < job().epochs()) {
@@ -80,6 +83,10 @@ void coordinator::on_evaluated(const evaluated& x) {
   evaluating_.erase(i);
   spdlog::debug("epoch {}: version {} is evaluated, test loss {:.6g}", report.epoch, x.version,
                 x.test_loss);
+  const auto now = clock().now();
+  stalls_.moved(now);
+  longest_evaluation_ = std::max(longest_evaluation_, now - evaluation_began_);
+  evaluation_began_ = now;
   report.test_loss = x.test_loss;
   report.test_accuracy = x.test_accuracy;
   if (options_.observer)
@@ -110,6 +117,7 @@ void coordinator::collect_reports() {
       this, reporters_[i], requests(),
       [this, i](const proto::Report& x) {
         reports_[i] = x;
+        stalls_.moved(clock().now());
         if (--reports_missing_ == 0 && phase_ == phase::finishing)
           settle_accounts();
       },
@@ -155,12 +163,6 @@ void coordinator::fail(const std::string& reason, bool interrupted) {
     summary_.seconds = seconds_since(training_began_);
   summarize_tasks();
   conclude();
-}
-
-void coordinator::summarize_tasks() {
-  summary_.tasks = tasks_.tasks_at_end(clock().now());
-  summary_.staleness = tasks_.staleness();
-  summary_.staleness_mean = tasks_.staleness_mean();
 }
 
 void coordinator::conclude() {

@@ -8,9 +8,34 @@ namespace troupe {
 
 namespace {
 
+using time_point = std::chrono::steady_clock::time_point;
+
 std::string address_of(sim_node node) {
   return "node" + std::to_string(node) + ":1";
 }
+
+/// Keeps what the coordinator tells.
+class watcher : public run_observer::base {
+public:
+  watcher(caf::actor_config& cfg, std::shared_ptr<simulation_view> seen, time_point start)
+    : run_observer::base(cfg), seen_(std::move(seen)), start_(start) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [this](const run_progress& x) { seen_->progress.push_back(x); },
+      [](const epoch_report&) {},
+      [](const run_summary&) {},
+      [this](const run_notice& x) {
+        seen_->notices.push_back({clock().now() - start_, x.text});
+      },
+    };
+  }
+
+private:
+  std::shared_ptr<simulation_view> seen_;
+  time_point start_;
+};
 
 } // namespace
 
@@ -22,6 +47,7 @@ simulation::simulation(simulation_options options)
   scheduler_ = &dynamic_cast<caf::scheduler::test_coordinator&>(system_->scheduler());
   start_ = scheduler_->clock().now();
   network_ = std::make_unique<simulated_network>(*system_, options_.seed, options_.links);
+  observer_ = caf::actor_cast<caf::actor>(system_->spawn<watcher>(seen_, start_));
   const auto count = 1 + options_.ps + options_.workers;
   nodes_.resize(count);
   ended_.resize(count);
@@ -36,6 +62,8 @@ simulation::~simulation() {
   for (auto& node : nodes_)
     caf::anon_send_exit(node, caf::exit_reason::kill);
   nodes_.clear();
+  caf::anon_send_exit(observer_, caf::exit_reason::kill);
+  observer_ = nullptr;
   // Links and tasks end with their nodes; timers of theirs must not keep the system waiting.
   network_->clear();
   while (scheduler_->try_run_once())
@@ -64,9 +92,12 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
     for (std::uint32_t i = 0; i < options_.workers; ++i)
       setup.tasks.push_back({{job_kind::worker, i}, address_of(worker_node(i))});
     how.coordinator = std::move(setup);
+    how.observer = caf::actor_cast<run_observer>(observer_);
   }
   auto handle = system_->spawn<cluster_node>(std::move(how));
   nodes_[number] = caf::actor_cast<caf::actor>(handle);
+  homes_[handle->id()] = number;
+  homes_[handle->id() + 1] = std::nullopt;
   network_->listen(number, address_of(number), caf::actor_cast<caf::strong_actor_ptr>(handle));
   caf::anon_send(nodes_[number], begin_node{address_of(number)});
 }
@@ -86,6 +117,41 @@ void simulation::crash(sim_node node) {
   caf::anon_send(nodes_.at(node), crash_node{});
 }
 
+void simulation::freeze(sim_node node, const std::string& actor) {
+  frozen_.emplace(node, actor);
+}
+
+void simulation::thaw(sim_node node, const std::string& actor) {
+  frozen_.erase({node, actor});
+}
+
+std::optional<sim_node> simulation::home_of(caf::actor_id actor) const {
+  const auto next = homes_.upper_bound(actor);
+  return next == homes_.begin() ? std::nullopt : std::prev(next)->second;
+}
+
+bool simulation::frozen(const caf::resumable& job) const {
+  const auto* actor = dynamic_cast<const caf::scheduled_actor*>(&job);
+  if (frozen_.empty() || !actor)
+    return false;
+  const auto home = home_of(actor->id());
+  return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
+}
+
+// Nodes and coordinators start all other actors; these live where they do.
+void simulation::run_next_job() {
+  const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
+  const std::string name = actor ? actor->name() : "";
+  const bool starts_others = name == "troupe.node" || name == "troupe.coordinator";
+  const auto home = starts_others ? home_of(actor->id()) : std::nullopt;
+  const auto last = system_->latest_actor_id();
+  scheduler_->try_run_once();
+  if (home && system_->latest_actor_id() > last) {
+    homes_[last + 1] = home;
+    homes_[system_->latest_actor_id() + 1] = std::nullopt;
+  }
+}
+
 void simulation::at(std::chrono::nanoseconds when, std::function<void()> what) {
   events_.emplace(when, std::move(what));
 }
@@ -96,9 +162,13 @@ std::chrono::nanoseconds simulation::elapsed() {
 
 bool simulation::step() {
   auto& jobs = scheduler_->jobs;
-  if (!jobs.empty()) {
-    std::swap(jobs.front(), jobs[order_.below(jobs.size())]);
-    return scheduler_->try_run_once();
+  const auto awake =
+    std::partition(jobs.begin(), jobs.end(), [this](const auto* x) { return !frozen(*x); });
+  if (awake != jobs.begin()) {
+    const auto count = static_cast<std::uint64_t>(awake - jobs.begin());
+    std::swap(jobs.front(), jobs[order_.below(count)]);
+    run_next_job();
+    return true;
   }
   if (!events_.empty() && events_.begin()->first <= elapsed()) {
     auto what = std::move(events_.begin()->second);

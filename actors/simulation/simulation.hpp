@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,19 @@ struct simulation_result {
   std::chrono::nanoseconds virtual_time{0};
 };
 
+/// What the coordinator told the operator, and when.
+struct simulated_notice {
+  /// Virtual time since the start.
+  std::chrono::nanoseconds when{0};
+  std::string text;
+};
+
+/// What an operator would see of a run.
+struct simulation_view {
+  std::vector<simulated_notice> notices;
+  std::vector<run_progress> progress;
+};
+
 /// A whole cluster in one process and one thread, deterministically: the production actors, a node
 /// per task, under the test scheduler and its clock, with simulated links between them. The same
 /// seed gives the same run, message by message.
@@ -55,6 +70,9 @@ public:
   /// Files that the coordinator writes when the job names an output directory.
   const memory_storage& files() const noexcept { return *files_; }
 
+  /// What the coordinator has told so far.
+  const simulation_view& seen() const noexcept { return *seen_; }
+
   /// Node numbers, for faults.
   sim_node coordinator_node() const noexcept { return 0; }
   sim_node ps_node(std::size_t i) const noexcept { return 1 + i; }
@@ -65,6 +83,12 @@ public:
 
   /// A node is gone from one moment to the next, as with SIGKILL.
   void crash(sim_node node);
+
+  /// The actors of a node (or only those of one name, such as "troupe.trainer") get no turns until
+  /// they are thawed: a process that is paused, or a thread that hangs. Timers run on; what they
+  /// and others send waits.
+  void freeze(sim_node node, const std::string& actor = "");
+  void thaw(sim_node node, const std::string& actor = "");
 
   /// Calls `what` once, at a virtual time after the start.
   void at(std::chrono::nanoseconds when, std::function<void()> what);
@@ -79,6 +103,9 @@ public:
 private:
   void start_node(sim_node number, std::vector<task_name> tasks);
   std::chrono::nanoseconds elapsed();
+  void run_next_job();
+  bool frozen(const caf::resumable& job) const;
+  std::optional<sim_node> home_of(caf::actor_id actor) const;
   bool all_ended() const;
 
   simulation_options options_;
@@ -91,6 +118,12 @@ private:
   std::chrono::steady_clock::time_point start_;
   std::vector<caf::actor> nodes_;
   std::vector<std::optional<run_summary>> ended_;
+  std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
+  caf::actor observer_;
+  /// The node that spawned the actors from this ID on. Nothing: no node did.
+  std::map<caf::actor_id, std::optional<sim_node>> homes_;
+  /// Frozen actors, by name; an empty name stands for all of the node.
+  std::set<std::pair<sim_node, std::string>> frozen_;
   std::multimap<std::chrono::nanoseconds, std::function<void()>> events_;
 };
 

@@ -30,10 +30,13 @@ WITHOUT_CAF = (
     "actors/cluster/footprint.*",
     "actors/coordinator/ledger.*",
     "actors/coordinator/lease_book.*",
+    "actors/coordinator/stall_judge.*",
+    "actors/coordinator/stall_text.*",
     "actors/parameter_server/gradient_journal.*",
     "actors/parameter_server/step_aggregator.*",
     "actors/parameter_server/version_pool.*",
     "actors/ring/ring_collective.*",
+    "actors/status/activity_board.*",
 )
 
 

@@ -9,6 +9,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <thread>
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -27,6 +29,7 @@ struct shard_fixture {
     options.view.number = current_view;
     options.view.members = {{{job_kind::worker, 0}, 11, ""}};
     options.where = context->shard(0, 1);
+    board = options.board;
     versions = make_versions(*context, options.where, 0);
     shard = system->spawn<parameter_shard>(context, options, versions);
     reader = system->spawn<reader_front>(current_view, options.where, versions);
@@ -49,6 +52,7 @@ struct shard_fixture {
   caf::actor_system_config config;
   std::optional<caf::actor_system> system;
   std::shared_ptr<const job_context> context;
+  std::shared_ptr<activity_board> board;
   std::shared_ptr<version_pool> versions;
   shard_actor shard;
   reader_actor reader;
@@ -130,6 +134,10 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
       .receive([](const proto::Pushed&) { BOOST_ERROR("a version that is held was overwritten"); },
                [](const caf::error& error) { BOOST_TEST((error == caf::sec::request_timeout)); });
   }
+  const auto doing = [this] { return board->status(system->clock().now()).doing(); };
+  for (int i = 0; i < 1000 && doing() != proto::TaskStatus::WAITING_FOR_READERS; ++i)
+    std::this_thread::sleep_for(10ms);
+  BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_READERS);
   held.erase(held.begin());
   // The repetition of what was asked before is answered as soon as there is room; it was applied
   // once.
@@ -137,6 +145,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
     .receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
              [](const caf::error& error) { BOOST_ERROR(explain(error)); });
   BOOST_TEST(versions->newest().version == 4U);
+  BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_GRADIENTS);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,271 @@
+#include "actors/coordinator/stall_judge.hpp"
+
+#include <algorithm>
+
+// When a notice is due, and how the root is found; its words stand in stall_text.cpp.
+
+namespace troupe {
+
+namespace {
+
+using namespace std::chrono_literals;
+using status = proto::TaskStatus;
+using kind = stall_root::kind;
+
+/// Below this, nothing is a stall: machines have hiccups.
+constexpr std::chrono::nanoseconds least_quiet = 1s;
+
+/// A task tells of itself four times a second.
+constexpr std::chrono::nanoseconds most_silence = 800ms;
+
+/// Somebody who works may take so many times as long as steps take, and a message so many times.
+constexpr int steps_of_work = 4;
+constexpr int steps_of_waiting = 2;
+
+/// What is assumed of a step before each worker has made one.
+constexpr std::chrono::nanoseconds unknown_step = 5s;
+
+/// The judge is asked more often than this, unless its own process was paused.
+constexpr std::chrono::nanoseconds own_pause = 1s;
+
+constexpr std::chrono::nanoseconds first_repetition = 10s;
+constexpr std::chrono::nanoseconds longest_repetition = 5min;
+
+std::chrono::nanoseconds from_seconds(double x) {
+  return std::chrono::nanoseconds{static_cast<std::int64_t>(x * 1e9)};
+}
+
+bool works(kind x) {
+  return x == kind::computing || x == kind::reading || x == kind::updating;
+}
+
+} // namespace
+
+// -- listening ----------------------------------------------------------------------------------
+
+void stall_judge::begin(const std::vector<task_name>& tasks, bool needs_all, time_point now) {
+  begun_ = true;
+  needs_all_ = needs_all;
+  now_ = moved_ = awake_ = learn_from_ = now;
+  for (auto& task : tasks) {
+    auto& x = tasks_[task];
+    x.heard = x.moved = now;
+  }
+}
+
+void stall_judge::moved(time_point now) {
+  moved_ = now;
+}
+
+void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_point now) {
+  auto i = tasks_.find(task);
+  if (i == tasks_.end())
+    return;
+  auto& state = i->second;
+  state.heard = now;
+  state.waits_for.clear();
+  for (auto& name : x.waits_for())
+    if (task_name other; from_proto(name, other) && other != task)
+      state.waits_for.push_back(other);
+  if (x.steps() > state.status.steps()) {
+    const auto when = now - from_seconds(x.step_seconds());
+    if (state.moved >= learn_from_ && !paused_or_cut_off()) {
+      // Longer at once, shorter slowly: steps differ, and pauses between them belong to them.
+      const auto steps = static_cast<std::int64_t>(x.steps() - state.status.steps());
+      const duration each = std::max(when - state.moved, duration{1}) / steps;
+      state.step = std::max(each, (state.step * 4 + each) / 5);
+    }
+    state.moved = when;
+    moved_ = std::max(moved_, when);
+  }
+  state.status = x;
+}
+
+// -- judging ------------------------------------------------------------------------------------
+
+std::optional<std::string> stall_judge::judge(const coordinator_wait& own, time_point now) {
+  if (!begun_)
+    return std::nullopt;
+  if (now - now_ > own_pause)
+    awake_ = now;
+  now_ = now;
+  own_ = own;
+  if (stall_ && moved_ > stall_->since) {
+    auto text = resumed();
+    if (paused_or_cut_off())
+      learn_from_ = moved_;
+    stall_.reset();
+    roots_.clear();
+    return text;
+  }
+  const auto quiet = now - std::max(moved_, awake_);
+  if (quiet < least_quiet || (stall_ && now < stall_->next_notice))
+    return std::nullopt;
+  auto roots = find_roots();
+  if (stall_)
+    stall_->pause = std::min(stall_->pause * 2, longest_repetition);
+  else if (quiet >= patience(roots))
+    stall_ = stall{moved_, now, first_repetition};
+  else
+    return std::nullopt;
+  stall_->next_notice = now + stall_->pause;
+  // Whoever works is not to blame where somebody else cannot.
+  if (std::ranges::any_of(roots, [](auto& x) { return !works(x.what); }))
+    std::erase_if(roots, [](auto& x) { return works(x.what); });
+  roots_.assign(roots.begin(), roots.end());
+  return explain();
+}
+
+stall_judge::duration stall_judge::longest_step() const {
+  duration result{0};
+  for (auto& [task, x] : tasks_)
+    result = std::max(result, x.step);
+  return result;
+}
+
+// Whoever works is given more time than a message. A task that is not heard of needs no step to
+// compare with.
+stall_judge::duration stall_judge::patience(const found& roots) const {
+  const auto step = longest_step();
+  const bool known = std::ranges::none_of(tasks_, [](auto& x) {
+    return x.first.job == job_kind::worker && x.second.status.steps() == 0;
+  });
+  auto result = roots.empty() ? steps_of_work * unknown_step : least_quiet;
+  for (auto& root : roots) {
+    const auto assumed = known || root.what == kind::silent ? step : std::max(step, unknown_step);
+    if (root.what == kind::evaluating)
+      result = std::max(result, own_.patience);
+    else
+      result = std::max(result, (works(root.what) ? steps_of_work : steps_of_waiting) * assumed);
+  }
+  return result;
+}
+
+// A task that was slow will be slow again; one that was paused tells nothing about steps.
+bool stall_judge::paused_or_cut_off() const {
+  return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
+}
+
+stall_judge::duration stall_judge::silence(const task_state& x) const {
+  return now_ - std::max(x.heard, awake_);
+}
+
+bool stall_judge::silent(const task_state& x) const {
+  return silence(x) > most_silence;
+}
+
+// -- who waits for whom -------------------------------------------------------------------------
+
+stall_judge::found stall_judge::find_roots() const {
+  found roots;
+  std::set<task_name> seen;
+  for (auto& [task, x] : tasks_)
+    if (!silent(x))
+      follow(task, seen, roots);
+  follow(coordinator_task, seen, roots);
+  // A host that hangs may take several tasks with it, and not all of them are waited for.
+  if (roots.empty() || std::ranges::any_of(roots, [](auto& x) { return x.what == kind::silent; }))
+    for (auto& [task, x] : tasks_)
+      if (silent(x))
+        roots.insert({kind::silent, task, {}});
+  // A shard that several workers cannot reach is itself to blame, rather than all its links.
+  std::map<task_name, std::size_t> blamed;
+  for (auto& root : roots)
+    if (root.what == kind::link && root.other.job == job_kind::ps)
+      ++blamed[root.other];
+  found result;
+  for (auto& root : roots)
+    if (root.what == kind::link && blamed[root.other] > 1)
+      result.insert({kind::unresponsive, root.other, {}});
+    else
+      result.insert(root);
+  return result;
+}
+
+void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found& roots) const {
+  if (!seen.insert(who).second)
+    return;
+  if (who == coordinator_task) {
+    follow_coordinator(seen, roots);
+    return;
+  }
+  const auto i = tasks_.find(who);
+  if (i == tasks_.end())
+    return;
+  const auto& x = i->second;
+  if (silent(x)) {
+    roots.insert({kind::silent, who, {}});
+    return;
+  }
+  switch (x.status.doing()) {
+  case status::COMPUTING:
+    roots.insert({kind::computing, who, {}});
+    break;
+  case status::WAITING_FOR_DATA:
+    roots.insert({kind::reading, who, {}});
+    break;
+  case status::UPDATING:
+    roots.insert({kind::updating, who, {}});
+    break;
+  case status::WAITING_FOR_READERS:
+    roots.insert({kind::readers, who, {}});
+    break;
+  case status::WAITING_FOR_LEASE:
+    follow(coordinator_task, seen, roots);
+    break;
+  case status::WAITING_FOR_UPDATE:
+    // A rank that waits for nobody applies what it has.
+    if (x.waits_for.empty())
+      roots.insert({kind::updating, who, {}});
+    [[fallthrough]];
+  default:
+    for (auto& other : x.waits_for)
+      if (link_is_dead(x, who, other))
+        roots.insert(who.job == job_kind::ps || other.job == job_kind::worker
+                       ? stall_root{kind::link, other, who}
+                       : stall_root{kind::link, who, other});
+      else
+        follow(other, seen, roots);
+  }
+}
+
+// Two tasks that are alive, each waiting for the other: what one has sent did not arrive. In a ring
+// all ranks wait in a circle; there, the pieces are counted.
+bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
+                               const task_name& other) const {
+  const auto i = tasks_.find(other);
+  if (i == tasks_.end() || silent(i->second))
+    return false;
+  const auto& x = i->second;
+  if (self.job == other.job)
+    return x.status.pieces_sent() > who.status.pieces_received();
+  const bool idle = x.status.doing() == status::WAITING_FOR_GRADIENTS && x.waits_for.empty();
+  return idle || std::ranges::find(x.waits_for, self) != x.waits_for.end();
+}
+
+void stall_judge::follow_coordinator(std::set<task_name>& seen, found& roots) const {
+  switch (own_.what) {
+  case coordinator_wait::reason::nothing:
+    break;
+  case coordinator_wait::reason::evaluation:
+    roots.insert({kind::evaluating, coordinator_task, {}});
+    break;
+  case coordinator_wait::reason::leases:
+    for (auto& task : own_.tasks)
+      follow(task, seen, roots);
+    break;
+  case coordinator_wait::reason::fence:
+    for (auto& task : own_.tasks)
+      if (const auto i = tasks_.find(task); i != tasks_.end() && silent(i->second))
+        roots.insert({kind::silent, task, {}});
+    break;
+  default:
+    for (auto& task : own_.tasks) {
+      const auto i = tasks_.find(task);
+      const bool is_silent = i != tasks_.end() && silent(i->second);
+      roots.insert({is_silent ? kind::silent : kind::unresponsive, task, {}});
+    }
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,162 @@
+#include "actors/coordinator/stall_judge.hpp"
+#include "actors/status/activity_board.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+// How a stall is told to the operator.
+
+namespace troupe {
+
+namespace {
+
+using kind = stall_root::kind;
+
+/// "0.02 s", "1.4 s", "75 s": what a person reads of it.
+std::string in_seconds(double x) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(),
+                x < 0.0995    ? "%.2g s"
+                  : x < 99.95 ? "%.1f s"
+                              : "%.0f s",
+                std::max(x, 0.001));
+  return text.data();
+}
+
+double seconds(std::chrono::nanoseconds x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+/// "waits for a lease" -> "wait for a lease".
+std::string plural(std::string sentence) {
+  const auto end = std::min(sentence.find(' '), sentence.size());
+  if (end > 0 && sentence[end - 1] == 's')
+    sentence.erase(end - 1, 1);
+  return sentence;
+}
+
+std::string waiting_of_coordinator(const coordinator_wait& x) {
+  using reason = coordinator_wait::reason;
+  const auto who = enumerate(x.tasks);
+  switch (x.what) {
+  case reason::leases:
+    return "the coordinator waits for the last samples of the epoch, from " + who;
+  case reason::weights:
+    return "the coordinator waits for the weights of " + who;
+  case reason::fence:
+    return "the coordinator waits for " + who + " to give up a lost worker";
+  case reason::report:
+    return "the coordinator waits for the final count of " + who;
+  case reason::evaluation:
+    return "the coordinator waits for an evaluation of the weights";
+  default:
+    return "";
+  }
+}
+
+} // namespace
+
+double stall_judge::seconds_since(time_point x) const {
+  return seconds(now_ - x);
+}
+
+std::string stall_judge::explain() const {
+  const auto step = longest_step();
+  auto result = "nothing has moved for " + in_seconds(seconds_since(std::max(moved_, awake_)));
+  if (step > duration{0})
+    result += " (a step takes " + in_seconds(seconds(step)) + ")";
+  if (const auto all = chain(); !all.empty())
+    result += ": " + all;
+  result += ". Root: ";
+  if (roots_.empty())
+    return result + "unknown; no task says that it waits for another";
+  std::string advices;
+  for (std::size_t i = 0; i < roots_.size(); ++i) {
+    result += (i == 0 ? "" : "; ") + explain(roots_[i]);
+    const auto what_to_do = advice(roots_[i]);
+    if (advices.find(what_to_do) == std::string::npos)
+      advices += ". " + what_to_do;
+  }
+  return result + advices;
+}
+
+// Who waits for whom: tasks that wait for the same are named together.
+std::string stall_judge::chain() const {
+  struct group {
+    std::vector<task_name> tasks;
+    double seconds = 0;
+  };
+  std::map<std::string, group> groups;
+  bool leases = false;
+  for (auto& [task, x] : tasks_) {
+    const auto doing = x.status.doing();
+    const bool waits = !x.waits_for.empty() || doing == proto::TaskStatus::WAITING_FOR_LEASE;
+    if (silent(x) || !waits)
+      continue;
+    leases = leases || doing == proto::TaskStatus::WAITING_FOR_LEASE;
+    auto& g = groups[describe(x.status)];
+    g.tasks.push_back(task);
+    g.seconds = std::max(g.seconds, x.status.seconds() + seconds_since(x.heard));
+  }
+  std::string result;
+  for (auto& [text, g] : groups)
+    result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
+      + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
+  // While workers have leases, nobody waits for the coordinator.
+  const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
+  if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)
+    result += (result.empty() ? "" : ", ") + own;
+  return result;
+}
+
+std::string stall_judge::explain(const stall_root& x) const {
+  const auto name = to_string(x.task);
+  const auto i = tasks_.find(x.task);
+  const auto busy = i == tasks_.end()
+    ? ""
+    : in_seconds(i->second.status.seconds() + seconds_since(i->second.heard));
+  switch (x.what) {
+  case kind::silent:
+    return name + " is paused, hangs as a whole or is cut off: not heard of for "
+      + in_seconds(i == tasks_.end() ? 0 : seconds(silence(i->second)));
+  case kind::link:
+    return "the connection between " + name + " and " + to_string(x.other)
+      + " is dead: both are alive, and what one sends does not reach the other";
+  case kind::unresponsive:
+    return name + " is alive, but answers nobody";
+  case kind::readers:
+    return name + " has found no room for a new version of its weights for " + busy
+      + ": readers hold all of them";
+  case kind::computing:
+    return name + " has been computing one gradient for " + busy;
+  case kind::reading:
+    return name + " has been waiting for its own input for " + busy;
+  case kind::updating:
+    return name + " has been applying one update for " + busy;
+  default:
+    return "the coordinator's evaluation of the weights does not end";
+  }
+}
+
+std::string stall_judge::advice(const stall_root& x) const {
+  const std::string end = needs_all_ || x.task.job != job_kind::worker
+    ? "; ending it ends the run"
+    : "; end it, and the others train its samples";
+  switch (x.what) {
+  case kind::silent:
+    return "Look at its host and process; `kill -CONT PID` wakes a paused one" + end;
+  case kind::link:
+    return "Look at the network between their hosts (firewall, route, cable)";
+  case kind::reading:
+    return "Look at the disk or file system that its data come from" + end;
+  default:
+    return "Look at that process (load of its host, memory, a debugger)" + end;
+  }
+}
+
+std::string stall_judge::resumed() const {
+  return "training goes on; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
+}
+
+} // namespace troupe

@@ -1,0 +1,105 @@
+// What tasks tell of themselves, as it arrives at the operator.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <numeric>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t samples = 320;
+constexpr std::uint64_t batch = 16;
+constexpr std::uint64_t epochs = 4;
+constexpr std::uint64_t gradients = epochs * samples / batch;
+
+proto::Job job_with(proto::Protocol protocol) {
+  return example_job("digits_mlp",
+                     {"data.digits={train: 320 test: 20}", "data.batch=16", "epochs=4",
+                      "protocol=" + proto::Protocol_Name(protocol)});
+}
+
+std::uint64_t total(const staleness_counts& x) {
+  return std::accumulate(x.begin(), x.end(), std::uint64_t{0});
+}
+
+double seconds_of(const task_status& x) {
+  return x.computing + x.waiting_for_lease + x.waiting_for_data + x.waiting_for_weights
+    + x.waiting_for_update;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(telemetry)
+
+BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
+  for (const auto protocol : all_protocols)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      auto options = simulated(job_with(protocol), 2, 2);
+      options.links.latency = 5ms;
+      const auto summary = simulate(options).summary;
+      BOOST_TEST_REQUIRE(summary.failure == "");
+      const bool in_step = protocol != proto::ASYNC_PS;
+      BOOST_TEST(total(summary.staleness) == gradients);
+      if (in_step)
+        BOOST_TEST(summary.staleness[0] == gradients);
+      else
+        BOOST_TEST(summary.staleness[0] < gradients);
+      BOOST_TEST_REQUIRE(summary.tasks.size() == 4U);
+      std::uint64_t steps = 0;
+      std::uint64_t trained = 0;
+      for (std::size_t i = 0; i < 2; ++i) {
+        const auto& x = summary.tasks[i];
+        BOOST_TEST((x.task == task_name{job_kind::worker, static_cast<std::uint32_t>(i)}));
+        steps += x.steps;
+        trained += x.samples;
+        // Up to the last lease, nearly all of the run.
+        BOOST_TEST(seconds_of(x) <= summary.seconds);
+        BOOST_TEST(seconds_of(x) > 0.8 * summary.seconds);
+        BOOST_TEST(x.samples_per_second > 0);
+        BOOST_TEST(x.waiting_for_update > 0);
+        if (protocol != proto::RING)
+          BOOST_TEST(x.waiting_for_weights > 0);
+      }
+      BOOST_TEST(steps == gradients);
+      BOOST_TEST(trained == samples * epochs);
+      for (std::size_t i = 2; i < 4; ++i) {
+        const auto expected = protocol == proto::RING ? 0U : in_step ? gradients / 2 : gradients;
+        BOOST_TEST(summary.tasks[i].steps == expected);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(progress_shows_all_tasks) {
+  for (const auto protocol : all_protocols)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      auto options = simulated(job_with(protocol), 2, 2);
+      options.links.latency = 20ms;
+      simulation run{options};
+      BOOST_TEST(run.run().summary.failure == "");
+      const auto& progress = run.seen().progress;
+      BOOST_TEST_REQUIRE(progress.size() > 4U);
+      for (std::size_t i = 1; i < progress.size(); ++i) {
+        BOOST_TEST(progress[i].seconds > progress[i - 1].seconds);
+        BOOST_TEST(progress[i].updates >= progress[i - 1].updates);
+      }
+      const auto& last = progress.back();
+      BOOST_TEST(last.updates > 0U);
+      BOOST_TEST(total(last.staleness) > 0U);
+      BOOST_TEST_REQUIRE(last.tasks.size() == 4U);
+      for (auto& x : last.tasks) {
+        BOOST_TEST(!x.activity.empty(), to_string(x.task));
+        if (x.task.job == job_kind::worker) {
+          BOOST_TEST(x.steps > 0U);
+          BOOST_TEST(x.activity_seconds < 1);
+        }
+      }
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,390 @@
+#include "actors/coordinator/stall_judge.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+using status = proto::TaskStatus;
+using kind = stall_root::kind;
+using names = std::vector<task_name>;
+
+namespace {
+
+task_name worker(std::uint32_t i) {
+  return {job_kind::worker, i};
+}
+
+task_name ps(std::uint32_t i) {
+  return {job_kind::ps, i};
+}
+
+/// Tasks that tell what they do four times a second, on a clock of their own.
+class stage {
+public:
+  struct actor {
+    status::Doing doing = status::COMPUTING;
+    names waits_for;
+    std::uint64_t steps = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    /// Makes a step each time that this has passed; 0: none.
+    std::chrono::milliseconds step{0};
+    bool paused = false;
+    stall_judge::time_point moved{};
+    stall_judge::time_point since{};
+  };
+
+  explicit stage(const names& tasks, bool needs_all = true) {
+    for (auto& x : tasks)
+      actors[x].moved = actors[x].since = now;
+    judge.begin(tasks, needs_all, now);
+  }
+
+  void all_step(std::chrono::milliseconds each) {
+    for (auto& [task, x] : actors)
+      x.step = each;
+  }
+
+  void all_stop() { all_step(0ms); }
+
+  void set(const task_name& task, status::Doing doing, names waits_for = {}) {
+    auto& x = actors[task];
+    x.doing = doing;
+    x.waits_for = std::move(waits_for);
+    x.since = now;
+  }
+
+  void pause(const task_name& task) { actors[task].paused = true; }
+
+  /// Lets time pass; what was told meanwhile, with the seconds since the call.
+  std::vector<std::pair<double, std::string>> pass(std::chrono::milliseconds how_long) {
+    std::vector<std::pair<double, std::string>> told;
+    const auto begin = now;
+    while (now < begin + how_long) {
+      now += 10ms;
+      for (auto& [task, x] : actors)
+        while (x.step > 0ms && now - x.moved >= x.step) {
+          x.moved += x.step;
+          ++x.steps;
+        }
+      if ((now - stall_judge::time_point{}) % 250ms != 0ms)
+        continue;
+      for (auto& [task, x] : actors)
+        if (!x.paused)
+          judge.hear(task, tell(x), now);
+      if (auto text = judge.judge(own, now))
+        told.emplace_back(std::chrono::duration<double>(now - begin).count(), *text);
+    }
+    return told;
+  }
+
+  stall_judge judge;
+  stall_judge::time_point now = stall_judge::time_point{} + 1h;
+  std::map<task_name, actor> actors;
+  coordinator_wait own;
+
+private:
+  status tell(const actor& x) const {
+    const auto seconds = [&](auto t) { return std::chrono::duration<double>(now - t).count(); };
+    status result;
+    result.set_doing(x.doing);
+    result.set_seconds(seconds(x.since));
+    for (auto& other : x.waits_for)
+      *result.add_waits_for() = to_proto(other);
+    result.set_steps(x.steps);
+    result.set_step_seconds(seconds(x.moved));
+    result.set_pieces_sent(x.sent);
+    result.set_pieces_received(x.received);
+    return result;
+  }
+};
+
+/// Steps of 20 ms for three seconds, nothing told; then all stand still as they are told to.
+stage healthy(const names& tasks, bool needs_all = true) {
+  stage result{tasks, needs_all};
+  result.all_step(20ms);
+  BOOST_TEST(result.pass(3s).empty());
+  result.all_stop();
+  return result;
+}
+
+const names two_and_one{worker(0), worker(1), ps(0)};
+const names ring_of_three{worker(0), worker(1), worker(2)};
+
+/// Exactly one notice within two seconds, with one root.
+void check(stage& x, kind what, const task_name& task, const task_name& other = {}) {
+  const auto told = x.pass(2s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  BOOST_TEST_MESSAGE(told[0].second);
+  BOOST_TEST(told[0].second.find("nothing has moved for ") == 0U);
+  BOOST_TEST_REQUIRE(x.judge.roots().size() == 1U);
+  const auto& root = x.judge.roots().front();
+  BOOST_TEST((root == stall_root{what, task, other}), told[0].second);
+}
+
+void wait_in_ring(stage& x) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    x.set(worker(i), status::WAITING_FOR_UPDATE, {worker((i + 2) % 3)});
+    x.actors[worker(i)].sent = x.actors[worker(i)].received = 100;
+  }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(stall_judge)
+
+BOOST_AUTO_TEST_CASE(a_paused_worker) {
+  auto x = healthy(two_and_one);
+  x.pause(worker(1));
+  x.set(worker(0), status::WAITING_FOR_UPDATE, {ps(0)});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(1)});
+  check(x, kind::silent, worker(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_paused_worker_of_a_ring) {
+  auto x = healthy(ring_of_three);
+  wait_in_ring(x);
+  x.pause(worker(1));
+  x.actors[worker(0)].sent = 102;
+  check(x, kind::silent, worker(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_paused_shard) {
+  for (const bool in_step : {true, false}) {
+    auto x = healthy({worker(0), worker(1), ps(0), ps(1)}, in_step);
+    x.pause(ps(1));
+    for (const auto i : {0U, 1U})
+      x.set(worker(i), status::WAITING_FOR_UPDATE, {ps(1)});
+    x.set(ps(0), status::WAITING_FOR_GRADIENTS, in_step ? names{worker(0), worker(1)} : names{});
+    check(x, kind::silent, ps(1));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(several_paused_tasks) {
+  auto x = healthy(two_and_one);
+  x.pause(worker(1));
+  x.pause(ps(0));
+  x.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
+  BOOST_TEST(x.pass(2s).size() == 1U);
+  BOOST_TEST(
+    (x.judge.roots()
+     == std::vector<stall_root>{{kind::silent, worker(1), {}}, {kind::silent, ps(0), {}}}));
+}
+
+BOOST_AUTO_TEST_CASE(nobody_is_heard_of) {
+  auto x = healthy(two_and_one);
+  for (auto& task : two_and_one)
+    x.pause(task);
+  const auto told = x.pass(2s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  BOOST_TEST(x.judge.roots().size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
+  // Each waits for the other.
+  auto in_step = healthy({worker(0), worker(1), worker(2), ps(0), ps(1)});
+  for (const auto i : {0U, 1U, 2U})
+    in_step.set(worker(i), status::WAITING_FOR_UPDATE, {ps(0)});
+  in_step.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(2)});
+  in_step.set(ps(1), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1), worker(2)});
+  check(in_step, kind::link, worker(2), ps(0));
+
+  // The shard waits for nobody; the other worker has no more samples of this epoch.
+  auto free = healthy(two_and_one, false);
+  free.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
+  free.set(worker(1), status::WAITING_FOR_LEASE, {coordinator_task});
+  free.set(ps(0), status::WAITING_FOR_GRADIENTS);
+  free.own = {coordinator_wait::reason::leases, {worker(0)}};
+  check(free, kind::link, worker(0), ps(0));
+}
+
+BOOST_AUTO_TEST_CASE(a_dead_link_of_a_ring) {
+  for (const auto left : {0U, 1U, 2U}) {
+    auto x = healthy(ring_of_three);
+    wait_in_ring(x);
+    x.actors[worker(left)].sent = 103;
+    check(x, kind::link, worker(left), worker((left + 1) % 3));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_that_answers_nobody) {
+  auto x = healthy(two_and_one);
+  for (const auto i : {0U, 1U})
+    x.set(worker(i), status::WAITING_FOR_WEIGHTS, {ps(0)});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  check(x, kind::unresponsive, ps(0));
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_do_not_come_at_the_end_of_an_epoch) {
+  auto x = healthy({worker(0), ps(0), ps(1)});
+  x.set(worker(0), status::WAITING_FOR_LEASE, {coordinator_task});
+  for (const auto i : {0U, 1U})
+    x.set(ps(i), status::WAITING_FOR_GRADIENTS, {worker(0)});
+  x.own = {coordinator_wait::reason::weights, {ps(1)}};
+  check(x, kind::unresponsive, ps(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_stuck_input_and_a_stuck_trainer) {
+  for (const auto& [doing, what] : {std::pair{status::WAITING_FOR_DATA, kind::reading},
+                                    std::pair{status::COMPUTING, kind::computing}}) {
+    auto shards = healthy(two_and_one);
+    shards.set(worker(0), status::WAITING_FOR_UPDATE, {ps(0)});
+    shards.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(1)});
+    shards.set(worker(1), doing);
+    check(shards, what, worker(1));
+
+    auto ring = healthy(ring_of_three);
+    wait_in_ring(ring);
+    ring.set(worker(2), doing);
+    check(ring, what, worker(2));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_without_room) {
+  auto x = healthy(two_and_one, false);
+  for (const auto i : {0U, 1U})
+    x.set(worker(i), status::WAITING_FOR_UPDATE, {ps(0)});
+  x.set(ps(0), status::WAITING_FOR_READERS);
+  check(x, kind::readers, ps(0));
+  x.set(ps(0), status::UPDATING);
+  BOOST_TEST(x.pass(30s).size() > 0U);
+  BOOST_TEST((x.judge.roots().front().what == kind::updating));
+}
+
+BOOST_AUTO_TEST_CASE(a_stuck_evaluation) {
+  auto x = healthy(two_and_one);
+  for (const auto i : {0U, 1U})
+    x.set(worker(i), status::WAITING_FOR_LEASE, {coordinator_task});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  x.own = {coordinator_wait::reason::evaluation, {}, 1500ms};
+  check(x, kind::evaluating, coordinator_task);
+}
+
+// -- no alarm -----------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(a_long_evaluation) {
+  auto x = healthy(two_and_one);
+  for (const auto i : {0U, 1U})
+    x.set(worker(i), status::WAITING_FOR_LEASE, {coordinator_task});
+  x.own = {coordinator_wait::reason::evaluation, {}, 20s};
+  BOOST_TEST(x.pass(19s).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_first_step) {
+  stage x{two_and_one};
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  BOOST_TEST(x.pass(19s).empty());
+}
+
+BOOST_AUTO_TEST_CASE(slow_steps) {
+  stage x{two_and_one};
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  x.all_step(7s);
+  BOOST_TEST(x.pass(3min).empty());
+  // And one that takes a little longer.
+  x.all_step(20s);
+  BOOST_TEST(x.pass(1min).empty());
+}
+
+BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
+  auto x = healthy(two_and_one);
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  x.all_step(3s);
+  // Once it looks like a stall, and then moves again.
+  const auto told = x.pass(1min);
+  BOOST_TEST_REQUIRE(told.size() == 2U);
+  BOOST_TEST(told[1].second.find("training goes on") == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_straggler) {
+  auto x = healthy(two_and_one, false);
+  x.actors[worker(1)].step = 20ms;
+  x.actors[ps(0)].step = 20ms;
+  x.set(worker(0), status::COMPUTING);
+  BOOST_TEST(x.pass(1min).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_straggler_at_the_end_of_an_epoch) {
+  stage x{two_and_one, false};
+  x.all_step(20ms);
+  x.actors[worker(1)].step = 2s;
+  BOOST_TEST(x.pass(10s).empty());
+  x.actors[worker(0)].step = x.actors[ps(0)].step = 0ms;
+  x.set(worker(0), status::WAITING_FOR_LEASE, {coordinator_task});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS);
+  x.own = {coordinator_wait::reason::leases, {worker(1)}};
+  BOOST_TEST(x.pass(20s).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_left) {
+  auto x = healthy(two_and_one, false);
+  x.actors.erase(worker(1));
+  x.judge.forget(worker(1));
+  x.all_step(20ms);
+  BOOST_TEST(x.pass(10s).empty());
+}
+
+// The coordinator's own process was paused: it has heard of nobody, and that proves nothing.
+BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
+  auto x = healthy(two_and_one);
+  x.now += 1min;
+  for (auto& [task, actor] : x.actors)
+    actor.moved = x.now;
+  BOOST_TEST(!x.judge.judge(x.own, x.now).has_value());
+  x.all_step(20ms);
+  BOOST_TEST(x.pass(5s).empty());
+}
+
+// -- what is told when --------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
+  auto x = healthy(two_and_one);
+  const auto stop = [&] {
+    x.all_stop();
+    x.pause(worker(1));
+    x.set(worker(0), status::WAITING_FOR_UPDATE, {ps(0)});
+    x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(1)});
+  };
+  stop();
+  const auto told = x.pass(100s);
+  BOOST_TEST_REQUIRE(told.size() == 4U); // After 1, 11, 31, 71 seconds.
+  BOOST_TEST(told[0].first < 2);
+  BOOST_TEST(told[3].first > 70);
+  for (auto& y : told)
+    BOOST_TEST(y.second.find("worker/1 is paused") != std::string::npos, y.second);
+
+  x.actors[worker(1)].paused = false;
+  for (auto& [task, actor] : x.actors)
+    actor.moved = x.now;
+  x.all_step(20ms);
+  const auto after = x.pass(3s);
+  BOOST_TEST_REQUIRE(after.size() == 1U);
+  BOOST_TEST(after[0].second.find("training goes on") == 0U, after[0].second);
+  BOOST_TEST(x.judge.roots().empty());
+
+  // The pause is no measure of a step: the next stall is noticed as soon.
+  stop();
+  check(x, kind::silent, worker(1));
+}
+
+BOOST_AUTO_TEST_CASE(words) {
+  auto x = healthy(ring_of_three);
+  x.pause(worker(1));
+  x.set(worker(0), status::WAITING_FOR_UPDATE, {worker(2)});
+  x.set(worker(2), status::WAITING_FOR_UPDATE, {worker(1)});
+  const auto told = x.pass(2s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  const auto& text = told[0].second;
+  for (const auto* part :
+       {"(a step takes 0.02 s)", "worker/0 waits for gradients from worker/2 (1.0 s)",
+        "worker/2 waits for gradients from worker/1 (1.0 s)",
+        "Root: worker/1 is paused, hangs as a whole or is cut off: not heard of for ",
+        "`kill -CONT PID` wakes a paused one; ending it ends the run"})
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,113 @@
+#include "actors/coordinator/task_table.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr task_name first_worker{job_kind::worker, 0};
+constexpr task_name second_worker{job_kind::worker, 1};
+constexpr task_name first_shard{job_kind::ps, 0};
+constexpr task_name second_shard{job_kind::ps, 1};
+const std::vector<task_name> all{first_worker, second_worker, first_shard, second_shard};
+
+proto::Progress progress(std::uint64_t applied, std::vector<std::uint64_t> staleness = {}) {
+  proto::Progress result;
+  result.set_produced(applied);
+  result.set_applied(applied);
+  result.set_samples(10 * applied);
+  result.set_computing(2);
+  for (std::size_t i = 0; i < staleness.size(); ++i) {
+    result.add_staleness(staleness[i]);
+    result.set_staleness_sum(result.staleness_sum() + staleness[i] * staleness_bounds[i]);
+  }
+  return result;
+}
+
+proto::TaskStatus updates(std::uint64_t n) {
+  proto::TaskStatus result;
+  result.set_doing(proto::TaskStatus::WAITING_FOR_GRADIENTS);
+  result.set_seconds(1);
+  result.set_steps(n);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(task_table)
+
+BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {}, t);
+  table.hear(first_worker, progress(4, {1, 3}), t + 1s);
+  table.hear(second_worker, progress(2, {1, 0, 1}), t + 1s);
+  table.hear(first_shard, updates(6), t + 1s);
+  table.hear(second_shard, updates(5), t + 1s);
+  table.hear(task_name{job_kind::worker, 7}, progress(9), t + 1s); // Nobody knows it.
+  BOOST_TEST(table.updates() == 5U);
+  BOOST_TEST(table.staleness()[0] == 2U);
+  BOOST_TEST(table.staleness()[1] == 3U);
+  BOOST_TEST(table.staleness()[2] == 1U);
+  BOOST_TEST(table.staleness_mean() == 5.0 / 6);
+  const auto tasks = table.tasks(t + 2s);
+  BOOST_TEST_REQUIRE(tasks.size() == 4U);
+  BOOST_TEST((tasks[0].task == first_worker));
+  BOOST_TEST(tasks[0].steps == 4U);
+  BOOST_TEST(tasks[0].samples == 40U);
+  BOOST_TEST(tasks[0].staleness_mean == 0.75);
+  BOOST_TEST(tasks[0].computing == 2);
+  BOOST_TEST(tasks[0].samples_per_second == 20);
+  BOOST_TEST((tasks[3].task == second_shard));
+  BOOST_TEST(tasks[3].steps == 5U);
+  BOOST_TEST(tasks[3].activity == "waits for gradients");
+  BOOST_TEST(tasks[3].activity_seconds == 2); // One when it was told, and one since.
+}
+
+BOOST_AUTO_TEST_CASE(late_news_are_no_news) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {}, t);
+  table.hear(first_worker, progress(4), t + 1s);
+  table.hear(first_worker, progress(3), t + 1s);
+  BOOST_TEST(table.tasks(t + 1s)[0].steps == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(rates_are_of_late_and_in_the_end_of_all) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {}, t);
+  // 100 samples a second for ten seconds, then 10.
+  for (int i = 1; i <= 10; ++i)
+    table.hear(first_worker, progress(static_cast<std::uint64_t>(10 * i)), t + i * 1s);
+  for (int i = 11; i <= 20; ++i)
+    table.hear(first_worker, progress(static_cast<std::uint64_t>(90 + i)), t + i * 1s);
+  BOOST_TEST(table.tasks(t + 20s)[0].samples_per_second == 10);
+  BOOST_TEST(table.tasks_at_end(t + 20s)[0].samples_per_second == 1100.0 / 20);
+}
+
+BOOST_AUTO_TEST_CASE(idle_and_ended_tasks) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {first_shard, second_shard}, t);
+  for (const auto& task : {first_worker, second_worker})
+    table.hear(task, updates(7), t + 1s);
+  BOOST_TEST(table.updates() == 7U); // Those of the ring.
+  table.end(second_worker, "left");
+  const auto tasks = table.tasks(t + 1s);
+  BOOST_TEST(tasks[1].activity == "left");
+  BOOST_TEST(tasks[2].activity == "is not needed");
+}
+
+BOOST_AUTO_TEST_CASE(staleness_has_a_bucket) {
+  for (std::size_t i = 0; i < staleness_bounds.size(); ++i) {
+    BOOST_TEST(staleness_bucket(staleness_bounds[i]) == i);
+    if (i > 0)
+      BOOST_TEST(staleness_bucket(staleness_bounds[i] - 1) == i - 1);
+  }
+  BOOST_TEST(staleness_bucket(1'000'000) == staleness_bounds.size() - 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

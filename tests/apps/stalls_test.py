@@ -1,0 +1,43 @@
+"""A process that is paused in the middle of a run: the coordinator names it, and the run goes on when it is woken."""
+
+import signal
+import unittest
+
+from program import LONG_JOB, TestCase
+
+JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
+
+
+class Stalls(TestCase):
+    def pause_one(self, protocol, name):
+        cluster, _ = self.cluster(ps=2, workers=2)
+        job = self.file("job.textproto", JOB)
+        tasks = {f"{role}/{i}": self.start_task(role, i, cluster) for role in ("ps", "worker") for i in range(2)}
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}", f"--out={self.folder / 'out'}",
+                                      f"--set=protocol={protocol}")
+        coordinator.wait_for("epoch 2/")
+        tasks[name].send(signal.SIGSTOP)
+        try:
+            line = coordinator.wait_for(f"{name} is paused")
+        finally:
+            tasks[name].send(signal.SIGCONT)
+        self.assertIn("nothing has moved for ", line)
+        self.assertIn("Root: ", line)
+        coordinator.wait_for("training goes on; nothing had moved for ")
+        for process in (coordinator, *tasks.values()):
+            self.assert_exit(process, 0)
+        end = self.metrics(self.folder / "out")[-1]
+        self.assertEqual(end["samples"], 20 * 2000)
+
+    def test_a_worker(self):
+        self.pause_one("SYNC_PS", "worker/1")
+
+    def test_a_worker_of_a_ring(self):
+        self.pause_one("RING", "worker/0")
+
+    def test_a_shard(self):
+        self.pause_one("ASYNC_PS", "ps/1")
+
+
+if __name__ == "__main__":
+    unittest.main()
