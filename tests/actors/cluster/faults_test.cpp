@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{simulated(job_with(), 3, 1 + seed % 4, seed)};
-      run.at(5ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
+      run.at(5ms + seed * 137us, [&] { run.crash(run.worker_node(1)); });
       const auto result = run.run();
       check_complete(result);
       lost += result.summary.lost;
