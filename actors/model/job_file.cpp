@@ -1,5 +1,6 @@
 #include "actors/model/job_file.hpp"
 
+#include "actors/model/job_json.hpp"
 #include "actors/model/text_errors.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
@@ -20,6 +21,8 @@ constexpr std::uint64_t max_job_bytes = std::uint64_t{16} << 20;
 proto::Job parse_job(std::string_view text, std::string_view name) {
   if (text.size() > max_job_bytes)
     throw input_error(std::string{name} + ": longer than the 16 MiB accepted for a job file");
+  if (is_json_job(text, name))
+    return parse_job_json(text, name);
   text_errors errors{name};
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);

@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-/// Reads a job in Protobuf text format. Only the syntax is checked; see `validate`.
+/// Reads a job in Protobuf text format, or as JSON (job_json.hpp): a text that begins with a brace,
+/// or is called *.json. Only the syntax is checked; see `validate`.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error "NAME:LINE:COLUMN: ...", all errors of the text, one per line; for an
 /// unknown field or enum value with the nearest valid name.
