@@ -11,14 +11,15 @@ namespace troupe {
 /// A process of the cluster: starts the actors of its tasks when a view opens, and quits with them
 /// at the end.
 using node_actor = caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
-                                    rpc<proto::Ack, proto::Shutdown>>;
+                                    rpc<proto::Ack, proto::Shutdown>,
+                                    rpc<proto::Probed, proto::Probe>>;
 
 /// Membership, leases, evaluation and life cycle of a job.
 using coordinator_actor =
   caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
                    rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
                    rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>,
-                   rpc<void, proto::TaskStatus>>;
+                   rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>>;
 
 /// Writer of a slice of the parameters. An empty payload is a contribution of zero samples.
 using shard_actor =
@@ -34,5 +35,8 @@ using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquire
 
 /// One rank of a ring.
 using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>>;
+
+/// Evaluates snapshots on a node of its own. Repeating one is safe.
+using evaluation_actor = caf::typed_actor<rpc<proto::Ack, proto::Evaluate, payload>>;
 
 } // namespace troupe

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::array job_names{"worker", "ps", "coordinator"};
+constexpr std::array job_names{"evaluator", "worker", "ps", "coordinator"};
 
 } // namespace
 

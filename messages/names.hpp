@@ -10,8 +10,8 @@ namespace troupe {
 
 /// The jobs of a cluster. The order is the order of dialling: of two nodes, the one with the lower
 /// (job, task) dials, so that no connection is made twice and only the tasks that others dial need
-/// an address known in advance.
-enum class job_kind : std::uint8_t { worker, ps, coordinator };
+/// an address known in advance. A node that hosts several tasks goes by the highest of them.
+enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
 /// A task of a ClusterSpec. Tasks are named, never referred to by handle, in all messages.
 struct task_name {
@@ -48,7 +48,7 @@ proto::Endpoint to_proto(const endpoint& x);
 bool from_proto(const proto::TaskName& x, task_name& result);
 bool from_proto(const proto::Endpoint& x, endpoint& result);
 
-/// Parses a job of a ClusterSpec ("ps", "worker", "coordinator"); false for others.
+/// Parses a job of a ClusterSpec ("ps", "worker", "coordinator", "evaluator"); false for others.
 bool parse_job(const std::string& text, job_kind& result);
 
 } // namespace troupe

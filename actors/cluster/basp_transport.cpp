@@ -6,11 +6,44 @@
 
 #include <caf/io/all.hpp>
 
+#include <cerrno>
+#include <memory>
 #include <set>
+#include <system_error>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace troupe {
 
 namespace {
+
+/// Why a node cannot listen there; the middleman does not say.
+std::string listen_problem(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                                      std::to_string(port).c_str(), &hints, &found);
+      error != 0)
+    return ::gai_strerror(error);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner{found, ::freeaddrinfo};
+  for (const auto* x = found; x != nullptr; x = x->ai_next) {
+    const int socket = ::socket(x->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const int error = ::bind(socket, x->ai_addr, x->ai_addrlen) == 0 ? 0 : errno;
+    ::close(socket);
+    if (error == EADDRINUSE)
+      return "the port is in use; end the program that has it (`ss -ltnp` shows it), or give this "
+             "task another port";
+    if (error != 0)
+      return std::generic_category().message(error);
+  }
+  return "the port is in use, or the address is not of this host";
+}
 
 /// One attempt to connect. The middleman connects in its own thread and answers when that is
 /// decided.
@@ -67,8 +100,8 @@ std::uint16_t basp_transport::listen(caf::actor_system& sys, const caf::strong_a
   auto result =
     sys.middleman().publish(caf::actor_cast<caf::actor>(node), port, host.c_str(), true);
   if (!result)
-    throw input_error{"cannot listen on " + host + ':' + std::to_string(port)
-                      + ": the port is in use, or the address is not of this host"};
+    throw input_error{"cannot listen on " + (host.empty() ? "port " : host + ':')
+                      + std::to_string(port) + ": " + listen_problem(host, port)};
   return *result;
 }
 

@@ -1,8 +1,8 @@
 #include "actors/cluster/cluster_node.hpp"
 
+#include "actors/cluster/prober.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
-#include "messages/configure.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -25,7 +25,10 @@ constexpr std::chrono::milliseconds stop_patience{5'000};
 } // namespace
 
 cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
-  : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {}
+  : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {
+  // The highest introduces this node to others.
+  std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
+}
 
 cluster_node::behavior_type cluster_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
@@ -54,11 +57,28 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](crash_node) { quit(caf::exit_reason::kill); },
     [this](const redial& x) { try_dial(x.task); },
     [this](const stop_run& x) { on_stop(x); },
+    [this](const evaluator_ready& x) { on_evaluator_ready(x); },
+    [this](const proto::Probe&) { return on_probe(); },
     [this](tick) { on_tick(); },
   };
 }
 
 // -- reaching actors ----------------------------------------------------------------------------
+
+// A node of several tasks is connected to by the highest of them. It hosts the coordinator, to
+// which every node has a link.
+task_name cluster_node::front_of(const task_name& task) const {
+  const auto member = std::ranges::find(view_.members, task, &member::task);
+  const auto coordinator = links_.find(coordinator_task);
+  return member != view_.members.end() && coordinator != links_.end()
+      && coordinator->second.incarnation == member->incarnation
+    ? coordinator_task
+    : task;
+}
+
+bool cluster_node::only(job_kind job) const {
+  return std::ranges::all_of(options_.tasks, [job](auto& task) { return task.job == job; });
+}
 
 bool cluster_node::hosts(const task_name& task) const {
   return std::ranges::find(options_.tasks, task) != options_.tasks.end();
@@ -91,7 +111,9 @@ void cluster_node::on_down(const caf::down_msg& x) {
   const auto reason =
     to_string(options_.tasks.front()) + ": " + name + " ended by an error: " + explain(x.reason);
   auto coordinator = lookup({coordinator_task, proto::COORDINATOR});
-  if (!coordinator || (coordinator_ && coordinator_.address() == x.source)) {
+  // The coordinator does without an evaluator.
+  if (!coordinator || only(job_kind::evaluator)
+      || (coordinator_ && coordinator_.address() == x.source)) {
     end_with(reason);
     return;
   }
@@ -104,7 +126,7 @@ void cluster_node::on_down(const caf::down_msg& x) {
 caf::strong_actor_ptr cluster_node::lookup(const endpoint& name) {
   if (hosts(name.task))
     return local_->find(name);
-  auto i = links_.find(name.task);
+  auto i = links_.find(front_of(name.task));
   if (i == links_.end())
     return nullptr;
   auto& port = i->second.ports[name];
@@ -120,7 +142,7 @@ void cluster_node::reach(const endpoint& name, on_reached then) {
   }
   waiting_.emplace_back(name, std::move(then));
   if (!hosts(name.task))
-    dial_if_ours(name.task);
+    dial_if_ours(front_of(name.task));
 }
 
 void cluster_node::flush_waiting() {
@@ -256,6 +278,25 @@ void cluster_node::on_tick() {
   delayed_send(this, tick_interval, tick{});
 }
 
+// Answered by an actor of its own: names are resolved and connections tried in its thread.
+caf::result<proto::Probed> cluster_node::on_probe() {
+  auto cluster = options_.cluster;
+  for (auto& [task, address] : addresses_)
+    cluster[task] = address;
+  probe_order order;
+  for (auto& task : options_.tasks)
+    *order.answer.add_hosted() = to_proto(task);
+  for (auto& [task, address] : cluster) {
+    if (hosts(task))
+      continue;
+    auto& x = *order.answer.add_reach();
+    *x.mutable_task() = to_proto(task);
+    x.set_address(address);
+    x.set_connected(links_.contains(front_of(task)));
+  }
+  return delegate(options_.spawner.spawn_heavy<prober>(system()), std::move(order));
+}
+
 // -- joining ------------------------------------------------------------------------------------
 
 void cluster_node::on_begin(const begin_node& x) {
@@ -297,7 +338,7 @@ void cluster_node::join_as(const task_name& task) {
     *x.mutable_task() = to_proto(task);
     x.set_incarnation(options_.incarnation);
     x.set_address(address_);
-    x.set_version(version());
+    x.set_version(options_.version);
     if (options_.job) {
       x.set_job_hash(job_hash(*options_.job));
       x.set_job_text(options_.job->DebugString());
@@ -345,9 +386,11 @@ void cluster_node::on_stop(const stop_run& x) {
     send(caf::actor_cast<caf::typed_actor<rpc<void, stop_run>>>(coordinator_), x);
     return;
   }
-  const bool only_workers =
-    std::ranges::all_of(options_.tasks, [](auto& task) { return task.job == job_kind::worker; });
-  if (only_workers && !workers_.empty()) {
+  if (only(job_kind::evaluator)) {
+    end_with(""); // The coordinator does without.
+    return;
+  }
+  if (only(job_kind::worker) && !workers_.empty()) {
     for (auto& worker : workers_)
       send(worker, leave_run{x.reason});
   } else if (auto coordinator = lookup({coordinator_task, proto::COORDINATOR})) {

@@ -2,10 +2,12 @@
 
 #include "actors/cluster/transport.hpp"
 #include "actors/coordinator/coordinator.hpp"
+#include "actors/coordinator/evaluation_service.hpp"
 #include "actors/link/link.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/spawner.hpp"
 #include "actors/worker/worker.hpp"
+#include "messages/configure.hpp"
 
 #include <chrono>
 #include <functional>
@@ -32,14 +34,19 @@ struct coordinator_setup {
 };
 
 struct node_options {
-  /// Tasks that live here.
+  /// Tasks that live here: one, or the coordinator and any others.
   std::vector<task_name> tasks;
   /// Set where the coordinator lives here.
   std::optional<coordinator_setup> coordinator;
   /// Where the coordinator listens, otherwise.
   std::string coordinator_address;
+  /// Where the tasks of the cluster are, as far as this node knows; for those who ask whom it
+  /// reaches.
+  std::map<task_name, std::string> cluster;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;
+  /// As told to the coordinator, which takes its own only.
+  std::string version = troupe::version();
   /// The job that this node was given itself, to be compared with the coordinator's.
   std::optional<proto::Job> job;
   /// Null where all tasks live here.
@@ -80,7 +87,8 @@ using node_shell =
   node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
                      rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
                      rpc<void, dialled>, rpc<void, begin_node>, rpc<void, crash_node>,
-                     rpc<void, redial>, rpc<void, stop_run>, rpc<void, tick>>;
+                     rpc<void, redial>, rpc<void, stop_run>, rpc<void, evaluator_ready>,
+                     rpc<void, tick>>;
 
 /// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other
 /// nodes, joins the coordinator, starts its tasks' actors when the view opens, and ends with them.
@@ -135,6 +143,8 @@ private:
   void on_down(const caf::down_msg& x);
   void drop_link(const task_name& peer);
   bool hosts(const task_name& task) const;
+  task_name front_of(const task_name& task) const;
+  caf::result<proto::Probed> on_probe();
   void dial_if_ours(const task_name& task);
   void try_dial(const task_name& task);
   void on_dialled(const dialled& x);
@@ -151,6 +161,8 @@ private:
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   void start_shard(const task_name& task);
   void start_worker(const task_name& task);
+  void start_evaluator(const task_name& task);
+  void on_evaluator_ready(const evaluator_ready& x);
   void start_ps_worker(const task_name& task, const worker_shell& shell,
                        std::shared_ptr<activity_board> board);
   void start_ring_worker(const task_name& task, const worker_shell& shell,
@@ -167,6 +179,7 @@ private:
   template <class Actor, class... Args>
   auto spawn_task(bool heavy, Args&&... args);
   patience requests() const;
+  bool only(job_kind job) const;
 
   node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();

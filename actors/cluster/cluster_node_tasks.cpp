@@ -27,7 +27,7 @@ auto cluster_node::spawn_task(bool heavy, Args&&... args) {
 
 caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& x) {
   task_name task;
-  if (!context_ || !from_proto(x.task(), task) || !hosts(task))
+  if (!context_ || !from_proto(x.task(), task) || !hosts(task) || task == coordinator_task)
     return make_error(errc::malformed,
                       "a view was opened for a task that has not joined from here");
   if (x.view() < view_.number)
@@ -51,6 +51,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   opening_[task].answers.push_back(answer);
   if (task.job == job_kind::ps)
     start_shard(task);
+  else if (task.job == job_kind::evaluator)
+    start_evaluator(task);
   else
     start_worker(task);
   return answer;
@@ -106,6 +108,31 @@ void cluster_node::start_shard(const task_name& task) {
                               send(shard, *listeners);
                               task_ready(task, "");
                             });
+}
+
+// -- evaluator ----------------------------------------------------------------------------------
+
+void cluster_node::start_evaluator(const task_name& task) {
+  reach_as<coordinator_actor>(
+    {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+      evaluation_service_options how;
+      how.task = task;
+      how.context = context_;
+      how.source = options_.source;
+      how.coordinator = caf::actor_cast<evaluation_sink>(std::move(x));
+      how.observer = options_.observer;
+      how.requests = requests();
+      how.spawner = options_.spawner;
+      how.owner = caf::actor_cast<evaluation_service_owner>(this);
+      auto service = spawn_task<evaluation_service>(false, std::move(how));
+      host({task, proto::EVALUATOR}, caf::actor_cast<caf::strong_actor_ptr>(service));
+    });
+}
+
+void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
+  task_ready(x.task, x.problem);
+  if (!x.problem.empty() && only(job_kind::evaluator))
+    end_with(x.problem);
 }
 
 // -- workers ------------------------------------------------------------------------------------

@@ -109,6 +109,15 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   return result;
 }
 
+footprint of_evaluator(const job_context& context, const job_data& data) {
+  footprint result;
+  result.weights = bytes_of(context.parameters().size());
+  result.activations = model_tester{context}.memory_bytes();
+  result.network = in_flight(context.parameters().size());
+  result.data = data.test->memory_bytes();
+  return result;
+}
+
 } // namespace
 
 footprint& footprint::operator+=(const footprint& x) noexcept {
@@ -129,6 +138,8 @@ footprint footprint_of(const task_name& task, const job_context& context, const 
     return of_shard(task.index, context, cluster);
   case job_kind::worker:
     return of_worker(task.index, context, data, cluster);
+  case job_kind::evaluator:
+    return of_evaluator(context, data);
   case job_kind::coordinator:
     break;
   }

@@ -24,8 +24,14 @@ coordinator::coordinator(caf::actor_config& cfg, coordinator_options options)
 coordinator::behavior_type coordinator::make_behavior() {
   began_ = clock().now();
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
-  evaluator_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.data,
-                                                       caf::actor_cast<evaluation_listener>(this));
+  evaluations_options evaluation;
+  evaluation.context = options_.context;
+  evaluation.source = [data = options_.data](const proto::Job&) { return data; };
+  evaluation.listener = caf::actor_cast<evaluation_listener>(this);
+  evaluation.observer = options_.observer;
+  evaluation.requests = requests();
+  evaluation.spawner = options_.spawner;
+  evaluator_ = options_.spawner.spawn_heavy<evaluations>(system(), std::move(evaluation));
   if (!options_.output.empty())
     recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
                                                        options_.output, options_.origin);
@@ -42,6 +48,10 @@ coordinator::behavior_type coordinator::make_behavior() {
     [this](const proto::Failure& x) { on_failure(x); },
     in_view(this, &coordinator::on_status),
     [this](const evaluated& x) { on_evaluated(x); },
+    [this](const proto::Evaluated& x) {
+      send(evaluator_, x);
+      return proto::Ack{};
+    },
     [this](const stop_run& x) { fail(x.reason, true); },
     [this](tick) { on_tick(); },
   };
@@ -216,6 +226,11 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
 void coordinator::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
+  // The coordinator can do without an evaluator.
+  if (known && task.job == job_kind::evaluator) {
+    notice(x.reason());
+    return;
+  }
   // A worker that was given up learns of it by its gradients being refused; the run goes on without
   // it.
   const bool given_up = known && task.job == job_kind::worker

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/ask.hpp"
-#include "actors/coordinator/evaluator.hpp"
+#include "actors/coordinator/evaluations.hpp"
 #include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
 #include "actors/coordinator/stall_judge.hpp"
@@ -139,6 +139,9 @@ private:
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
   void open_view();
   void open_at(const task_name& task);
+  void open_evaluator(const task_name& task);
+  bool expects(const task_name& task) const;
+  bool all_joined() const;
   template <class Handle>
   void reach(const endpoint& name, std::function<void(Handle)> then);
   template <class Handle>
@@ -241,7 +244,7 @@ private:
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
   evaluated last_;
-  evaluator_actor evaluator_;
+  evaluations_actor evaluator_;
   recorder_actor recorder_;
 
   std::vector<proto::Report> reports_;

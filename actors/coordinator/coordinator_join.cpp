@@ -22,9 +22,18 @@ std::string plural(std::size_t n, const std::string& what) {
 
 // -- gathering ----------------------------------------------------------------------------------
 
+bool coordinator::expects(const task_name& task) const {
+  return std::ranges::find(options_.tasks, task, &expected_task::task) != options_.tasks.end();
+}
+
+bool coordinator::all_joined() const {
+  return std::ranges::all_of(options_.tasks, [&](auto& x) { return joined_.contains(x.task); });
+}
+
 std::optional<std::string> coordinator::refusal(const proto::Join& x, const task_name& task) const {
   const auto name = to_string(task);
-  if (std::ranges::none_of(options_.tasks, [&](auto& t) { return t.task == task; }))
+  // Launchers do not name the evaluator, which nobody needs to find.
+  if (!expects(task) && task != task_name{job_kind::evaluator, 0})
     return name + " is not in the cluster of this coordinator";
   if (x.version() != version())
     return name + " runs troupe " + x.version() + ", the coordinator " + version()
@@ -72,14 +81,21 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     monitor(node);
     monitored_nodes_[node.address()] = task;
   });
-  if (joined_.size() == options_.tasks.size())
+  if (phase_ == phase::gathering && all_joined())
     open_view();
+  else if (phase_ != phase::gathering && task.job == job_kind::evaluator)
+    open_evaluator(task);
   return answer;
 }
 
 // Tasks that train are watched themselves; before that, their nodes stand for them.
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
+  // An evaluator that goes may come again.
+  if (task.job == job_kind::evaluator)
+    joined_.erase(task);
+  if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !expects(task)))
+    return;
   if (phase_ == phase::gathering) {
     joined_.erase(task);
     notice(reason + "; waiting for it to join again", notice_level::warning);
@@ -115,7 +131,9 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
   request(options_.host, limit, resolve{name})
     .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
           [this, name](const caf::error& error) {
-            fail(to_string(name) + " cannot be reached: " + explain(error));
+            // A run needs no evaluator.
+            if (name.task.job != job_kind::evaluator)
+              fail(to_string(name) + " cannot be reached: " + explain(error));
           });
 }
 
@@ -123,7 +141,8 @@ void coordinator::open_view() {
   phase_ = phase::opening;
   view_.number = 1;
   for (auto& [task, x] : joined_)
-    view_.members.push_back(x);
+    if (task.job != job_kind::evaluator)
+      view_.members.push_back(x);
   spdlog::debug("opening view {} with {} tasks", view_.number, view_.members.size());
   for (auto& x : view_.of(job_kind::worker)) {
     worker_state worker;
@@ -140,6 +159,9 @@ void coordinator::open_view() {
   leases_.emplace(how);
   for (auto& x : view_.members)
     open_at(x.task);
+  for (auto& [task, x] : joined_)
+    if (task.job == job_kind::evaluator)
+      open_evaluator(task);
 }
 
 void coordinator::open_at(const task_name& task) {
@@ -154,6 +176,24 @@ void coordinator::open_at(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           fail(to_string(task) + " cannot take part: " + explain(error));
+        });
+  });
+}
+
+// Beside the view: a run goes on without it.
+void coordinator::open_evaluator(const task_name& task) {
+  reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
+    const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
+    request(node, limit, to_proto(view_, task))
+      .then(
+        [this, task](const proto::ViewReady&) {
+          reach<evaluation_actor>({task, proto::EVALUATOR}, [this, task](evaluation_actor x) {
+            send(evaluator_, use_evaluator{task, std::move(x)});
+          });
+        },
+        [this, task](const caf::error& error) {
+          notice(to_string(task) + " cannot take part: " + explain(error)
+                 + "; the coordinator evaluates itself");
         });
   });
 }

@@ -2,25 +2,53 @@
 
 #include "actors/model/sha256.hpp"
 #include "kernels/data/table.hpp"
+#include "kernels/error.hpp"
 
 #include <algorithm>
 
 namespace troupe {
 
+payload flatten(const std::vector<weight_range>& ranges, std::size_t size) {
+  auto result = payload::floats(size);
+  for (auto& r : ranges)
+    std::ranges::copy(r.data.as_floats(),
+                      result.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
+  return result;
+}
+
 evaluator::evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                     job_data data, evaluation_listener listener)
-  : super(cfg), context_(std::move(context)), data_(std::move(data)),
-    listener_(std::move(listener)), tester_(*context_) {}
+                     data_source source, evaluator_owner owner)
+  : super(cfg), context_(std::move(context)), source_(std::move(source)), owner_(std::move(owner)),
+    tester_(*context_) {}
 
 evaluator::behavior_type evaluator::make_behavior() {
+  load();
   return {[this](const evaluate& x) { on_evaluate(x); }};
 }
 
+void evaluator::load() {
+  input_ready ready;
+  try {
+    data_ = source_(context_->job);
+    const auto shape = shape_of(*data_.test);
+    if (shape.feature_width != context_->data.feature_width
+        || shape.label_width != context_->data.label_width || shape.labels != context_->data.labels)
+      throw input_error{"the test data here are of another shape than the coordinator's"};
+    data_.train = nullptr;
+  } catch (const std::exception& error) {
+    data_ = {};
+    ready.problem = error.what();
+  }
+  send(owner_, std::move(ready));
+}
+
 void evaluator::on_evaluate(const evaluate& x) {
+  if (!data_.test)
+    return;
   evaluated result;
   result.epoch = x.epoch;
   result.version = x.version;
-  result.weights = flatten(x.weights);
+  result.weights = flatten(x.weights, context_->parameters().size());
   const auto flat = result.weights.as_floats();
   const auto tested = tester_.run(flat, *data_.test);
   result.test_loss = tested.loss;
@@ -32,15 +60,7 @@ void evaluator::on_evaluate(const evaluate& x) {
     result.coefficients =
       linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);
   }
-  send(listener_, std::move(result));
-}
-
-payload evaluator::flatten(const std::vector<weight_range>& ranges) const {
-  auto result = payload::floats(context_->parameters().size());
-  for (auto& r : ranges)
-    std::ranges::copy(r.data.as_floats(),
-                      result.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
-  return result;
+  send(owner_, std::move(result));
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_tester.hpp"
+#include "actors/worker/input_reader.hpp"
 #include "messages/caf_shim.hpp"
 #include "messages/synchronizer.hpp"
 
@@ -43,14 +44,20 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
+/// Also hears once that the test data are there, or why not; then nothing is evaluated.
+using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
-/// Computes the test loss and accuracy of snapshots, on a thread of its own.
+/// The ranges of a snapshot as one vector of `size` floats.
+payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
+
+/// Computes the test loss and accuracy of snapshots, on a thread of its own. Reads the test data
+/// first.
 class evaluator : public evaluator_actor::base {
 public:
   using super = evaluator_actor::base;
 
-  evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context, job_data data,
-            evaluation_listener listener);
+  evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context, data_source source,
+            evaluator_owner owner);
 
   const char* name() const override { return "troupe.evaluator"; }
 
@@ -58,12 +65,13 @@ protected:
   behavior_type make_behavior() override;
 
 private:
+  void load();
   void on_evaluate(const evaluate& x);
-  payload flatten(const std::vector<weight_range>& ranges) const;
 
   std::shared_ptr<const job_context> context_;
+  data_source source_;
+  evaluator_owner owner_;
   job_data data_;
-  evaluation_listener listener_;
   model_tester tester_;
 };
 

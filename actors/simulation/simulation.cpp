@@ -48,14 +48,19 @@ simulation::simulation(simulation_options options)
   start_ = scheduler_->clock().now();
   network_ = std::make_unique<simulated_network>(*system_, options_.seed, options_.links);
   observer_ = caf::actor_cast<caf::actor>(system_->spawn<watcher>(seen_, start_));
-  const auto count = 1 + options_.ps + options_.workers;
+  const auto count = evaluator_node() + (options_.evaluator ? 1 : 0);
   nodes_.resize(count);
   ended_.resize(count);
-  start_node(0, {coordinator_task});
+  std::vector<task_name> front{coordinator_task};
+  if (options_.coordinator_trains)
+    front.push_back({job_kind::worker, 0});
+  start_node(0, front);
   for (std::uint32_t i = 0; i < options_.ps; ++i)
     start_node(ps_node(i), {{job_kind::ps, i}});
-  for (std::uint32_t i = 0; i < options_.workers; ++i)
+  for (std::uint32_t i = options_.coordinator_trains ? 1 : 0; i < options_.workers; ++i)
     start_node(worker_node(i), {{job_kind::worker, i}});
+  if (options_.evaluator)
+    start_node(evaluator_node(), {{job_kind::evaluator, 0}});
 }
 
 simulation::~simulation() {
@@ -71,6 +76,22 @@ simulation::~simulation() {
   scheduler_->clock().cancel_all();
 }
 
+coordinator_setup simulation::make_coordinator() {
+  coordinator_setup result;
+  result.data = options_.data;
+  result.context = make_job_context(options_.job, shape_of(*options_.data.train));
+  result.output = options_.job.output();
+  result.files = files_;
+  result.origin = {"simulation", {}};
+  for (std::uint32_t i = 0; i < options_.ps; ++i)
+    result.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});
+  for (std::uint32_t i = 0; i < options_.workers; ++i)
+    result.tasks.push_back({{job_kind::worker, i}, address_of(worker_node(i))});
+  if (options_.evaluator)
+    result.tasks.push_back({{job_kind::evaluator, 0}, address_of(evaluator_node())});
+  return result;
+}
+
 void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   node_options how;
   how.tasks = std::move(tasks);
@@ -81,17 +102,7 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   how.source = [data = options_.data](const proto::Job&) { return data; };
   how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
   if (number == 0) {
-    coordinator_setup setup;
-    setup.data = options_.data;
-    setup.context = make_job_context(options_.job, shape_of(*options_.data.train));
-    setup.output = options_.job.output();
-    setup.files = files_;
-    setup.origin = {"simulation", {}};
-    for (std::uint32_t i = 0; i < options_.ps; ++i)
-      setup.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});
-    for (std::uint32_t i = 0; i < options_.workers; ++i)
-      setup.tasks.push_back({{job_kind::worker, i}, address_of(worker_node(i))});
-    how.coordinator = std::move(setup);
+    how.coordinator = make_coordinator();
     how.observer = caf::actor_cast<run_observer>(observer_);
   }
   auto handle = system_->spawn<cluster_node>(std::move(how));

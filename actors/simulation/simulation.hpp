@@ -25,6 +25,10 @@ struct simulation_options {
   job_data data;
   std::size_t workers = 1;
   std::size_t ps = 1;
+  /// Worker 0 lives on the coordinator's node.
+  bool coordinator_trains = false;
+  /// There is an evaluator task, on a node of its own.
+  bool evaluator = false;
   /// Virtual time after which the run is given up.
   std::chrono::seconds limit{600};
 };
@@ -33,7 +37,8 @@ struct simulation_options {
 struct simulation_result {
   /// The coordinator's account; `failure` is set where it did not end within the limit.
   run_summary summary;
-  /// Nodes, in the order coordinator, ps, workers, as each ended; nothing for those that did not.
+  /// Nodes, in the order coordinator, ps, workers, evaluator, as each ended; nothing for those that
+  /// did not.
   std::vector<std::optional<run_summary>> nodes;
   /// Over all messages between nodes, with their times.
   std::uint64_t trace_hash = 0;
@@ -56,8 +61,8 @@ struct simulation_view {
 };
 
 /// A whole cluster in one process and one thread, deterministically: the production actors, a node
-/// per task, under the test scheduler and its clock, with simulated links between them. The same
-/// seed gives the same run, message by message.
+/// per task (or almost), under the test scheduler and its clock, with simulated links between them.
+/// The same seed gives the same run, message by message.
 class simulation {
 public:
   explicit simulation(simulation_options options);
@@ -76,7 +81,10 @@ public:
   /// Node numbers, for faults.
   sim_node coordinator_node() const noexcept { return 0; }
   sim_node ps_node(std::size_t i) const noexcept { return 1 + i; }
-  sim_node worker_node(std::size_t i) const noexcept { return 1 + options_.ps + i; }
+  sim_node worker_node(std::size_t i) const noexcept {
+    return options_.coordinator_trains ? (i == 0 ? 0 : options_.ps + i) : 1 + options_.ps + i;
+  }
+  sim_node evaluator_node() const noexcept { return worker_node(options_.workers); }
 
   /// The operator asks a node to stop, as with SIGTERM.
   void stop(sim_node node, const std::string& reason);
@@ -93,6 +101,9 @@ public:
   /// Calls `what` once, at a virtual time after the start.
   void at(std::chrono::nanoseconds when, std::function<void()> what);
 
+  /// Virtual time since the start.
+  std::chrono::nanoseconds elapsed();
+
   /// Makes one move: lets one runnable actor handle a message, or time go on to the next event.
   /// False when nothing can happen any more.
   bool step();
@@ -102,6 +113,7 @@ public:
 
 private:
   void start_node(sim_node number, std::vector<task_name> tasks);
+  coordinator_setup make_coordinator();
   std::chrono::nanoseconds elapsed();
   void run_next_job();
   bool frozen(const caf::resumable& job) const;

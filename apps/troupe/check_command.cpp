@@ -254,8 +254,8 @@ void print_placement(const std::vector<process>& processes) {
 std::vector<process> processes_of(const check_command& x, const cluster_shape& shape) {
   std::vector<process> result;
   if (!x.cluster.empty()) {
-    for (auto& [task, address] : load_cluster(x.cluster).tasks)
-      result.push_back({to_string(task), address, {task}});
+    for (auto& each : load_cluster(x.cluster).processes)
+      result.push_back({to_string(each.name), each.address, each.tasks});
     return result;
   }
   auto tasks =

@@ -7,16 +7,24 @@
 
 namespace troupe {
 
-/// `troupe node`: one task of a cluster, in this process.
-struct node_command {
-  std::string role;
-  std::uint32_t task = 0;
+/// Which cluster, and which task of it; what is left out is looked for in the cluster file and in
+/// TF_CONFIG.
+struct task_options {
+  std::optional<std::string> role;
+  std::optional<std::uint32_t> task;
   std::string cluster;
+};
+
+/// `troupe node`: one process of a cluster.
+struct node_command {
+  task_options where;
   std::string job;
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
   bool insecure = false;
+  /// Seconds; overrides the job's.
+  std::optional<double> join_timeout;
   /// The process that this one is not to outlive; 0 for none.
   int parent = 0;
 };
@@ -55,8 +63,14 @@ struct predict_command {
   std::vector<std::string> overrides;
 };
 
+/// `troupe doctor`: who of a cluster reaches whom.
+struct doctor_command {
+  task_options where;
+};
+
 /// All return an exit code, and throw input_error.
 int run(const node_command& x);
+int run(const doctor_command& x);
 int run(const train_command& x);
 int run(const check_command& x);
 int run(const predict_command& x);

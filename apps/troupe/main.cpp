@@ -21,21 +21,27 @@ constexpr auto log_help =
 // The names of types are shown by --help; shell completion is made from them.
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
 constexpr auto protocols = "{async_ps,sync_ps,ring}";
+constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
 
 void add_job(CLI::App& sub, std::string& job, std::vector<std::string>& overrides) {
   sub.add_option("--job", job, "Job file")->required()->type_name("FILE");
   sub.add_option("--set", overrides, set_help)->allow_extra_args(false)->type_name("FIELD=VALUE");
 }
 
+void add_task(CLI::App& sub, troupe::task_options& x) {
+  sub.add_option("--role", x.role, "Job of the task, as the cluster file calls it")
+    ->type_name(roles);
+  sub.add_option("--task", x.task, "Index of the task within its job (default: 0)");
+  sub.add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")->type_name("FILE");
+}
+
+constexpr auto task_help = "What --role, --task and --cluster leave out is taken from the \"task\" "
+                           "of the cluster file, and\n"
+                           "then from the environment variable TF_CONFIG.\n\n";
+
 CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
-  sub->add_option("--role", x.role, "What this node is")
-    ->required()
-    ->type_name("{coordinator,ps,worker,ring}");
-  sub->add_option("--task", x.task, "Index of the task within its job")->capture_default_str();
-  sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")
-    ->required()
-    ->type_name("FILE");
+  add_task(*sub, x.where);
   sub->add_option("--job", x.job, "Job file; the coordinator's counts, others are compared with it")
     ->type_name("FILE");
   sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's")
@@ -44,14 +50,22 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
     ->allow_extra_args(false)
     ->type_name("FIELD=VALUE");
   sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
-  sub->add_flag("--insecure", x.insecure,
-                "Listen on addresses other than loopback, without encryption");
+  sub
+    ->add_option("--join-timeout", x.join_timeout,
+                 "How long to wait for other tasks at the start (default: the job's, 60)")
+    ->check(CLI::PositiveNumber)
+    ->type_name("SECONDS");
+  sub
+    ->add_flag("--insecure", x.insecure,
+               "Listen on addresses other than loopback, without encryption")
+    ->envname("TROUPE_INSECURE");
   sub->add_option("--ends-with-parent", x.parent)->group("");
   sub->footer(
-    "Examples:\n"
-    "  troupe node --role=coordinator --cluster=cluster.json --job=job.textproto --out=out\n"
-    "  troupe node --role=ps --task=1 --cluster=cluster.json\n"
-    "  troupe node --role=worker --task=0 --cluster=cluster.json --log-level=debug");
+    std::string{task_help}
+    + "Examples:\n"
+      "  troupe node --role=coordinator --cluster=cluster.json --job=job.textproto --out=out\n"
+      "  troupe node --role=ps --task=1 --cluster=cluster.json\n"
+      "  troupe node --role=worker --task=0 --cluster=cluster.json --log-level=debug");
   return *sub;
 }
 
@@ -132,6 +146,16 @@ int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char**
   return troupe::exit_bad_input;
 }
 
+CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
+  auto* sub = app.add_subcommand("doctor", "Say which tasks of a cluster reach each other");
+  add_task(*sub, x.where);
+  sub->footer(std::string{task_help}
+              + "Examples:\n"
+                "  troupe doctor --cluster=cluster.json\n"
+                "  troupe doctor --cluster=cluster.json --role=worker --task=1");
+  return *sub;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -147,11 +171,13 @@ int main(int argc, char** argv) {
   troupe::train_command train;
   troupe::check_command check;
   troupe::predict_command predict;
+  troupe::doctor_command doctor;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
   add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
   add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
+  add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

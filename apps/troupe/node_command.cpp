@@ -1,7 +1,7 @@
 #include "apps/troupe/commands.hpp"
 
-#include "actors/cluster/cluster_spec.hpp"
 #include "apps/troupe/children.hpp"
+#include "apps/troupe/choose.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
@@ -9,25 +9,63 @@
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include <algorithm>
 
 namespace troupe {
 
 namespace {
 
-task_name task_of(const node_command& x, const cluster_spec& cluster) {
-  task_name result;
-  result.index = x.task;
-  if (!parse_job(x.role == "ring" ? "worker" : x.role, result.job))
-    throw input_error{fmt::format(
-      "--role={}: there is no such role; valid: coordinator, ps, worker, ring", x.role)};
-  if (!cluster.tasks.contains(result))
-    throw input_error{fmt::format("--role={} --task={}: {} has {} such task{}", x.role, x.task,
-                                  x.cluster, cluster.count(result.job),
-                                  cluster.count(result.job) == 1 ? "" : "s")};
-  if (x.role == "ring" && cluster.count(job_kind::ps) > 0)
-    throw input_error{"--role=ring is for clusters without ps tasks; use --role=worker"};
+/// Where a task listens that nobody needs to find.
+constexpr auto anywhere = "127.0.0.1:0";
+
+std::string names_of(const cluster_process& x) {
+  std::string result;
+  for (auto& task : x.tasks)
+    result += (result.empty() ? "" : " and ") + to_string(task);
+  return result;
+}
+
+proto::Job job_of(const node_command& x) {
+  auto result = load_job(x.job, x.overrides, "", x.out);
+  if (x.join_timeout)
+    result.mutable_runtime()->set_join_timeout_ms(
+      static_cast<std::uint32_t>(std::min(*x.join_timeout * 1e3, 4e9)));
+  return result;
+}
+
+void add_coordinator(session_options& session, const node_command& x,
+                     const cluster_choice& chosen) {
+  if (x.job.empty())
+    throw input_error{to_string(chosen.process->name)
+                      + " runs the coordinator, which needs --job=FILE"};
+  auto setup = make_coordinator_setup(job_of(x), chosen.cluster.count(job_kind::ps));
+  check_tasks(*setup.context,
+              {chosen.cluster.count(job_kind::worker), chosen.cluster.count(job_kind::ps)},
+              chosen.name, chosen.name);
+  for (auto& [name, address] : chosen.cluster.tasks)
+    if (name != coordinator_task)
+      setup.tasks.push_back({name, address});
+  // A worker beside it trains the same data.
+  session.node.source = [data = setup.data](const proto::Job&) { return data; };
+  session.node.coordinator = std::move(setup);
+}
+
+session_options session_of(const node_command& x, const cluster_choice& chosen) {
+  const auto& process = *chosen.process;
+  session_options result;
+  result.name = to_string(process.name);
+  result.listen = process.address.empty() ? anywhere : process.address;
+  result.insecure = x.insecure;
+  result.node.tasks = process.tasks;
+  result.node.incarnation = make_incarnation();
+  result.node.source = build_data;
+  result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
+  result.node.cluster = chosen.cluster.tasks;
+  if (x.join_timeout)
+    result.node.join_timeout =
+      std::chrono::milliseconds{static_cast<std::int64_t>(*x.join_timeout * 1e3)};
   return result;
 }
 
@@ -36,34 +74,26 @@ task_name task_of(const node_command& x, const cluster_spec& cluster) {
 int run(const node_command& x) {
   if (x.parent != 0)
     end_with_parent(x.parent);
-  const auto cluster = load_cluster(x.cluster);
-  const auto task = task_of(x, cluster);
-  session_options session;
-  start_logging(x.log_level, to_string(task));
-  session.listen = cluster.tasks.at(task);
-  session.insecure = x.insecure;
-  session.node.tasks = {task};
-  session.node.incarnation = make_incarnation();
-  session.node.source = build_data;
-  session.node.coordinator_address = cluster.tasks.at(coordinator_task);
-  if (task == coordinator_task) {
-    if (x.job.empty())
-      throw input_error{"--role=coordinator needs --job=FILE"};
-    auto setup =
-      make_coordinator_setup(load_job(x.job, x.overrides, "", x.out), cluster.count(job_kind::ps));
-    check_tasks(*setup.context, {cluster.count(job_kind::worker), cluster.count(job_kind::ps)},
-                x.cluster, x.cluster);
-    for (auto& [name, address] : cluster.tasks)
-      if (name != coordinator_task)
-        setup.tasks.push_back({name, address});
-    session.node.coordinator = std::move(setup);
-  } else if (!x.job.empty()) {
-    session.node.job = load_job(x.job, x.overrides, "", "");
-  }
+  const auto chosen = choose(x.where);
+  if (!chosen.process)
+    throw input_error{"which task of " + chosen.name
+                      + " is this? Give --role and --task, a \"task\" in the cluster file, or "
+                        "TF_CONFIG"};
+  const auto& process = *chosen.process;
+  start_logging(x.log_level, to_string(process.name));
+  auto session = session_of(x, chosen);
+  const bool coordinates = process.tasks.front() == coordinator_task;
+  if (coordinates)
+    add_coordinator(session, x, chosen);
+  else if (!x.job.empty())
+    session.node.job = job_of(x);
+  // Reports call tasks by these names, which may not be those of the cluster file.
+  if (names_of(process) != to_string(process.name))
+    spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));
   const auto result = run_session(std::move(session));
   if (result.failure.empty())
     return exit_done;
-  if (task != coordinator_task)
+  if (!coordinates)
     spdlog::error("{}", printable(result.failure, true));
   return exit_failed;
 }

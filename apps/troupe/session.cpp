@@ -2,6 +2,7 @@
 
 #include "actors/cluster/address.hpp"
 #include "actors/cluster/basp_transport.hpp"
+#include "actors/cluster/probe.hpp"
 #include "apps/troupe/console.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
@@ -77,8 +78,12 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
       options.listen
       + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
         "pass --insecure if everybody on that network may read and steer this run"};
-  const auto bound = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
-  return host + ':' + std::to_string(bound);
+  try {
+    port = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
+  } catch (const input_error& error) {
+    throw input_error{options.name.empty() ? error.what() : options.name + ' ' + error.what()};
+  }
+  return host + ':' + std::to_string(port);
 }
 
 run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
@@ -117,8 +122,11 @@ run_summary run_session(session_options options) {
   configure(cfg);
   tune(cfg);
   const bool networked = !options.listen.empty();
-  if (networked)
+  if (networked) {
     cfg.load<caf::io::middleman>();
+    cfg.set("middleman.app-identifiers",
+            std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks)});
+  }
   std::optional<watchdog> guard;
   // Outlives the system: its actors tell their end to it.
   std::promise<run_summary> ended;

@@ -19,6 +19,8 @@ struct session_options {
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
+  /// What errors call this process, such as "worker/1"; may be empty.
+  std::string name;
   /// Called once the node listens, with its address. May throw input_error.
   std::function<void(const std::string& address)> listening;
   /// Called every 100 ms until the end; a text ends the run with it.

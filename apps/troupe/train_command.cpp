@@ -45,6 +45,15 @@ private:
   std::filesystem::path path_;
 };
 
+cluster_process process_of(const task_name& task, const std::string& address) {
+  cluster_process result;
+  result.name.type = to_string(task.job);
+  result.name.index = task.index;
+  result.address = address;
+  result.tasks.push_back(task);
+  return result;
+}
+
 /// The coordinator runs in this process; the other tasks are told its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const std::string& log_level) {
@@ -61,9 +70,9 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   session.hear = [&] { return others.said(); };
   session.listening = [&](const std::string& address) {
     cluster_spec cluster;
-    cluster.tasks[coordinator_task] = address;
+    cluster.add(process_of(coordinator_task, address));
     for (auto& task : tasks)
-      cluster.tasks[task] = "127.0.0.1:0";
+      cluster.add(process_of(task, "127.0.0.1:0"));
     const auto file = (folder.path() / "cluster.json").string();
     std::ofstream{file} << to_json(cluster);
     for (auto& task : tasks) {

@@ -44,6 +44,8 @@ class Inputs(TestCase):
         self.refused("train", f"--job={unknown}", says=[f"{unknown}:3:", "batsh", 'did you mean "batch"'])
         syntax = self.file("syntax.textproto", "model { layer {\n")
         self.refused("train", f"--job={syntax}", says=[syntax])
+        json_job = self.file("unknown.json", '{"data": {"digits": {}, "batsh": 16}}')
+        self.refused("train", f"--job={json_job}", says=[f"{json_job}: data.batsh: ", 'did you mean "batch"'])
         no_data = self.file("no_data.textproto", QUICK_JOB.replace(
             "digits { train: 640 test: 100 }", 'idx { images: "missing.idx" labels: "missing.idx" }'))
         self.refused("train", f"--job={no_data}", says=["missing.idx", "No such file"])
@@ -66,11 +68,11 @@ class Inputs(TestCase):
 
     def test_role_and_task(self):
         cluster, _ = self.cluster(ps=2, workers=1)
-        self.node("wroker", cluster, says=["wroker", "coordinator, ps, worker, ring"])
+        self.node("wroker", cluster, says=["--role=wroker", 'did you mean "worker"?'])
         self.node("worker", cluster, "--task=1", says=["--role=worker --task=1", "1 such task"])
         self.node("ps", cluster, "--task=2", says=["--role=ps --task=2", "2 such tasks"])
         self.node("coordinator", cluster, says=["--job"])
-        self.node("ring", cluster, says=["--role=worker"])
+        self.node("ring", cluster, says=["--role=ring", 'use "worker"'])
 
     def test_cluster_file(self):
         missing = self.folder / "missing.json"
@@ -85,20 +87,31 @@ class Inputs(TestCase):
                   says=["cluster.worker[0]", "host:port"])
         self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1:1"]}),
                   says=["127.0.0.1:1", "two tasks"])
-        self.node("worker", self.write_cluster({"worker": ["127.0.0.1:2"]}), says=["cluster.coordinator"])
+        self.node("worker", self.write_cluster({"coordinator": ["0.0.0.0:1"], "worker": ["127.0.0.1:2"]}),
+                  says=["cluster.coordinator[0]", "no address that others can reach"])
+        self.node("worker", self.file("c.json", '{"cluster": {"worker": ["a:1"], "worker": ["a:1"]}}'),
+                  says=["cluster.worker", "twice"])
         self.node("coordinator", self.write_cluster({"coordinator": ["127.0.0.1:1"]}), says=["cluster.worker"])
 
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             cluster = self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": [address]})
-            self.node("worker", cluster, says=[address, "in use"])
+            self.node("worker", cluster, says=["worker/0", address, "in use"])
+
+    def test_which_cluster_and_task(self):
+        self.refused("node", says=["--cluster=FILE", "TF_CONFIG"])
+        self.refused("node", "--role=ps", says=["--cluster=FILE"])
+        cluster, _ = self.cluster(ps=1, workers=1)
+        self.refused("node", f"--cluster={cluster}", says=["--role", "TF_CONFIG"])
+        self.refused("node", f"--cluster={cluster}", "--task=1", says=["--task=1", "--role"])
+        self.node("worker", cluster, "--join-timeout=0", says=["--join-timeout"])
 
     def test_beyond_loopback_only_if_asked(self):
         port, = free_ports(1)
-        cluster = self.write_cluster({"coordinator": [f"0.0.0.0:{port}"], "worker": ["127.0.0.1:0"]})
+        cluster = self.write_cluster({"coordinator": [f"10.0.0.7:{port}"], "worker": ["127.0.0.1:0"]})
         job = self.file("job.textproto", "protocol: RING\n" + QUICK_JOB)
-        self.node("coordinator", cluster, f"--job={job}", says=[f"0.0.0.0:{port}", "loopback", "--insecure"])
+        self.node("coordinator", cluster, f"--job={job}", says=[f"10.0.0.7:{port}", "loopback", "--insecure"])
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ epochs: 100000
 
 
 class Process:
-    """A running `troupe`; its output is collected, standard output and error together."""
+    """A running `troupe` (or another program); its output is collected, standard output and error together."""
 
-    def __init__(self, *arguments, name="", program=(PROGRAM,)):
+    def __init__(self, *arguments, name="", program=(PROGRAM,), environment=None):
         self.name = name or " ".join(arguments)
         self.lines = []
         self.ended_at = None
@@ -45,7 +45,7 @@ class Process:
         # A process group of its own, so that nothing is left behind by a test that fails.
         self._process = subprocess.Popen(
             [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True)
+            text=True, errors="replace", start_new_session=True, env={**os.environ, **(environment or {})})
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._waiter = threading.Thread(target=self._wait, daemon=True)

@@ -1,0 +1,67 @@
+#include "actors/coordinator/evaluation_service.hpp"
+
+#include "messages/errors.hpp"
+
+#include <array>
+#include <cstdio>
+
+namespace troupe {
+
+evaluation_service::evaluation_service(caf::actor_config& cfg, evaluation_service_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+evaluation_service::behavior_type evaluation_service::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) { quit(x.reason); });
+  evaluator_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source,
+                                                       caf::actor_cast<evaluator_owner>(this));
+  monitor(evaluator_);
+  return {
+    [this](const proto::Evaluate& x, const payload& weights) { return on_evaluate(x, weights); },
+    [this](const evaluated& x) { on_evaluated(x); },
+    [this](const input_ready& x) {
+      send(options_.owner, evaluator_ready{options_.task, x.problem});
+    },
+  };
+}
+
+void evaluation_service::on_exit() {
+  anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
+  evaluator_ = nullptr;
+  options_.coordinator = nullptr;
+  options_.observer = nullptr;
+  options_.owner = nullptr;
+}
+
+caf::result<proto::Ack> evaluation_service::on_evaluate(const proto::Evaluate& x,
+                                                        const payload& weights) {
+  const auto expected = options_.context->parameters().size() * sizeof(float);
+  if (weights.size() != expected)
+    return make_error(errc::malformed,
+                      "a snapshot of " + std::to_string(weights.size()) + " bytes instead of "
+                        + std::to_string(expected));
+  if (taken_.insert(x.epoch()).second)
+    send(evaluator_, evaluate{x.epoch(), x.version(), {{0, x.version(), weights}}});
+  return proto::Ack{};
+}
+
+void evaluation_service::on_evaluated(const evaluated& x) {
+  proto::Evaluated answer;
+  answer.set_epoch(x.epoch);
+  answer.set_test_loss(x.test_loss);
+  if (x.test_accuracy)
+    answer.set_test_accuracy(*x.test_accuracy);
+  answer.set_weights_sha256(x.weights_sha256);
+  answer.mutable_coefficients()->Add(x.coefficients.begin(), x.coefficients.end());
+  if (options_.observer) {
+    std::array<char, 64> loss{};
+    std::snprintf(loss.data(), loss.size(), "%.4f", x.test_loss);
+    send(options_.observer,
+         run_notice{"epoch " + std::to_string(x.epoch + 1) + ": test loss " + loss.data()});
+  }
+  // Should it not arrive, this node ends, and the coordinator evaluates itself.
+  ask(
+    this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
+    [this](const caf::error& error) { quit(error); }, answer);
+}
+
+} // namespace troupe

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "actors/ask.hpp"
+#include "actors/coordinator/evaluator.hpp"
+#include "actors/output/run_report.hpp"
+#include "actors/spawner.hpp"
+#include "messages/interfaces.hpp"
+#include "messages/names.hpp"
+
+#include <memory>
+#include <set>
+#include <string>
+
+namespace troupe {
+
+/// The test data of an evaluator task are there; `problem` is empty then.
+struct evaluator_ready {
+  task_name task;
+  std::string problem;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::evaluator_ready)
+
+namespace troupe {
+
+using evaluation_service_shell =
+  evaluation_actor::extend<rpc<void, evaluated>, rpc<void, input_ready>>;
+
+/// Whoever is told what snapshots are worth.
+using evaluation_sink = caf::typed_actor<rpc<proto::Ack, proto::Evaluated>>;
+
+using evaluation_service_owner = caf::typed_actor<rpc<void, evaluator_ready>>;
+
+struct evaluation_service_options {
+  task_name task;
+  std::shared_ptr<const job_context> context;
+  data_source source;
+  evaluation_sink coordinator;
+  /// May be null.
+  run_observer observer;
+  patience requests;
+  troupe::spawner spawner;
+  evaluation_service_owner owner;
+};
+
+/// What an evaluator task offers: takes snapshots, has them evaluated on a thread, and tells the
+/// coordinator.
+class evaluation_service : public evaluation_service_shell::base {
+public:
+  using super = evaluation_service_shell::base;
+
+  evaluation_service(caf::actor_config& cfg, evaluation_service_options options);
+
+  const char* name() const override { return "troupe.evaluation_service"; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Ends the evaluator.
+  void on_exit() override;
+
+private:
+  caf::result<proto::Ack> on_evaluate(const proto::Evaluate& x, const payload& weights);
+  void on_evaluated(const evaluated& x);
+
+  evaluation_service_options options_;
+  evaluator_actor evaluator_;
+  /// Epochs that are taken: a repetition is not evaluated again.
+  std::set<std::uint32_t> taken_;
+};
+
+} // namespace troupe

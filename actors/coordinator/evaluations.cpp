@@ -1,0 +1,97 @@
+#include "actors/coordinator/evaluations.hpp"
+
+#include "messages/errors.hpp"
+
+namespace troupe {
+
+evaluations::evaluations(caf::actor_config& cfg, evaluations_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+evaluations::behavior_type evaluations::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) { on_down(x); });
+  local_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source,
+                                                   caf::actor_cast<evaluator_owner>(this));
+  monitor(local_);
+  return {
+    [this](const evaluate& x) { on_evaluate(x); },
+    [this](const evaluated& x) { send(options_.listener, x); },
+    [](const input_ready&) {}, // The data are this node's own, and there.
+    [this](const proto::Evaluated& x) { on_remote(x); },
+    [this](const use_evaluator& x) { on_use(x); },
+  };
+}
+
+void evaluations::on_exit() {
+  anon_send_exit(local_, caf::exit_reason::user_shutdown);
+  local_ = nullptr;
+  remote_ = nullptr;
+  options_.listener = nullptr;
+}
+
+void evaluations::on_evaluate(const evaluate& x) {
+  if (!remote_) {
+    send(local_, x);
+    return;
+  }
+  // Copied, so that the shards' versions are not held until the answer comes.
+  auto weights = flatten(x.weights, options_.context->parameters().size());
+  owed_[x.epoch] = {x.epoch, x.version, {{0, x.version, weights}}};
+  proto::Evaluate header;
+  header.set_epoch(x.epoch);
+  header.set_version(x.version);
+  ask(
+    this, remote_, options_.requests, [](const proto::Ack&) {},
+    [this, asked = remote_](const caf::error& error) {
+      if (remote_ == asked)
+        give_up(explain(error));
+    },
+    header, weights);
+}
+
+void evaluations::on_remote(const proto::Evaluated& x) {
+  auto i = owed_.find(x.epoch());
+  if (i == owed_.end())
+    return; // A repetition, or too late.
+  evaluated result;
+  result.epoch = x.epoch();
+  result.version = i->second.version;
+  result.weights = i->second.weights[0].data;
+  result.test_loss = x.test_loss();
+  if (x.has_test_accuracy())
+    result.test_accuracy = x.test_accuracy();
+  result.weights_sha256 = x.weights_sha256();
+  result.coefficients.assign(x.coefficients().begin(), x.coefficients().end());
+  owed_.erase(i);
+  send(options_.listener, std::move(result));
+}
+
+void evaluations::on_use(const use_evaluator& x) {
+  if (remote_)
+    give_up("it was started again");
+  remote_ = x.handle;
+  remote_task_ = x.task;
+  monitor(remote_);
+  notice(to_string(x.task) + " evaluates");
+}
+
+void evaluations::on_down(const caf::down_msg& x) {
+  if (remote_ && remote_.address() == x.source)
+    give_up(explain(x.reason));
+  else if (local_ && local_.address() == x.source)
+    quit(x.reason);
+}
+
+void evaluations::give_up(const std::string& reason) {
+  notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates itself");
+  demonitor(remote_.address());
+  remote_ = nullptr;
+  for (auto& [epoch, x] : std::exchange(owed_, {}))
+    send(local_, std::move(x));
+}
+
+void evaluations::notice(const std::string& text) {
+  if (options_.observer)
+    send(options_.observer, run_notice{text});
+}
+
+} // namespace troupe

@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/ask.hpp"
+#include "actors/coordinator/evaluator.hpp"
+#include "actors/output/run_report.hpp"
+#include "actors/spawner.hpp"
+#include "messages/interfaces.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// The cluster's evaluator task is there: have it evaluate from now on.
+struct use_evaluator {
+  task_name task;
+  evaluation_actor handle;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::use_evaluator)
+
+namespace troupe {
+
+/// What the coordinator says to it.
+using evaluations_actor =
+  evaluator_actor::extend<rpc<void, proto::Evaluated>, rpc<void, use_evaluator>>;
+using evaluations_shell = evaluations_actor::extend<rpc<void, evaluated>, rpc<void, input_ready>>;
+
+struct evaluations_options {
+  std::shared_ptr<const job_context> context;
+  data_source source;
+  evaluation_listener listener;
+  /// May be null.
+  run_observer observer;
+  patience requests;
+  troupe::spawner spawner;
+};
+
+/// Has snapshots evaluated: by the cluster's evaluator task while there is one, and by an actor of
+/// this node otherwise. An evaluator that is lost takes nothing with it: what it owed is evaluated
+/// here.
+class evaluations : public evaluations_shell::base {
+public:
+  using super = evaluations_shell::base;
+
+  evaluations(caf::actor_config& cfg, evaluations_options options);
+
+  const char* name() const override { return "troupe.evaluations"; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Ends the evaluator of this node.
+  void on_exit() override;
+
+private:
+  void on_evaluate(const evaluate& x);
+  void on_remote(const proto::Evaluated& x);
+  void on_use(const use_evaluator& x);
+  void on_down(const caf::down_msg& x);
+  void give_up(const std::string& reason);
+  void notice(const std::string& text);
+
+  evaluations_options options_;
+  evaluator_actor local_;
+  evaluation_actor remote_;
+  task_name remote_task_;
+  /// What the remote evaluator owes, by epoch.
+  std::map<std::uint32_t, evaluate> owed_;
+};
+
+} // namespace troupe

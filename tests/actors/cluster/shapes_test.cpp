@@ -1,0 +1,192 @@
+// Clusters of other shapes than a node per task, and those with an evaluator.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t train_samples = 320;
+constexpr std::uint32_t epochs = 3;
+
+simulation_options options_for(proto::Protocol protocol, std::size_t workers, std::size_t ps,
+                               std::uint64_t seed = 1) {
+  return simulated(
+    example_job("digits_mlp",
+                {"data.digits={train: 320 test: 20}", "data.batch=16",
+                 "epochs=" + std::to_string(epochs), "protocol=" + proto::Protocol_Name(protocol),
+                 "runtime.request_timeout_ms=20", "model.layer[0].dense.units=16"}),
+    workers, ps, seed);
+}
+
+void check_complete(const simulation_result& x) {
+  BOOST_TEST(x.summary.failure == "");
+  BOOST_TEST(x.summary.samples == epochs * train_samples);
+  BOOST_TEST(x.summary.rejected_stale + x.summary.lost + x.summary.split == 0U);
+  for (auto& node : x.nodes) {
+    BOOST_TEST_REQUIRE(node.has_value());
+    BOOST_TEST(node->failure == "");
+  }
+}
+
+/// Counts the requests to a service.
+class request_count {
+public:
+  explicit request_count(proto::Service service) : service_(service) {}
+
+  verdict operator()(sim_node, sim_node, const caf::message& content) {
+    if (content.match_elements<proto::Frame, caf::message>()
+        || (!content.empty() && content.match_element<proto::Frame>(0)))
+      *count_ += content.get_as<proto::Frame>(0).to().service() == service_ ? 1 : 0;
+    return verdict::deliver;
+  }
+
+  std::uint64_t operator*() const { return *count_; }
+
+private:
+  proto::Service service_;
+  std::shared_ptr<std::uint64_t> count_ = std::make_shared<std::uint64_t>(0);
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(shapes)
+
+// With worker 0 beside the coordinator, others reach it through the coordinator's link.
+BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
+  for (const auto protocol : all_protocols)
+    for (const std::size_t workers : {1, 2, 3, 4})
+      for (const std::uint64_t seed : {1, 2})
+        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
+                           << ", " << workers << " workers, seed " << seed) {
+          auto options = options_for(protocol, workers, protocol == proto::RING ? 0 : 2, seed);
+          const auto apart = simulate(options);
+          options.coordinator_trains = true;
+          const auto together = simulate(options);
+          check_complete(together);
+          BOOST_TEST(together.nodes.size() + 1 == apart.nodes.size());
+          BOOST_TEST(together.summary.applied == apart.summary.applied);
+          if (protocol != proto::ASYNC_PS || workers == 1)
+            BOOST_TEST(together.summary.weights_sha256 == apart.summary.weights_sha256);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(others_go_on_beside_a_coordinator_that_trains) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      auto options = options_for(proto::ASYNC_PS, 3, 2, seed);
+      options.coordinator_trains = true;
+      simulation run{std::move(options)};
+      run.at(5ms + seed * 137us, [&] { run.crash(run.worker_node(2)); });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(result.summary.samples == epochs * train_samples);
+      BOOST_TEST(result.summary.split == 0U);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_evaluator_computes_what_the_coordinator_would) {
+  for (const auto protocol : all_protocols)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      auto options = options_for(protocol, 1, protocol == proto::RING ? 0 : 2);
+      const auto without = simulate(options);
+      options.evaluator = true;
+      simulation run{std::move(options)};
+      const request_count asked{proto::EVALUATOR};
+      run.network().judge_with(asked);
+      const auto result = run.run();
+      check_complete(result);
+      BOOST_TEST(*asked > 0U);
+      BOOST_TEST(result.summary.test_loss == without.summary.test_loss);
+      BOOST_TEST(*result.summary.test_accuracy == *without.summary.test_accuracy);
+      BOOST_TEST(result.summary.weights_sha256 == without.summary.weights_sha256);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_evaluator_may_be_lost) {
+  std::uint64_t asked_before = 0;
+  for (std::uint64_t seed = 1; seed <= 15; ++seed)
+    for (const bool stopped : {false, true})
+      BOOST_TEST_CONTEXT("seed " << seed << (stopped ? ", stopped" : ", crashed")) {
+        auto options = options_for(proto::ASYNC_PS, 2, 1, seed);
+        options.evaluator = true;
+        simulation run{std::move(options)};
+        const request_count asked{proto::EVALUATOR};
+        run.network().judge_with(asked);
+        run.at(1200us + seed * 1900us, [&] {
+          asked_before += *asked;
+          if (stopped)
+            run.stop(run.evaluator_node(), "SIGTERM");
+          else
+            run.crash(run.evaluator_node());
+        });
+        const auto result = run.run();
+        BOOST_TEST(result.summary.failure == "");
+        BOOST_TEST(result.summary.samples == epochs * train_samples);
+        BOOST_TEST(result.summary.test_accuracy.has_value());
+        BOOST_TEST(result.summary.weights_sha256.size() == 64U);
+        if (stopped)
+          BOOST_TEST(result.nodes.back()->failure == "");
+      }
+  BOOST_TEST(asked_before > 0U);
+}
+
+// It goes when it was just given a snapshot, which the coordinator then evaluates itself: a run
+// does not end before all are evaluated.
+BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
+  for (const auto protocol : all_protocols)
+    for (const std::uint64_t snapshot : {1, 2})
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", snapshot " << snapshot) {
+        auto options = options_for(protocol, 1, protocol == proto::RING ? 0 : 1);
+        const auto without = simulate(options);
+        options.evaluator = true;
+        simulation run{std::move(options)};
+        std::uint64_t seen = 0;
+        run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+          if (!content.empty() && content.match_element<proto::Frame>(0)
+              && content.get_as<proto::Frame>(0).to().service() == proto::EVALUATOR
+              && ++seen == snapshot)
+            run.at(run.elapsed(), [&] { run.crash(run.evaluator_node()); });
+          return verdict::deliver;
+        });
+        const auto result = run.run();
+        BOOST_TEST(seen == snapshot);
+        BOOST_TEST(result.summary.failure == "");
+        BOOST_TEST(result.summary.samples == epochs * train_samples);
+        BOOST_TEST(result.summary.test_loss == without.summary.test_loss);
+        BOOST_TEST(result.summary.weights_sha256 == without.summary.weights_sha256);
+      }
+}
+
+// Requests to the evaluator and its answers get lost; it is asked again, or given up.
+BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
+  for (const std::uint64_t every : {1, 2, 3})
+    BOOST_TEST_CONTEXT("every " << every) {
+      auto options = options_for(proto::ASYNC_PS, 2, 1);
+      options.evaluator = true;
+      simulation run{std::move(options)};
+      std::uint64_t seen = 0;
+      std::uint64_t dropped = 0;
+      run.network().judge_with([&](sim_node from, sim_node to, const caf::message& content) {
+        const bool frame = !content.empty() && content.match_element<proto::Frame>(0);
+        const bool between =
+          (from == run.evaluator_node() && to == 0) || (from == 0 && to == run.evaluator_node());
+        // Not before it has joined and opened.
+        if (!frame || !between || run.elapsed() < 3ms || ++seen % every != 0)
+          return verdict::deliver;
+        ++dropped;
+        return verdict::drop;
+      });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(result.summary.samples == epochs * train_samples);
+      BOOST_TEST(dropped > 0U);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
