@@ -114,7 +114,6 @@ public:
 private:
   void start_node(sim_node number, std::vector<task_name> tasks);
   coordinator_setup make_coordinator();
-  std::chrono::nanoseconds elapsed();
   void run_next_job();
   bool frozen(const caf::resumable& job) const;
   std::optional<sim_node> home_of(caf::actor_id actor) const;
