@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
@@ -32,6 +34,26 @@ BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
     }
     BOOST_TEST(inputs > 0u, target.name);
   }
+}
+
+// Longer than what a fuzzer makes up.
+BOOST_AUTO_TEST_CASE(nesting_does_not_exhaust_the_stack) {
+  constexpr std::size_t depth = 500'000;
+  const std::string lists = std::string(depth, '[') + std::string(depth, ']');
+  std::string objects;
+  for (std::size_t i = 0; i < depth; ++i)
+    objects += "{\"cluster\":";
+  const std::vector<std::string> inputs{
+    lists,
+    objects + "1" + std::string(depth, '}'),
+    R"({"cluster": {"worker": [)" + lists + "]}}",
+    std::string(depth, '{'),
+    "model=" + std::string(depth, '{') + std::string(depth, '}'),
+  };
+  for (auto& target : troupe::fuzz::targets())
+    for (auto& input : inputs)
+      BOOST_TEST_CONTEXT(target.name << ": " << input.substr(0, 40))
+  troupe::fuzz::run(target, std::as_bytes(std::span{input}));
 }
 
 BOOST_AUTO_TEST_CASE(no_folder_is_without_a_target) {
