@@ -19,12 +19,14 @@ using coordinator_actor =
   caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
                    rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
                    rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>,
-                   rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>>;
+                   rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>,
+                   rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
 /// Writer of a slice of the parameters. An empty payload is a contribution of zero samples.
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Admit>,
-                   rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>>;
+                   rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>,
+                   rpc<proto::Ack, proto::Restore, payload>>;
 
 /// Serves published versions of a slice without the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;

@@ -43,5 +43,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Evaluate))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Evaluated))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Probe))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Probed))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::CheckpointPart))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::Restore))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

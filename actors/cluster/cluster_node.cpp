@@ -310,6 +310,8 @@ void cluster_node::on_begin(const begin_node& x) {
     how.output = setup.output;
     how.files = setup.files;
     how.origin = setup.origin;
+    how.resume = setup.resume;
+    how.notices = setup.notices;
     how.observer = options_.observer;
     how.weights = setup.weights;
     how.spawner = options_.spawner;

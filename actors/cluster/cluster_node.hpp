@@ -31,6 +31,10 @@ struct coordinator_setup {
   weights_listener weights;
   /// Stands in what is written there.
   run_origin origin = here_and_now();
+  /// What the run goes on from; null: it begins at the beginning.
+  std::shared_ptr<const checkpoint> resume;
+  /// What the operator should know before it begins.
+  std::vector<std::string> notices;
 };
 
 struct node_options {
@@ -160,13 +164,15 @@ private:
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   void start_shard(const task_name& task);
+  void start_shard(const task_name& task, const shard_options& how);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);
   void on_evaluator_ready(const evaluator_ready& x);
   void start_ps_worker(const task_name& task, const worker_shell& shell,
                        std::shared_ptr<activity_board> board);
   void start_ring_worker(const task_name& task, const worker_shell& shell,
-                         std::shared_ptr<activity_board> board);
+                         std::shared_ptr<activity_board> board,
+                         const coordinator_actor& coordinator);
   void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
   void give_parts(const worker_shell& shell, synchronizer_actor synchronizer);
   void task_ready(const task_name& task, const std::string& problem);

@@ -80,11 +80,21 @@ void cluster_node::start_shard(const task_name& task) {
     task_ready(task, ""); // Accepted, and idle.
     return;
   }
-  const auto workers = view_.of(job_kind::worker);
   shard_options how;
   how.view = view_;
   how.index = task.index;
   how.where = context_->shard(task.index, view_.of(job_kind::ps).size());
+  how.requests = requests();
+  reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},
+                              [this, task, how](coordinator_actor x) mutable {
+                                if (context_->job.has_checkpoint())
+                                  how.coordinator = std::move(x);
+                                start_shard(task, how);
+                              });
+}
+
+void cluster_node::start_shard(const task_name& task, const shard_options& how) {
+  const auto workers = view_.of(job_kind::worker);
   const auto versions = make_versions(*context_, how.where, workers.size());
   auto reader = spawn_task<reader_front>(false, view_.number, how.where, versions);
   auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
@@ -145,14 +155,14 @@ void cluster_node::start_worker(const task_name& task) {
       how.index = task.index;
       how.incarnation = options_.incarnation;
       how.requests = requests();
-      how.coordinator = std::move(x);
+      how.coordinator = x;
       how.owner = caf::actor_cast<worker_owner>(this);
       const auto board = how.board;
       worker_shell shell = spawn_task<worker>(false, std::move(how));
       workers_.push_back(shell);
       host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
       if (context_->job.protocol() == proto::RING)
-        start_ring_worker(task, shell, board);
+        start_ring_worker(task, shell, board, x);
       else
         start_ps_worker(task, shell, board);
       start_pulse(task, board);
@@ -199,7 +209,8 @@ void cluster_node::start_ps_worker(const task_name& task, const worker_shell& sh
 }
 
 void cluster_node::start_ring_worker(const task_name& task, const worker_shell& shell,
-                                     std::shared_ptr<activity_board> board) {
+                                     std::shared_ptr<activity_board> board,
+                                     const coordinator_actor& coordinator) {
   const auto workers = view_.of(job_kind::worker);
   const auto self = std::ranges::find(workers, task, &member::task) - workers.begin();
   ring_place place;
@@ -216,6 +227,9 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   how.view = view_;
   how.worker = task.index;
   how.ring = ring;
+  how.requests = requests();
+  if (context_->job.has_checkpoint())
+    how.coordinator = coordinator;
   auto synchronizer =
     spawn_task<ring_synchronizer>(true, context_, how, caf::actor_cast<worker_actor>(shell));
   host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));

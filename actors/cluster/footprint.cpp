@@ -1,5 +1,6 @@
 #include "actors/cluster/footprint.hpp"
 
+#include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "messages/transfer.hpp"
@@ -48,8 +49,9 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   if (context.job.protocol() == proto::RING)
     return result; // It is idle.
   const auto elements = context.shard(index, cluster.ps).size();
-  result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers));
-  result.optimizer = range_updater::memory_bytes(context, elements);
+  const std::size_t captures = context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0;
+  result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers, captures));
+  result.optimizer = (1 + captures) * range_updater::memory_bytes(context, elements);
   // Each worker may have one gradient on its way; sync_ps adds them up once all are there.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   const std::size_t sums = context.job.protocol() == proto::SYNC_PS ? 1 : 0;

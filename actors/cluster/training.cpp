@@ -1,5 +1,6 @@
 #include "actors/cluster/training.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 
@@ -21,10 +22,12 @@ coordinator_setup make_setup(const training_options& options) {
   result.data = own_data ? given_data(job, options.data) : build_data(job);
   result.context = make_job_context(job, shape_of(*result.data.train));
   result.output = expand_environment(job.output(), "output");
-  if (!result.output.empty()) {
-    result.files = std::make_shared<disk_storage>();
+  result.files = std::make_shared<disk_storage>();
+  if (!result.output.empty())
     result.files->prepare(result.output);
-  }
+  auto begin = choose_checkpoint(*result.files, result.output, options.resume, *result.context);
+  result.resume = std::move(begin.from);
+  result.notices = std::move(begin.notices);
   return result;
 }
 

@@ -24,6 +24,9 @@ struct training_options {
   std::uint32_t workers = 1;
   /// Parameter shards; of no use for the protocol `RING`.
   std::uint32_t ps = 1;
+  /// Go on from a checkpoint: empty, from the newest in the job's output directory; otherwise from
+  /// this one (see choose_checkpoint). Nothing: begin at the beginning.
+  std::optional<std::string> resume;
   /// Follows the run: progress a few times a second, each epoch, notices, the end. May be null.
   run_observer observer;
   /// Gets the weights after each epoch, shared, not copied. May be null.

@@ -1,5 +1,6 @@
 #include "actors/coordinator/coordinator.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/worker/lease_cursor.hpp"
 
@@ -33,11 +34,17 @@ coordinator::behavior_type coordinator::make_behavior() {
   evaluation.spawner = options_.spawner;
   evaluator_ = options_.spawner.spawn_heavy<evaluations>(system(), std::move(evaluation));
   if (!options_.output.empty())
-    recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
-                                                       options_.output, options_.origin);
-  monitor(evaluator_);
-  if (recorder_)
-    monitor(recorder_);
+    recorder_ =
+      options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
+                                             options_.output, options_.origin, options_.resume);
+  if (!options_.output.empty() && job().has_checkpoint())
+    checkpoint_writer_ = options_.spawner.spawn_heavy<checkpoint_writer>(
+      system(), options_.context, options_.files, checkpoint_folder(options_.output),
+      caf::actor_cast<checkpoint_listener>(this));
+  for (auto& helper : helpers())
+    monitor(helper);
+  for (auto& text : options_.notices)
+    notice(text);
   delayed_send(this, tick_interval, tick{});
   return {
     [this](const proto::Join& x) { return on_join(x); },
@@ -45,6 +52,7 @@ coordinator::behavior_type coordinator::make_behavior() {
     in_view(this, &coordinator::on_lease_done),
     in_view(this, &coordinator::on_heartbeat),
     in_view(this, &coordinator::on_leave),
+    in_view(this, &coordinator::on_checkpoint_part),
     [this](const proto::Failure& x) { on_failure(x); },
     in_view(this, &coordinator::on_status),
     [this](const evaluated& x) { on_evaluated(x); },
@@ -52,17 +60,32 @@ coordinator::behavior_type coordinator::make_behavior() {
       send(evaluator_, x);
       return proto::Ack{};
     },
+    [this](const checkpoint_written& x) { on_checkpoint_written(x); },
     [this](const stop_run& x) { fail(x.reason, true); },
     [this](tick) { on_tick(); },
   };
 }
 
-void coordinator::on_exit() {
-  for (auto& x : {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_)})
+std::vector<caf::actor> coordinator::helpers() const {
+  std::vector<caf::actor> result;
+  for (const auto& x :
+       {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_),
+        caf::actor_cast<caf::actor>(checkpoint_writer_)})
     if (x)
-      anon_send_exit(x, caf::exit_reason::user_shutdown);
+      result.push_back(x);
+  return result;
+}
+
+void coordinator::on_exit() {
+  for (auto& helper : helpers())
+    anon_send_exit(helper, caf::exit_reason::user_shutdown);
   evaluator_ = nullptr;
   recorder_ = nullptr;
+  checkpoint_writer_ = nullptr;
+  for (auto& [version, x] : checkpoints_)
+    for (auto& answer : x.answers)
+      answer.deliver(make_error(errc::failed, "the coordinator ends"));
+  checkpoints_.clear();
   options_.host = nullptr;
   options_.observer = nullptr;
   options_.weights = nullptr;
@@ -77,6 +100,7 @@ void coordinator::on_tick() {
   if (phase_ == phase::done)
     return;
   delayed_send(this, tick_interval, tick{});
+  drop_late_checkpoints();
   if (phase_ == phase::gathering)
     report_waiting();
   else if (phase_ == phase::training)
@@ -94,17 +118,33 @@ void coordinator::worker_state::hear(const proto::Progress& x) {
 void coordinator::start_training() {
   training_began_ = clock().now();
   watch_tasks();
-  open_epoch(0);
+  const auto& records = options_.context->data.train_records;
+  if (!options_.resume) {
+    expected_samples_ = records * job().epochs();
+    open_epoch(0);
+    return;
+  }
+  const auto& cut = options_.resume->manifest.cut;
+  expected_samples_ = cut.samples() + records * (job().epochs() - 1 - cut.epoch);
+  begin_epoch(cut.epoch);
+  epoch_trained_before_ = records - cut.samples();
+  leases_->resume_epoch(cut);
+  go_on();
 }
 
 void coordinator::open_epoch(std::uint32_t epoch) {
+  begin_epoch(epoch);
+  leases_->open_epoch(epoch);
+  give_leases();
+}
+
+void coordinator::begin_epoch(std::uint32_t epoch) {
   phase_ = phase::training;
   epoch_ = epoch;
   epoch_began_ = clock().now();
   epoch_samples_ = epoch_loss_samples_ = epoch_leases_ = 0;
   epoch_loss_ = 0;
-  leases_->open_epoch(epoch);
-  give_leases();
+  epoch_trained_before_ = 0;
 }
 
 void coordinator::give_leases() {
@@ -243,9 +283,8 @@ void coordinator::on_failure(const proto::Failure& x) {
 void coordinator::on_down(const caf::down_msg& x) {
   if (phase_ == phase::done)
     return;
-  for (const auto& helper :
-       {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_)})
-    if (helper && helper.address() == x.source)
+  for (const auto& helper : helpers())
+    if (helper.address() == x.source)
       fail("the coordinator's evaluation or output ended: " + explain(x.reason));
   if (auto node = monitored_nodes_.find(x.source); node != monitored_nodes_.end())
     on_node_down(node->second, to_string(node->second) + " is gone: " + explain(x.reason));

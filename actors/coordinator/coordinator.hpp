@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/ask.hpp"
+#include "actors/checkpoint/checkpoint_assembly.hpp"
+#include "actors/checkpoint/checkpoint_writer.hpp"
 #include "actors/coordinator/evaluations.hpp"
 #include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
@@ -61,8 +63,9 @@ using weights_listener = caf::typed_actor<rpc<void, epoch_weights>>;
 /// The coordinator's own node: finds actors for it, and hears of the end.
 using coordinator_host = caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>>;
 
-/// Whoever decides on gradients, at the end of a run.
-using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>>;
+/// Whoever decides on gradients, and holds the state that checkpoints keep.
+using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>,
+                                        rpc<proto::Ack, proto::Restore, payload>>;
 
 /// A task that the cluster file names.
 struct expected_task {
@@ -80,6 +83,10 @@ struct coordinator_options {
   std::shared_ptr<storage> files;
   /// For what is written there.
   run_origin origin;
+  /// What the run goes on from; null: it begins at the beginning.
+  std::shared_ptr<const checkpoint> resume;
+  /// What the operator should know before it begins.
+  std::vector<std::string> notices;
   /// May be null.
   run_observer observer;
   /// Gets the weights after each epoch; may be null.
@@ -89,7 +96,8 @@ struct coordinator_options {
 };
 
 using coordinator_shell =
-  coordinator_actor::extend<rpc<void, evaluated>, rpc<void, stop_run>, rpc<void, tick>>;
+  coordinator_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>,
+                            rpc<void, stop_run>, rpc<void, tick>>;
 
 /// Runs a job: gathers the tasks, opens the view, leases data, takes a consistent snapshot at the
 /// end of each epoch and has it evaluated, balances the ledger, and ends all processes. It never
@@ -150,9 +158,19 @@ private:
   void report_waiting();
   void on_node_down(const task_name& task, const std::string& reason);
 
+  // -- checkpoints --
+  void restore();
+  caf::result<proto::Ack> on_checkpoint_part(const proto::CheckpointPart& x, const payload& data);
+  void write(const assembled_checkpoint& x);
+  void on_checkpoint_written(const checkpoint_written& x);
+  void end_checkpoint(std::uint64_t version, const std::string& problem);
+  void drop_late_checkpoints();
+  void await_checkpoints();
+
   // -- training --
   void start_training();
   void open_epoch(std::uint32_t epoch);
+  void begin_epoch(std::uint32_t epoch);
   void give_leases();
   void count_trained(std::uint64_t samples, double loss_sum, std::uint64_t loss_samples);
   caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
@@ -191,6 +209,8 @@ private:
   void node_ended();
   void on_tick();
 
+  /// Actors of the coordinator's own that do what blocks.
+  std::vector<caf::actor> helpers() const;
   void publish_progress();
   void notice(const std::string& text, notice_level level = notice_level::info);
   double seconds_since(time_point t);
@@ -246,6 +266,24 @@ private:
   evaluated last_;
   evaluations_actor evaluator_;
   recorder_actor recorder_;
+
+  /// A checkpoint that is not written yet, and who waits for that.
+  struct open_checkpoint {
+    time_point since;
+    std::vector<caf::typed_response_promise<proto::Ack>> answers;
+  };
+
+  /// Null where the job writes none.
+  checkpoint_writer_actor checkpoint_writer_;
+  std::optional<checkpoint_assembly> checkpoint_parts_;
+  std::map<std::uint64_t, open_checkpoint> checkpoints_;
+  /// Not written, in a row and in all.
+  std::size_t checkpoints_failing_ = 0;
+  std::size_t checkpoints_failed_ = 0;
+  /// Of the first epoch, trained before this run.
+  std::uint64_t epoch_trained_before_ = 0;
+  /// What this run has to train.
+  std::uint64_t expected_samples_ = 0;
 
   std::vector<proto::Report> reports_;
   std::size_t reports_missing_ = 0;

@@ -59,8 +59,9 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   report.seconds = seconds_since(training_began_);
   report.samples_per_second =
     static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
-  report.train_loss =
-    epoch_loss_ / static_cast<double>(std::max<std::uint64_t>(epoch_loss_samples_, 1));
+  // Unknown where all of the epoch was trained before this run: 0 / 0 is no number, and shown as
+  // none.
+  report.train_loss = epoch_loss_ / static_cast<double>(epoch_loss_samples_);
   if (evaluating_.empty())
     evaluation_began_ = clock().now();
   evaluating_.emplace(epoch_, report);
@@ -119,7 +120,7 @@ void coordinator::collect_reports() {
         reports_[i] = x;
         stalls_.moved(clock().now());
         if (--reports_missing_ == 0 && phase_ == phase::finishing)
-          settle_accounts();
+          await_checkpoints();
       },
       [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
       question);
@@ -130,7 +131,7 @@ void coordinator::settle_accounts() {
   for (auto& worker : workers_)
     accounts.push_back(worker.account);
   lease_account leased;
-  leased.expected = options_.context->data.train_records * job().epochs();
+  leased.expected = expected_samples_;
   leased.leased = leases_->leased();
   leased.released = leases_->released();
   leased.committed = leases_->committed();
@@ -264,6 +265,7 @@ void coordinator::publish_progress() {
   result.train_loss = loss / static_cast<double>(std::max<std::uint64_t>(loss_samples, 1));
   result.samples_per_second =
     static_cast<double>(result.samples) / std::max(seconds_since(epoch_began_), 1e-9);
+  result.samples += epoch_trained_before_;
   if (options_.observer)
     send(options_.observer, result);
   if (recorder_)

@@ -139,7 +139,7 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
 
 void coordinator::open_view() {
   phase_ = phase::opening;
-  view_.number = 1;
+  view_.number = options_.resume ? options_.resume->manifest.view + 1 : 1;
   for (auto& [task, x] : joined_)
     if (task.job != job_kind::evaluator)
       view_.members.push_back(x);
@@ -208,7 +208,7 @@ void coordinator::reach_for_training(const endpoint& name, Handle& where, bool w
       monitored_[x.address()] = name.task;
     }
     if (--unreached_ == 0 && phase_ == phase::opening)
-      start_training();
+      restore();
   });
 }
 
@@ -219,6 +219,8 @@ void coordinator::reach_tasks() {
   readers_.resize(uses_shards() ? shards.size() : 1);
   reporters_.resize(uses_shards() ? shards.size() : workers.size());
   lost_samples_.assign(reporters_.size(), 0);
+  checkpoint_parts_.emplace(options_.context->parameters().size(), reporters_.size(),
+                            1 + options_.context->rule.slots(), !uses_shards());
   // Counted once too many until all requests are made, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {

@@ -277,8 +277,8 @@ void link::shut(const std::string& reason) {
   quit();
 }
 
-// An actor is freed with its last reference: whoever waits for an answer holds a port to this link, and would keep it, as it
-// would keep them.
+// An actor is freed with its last reference: whoever waits for an answer holds a port to this link,
+// and would keep it, as it would keep them.
 void link::on_exit() {
   requests_.clear();
   sending_.clear();

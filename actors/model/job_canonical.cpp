@@ -20,8 +20,12 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that nodes need not agree on.
-constexpr std::array<std::string_view, 4> not_hashed{"name", "output", "runtime.request_timeout_ms",
-                                                     "runtime.join_timeout_ms"};
+constexpr std::array<std::string_view, 6> not_hashed{"name",
+                                                     "output",
+                                                     "runtime.request_timeout_ms",
+                                                     "runtime.join_timeout_ms",
+                                                     "checkpoint.every_steps",
+                                                     "checkpoint.keep"};
 
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {
@@ -194,7 +198,8 @@ std::string job_hash(const proto::Job& job) {
   return sha256_hex(as_byte_span(canonical_text(job)));
 }
 
-std::string first_difference(const proto::Job& here, const proto::Job& there) {
+std::vector<std::string> differences(const proto::Job& here, const proto::Job& there) {
+  std::vector<std::string> result;
   const auto ours = flatten(here);
   const auto theirs = flatten(there);
   const auto find = [](const std::vector<flat_field>& fields, const std::string& path) {
@@ -207,14 +212,19 @@ std::string first_difference(const proto::Job& here, const proto::Job& there) {
   for (const auto& field : ours) {
     const auto* other = find(theirs, field.path);
     if (other == nullptr && !field.is_default)
-      return field.path + ": " + words(field) + " here, absent there";
+      result.push_back(field.path + ": " + words(field) + " here, absent there");
     if (other != nullptr && other->value != field.value)
-      return field.path + ": " + field.value + " here, " + other->value + " there";
+      result.push_back(field.path + ": " + field.value + " here, " + other->value + " there");
   }
   for (const auto& field : theirs)
     if (!field.is_default && find(ours, field.path) == nullptr)
-      return field.path + ": absent here, " + words(field) + " there";
-  return {};
+      result.push_back(field.path + ": absent here, " + words(field) + " there");
+  return result;
+}
+
+std::string first_difference(const proto::Job& here, const proto::Job& there) {
+  const auto all = differences(here, there);
+  return all.empty() ? std::string{} : all.front();
 }
 
 } // namespace troupe

@@ -4,6 +4,8 @@
 #include "actors/model/optimizer_builder.hpp"
 #include "kernels/initializers.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 data_shape shape_of(const dataset& x) {
@@ -44,7 +46,16 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
 
 range_updater::range_updater(const job_context& context, std::size_t elements)
   : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
-    state_(memory_bytes(context, elements) / sizeof(float)) {}
+    elements_(elements), state_(memory_bytes(context, elements) / sizeof(float)) {}
+
+std::span<const float> range_updater::state(std::size_t slot) const {
+  return std::span{state_}.subspan(slot * elements_, elements_);
+}
+
+void range_updater::restore(std::size_t slot, std::span<const float> values) {
+  const auto where = std::span{state_}.subspan(slot * elements_, elements_);
+  std::copy_n(values.begin(), where.size(), where.begin());
+}
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated) {

@@ -20,6 +20,8 @@ struct data_shape {
   std::size_t feature_width = 0;
   label_kind labels = label_kind::classes;
   std::size_t label_width = 0;
+
+  bool operator==(const data_shape&) const = default;
 };
 
 data_shape shape_of(const dataset& x);
@@ -65,8 +67,19 @@ public:
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated);
 
-  /// Samples trained so far.
+  /// Samples trained so far, in earlier runs, too.
   std::uint64_t samples() const noexcept { return samples_; }
+
+  /// The optimizer's state in one of its slots, of all elements.
+  std::span<const float> state(std::size_t slot) const;
+
+  /// Goes on where another run was: after so many samples and updates; with its state in one slot,
+  /// of all elements.
+  void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
+    samples_ = samples;
+    updates_ = updates;
+  }
+  void restore(std::size_t slot, std::span<const float> values);
 
 private:
   optimizer rule_;
@@ -74,6 +87,7 @@ private:
   std::uint64_t train_records_;
   std::uint64_t samples_ = 0;
   std::uint64_t updates_ = 0;
+  std::size_t elements_;
   std::vector<float> state_;
 };
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -58,6 +59,10 @@ std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.
 std::string job_hash(const proto::Job& job);
+
+/// All places where two jobs differ in what `job_hash` covers, each as text: `optimizer.momentum:
+/// 0.9 here, 0.8 there`.
+std::vector<std::string> differences(const proto::Job& here, const proto::Job& there);
 
 /// The first place where two jobs differ in what `job_hash` covers, as text: `optimizer.momentum:
 /// 0.9 here, 0.8 there`; empty when their hashes agree.

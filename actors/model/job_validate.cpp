@@ -264,6 +264,11 @@ void validate(const proto::Job& job, data_from data) {
                    "expected ASYNC_PS, SYNC_PS or RING");
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
   check_runtime(job.runtime(), problems);
+  if (job.has_checkpoint()) {
+    problems.require(job.checkpoint().every_steps() >= 1, "checkpoint.every_steps",
+                     "expected a number of updates, at least 1");
+    problems.require(job.checkpoint().keep() >= 1, "checkpoint.keep", "expected at least 1");
+  }
   problems.throw_if_any();
 }
 

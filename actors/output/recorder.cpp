@@ -1,6 +1,8 @@
 #include "actors/output/recorder.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/model/model_file.hpp"
+#include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
 
 #include <google/protobuf/text_format.h>
@@ -42,10 +44,10 @@ std::span<const std::byte> bytes_of(const std::string& x) {
 
 recorder::recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                    std::shared_ptr<storage> where, std::filesystem::path directory,
-                   run_origin origin)
+                   run_origin origin, std::shared_ptr<const checkpoint> resume)
   : super(cfg), context_(std::move(context)), storage_(std::move(where)),
     directory_(std::move(directory)), events_file_(directory_ / events_name(origin)),
-    origin_(std::move(origin)), events_(context_->data.train_records) {}
+    origin_(std::move(origin)), resume_(std::move(resume)), events_(context_->data.train_records) {}
 
 recorder::behavior_type recorder::make_behavior() {
   began_ = clock().now();
@@ -61,9 +63,34 @@ recorder::behavior_type recorder::make_behavior() {
 }
 
 void recorder::begin() {
-  attempt([&] { storage_->replace(directory_ / "metrics.jsonl", {}); });
-  const auto header = tensorboard_log::header(time());
+  attempt([&] { begin_metrics(); });
+  std::int64_t step = 0;
+  if (resume_) {
+    const auto& cut = resume_->manifest.cut;
+    step =
+      static_cast<std::int64_t>((cut.epoch + 1) * context_->data.train_records - cut.samples());
+  }
+  const auto header = tensorboard_log::header(time(), step);
   attempt([&] { storage_->replace(events_file_, bytes_of(header)); });
+  resume_.reset();
+}
+
+void recorder::begin_metrics() {
+  const auto metrics = directory_ / "metrics.jsonl";
+  if (!resume_) {
+    storage_->replace(metrics, {});
+    return;
+  }
+  std::vector<std::byte> old;
+  try {
+    old = storage_->read(metrics);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::no_such_file_or_directory)
+      throw;
+  }
+  const auto text =
+    resumed_metrics({reinterpret_cast<const char*>(old.data()), old.size()}, *resume_);
+  storage_->replace(metrics, as_byte_span(text));
 }
 
 void recorder::on_progress(const run_progress& x) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/output/report_page.hpp"
 #include "actors/output/run_report.hpp"
@@ -44,9 +45,11 @@ class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
 
-  /// `directory` is prepared by the caller. Starts metrics.jsonl anew.
+  /// `directory` is prepared by the caller. Starts metrics.jsonl anew, or goes on with it where the
+  /// run goes on from a checkpoint.
   recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-           std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin);
+           std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin,
+           std::shared_ptr<const checkpoint> resume);
 
   const char* name() const override { return "troupe.recorder"; }
 
@@ -55,6 +58,7 @@ protected:
 
 private:
   void begin();
+  void begin_metrics();
   void on_progress(const run_progress& x);
   void on_epoch(const epoch_report& x);
   void on_weights(const record_weights& x);
@@ -74,6 +78,7 @@ private:
   std::filesystem::path directory_;
   std::filesystem::path events_file_;
   run_origin origin_;
+  std::shared_ptr<const checkpoint> resume_;
   std::chrono::steady_clock::time_point began_;
   std::optional<std::chrono::steady_clock::time_point> last_progress_;
   tensorboard_log events_;

@@ -7,8 +7,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
+
+/// A file of a directory that is written as a whole.
+struct named_contents {
+  std::string name;
+  std::vector<std::byte> contents;
+};
 
 /// Where a run writes its results. Errors are std::system_error with the path in their text.
 class storage {
@@ -26,6 +33,24 @@ public:
 
   /// Appends a line.
   void append_line(const std::filesystem::path& file, std::string_view line);
+
+  /// The contents of a file.
+  virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
+
+  /// Makes a directory of files, or replaces one: readers see none, the old or the new one, each
+  /// whole, also after a crash.
+  virtual void write_directory(const std::filesystem::path& directory,
+                               std::span<const named_contents> files) = 0;
+
+  /// Removes a directory of files: readers see all of it or nothing, also after a crash.
+  virtual void remove_directory(const std::filesystem::path& directory) = 0;
+
+  /// Names of the directories in one, in order, without what interrupted operations have left;
+  /// empty where it does not exist.
+  virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
+
+  /// Removes what interrupted operations have left in a directory. Only while nobody writes there.
+  virtual void tidy(const std::filesystem::path& parent) = 0;
 };
 
 /// The file system.
@@ -34,6 +59,25 @@ public:
   void prepare(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  std::vector<std::byte> read(const std::filesystem::path& file) override;
+  void write_directory(const std::filesystem::path& directory,
+                       std::span<const named_contents> files) override;
+  void remove_directory(const std::filesystem::path& directory) override;
+  std::vector<std::string> directories(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent) override;
+
+protected:
+  /// Called before each system call that changes the disk. Tests of what a failing disk leaves
+  /// behind throw here.
+  virtual void before_change(std::string_view operation, const std::filesystem::path& where);
+
+private:
+  class descriptor;
+
+  void write_new(const std::filesystem::path& file, std::span<const std::byte> contents);
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  void remove_all(const std::filesystem::path& what);
+  void sync_directory(const std::filesystem::path& directory);
 };
 
 /// Files in memory, for simulations. Thread-safe.
@@ -42,6 +86,12 @@ public:
   void prepare(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  std::vector<std::byte> read(const std::filesystem::path& file) override;
+  void write_directory(const std::filesystem::path& directory,
+                       std::span<const named_contents> files) override;
+  void remove_directory(const std::filesystem::path& directory) override;
+  std::vector<std::string> directories(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent) override;
 
   /// All files, by name.
   std::map<std::filesystem::path, std::string> files() const;
@@ -50,6 +100,8 @@ public:
   std::string contents(const std::filesystem::path& file) const;
 
 private:
+  void remove_files(const std::filesystem::path& directory);
+
   mutable std::mutex mutex_;
   std::map<std::filesystem::path, std::string> files_;
 };

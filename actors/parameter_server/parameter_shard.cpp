@@ -1,5 +1,7 @@
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include "actors/checkpoint/send_capture.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -15,7 +17,8 @@ constexpr std::chrono::microseconds slot_poll{500};
 
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers) {
-  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers));
+  const auto captures = context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0;
+  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures));
   context.initialize(where, result->initial());
   return result;
 }
@@ -24,7 +27,8 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
                                  shard_options options, std::shared_ptr<version_pool> versions)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    updater_(*context_, options_.where.size()), step_(workers_.size(), options_.where.size()) {}
+    updater_(*context_, options_.where.size()), step_(workers_.size(), options_.where.size()),
+    checkpoints_(context_->job) {}
 
 parameter_shard::behavior_type parameter_shard::make_behavior() {
   await_gradients();
@@ -33,6 +37,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_admit),
     in_view(this, &parameter_shard::on_fence),
     in_view(this, &parameter_shard::on_report),
+    in_view(this, &parameter_shard::on_restore),
     [this](const step_listeners& x) { listeners_ = x.actors; },
     [this](tick) {
       retrying_ = false;
@@ -46,6 +51,7 @@ void parameter_shard::on_exit() {
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   waiting_.clear();
   listeners_.clear();
+  options_.coordinator = nullptr;
 }
 
 // -- decisions ----------------------------------------------------------------------------------
@@ -115,9 +121,10 @@ caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest
   for (auto& x : journal_.decided())
     *result.add_decided() = x;
   result.set_duplicates(journal_.duplicates());
-  result.set_samples(updater_.samples());
+  result.set_samples(updater_.samples() - samples_before_);
   result.set_staleness_sum(staleness_sum_);
-  result.set_version(versions_->version());
+  result.set_version(versions_->version() - first_version_);
+  result.set_captured(checkpoints_.newest());
   return result;
 }
 
@@ -158,6 +165,7 @@ proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradie
   make_version(gradient.as_floats(), x.samples());
   answer.set_version(versions_->version());
   journal_.record(x.id(), answer, x.lease(), x.batch());
+  capture_if_due();
   return answer;
 }
 
@@ -199,6 +207,7 @@ void parameter_shard::advance() {
   step_parts_.clear();
   for (auto& listener : listeners_)
     send(listener, news);
+  capture_if_due();
 }
 
 std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const {
@@ -232,6 +241,10 @@ void parameter_shard::await_gradients() {
 }
 
 bool parameter_shard::find_slot() {
+  if (!checkpoints_.allows(versions_->version() + 1)) {
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_CHECKPOINT, clock().now());
+    return false;
+  }
   const bool found = versions_->begin();
   if (!found)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
@@ -262,6 +275,53 @@ void parameter_shard::retry_soon() {
     return;
   retrying_ = true;
   delayed_send(this, slot_poll, tick{});
+}
+
+// -- checkpoints --------------------------------------------------------------------------------
+
+// The weights are held, not copied; the optimizer's state is changed in place, and must be.
+void parameter_shard::capture_if_due() {
+  const auto version = versions_->version();
+  if (!options_.coordinator || !checkpoints_.due(version))
+    return;
+  std::vector<payload> slots{versions_->newest().data};
+  for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
+    slots.push_back(payload::floats(options_.where.size()));
+    std::ranges::copy(updater_.state(i), slots.back().as_mutable_floats().begin());
+  }
+  proto::CheckpointPart header;
+  header.set_view(options_.view.number);
+  header.set_version(version);
+  header.set_part(options_.index);
+  for (auto& x : journal_.decided())
+    *header.add_mark() = x;
+  checkpoints_.began(version);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, [this] {
+    checkpoints_.ended();
+    if (!waiting_.empty() || step_.complete())
+      use_free_slots();
+  });
+}
+
+caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
+                                                    const payload& values) {
+  if (x.slot() > context_->rule.slots() || values.size() != options_.where.size() * sizeof(float))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index) + " was given "
+                        + std::to_string(values.size()) + " bytes of slot "
+                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+  if (x.slot() > 0) {
+    updater_.restore(x.slot() - 1, values.as_floats());
+  } else if (versions_->version() != x.version()) {
+    // Nobody reads before training begins, so there is a slot.
+    versions_->begin();
+    std::ranges::copy(values.as_floats(), versions_->next().begin());
+    versions_->publish(x.version());
+  }
+  updater_.restore(x.samples(), x.version());
+  samples_before_ = x.samples();
+  first_version_ = admitted_ = x.version();
+  return proto::Ack{};
 }
 
 } // namespace troupe

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/ask.hpp"
+#include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
@@ -38,6 +40,9 @@ struct shard_options {
   std::uint32_t index = 0;
   range where;
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
+  patience requests;
+  /// Receives what checkpoints need; null where the job writes none.
+  coordinator_actor coordinator;
 };
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
@@ -51,6 +56,10 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// once, applies it out of place to a new version, and publishes that. In ASYNC_PS gradients are
 /// applied as they come; in SYNC_PS a step's gradients are added in order of rank, and applied
 /// together.
+///
+/// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
+/// optimizer's state, and goes on; only when two are not written yet, the next one that is due
+/// waits.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;
@@ -77,6 +86,7 @@ private:
   caf::result<proto::Pushed> on_admit(const proto::Admit& x);
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
+  caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
 
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::Push& x);
@@ -85,6 +95,7 @@ private:
   caf::result<proto::Pushed> aggregate(const proto::Push& x, const payload& gradient);
   void advance();
   void make_version(std::span<const float> gradient, std::uint64_t samples);
+  void capture_if_due();
   void use_free_slots();
   bool find_slot();
   void await_gradients();
@@ -106,6 +117,10 @@ private:
   /// ASYNC_PS: gradients that found all slots held by readers.
   std::deque<waiting_push> waiting_;
   bool retrying_ = false;
+  checkpoint_schedule checkpoints_;
+  /// Of the weights that training went on from, and the samples trained before.
+  std::uint64_t first_version_ = 0;
+  std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
   /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each
   /// incarnation's last one.

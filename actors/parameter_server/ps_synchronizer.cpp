@@ -57,6 +57,8 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
   }
   options_.board->arrived(name_of(shard));
   part.base_version = header.version();
+  // In step, all shards are at the same version, and it is the number of the step.
+  steps_ = header.version();
   ranges_[shard] = {header.begin(), header.version(), data};
   if (--pulls_open_ == 0)
     send(worker_, acquired{sequence_, std::move(ranges_)});
@@ -191,10 +193,8 @@ void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uin
 }
 
 void ps_synchronizer::finish_if_decided() {
-  if (committed_ && std::ranges::all_of(parts_, &part::decided)) {
-    ++steps_;
+  if (committed_ && std::ranges::all_of(parts_, &part::decided))
     answer(outcome_);
-  }
 }
 
 void ps_synchronizer::answer(proto::Outcome outcome) {

@@ -95,7 +95,7 @@ private:
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
   bool committed_ = false;
-  /// SYNC_PS: updates applied before this one.
+  /// SYNC_PS: updates of the weights before this one.
   std::uint64_t steps_ = 0;
   bool reminded_ = false;
 };

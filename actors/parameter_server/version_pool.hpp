@@ -10,10 +10,10 @@
 namespace troupe {
 
 /// Slots of a shard's pool, where so many workers pull: one for each of them, two for the
-/// coordinator (a snapshot being evaluated, and one on its way), one for the newest version and one
-/// to write.
-constexpr std::size_t shard_slots(std::size_t workers) noexcept {
-  return workers + 4;
+/// coordinator (a snapshot being evaluated, and one on its way), one for the newest version, one to
+/// write, and those that are held for checkpoints.
+constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0) noexcept {
+  return workers + captures + 4;
 }
 
 /// Slots of the pool of a bucket in a ring: the newest version, the next, one that the trainer

@@ -1,5 +1,7 @@
 #include "actors/ring/ring_synchronizer.hpp"
 
+#include "actors/checkpoint/send_capture.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -13,7 +15,7 @@ ring_synchronizer::ring_synchronizer(caf::actor_config& cfg,
                                      std::shared_ptr<const job_context> context,
                                      ring_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    worker_(std::move(worker)) {
+    worker_(std::move(worker)), checkpoints_(context_->job) {
   for (auto& where : context_->buckets())
     buckets_.push_back(std::make_unique<replica>(*context_, where));
 }
@@ -28,17 +30,23 @@ ring_synchronizer::behavior_type ring_synchronizer::make_behavior() {
     [this](const broken& x) { send(worker_, x); },
     in_view(this, &ring_synchronizer::on_pull),
     in_view(this, &ring_synchronizer::on_report),
+    in_view(this, &ring_synchronizer::on_restore),
   };
 }
 
+void ring_synchronizer::on_exit() {
+  options_.coordinator = nullptr;
+}
+
 // A step begins when the last one is applied everywhere on this rank, so the weights are there.
-void ring_synchronizer::on_acquire(const acquire&) {
+void ring_synchronizer::on_acquire(const acquire& x) {
+  attributes_ = x;
   acquired result;
   result.step = step_;
-  for (auto& x : buckets_) {
-    auto newest = x->versions.newest();
-    result.ranges.push_back({x->where.begin, newest.version, std::move(newest.data)});
-    x->updated = false;
+  for (auto& bucket : buckets_) {
+    auto newest = bucket->versions.newest();
+    result.ranges.push_back({bucket->where.begin, newest.version, std::move(newest.data)});
+    bucket->updated = false;
   }
   std::ranges::sort(result.ranges, {}, &weight_range::begin);
   committed_ = false;
@@ -52,7 +60,7 @@ void ring_synchronizer::on_contribute(const contribute& x) {
   if (x.step != step_ || i == buckets_.end())
     return;
   reduce_bucket start;
-  start.step = x.step;
+  start.step = x.step - first_step_;
   start.bucket = static_cast<std::uint32_t>(i - buckets_.begin());
   start.samples = x.samples;
   start.gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
@@ -72,7 +80,7 @@ void ring_synchronizer::on_reduced(const bucket_reduced& x) {
     bucket.updater.apply(old, x.sum.as_floats(), x.samples, bucket.versions.next());
   else
     std::ranges::copy(old, bucket.versions.next().begin());
-  bucket.versions.publish(x.step + 1);
+  bucket.versions.publish(first_step_ + x.step + 1);
   bucket.updated = true;
   samples_of_step_ = x.samples;
   finish_if_updated();
@@ -93,6 +101,8 @@ void ring_synchronizer::on_abandon(const abandon& x) {
 void ring_synchronizer::finish_if_updated() {
   if (!committed_ || !std::ranges::all_of(buckets_, [](auto& x) { return x->updated; }))
     return;
+  if (options_.coordinator && !checkpoints_.allows(step_ + 1))
+    return; // Until a checkpoint is written.
   committed result;
   result.step = step_;
   result.outcome = proto::APPLIED;
@@ -100,6 +110,8 @@ void ring_synchronizer::finish_if_updated() {
   samples_ += samples_of_step_;
   ++step_;
   committed_ = false;
+  if (options_.coordinator && checkpoints_.due(step_))
+    capture();
   send(worker_, result);
 }
 
@@ -124,13 +136,82 @@ caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportReque
     auto* decided = result.add_decided();
     decided->set_worker(x.task.index);
     decided->set_incarnation(x.incarnation);
-    decided->set_applied(step_);
-    decided->set_sequence(step_);
-    decided->set_fingerprint(step_);
+    decided->set_applied(step_ - first_step_);
+    decided->set_sequence(step_ - first_step_);
+    decided->set_fingerprint(step_ - first_step_);
   }
   result.set_samples(samples_);
-  result.set_version(step_);
+  result.set_version(step_ - first_step_);
+  result.set_captured(checkpoints_.newest());
   return result;
+}
+
+// -- checkpoints --------------------------------------------------------------------------------
+
+/// The part of a vector that is kept in buckets.
+template <class Source>
+payload ring_synchronizer::share_of(range share, Source source) const {
+  auto result = payload::floats(share.size());
+  const auto out = result.as_mutable_floats();
+  for (auto& x : buckets_) {
+    const auto common = intersect(share, x->where);
+    if (!common.empty())
+      std::ranges::copy(source(*x).subspan(common.begin - x->where.begin, common.size()),
+                        out.begin() + static_cast<std::ptrdiff_t>(common.begin - share.begin));
+  }
+  return result;
+}
+
+// The next step begins when this one is committed to the worker, so all buckets are at one version.
+void ring_synchronizer::capture() {
+  const auto workers = options_.view.of(job_kind::worker);
+  const auto self =
+    std::ranges::find(workers, options_.worker, [](auto& x) { return x.task.index; });
+  const auto rank = static_cast<std::size_t>(self - workers.begin());
+  const auto share = part_of(context_->parameters().size(), workers.size(), rank);
+  std::vector<payload> slots{share_of(share, [](auto& x) { return x.versions.published(); })};
+  for (std::size_t i = 0; i < context_->rule.slots(); ++i)
+    slots.push_back(share_of(share, [i](auto& x) { return x.updater.state(i); }));
+  proto::CheckpointPart header;
+  header.set_view(view_number());
+  header.set_version(step_);
+  header.set_part(static_cast<std::uint32_t>(rank));
+  auto* mark = header.add_mark();
+  mark->set_worker(options_.worker);
+  mark->set_incarnation(self->incarnation);
+  mark->set_applied(step_ - first_step_);
+  mark->set_sequence(step_ - first_step_);
+  mark->set_lease(attributes_.lease);
+  mark->set_batch(attributes_.batch);
+  checkpoints_.began(step_);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, [this] {
+    checkpoints_.ended();
+    finish_if_updated();
+  });
+}
+
+caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
+                                                      const payload& values) {
+  if (x.slot() > context_->rule.slots()
+      || values.size() != context_->parameters().size() * sizeof(float))
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(options_.worker) + " was given "
+                        + std::to_string(values.size()) + " bytes of slot "
+                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+  for (auto& bucket : buckets_) {
+    const auto mine = values.as_floats().subspan(bucket->where.begin, bucket->where.size());
+    if (x.slot() > 0) {
+      bucket->updater.restore(x.slot() - 1, mine);
+    } else if (bucket->versions.version() != x.version()) {
+      // Nobody reads before training begins, so there is a slot.
+      bucket->versions.begin();
+      std::ranges::copy(mine, bucket->versions.next().begin());
+      bucket->versions.publish(x.version());
+    }
+    bucket->updater.restore(x.samples(), x.version());
+  }
+  step_ = first_step_ = x.version();
+  return proto::Ack{};
 }
 
 } // namespace troupe

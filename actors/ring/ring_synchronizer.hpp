@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/ask.hpp"
+#include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/ring/ring_node.hpp"
@@ -15,19 +17,24 @@ struct ring_synchronizer_options {
   std::uint32_t worker = 0;
   /// This worker's rank of the ring.
   ring_node_actor ring;
+  patience requests;
+  /// Receives what checkpoints need; null where the job writes none.
+  coordinator_actor coordinator;
 };
 
 /// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and
 /// reporter at the end.
-using ring_synchronizer_actor =
-  synchronizer_actor::extend<rpc<void, bucket_reduced>, rpc<void, broken>,
-                             rpc<reply<proto::Weights, payload>, proto::Pull>,
-                             rpc<proto::Report, proto::ReportRequest>>;
+using ring_synchronizer_actor = synchronizer_actor::extend<
+  rpc<void, bucket_reduced>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
+  rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward
 /// has finished it, and applies the optimizer to this rank's replica of the bucket when the sum
 /// comes back, while earlier layers are still being computed. All replicas go through the same
 /// bits.
+///
+/// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
+/// optimizer's state; only when two are not written yet, the next step that is due waits.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -40,6 +47,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Drops the handle to an actor that holds one of this.
+  void on_exit() override;
 
 private:
   /// A bucket's replica.
@@ -59,16 +68,26 @@ private:
   void on_reduced(const bucket_reduced& x);
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
+  caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
   void finish_if_updated();
+  void capture();
+  template <class Source>
+  payload share_of(range share, Source source) const;
 
   std::shared_ptr<const job_context> context_;
   ring_synchronizer_options options_;
   worker_actor worker_;
   /// In the order in which backward makes them ready.
   std::vector<std::unique_ptr<replica>> buckets_;
-  /// The step under way, from 0; equals the updates applied.
+  /// The step under way: the updates applied so far, in earlier runs, too.
   std::uint64_t step_ = 0;
+  /// The first step of this run. Collectives of the ring count from there.
+  std::uint64_t first_step_ = 0;
+  /// Which batch the step under way trains.
+  acquire attributes_;
+  checkpoint_schedule checkpoints_;
   std::uint64_t samples_of_step_ = 0;
+  /// Trained in this run.
   std::uint64_t samples_ = 0;
   bool committed_ = false;
 };

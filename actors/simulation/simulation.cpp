@@ -40,7 +40,9 @@ private:
 } // namespace
 
 simulation::simulation(simulation_options options)
-  : options_(std::move(options)), order_(options_.seed, "order") {
+  : options_(std::move(options)),
+    files_(options_.files ? options_.files : std::make_shared<memory_storage>()),
+    order_(options_.seed, "order") {
   configure(config_);
   config_.set("scheduler.policy", caf::atom("testing"));
   system_ = std::make_unique<caf::actor_system>(config_);
@@ -82,6 +84,7 @@ coordinator_setup simulation::make_coordinator() {
   result.context = make_job_context(options_.job, shape_of(*options_.data.train));
   result.output = options_.job.output();
   result.files = files_;
+  result.resume = options_.resume;
   result.origin = {"simulation", {}};
   for (std::uint32_t i = 0; i < options_.ps; ++i)
     result.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});

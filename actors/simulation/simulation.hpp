@@ -31,6 +31,10 @@ struct simulation_options {
   bool evaluator = false;
   /// Virtual time after which the run is given up.
   std::chrono::seconds limit{600};
+  /// Where the coordinator writes; null: memory of the simulation's own.
+  std::shared_ptr<memory_storage> files;
+  /// What the run goes on from; null: it begins at the beginning.
+  std::shared_ptr<const checkpoint> resume;
 };
 
 /// How a simulated run ended.
@@ -124,7 +128,7 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   caf::scheduler::test_coordinator* scheduler_;
   std::unique_ptr<simulated_network> network_;
-  std::shared_ptr<memory_storage> files_ = std::make_shared<memory_storage>();
+  std::shared_ptr<memory_storage> files_;
   random_stream order_;
   std::chrono::steady_clock::time_point start_;
   std::vector<caf::actor> nodes_;

@@ -22,6 +22,8 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
+  /// Go on from a checkpoint; empty: the newest in the output directory.
+  std::optional<std::string> resume;
   bool insecure = false;
   /// Seconds; overrides the job's.
   std::optional<double> join_timeout;
@@ -39,6 +41,8 @@ struct train_command {
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;
+  /// Go on from a checkpoint; empty: the newest in the output directory.
+  std::optional<std::string> resume;
 };
 
 /// `troupe check`: what a job would do, without doing it.

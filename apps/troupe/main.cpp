@@ -39,6 +39,18 @@ constexpr auto task_help = "What --role, --task and --cluster leave out is taken
                            "of the cluster file, and\n"
                            "then from the environment variable TF_CONFIG.\n\n";
 
+void add_resume(CLI::App& sub, std::optional<std::string>& x) {
+  sub
+    .add_option_function<std::vector<std::string>>(
+      "--resume",
+      [&x](const std::vector<std::string>& given) {
+        x = given.empty() ? std::string{} : given.front();
+      },
+      "Go on from the newest checkpoint in the output directory, or from this one")
+    ->expected(0, 1)
+    ->type_name("[DIR]");
+}
+
 CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
   add_task(*sub, x.where);
@@ -55,6 +67,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
                  "How long to wait for other tasks at the start (default: the job's, 60)")
     ->check(CLI::PositiveNumber)
     ->type_name("SECONDS");
+  add_resume(*sub, x.resume);
   sub
     ->add_flag("--insecure", x.insecure,
                "Listen on addresses other than loopback, without encryption")
@@ -77,6 +90,7 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
+  add_resume(*sub, x.resume);
   sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
   sub->footer(
     "Examples:\n"

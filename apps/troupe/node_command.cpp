@@ -40,7 +40,7 @@ void add_coordinator(session_options& session, const node_command& x,
   if (x.job.empty())
     throw input_error{to_string(chosen.process->name)
                       + " runs the coordinator, which needs --job=FILE"};
-  auto setup = make_coordinator_setup(job_of(x), chosen.cluster.count(job_kind::ps));
+  auto setup = make_coordinator_setup(job_of(x), chosen.cluster.count(job_kind::ps), x.resume);
   check_tasks(*setup.context,
               {chosen.cluster.count(job_kind::worker), chosen.cluster.count(job_kind::ps)},
               chosen.name, chosen.name);
@@ -85,6 +85,8 @@ int run(const node_command& x) {
   const bool coordinates = process.tasks.front() == coordinator_task;
   if (coordinates)
     add_coordinator(session, x, chosen);
+  else if (x.resume)
+    throw input_error{"--resume is for the coordinator: it hands the weights to the others"};
   else if (!x.job.empty())
     session.node.job = job_of(x);
   // Reports call tasks by these names, which may not be those of the cluster file.

@@ -242,9 +242,18 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   return result;
 }
 
+namespace {
+
+/// The training loss of an epoch that was trained before this run is not known.
+std::string loss_text(double x, const char* format) {
+  return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
+}
+
+} // namespace
+
 std::string format_epoch(const epoch_report& x) {
-  auto result = fmt::format("epoch {}/{}  loss {:.4f}  test loss {:.4f}", x.epoch, x.epochs,
-                            x.train_loss, x.test_loss);
+  auto result = fmt::format("epoch {}/{}  loss {}  test loss {:.4f}", x.epoch, x.epochs,
+                            loss_text(x.train_loss, "{:.4f}"), x.test_loss);
   if (x.test_accuracy)
     result += "  " + accuracy_text(x.test_accuracy);
   return result + "  " + grouped(x.samples_per_second) + " samples/s";
@@ -257,13 +266,13 @@ std::string format_summary(const run_summary& x) {
   };
   if (!x.failure.empty())
     result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
-  if (x.samples == 0)
+  if (x.samples == 0 && x.weights_sha256.empty())
     return result;
   line("protocol",
        fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
   line("seconds", fmt::format("{:.2f}", x.seconds));
   line("samples/s", grouped(x.samples_per_second));
-  line("training loss", fmt::format("{:.5g}", x.train_loss));
+  line("training loss", loss_text(x.train_loss, "{:.5g}"));
   line("test loss", fmt::format("{:.5g}", x.test_loss));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));

@@ -1,5 +1,6 @@
 #include "apps/troupe/setup.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "kernels/error.hpp"
@@ -64,20 +65,29 @@ void require_shards(const proto::Job& job, std::size_t ps) {
                       + " needs parameter servers, and the cluster has no ps task (or use RING)"};
 }
 
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps) {
+coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
+                                         const std::optional<std::string>& resume) {
   require_shards(job, ps);
   coordinator_setup result;
   result.data = build_data(job);
   result.context = make_job_context(job, shape_of(*result.data.train));
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
-  if (!result.output.empty()) {
-    try {
+  if (job.has_checkpoint() && result.output.empty())
+    throw input_error{"checkpoint: there is no output directory to write checkpoints to; set "
+                      "output, or --out"};
+  try {
+    if (!result.output.empty()) {
       result.files->prepare(result.output);
       check_room(result.output, result.context->parameters().size() * sizeof(float));
-    } catch (const std::system_error& error) {
-      throw input_error{std::string{error.what()} + ": choose another with --out"};
     }
+    auto begin = choose_checkpoint(*result.files, result.output, resume, *result.context);
+    result.resume = std::move(begin.from);
+    result.notices = std::move(begin.notices);
+    if (!result.output.empty())
+      result.files->tidy(checkpoint_folder(result.output));
+  } catch (const std::system_error& error) {
+    throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include "messages/proto/job.pb.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
 void require_shards(const proto::Job& job, std::size_t ps);
 
 /// What the coordinator of a cluster with `ps` parameter shards needs: data read, model built,
-/// output directory made. The tasks are the caller's to fill in. Throws input_error.
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps);
+/// output directory made, and a checkpoint read where `resume` says so (see choose_checkpoint). The
+/// tasks are the caller's to fill in. Throws input_error.
+coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
+                                         const std::optional<std::string>& resume);
 
 /// A number that differs for each start of a node.
 std::uint64_t make_incarnation();

@@ -25,6 +25,11 @@ FORBIDDEN = {
 # without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",
+    "actors/checkpoint/checkpoint.*",
+    "actors/checkpoint/checkpoint_assembly.*",
+    "actors/checkpoint/checkpoint_manifest.*",
+    "actors/checkpoint/checkpoint_schedule.*",
+    "actors/checkpoint/resume.*",
     "actors/cluster/address.*",
     "actors/cluster/cluster_spec.*",
     "actors/cluster/cluster_choice.*",

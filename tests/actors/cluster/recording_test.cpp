@@ -28,22 +28,20 @@ constexpr auto job_text = R"(
 )";
 
 /// Fails from one operation on, for so many.
-class failing_storage : public storage {
+class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
 
-  void prepare(const std::filesystem::path&) override {}
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override {
     operate(file);
-    disk_.replace(file, contents);
+    memory_storage::replace(file, contents);
   }
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override {
     operate(file);
-    disk_.append(file, contents);
+    memory_storage::append(file, contents);
   }
 
   std::size_t failures() const { return failures_; }
-  const memory_storage& disk() const { return disk_; }
 
 private:
   void operate(const std::filesystem::path& file) {
@@ -58,7 +56,6 @@ private:
   std::size_t count_;
   std::size_t operations_ = 0;
   std::size_t failures_ = 0;
-  memory_storage disk_;
 };
 
 run_summary train(std::shared_ptr<storage> files, bool stop = false) {
@@ -111,18 +108,18 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
   const auto summary = train(files);
   BOOST_REQUIRE(summary.failure == "");
   std::set<std::filesystem::path> names;
-  for (auto& [name, contents] : files->disk().files()) {
+  for (auto& [name, contents] : files->files()) {
     names.insert(name);
     BOOST_TEST(!contents.empty(), name);
   }
   BOOST_TEST((names == all_files));
-  const auto lines = lines_of(files->disk());
+  const auto lines = lines_of(*files);
   std::vector<std::string> events;
   for (auto& x : lines)
     if (x.at("event") != "progress")
       events.push_back(x.at("event"));
   BOOST_TEST((events == std::vector<std::string>{"epoch", "epoch", "end"}));
-  const auto page = files->disk().contents("out/report.html");
+  const auto page = files->contents("out/report.html");
   BOOST_TEST(contains(page, "recorded"));
   BOOST_TEST(contains(page, "units: 10"));
   BOOST_TEST(contains(page, summary.weights_sha256));
@@ -145,7 +142,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(summary.samples == 640u);
         BOOST_TEST(summary.weights_sha256 == expected);
         // What could be written is whole.
-        BOOST_TEST(lines_of(files->disk()).size() <= 30u);
+        BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
     // At least each file once, a line and weights per epoch, and the last line.
@@ -158,8 +155,8 @@ BOOST_AUTO_TEST_CASE(runs_that_fail_leave_a_report) {
   const auto files = std::make_shared<failing_storage>(0, 0);
   const auto summary = train(files, true);
   BOOST_TEST_REQUIRE(summary.failure == "enough");
-  BOOST_TEST(contains(files->disk().contents("out/report.html"), "state stopped"));
-  BOOST_TEST(lines_of(files->disk()).back().at("failure") == summary.failure);
+  BOOST_TEST(contains(files->contents("out/report.html"), "state stopped"));
+  BOOST_TEST(lines_of(*files).back().at("failure") == summary.failure);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

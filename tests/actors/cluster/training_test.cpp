@@ -4,6 +4,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/sha256.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -284,6 +285,24 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
     problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
     == "bad input: layer \"dense_1\" has 2 units, but the data has 1 targets per sample; "
        "expected as many");
+}
+
+BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
+  program embedding;
+  const test::temporary_directory out;
+  auto options = plane_options(proto::SYNC_PS, 2);
+  options.job.set_output(out.path().string());
+  options.job.mutable_checkpoint()->set_every_steps(5);
+  BOOST_TEST(!embedding.error_of(options));
+  // Nothing is overwritten.
+  const auto error = embedding.error_of(options);
+  BOOST_TEST((code_of(error) == errc::bad_input));
+  BOOST_TEST(explain(error).find("has checkpoints already") != std::string::npos);
+  options.job.set_epochs(5);
+  options.resume = "";
+  embedding.begin(spawn_training(embedding.sys, options))
+    .receive([](const trained& x) { BOOST_TEST(x.summary.samples == 3U * 100U); },
+             [](const caf::error& x) { BOOST_ERROR(explain(x)); });
 }
 
 BOOST_AUTO_TEST_CASE(data_that_fail_to_read_end_the_run) {

@@ -1,0 +1,174 @@
+#include "actors/checkpoint/checkpoint.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/sha256.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/formats/safetensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto manifest_file = "checkpoint.json";
+constexpr auto weights_file = "weights.safetensors";
+constexpr auto optimizer_file = "optimizer.safetensors";
+
+/// A tensor of the optimizer's state: of which slot, and of which parameter.
+struct state_tensor {
+  std::size_t slot;
+  const layout_entry* entry;
+  expected_tensor what;
+};
+
+std::vector<state_tensor> state_tensors(const job_context& context) {
+  std::vector<state_tensor> result;
+  const auto names = context.rule.slot_names();
+  for (std::size_t slot = 0; slot < names.size(); ++slot)
+    for (auto& entry : context.parameters().entries())
+      result.push_back({slot,
+                        &entry,
+                        {std::string{names[slot]} + '/' + entry.name,
+                         safetensors_dtype::f32,
+                         {entry.shape.extents().begin(), entry.shape.extents().end()}}});
+  return result;
+}
+
+std::vector<std::byte> write_state(const job_context& context, const std::vector<payload>& slots) {
+  safetensors_file file;
+  for (auto& x : state_tensors(context))
+    file.tensors.push_back(
+      {x.what.name, x.what.dtype, x.what.shape,
+       std::as_bytes(slots.at(1 + x.slot).as_floats().subspan(x.entry->offset, x.entry->size))});
+  return write_safetensors(file);
+}
+
+void read_state(const checkpoint_files& files, const job_context& context,
+                std::vector<payload>& slots) {
+  const auto name = (files.directory / optimizer_file).string();
+  const auto file = parse_safetensors(files.optimizer, name);
+  const auto tensors = state_tensors(context);
+  std::vector<expected_tensor> expected;
+  for (auto& x : tensors)
+    expected.push_back(x.what);
+  require_tensors(file, expected, name);
+  for (auto& x : tensors) {
+    const auto source = file.find(x.what.name)->bytes;
+    if (!source.empty())
+      std::memcpy(slots.at(1 + x.slot).as_mutable_floats().data() + x.entry->offset, source.data(),
+                  source.size());
+  }
+}
+
+std::vector<std::byte> read_whole(storage& from, const std::filesystem::path& file) {
+  try {
+    return from.read(file);
+  } catch (const std::system_error& error) {
+    throw input_error{error.what()};
+  }
+}
+
+/// A file that the manifest lists.
+std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& manifest,
+                                   const std::filesystem::path& directory, const char* name) {
+  const auto path = directory / name;
+  const auto listed = std::ranges::find(manifest.files, name, &checkpoint_file::name);
+  if (listed == manifest.files.end())
+    throw input_error{(directory / manifest_file).string() + ": files: " + name + " is missing"};
+  auto result = read_whole(from, path);
+  if (result.size() != listed->size)
+    throw input_error{path.string() + ": damaged: " + std::to_string(result.size())
+                      + " bytes long, expected " + std::to_string(listed->size)};
+  if (sha256_hex(result) != listed->sha256)
+    throw input_error{path.string() + ": damaged: its hash is not the one in " + manifest_file};
+  return result;
+}
+
+std::string describe(const data_shape& x) {
+  return std::to_string(x.train_records) + " training records, " + std::to_string(x.feature_width)
+    + " features, " + std::to_string(x.label_width)
+    + (x.labels == label_kind::classes ? " classes" : " targets");
+}
+
+/// Everything but the tensors.
+void require_fit(const checkpoint_files& files, const job_context& context) {
+  const auto& x = files.manifest;
+  const auto name = (files.directory / manifest_file).string();
+  const auto job = parse_job(x.job, name + ": job");
+  const auto refuse = [&](const std::string& what) { throw input_error{name + ": " + what}; };
+  if (x.data != context.data)
+    refuse("written for other data: " + describe(x.data) + "; the job has "
+           + describe(context.data));
+  if (job.seed() != context.job.seed())
+    refuse("written with seed " + std::to_string(job.seed()) + ", but the job has "
+           + std::to_string(context.job.seed()) + ": the order of samples would be another");
+  if (job.optimizer().kind() != context.job.optimizer().kind())
+    refuse("written with optimizer.kind " + proto::OptimizerKind_Name(job.optimizer().kind())
+           + ", but the job has " + proto::OptimizerKind_Name(context.job.optimizer().kind()));
+  if (x.cut.epoch >= context.job.epochs())
+    refuse("stands in epoch " + std::to_string(x.cut.epoch + 1) + ", but the job has "
+           + std::to_string(context.job.epochs()) + ": raise epochs");
+}
+
+} // namespace
+
+std::vector<named_contents> encode_checkpoint(const job_context& context, checkpoint x) {
+  std::vector<named_contents> result;
+  result.push_back({weights_file,
+                    write_model(context.parameters(), x.slots.at(0).as_floats(),
+                                {x.manifest.step, context.hash})});
+  for (auto& slot : x.slots)
+    if (slot.size() != x.slots[0].size())
+      throw input_error{"checkpoint: a slot of the optimizer is not as long as the weights"};
+  result.push_back({optimizer_file, write_state(context, x.slots)});
+  x.manifest.files.clear();
+  for (auto& file : result)
+    x.manifest.files.push_back({file.name, file.contents.size(), sha256_hex(file.contents)});
+  const auto text = to_json(x.manifest);
+  const auto bytes = as_byte_span(text);
+  result.push_back({manifest_file, {bytes.begin(), bytes.end()}});
+  return result;
+}
+
+checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory) {
+  const auto path = directory / manifest_file;
+  checkpoint_files result;
+  result.directory = directory;
+  result.manifest = parse_manifest(read_whole(from, path), path.string());
+  result.weights = read_listed(from, result.manifest, directory, weights_file);
+  result.optimizer = read_listed(from, result.manifest, directory, optimizer_file);
+  return result;
+}
+
+checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& context) {
+  checkpoint result;
+  result.manifest = files.manifest;
+  result.directory = files.directory;
+  const auto weights =
+    read_model(files.weights, context.parameters(), (files.directory / weights_file).string())
+      .weights;
+  require_fit(files, context);
+  for (std::size_t i = 0; i <= context.rule.slots(); ++i)
+    result.slots.push_back(payload::floats(weights.size()));
+  std::ranges::copy(weights, result.slots[0].as_mutable_floats().begin());
+  read_state(files, context, result.slots);
+  return result;
+}
+
+void keep_checkpoints(storage& where, const std::filesystem::path& folder, std::uint64_t step,
+                      std::size_t keep) {
+  std::vector<std::pair<std::uint64_t, std::string>> found;
+  for (auto& name : where.directories(folder))
+    if (const auto of = checkpoint_step(name); of > 0 && of <= step)
+      found.emplace_back(of, name);
+  std::ranges::sort(found, std::greater{});
+  for (std::size_t i = keep; i < found.size(); ++i)
+    where.remove_directory(folder / found[i].second);
+}
+
+} // namespace troupe

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "actors/checkpoint/checkpoint_manifest.hpp"
+#include "actors/output/storage.hpp"
+#include "messages/buffer.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+// A checkpoint is a directory, `step-00000050` for the state after 50 updates:
+//
+//   checkpoint.json         where training stood; size and hash of the other files
+//   weights.safetensors     the weights, as a run writes them at its end
+//   optimizer.safetensors   the optimizer's state: a tensor per parameter and slot, such as
+//                           "exp_avg/dense_1.weight"; without tensors where it has none
+
+namespace troupe {
+
+/// The state of a run, read back or to be written.
+struct checkpoint {
+  checkpoint_manifest manifest;
+  /// The whole flat parameter vector, float32; then the same of each of the optimizer's slots.
+  std::vector<payload> slots;
+  /// Where it was found.
+  std::filesystem::path directory;
+};
+
+/// The files of a checkpoint. Sizes and hashes in the manifest are filled in.
+/// @throws input_error when a slot is not as long as the layout.
+std::vector<named_contents> encode_checkpoint(const job_context& context, checkpoint x);
+
+/// Files of a checkpoint that are whole: as long as the manifest says, and with its hashes.
+struct checkpoint_files {
+  checkpoint_manifest manifest;
+  std::vector<std::byte> weights;
+  std::vector<std::byte> optimizer;
+  std::filesystem::path directory;
+};
+
+/// Reads a directory.
+/// @throws input_error naming the file: missing, unreadable, damaged.
+checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory);
+
+/// The state in those files, as far as a run of this job can go on from it.
+/// @throws input_error naming what differs: tensors (all of them), the kind of optimizer, the data,
+/// the seed, or fewer epochs than are trained already.
+checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& context);
+
+/// Removes all checkpoints in a folder that are older than the `keep` newest up to `step`.
+void keep_checkpoints(storage& where, const std::filesystem::path& folder, std::uint64_t step,
+                      std::size_t keep);
+
+} // namespace troupe

@@ -1,0 +1,211 @@
+#include "actors/checkpoint/checkpoint_manifest.hpp"
+
+#include "kernels/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t format_version = 1;
+constexpr std::string_view step_prefix = "step-";
+constexpr std::size_t step_digits = 8;
+
+/// Manifests nest three deep; a hostile one could make the parser's stack overflow.
+constexpr int deepest = 16;
+
+/// Reads fields, and says which one is wrong.
+class field_reader {
+public:
+  field_reader(const json& object, std::string place) : object_(object), place_(std::move(place)) {
+    if (!object_.is_object())
+      fail("", "expected an object");
+  }
+
+  template <class Unsigned>
+  Unsigned number(const char* key) const {
+    const auto& x = value(key);
+    if (!x.is_number_unsigned() || x.get<std::uint64_t>() > std::numeric_limits<Unsigned>::max())
+      fail(key, "expected a whole number, 0 or more");
+    return x.get<Unsigned>();
+  }
+
+  std::string text(const char* key) const {
+    const auto& x = value(key);
+    if (!x.is_string())
+      fail(key, "expected a text");
+    return x.get<std::string>();
+  }
+
+  const json& list(const char* key) const {
+    const auto& x = value(key);
+    if (!x.is_array())
+      fail(key, "expected a list");
+    return x;
+  }
+
+  field_reader object(const char* key) const { return {value(key), place_of(key)}; }
+
+  std::string place_of(const std::string& key) const {
+    return place_ + (key.empty() ? "" : ": " + key);
+  }
+
+  [[noreturn]] void fail(const std::string& key, const std::string& what) const {
+    throw input_error{place_of(key) + ": " + what};
+  }
+
+private:
+  const json& value(const char* key) const {
+    const auto i = object_.find(key);
+    if (i == object_.end())
+      fail(key, "missing");
+    return *i;
+  }
+
+  const json& object_;
+  std::string place_;
+};
+
+json parse(std::span<const std::byte> bytes, std::string_view name) {
+  const auto shallow = [](int depth, json::parse_event_t, json&) {
+    if (depth > deepest)
+      throw input_error{"nested too deeply"};
+    return true;
+  };
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  try {
+    return json::parse(begin, begin + bytes.size(), shallow);
+  } catch (const input_error& error) {
+    throw input_error{std::string{name} + ": " + error.what()};
+  } catch (const json::exception& error) {
+    throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
+  }
+}
+
+data_shape parse_data(const field_reader& in) {
+  data_shape result;
+  result.train_records = in.number<std::uint64_t>("train_records");
+  result.feature_width = in.number<std::size_t>("feature_width");
+  result.label_width = in.number<std::size_t>("label_width");
+  const auto labels = in.text("labels");
+  if (labels != "classes" && labels != "targets")
+    in.fail("labels", "expected \"classes\" or \"targets\"");
+  result.labels = labels == "classes" ? label_kind::classes : label_kind::targets;
+  if (result.train_records == 0)
+    in.fail("train_records", "expected at least 1");
+  return result;
+}
+
+std::vector<range> parse_ranges(const field_reader& in, std::uint64_t records) {
+  std::vector<range> result;
+  std::uint64_t from = 0;
+  for (auto& x : in.list("remaining")) {
+    if (!x.is_array() || x.size() != 2 || !x[0].is_number_unsigned() || !x[1].is_number_unsigned())
+      in.fail("remaining", "expected pairs [begin, end]");
+    const range r{x[0].get<std::uint64_t>(), x[1].get<std::uint64_t>()};
+    if (r.begin < from || r.end <= r.begin || r.end > records)
+      in.fail("remaining",
+              "expected ascending ranges within the " + std::to_string(records) + " records");
+    from = r.end;
+    result.push_back(r);
+  }
+  return result;
+}
+
+std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
+  std::vector<checkpoint_mark> result;
+  for (auto& x : in.list("marks")) {
+    const field_reader mark{x, in.place_of("marks")};
+    result.push_back({mark.number<std::uint32_t>("worker"),
+                      mark.number<std::uint64_t>("incarnation"),
+                      mark.number<std::uint64_t>("sequence"), mark.number<std::uint64_t>("lease"),
+                      mark.number<std::uint64_t>("batch")});
+  }
+  return result;
+}
+
+std::vector<checkpoint_file> parse_files(const field_reader& in) {
+  std::vector<checkpoint_file> result;
+  for (auto& x : in.list("files")) {
+    const field_reader file{x, in.place_of("files")};
+    result.push_back({file.text("name"), file.number<std::uint64_t>("size"), file.text("sha256")});
+  }
+  return result;
+}
+
+} // namespace
+
+std::string checkpoint_name(std::uint64_t step) {
+  auto digits = std::to_string(step);
+  digits.insert(0, step_digits - std::min(step_digits, digits.size()), '0');
+  return std::string{step_prefix} + digits;
+}
+
+std::uint64_t checkpoint_step(std::string_view name) noexcept {
+  if (!name.starts_with(step_prefix))
+    return 0;
+  name.remove_prefix(step_prefix.size());
+  std::uint64_t result = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), result);
+  return error == std::errc{} && end == name.data() + name.size() ? result : 0;
+}
+
+std::string to_json(const checkpoint_manifest& x) {
+  using object = nlohmann::ordered_json;
+  auto remaining = object::array();
+  for (auto& r : x.cut.remaining)
+    remaining.push_back({r.begin, r.end});
+  auto marks = object::array();
+  for (auto& m : x.marks)
+    marks.push_back({{"worker", m.worker},
+                     {"incarnation", m.incarnation},
+                     {"sequence", m.sequence},
+                     {"lease", m.lease},
+                     {"batch", m.batch}});
+  auto files = object::array();
+  for (auto& f : x.files)
+    files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+  const object data{{"train_records", x.data.train_records},
+                    {"feature_width", x.data.feature_width},
+                    {"labels", x.data.labels == label_kind::classes ? "classes" : "targets"},
+                    {"label_width", x.data.label_width}};
+  const object result{{"format", format_version}, {"troupe", x.troupe_version},
+                      {"step", x.step},           {"epoch", x.cut.epoch},
+                      {"remaining", remaining},   {"samples", x.samples},
+                      {"view", x.view},           {"data", data},
+                      {"job_hash", x.job_hash},   {"job", x.job},
+                      {"marks", marks},           {"files", files}};
+  return result.dump(1, ' ', false, object::error_handler_t::replace) + '\n';
+}
+
+checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string_view name) {
+  const auto root = parse(bytes, name);
+  const field_reader in{root, std::string{name}};
+  if (const auto format = in.number<std::uint64_t>("format"); format != format_version)
+    in.fail("format",
+            "version " + std::to_string(format) + ", but this troupe reads version "
+              + std::to_string(format_version));
+  checkpoint_manifest result;
+  result.troupe_version = in.text("troupe");
+  result.step = in.number<std::uint64_t>("step");
+  if (result.step == 0)
+    in.fail("step", "expected at least 1");
+  result.data = parse_data(in.object("data"));
+  result.cut.epoch = in.number<std::uint32_t>("epoch");
+  result.cut.remaining = parse_ranges(in, result.data.train_records);
+  result.samples = in.number<std::uint64_t>("samples");
+  result.view = in.number<std::uint64_t>("view");
+  result.job_hash = in.text("job_hash");
+  result.job = in.text("job");
+  result.marks = parse_marks(in);
+  result.files = parse_files(in);
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "actors/coordinator/lease_book.hpp"
+#include "actors/model/job_context.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// The last gradient of a worker that a checkpoint holds.
+struct checkpoint_mark {
+  std::uint32_t worker = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t lease = 0;
+  std::uint64_t batch = 0;
+
+  bool operator==(const checkpoint_mark&) const = default;
+};
+
+/// Another file of the checkpoint, as it must be.
+struct checkpoint_file {
+  std::string name;
+  std::uint64_t size = 0;
+  std::string sha256;
+
+  bool operator==(const checkpoint_file&) const = default;
+};
+
+/// What `checkpoint.json` says: where training stood. Nothing in it depends on the number of
+/// shards or workers.
+struct checkpoint_manifest {
+  /// Updates of the weights.
+  std::uint64_t step = 0;
+  /// The epoch under way (from 0), and what of it is not trained.
+  lease_cut cut;
+  /// Samples trained, in all epochs.
+  std::uint64_t samples = 0;
+  std::uint64_t view = 0;
+  /// What the job's data were.
+  data_shape data;
+  /// The job in text format, and its hash.
+  std::string job;
+  std::string job_hash;
+  std::string troupe_version;
+  std::vector<checkpoint_mark> marks;
+  std::vector<checkpoint_file> files;
+};
+
+/// "step-00000050".
+std::string checkpoint_name(std::uint64_t step);
+
+/// The step of such a name; 0 for others.
+std::uint64_t checkpoint_step(std::string_view name) noexcept;
+
+/// The manifest as JSON.
+std::string to_json(const checkpoint_manifest& x);
+
+/// Reads a manifest back, whoever wrote it.
+/// @param name what errors call the file.
+/// @throws input_error naming the file and the field: not JSON, another format version, a field
+/// that is missing or of another type, ranges that overlap or lie outside the data.
+checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string_view name);
+
+} // namespace troupe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// When whoever makes versions of the weights captures one for a checkpoint, and how many may be
+/// under way: beyond that, the next one that is due has to wait.
+class checkpoint_schedule {
+public:
+  /// Captures whose checkpoint is not written yet. Each holds a version of the weights, and a copy
+  /// of the optimizer's state.
+  static constexpr std::size_t most_open = 2;
+
+  explicit checkpoint_schedule(const proto::Job& job)
+    : every_(job.has_checkpoint() ? job.checkpoint().every_steps() : 0) {}
+
+  /// This version is to be captured.
+  bool due(std::uint64_t version) const noexcept { return every_ > 0 && version % every_ == 0; }
+
+  /// This version may be made now.
+  bool allows(std::uint64_t version) const noexcept { return !due(version) || open_ < most_open; }
+
+  void began(std::uint64_t version) noexcept {
+    ++open_;
+    newest_ = version;
+  }
+  void ended() noexcept { --open_; }
+
+  /// The newest version that was captured; 0 for none.
+  std::uint64_t newest() const noexcept { return newest_; }
+
+private:
+  std::uint64_t every_;
+  std::size_t open_ = 0;
+  std::uint64_t newest_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "actors/checkpoint/checkpoint.hpp"
+#include "messages/synchronizer.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Write this checkpoint. Its slots come in parts, in order; the files of the manifest are the
+/// writer's to fill in.
+struct write_checkpoint {
+  checkpoint_manifest manifest;
+  std::vector<std::vector<payload>> slots;
+};
+
+/// It is on disk, or `problem` says why it is not.
+struct checkpoint_written {
+  std::uint64_t step = 0;
+  std::string problem;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::write_checkpoint)
+TROUPE_LOCAL_MESSAGE(troupe::checkpoint_written)
+
+namespace troupe {
+
+using checkpoint_writer_actor = caf::typed_actor<rpc<void, write_checkpoint>>;
+using checkpoint_listener = caf::typed_actor<rpc<void, checkpoint_written>>;
+
+/// Writes checkpoints to a folder, on a thread of its own, and removes old ones.
+class checkpoint_writer : public checkpoint_writer_actor::base {
+public:
+  using super = checkpoint_writer_actor::base;
+
+  checkpoint_writer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+                    std::shared_ptr<storage> where, std::filesystem::path folder,
+                    checkpoint_listener listener);
+
+  const char* name() const override { return "troupe.checkpoint_writer"; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Drops the handle to the actor that holds one of this.
+  void on_exit() override;
+
+private:
+  void on_write(const write_checkpoint& x);
+
+  std::shared_ptr<const job_context> context_;
+  std::shared_ptr<storage> storage_;
+  std::filesystem::path folder_;
+  checkpoint_listener listener_;
+};
+
+} // namespace troupe

@@ -1,0 +1,107 @@
+#include "actors/checkpoint/checkpoint_manifest.hpp"
+
+#include "tests/support/input_errors.hpp"
+
+#include <nlohmann/json.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+checkpoint_manifest example() {
+  checkpoint_manifest x;
+  x.step = 50;
+  x.cut = {2, {{0, 10}, {20, 100}}};
+  x.samples = 210;
+  x.view = 3;
+  x.data = {100, 784, label_kind::classes, 10};
+  x.job = "epochs: 3\n";
+  x.job_hash = "abc";
+  x.troupe_version = "0.1.0";
+  x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}};
+  x.files = {{"weights.safetensors", 12, "def"}};
+  return x;
+}
+
+checkpoint_manifest parse(std::string_view text) {
+  return parse_manifest(bytes_of(text), "checkpoint.json");
+}
+
+/// The error for the example with one field changed.
+std::string error_with(const std::string& key, const nlohmann::json& value) {
+  auto x = nlohmann::json::parse(to_json(example()));
+  if (value.is_null())
+    x.erase(key);
+  else
+    x[key] = value;
+  return error_of([&] { parse(x.dump()); });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_manifest)
+
+BOOST_AUTO_TEST_CASE(names) {
+  BOOST_TEST(checkpoint_name(50) == "step-00000050");
+  BOOST_TEST(checkpoint_name(1'234'567'890) == "step-1234567890");
+  for (const std::uint64_t step : {1ULL, 50ULL, 99'999'999ULL, ~0ULL})
+    BOOST_TEST(checkpoint_step(checkpoint_name(step)) == step);
+  for (const auto* name : {"", "step-", "step-x", "step-5x", "step--5", "other-00000050",
+                           "step-99999999999999999999999"})
+    BOOST_TEST(checkpoint_step(name) == 0U, name);
+}
+
+BOOST_AUTO_TEST_CASE(there_and_back) {
+  const auto x = example();
+  const auto y = parse(to_json(x));
+  BOOST_TEST(y.step == x.step);
+  BOOST_TEST((y.cut == x.cut));
+  BOOST_TEST(y.samples == x.samples);
+  BOOST_TEST(y.view == x.view);
+  BOOST_TEST((y.data == x.data));
+  BOOST_TEST(y.job == x.job);
+  BOOST_TEST(y.job_hash == x.job_hash);
+  BOOST_TEST(y.troupe_version == x.troupe_version);
+  BOOST_TEST((y.marks == x.marks));
+  BOOST_TEST((y.files == x.files));
+}
+
+BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
+  BOOST_TEST(contains(error_with("step", nullptr), "checkpoint.json: step: missing"));
+  BOOST_TEST(contains(error_with("step", 0), "step: expected at least 1"));
+  BOOST_TEST(contains(error_with("step", -1), "step: expected a whole number"));
+  BOOST_TEST(contains(error_with("step", "50"), "step: expected a whole number"));
+  BOOST_TEST(contains(error_with("epoch", 1ULL << 32), "epoch: expected a whole number"));
+  BOOST_TEST(contains(error_with("job", 1), "job: expected a text"));
+  BOOST_TEST(contains(error_with("data", 1), "data: expected an object"));
+  BOOST_TEST(
+    contains(error_with("data", nlohmann::json::object()), "data: train_records: missing"));
+  BOOST_TEST(contains(error_with("marks", 1), "marks: expected a list"));
+  BOOST_TEST(contains(error_with("marks", {1}), "marks: expected an object"));
+  BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
+                      "files: name: missing"));
+  BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
+}
+
+BOOST_AUTO_TEST_CASE(ranges_must_make_sense) {
+  using list = std::vector<std::vector<int>>;
+  BOOST_TEST(error_with("remaining", list{}) == "(no error)");
+  BOOST_TEST(error_with("remaining", list{{0, 50}, {50, 100}}) == "(no error)");
+  for (const auto& wrong : {list{{0, 101}}, list{{5, 5}}, list{{7, 6}}, list{{0, 20}, {10, 30}},
+                            list{{20, 30}, {0, 10}}, list{{-1, 3}}, list{{1}}, list{{1, 2, 3}}})
+    BOOST_TEST(contains(error_with("remaining", wrong), "checkpoint.json: remaining: expected"));
+}
+
+BOOST_AUTO_TEST_CASE(hostile_bytes) {
+  BOOST_TEST(contains(error_of([] { parse(""); }), "checkpoint.json: not valid JSON"));
+  BOOST_TEST(contains(error_of([] { parse("[]"); }), "expected an object"));
+  BOOST_TEST(contains(error_of([] { parse(std::string(100'000, '[')); }), "nested too deeply"));
+  const auto good = to_json(example());
+  // Cut before its closing brace it is no JSON; only the line end may go.
+  BOOST_TEST(survive_hostile_variants(bytes_of(good),
+                                      [](auto bytes) { parse_manifest(bytes, "checkpoint.json"); })
+             == 1U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

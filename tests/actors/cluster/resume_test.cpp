@@ -1,0 +1,274 @@
+// A run that was interrupted and goes on from a checkpoint equals one that was not.
+
+#include "actors/checkpoint/resume.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <system_error>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t records = 150;
+constexpr std::uint64_t steps = 40;
+
+/// 40 steps in 4 epochs, the last step of each a small one; momentum, and a rate that changes with
+/// every step.
+proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
+                       const std::vector<std::string>& more = {}) {
+  std::vector<std::string> changes{"model.layer[0].dense.units=8",
+                                   "data.digits={train: 150 test: 20}",
+                                   "data.batch=" + std::to_string(16 / workers),
+                                   "epochs=4",
+                                   "output=out",
+                                   "checkpoint={every_steps: 1 keep: 40}",
+                                   "protocol=" + proto::Protocol_Name(protocol)};
+  changes.insert(changes.end(), more.begin(), more.end());
+  return example_job("digits_mlp", changes);
+}
+
+/// A simulated cluster that keeps its files.
+struct site {
+  explicit site(simulation_options how) : options(std::move(how)) {
+    options.files = std::make_shared<memory_storage>();
+  }
+
+  std::vector<std::string> checkpoints() const {
+    return options.files->directories(checkpoint_folder("out"));
+  }
+
+  std::shared_ptr<const checkpoint> load(std::uint64_t step, const proto::Job& job) const {
+    const auto context = make_job_context(job, shape_of(*options.data.train));
+    const auto folder = checkpoint_folder("out");
+    return std::make_shared<checkpoint>(
+      fit_checkpoint(read_checkpoint(*options.files, folder / checkpoint_name(step)), *context));
+  }
+
+  std::shared_ptr<const checkpoint> newest(const proto::Job& job) const {
+    const auto context = make_job_context(job, shape_of(*options.data.train));
+    return choose_checkpoint(*options.files, "out", "", *context).from;
+  }
+
+  simulation_options options;
+};
+
+/// The way `job` runs in the simulation, going on from a checkpoint.
+simulation_options going_on(const site& from, const proto::Job& job, std::size_t workers,
+                            std::size_t ps, std::uint64_t step) {
+  auto result = from.options;
+  result.files = nullptr;
+  result.job = job;
+  result.workers = workers;
+  result.ps = ps;
+  result.resume = from.load(step, job);
+  return result;
+}
+
+struct setting {
+  proto::Protocol protocol;
+  std::size_t workers;
+  std::size_t ps;
+};
+
+constexpr setting settings[] = {
+  {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
+
+std::uint64_t samples_left(std::uint64_t step) {
+  const auto in_epoch = step % 10 == 0 && step > 0 ? records : step % 10 * 16;
+  const auto epoch = step == 0 ? 0 : (step - 1) / 10;
+  return records * (3 - epoch) + records - in_epoch;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(resume)
+
+BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
+  for (auto& [protocol, workers, ps] : settings) {
+    const auto job = forty_steps(protocol, workers);
+    site first{simulated(job, workers, ps)};
+    const auto whole = simulate(first.options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+    BOOST_TEST_REQUIRE(first.checkpoints().size() == steps);
+    for (std::uint64_t k = 1; k <= steps; ++k)
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", step " << k) {
+        // With as many shards, and with others.
+        const auto resumed = simulate(going_on(first, job, workers, ps == 0 ? 0 : 1 + k % 3, k));
+        BOOST_TEST(resumed.summary.failure == "");
+        BOOST_TEST(resumed.summary.weights_sha256 == whole.weights_sha256);
+        BOOST_TEST(resumed.summary.samples == samples_left(k));
+      }
+  }
+}
+
+// All slots of the optimizer, and the number of updates, on which Adam depends.
+BOOST_AUTO_TEST_CASE(other_optimizers) {
+  for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
+    for (auto& [protocol, workers, ps] : settings)
+      BOOST_TEST_CONTEXT(kind << ", " << proto::Protocol_Name(protocol)) {
+        const auto job = forty_steps(protocol, workers, {std::string{"optimizer.kind="} + kind});
+        site first{simulated(job, workers, ps)};
+        const auto whole = simulate(first.options).summary;
+        BOOST_TEST_REQUIRE(whole.failure == "");
+        for (const std::uint64_t k : {3, 20, 33})
+          BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
+                     == whole.weights_sha256);
+      }
+}
+
+// Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
+// trained once, the ledger balances (or the run fails), and the model is better for it.
+BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
+  for (auto& [protocol, workers, ps] : settings) {
+    const auto job = forty_steps(protocol, workers);
+    site first{simulated(job, workers, ps)};
+    BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+    for (const auto other : all_protocols)
+      for (const std::size_t crew : {1, 3})
+        for (const std::uint64_t k : {4, 20, 27})
+          BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
+                             << " to " << proto::Protocol_Name(other) << ", " << crew
+                             << " workers, step " << k) {
+            const auto next = forty_steps(other, 1, {"data.batch=7"});
+            const auto resumed = simulate(going_on(first, next, crew, 2, k)).summary;
+            BOOST_TEST(resumed.failure == "");
+            BOOST_TEST(resumed.samples == samples_left(k));
+            BOOST_TEST(resumed.split == 0U);
+            BOOST_TEST(resumed.test_loss < std::log(10.0));
+          }
+  }
+}
+
+// The coordinator is gone from one moment to the next, again and again.
+BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
+  for (auto& [protocol, workers, ps] : settings) {
+    const auto job = forty_steps(protocol, workers, {"checkpoint={every_steps: 3 keep: 2}"});
+    site x{simulated(job, workers, ps)};
+    const auto whole = simulate(x.options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+    for (std::uint64_t seed = 1; seed <= 5; ++seed)
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", seed " << seed) {
+        x.options.files = std::make_shared<memory_storage>();
+        x.options.resume = nullptr;
+        std::uint64_t last = 0;
+        simulation_result result;
+        int crashes = 0;
+        for (; crashes < 100; ++crashes) {
+          simulation run{x.options};
+          run.at(3ms + (seed + crashes) % 7 * 517us, [&] { run.crash(run.coordinator_node()); });
+          result = run.run();
+          if (result.summary.failure.empty())
+            break;
+          x.options.resume = x.newest(job);
+          const auto now = x.options.resume ? x.options.resume->manifest.step : 0;
+          BOOST_TEST(now >= last);
+          last = now;
+          BOOST_TEST(x.checkpoints().size() <= 2U);
+        }
+        BOOST_TEST(crashes > 2);
+        BOOST_TEST(result.summary.failure == "");
+        BOOST_TEST(result.summary.weights_sha256 == whole.weights_sha256);
+      }
+  }
+}
+
+// Parts that come twice, or not at all.
+BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
+  for (auto& [protocol, workers, ps] : settings)
+    for (const auto what : {verdict::duplicate, verdict::drop}) {
+      const auto job = forty_steps(protocol, workers, {"runtime.request_timeout_ms=20"});
+      site first{simulated(job, workers, ps)};
+      simulation run{first.options};
+      std::uint64_t seen = 0;
+      std::uint64_t hits = 0;
+      run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+        if (!content.match_elements<proto::Frame, caf::message>())
+          return verdict::deliver;
+        const auto& inner = content.get_as<caf::message>(1);
+        if (inner.empty() || !inner.match_element<proto::CheckpointPart>(0) || ++seen % 5 != 0)
+          return verdict::deliver;
+        ++hits;
+        return what;
+      });
+      const auto whole = run.run().summary;
+      BOOST_TEST(whole.failure == "");
+      BOOST_TEST(hits > 10U);
+      // A part that is lost as often as it is repeated costs its checkpoint, and nothing else.
+      const auto written = first.checkpoints();
+      BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : steps - 3));
+      for (std::size_t i = 5; i < written.size(); i += 11)
+        BOOST_TEST(simulate(going_on(first, job, workers, ps, checkpoint_step(written[i])))
+                     .summary.weights_sha256
+                   == whole.weights_sha256);
+    }
+}
+
+// Workers come and go while checkpoints are made: from each that was written a run goes on, and
+// trains what it says remains.
+BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
+  std::size_t resumed = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const auto job = forty_steps(proto::ASYNC_PS, 2,
+                                   {"async_ps.max_staleness=4", "runtime.request_timeout_ms=20"});
+      site first{simulated(job, 4, 3, seed)};
+      simulation run{first.options};
+      run.at(4ms + seed * 37us, [&] { run.crash(run.worker_node(1)); });
+      run.at(6ms + seed * 37us, [&] { run.stop(run.worker_node(2), "SIGTERM"); });
+      const auto whole = run.run().summary;
+      BOOST_TEST(whole.failure == "");
+      for (auto& name : first.checkpoints()) {
+        const auto k = checkpoint_step(name);
+        if (k % 5 != 0)
+          continue;
+        const auto options = going_on(first, job, 2, 2, k);
+        const auto& cut = options.resume->manifest.cut;
+        const auto result = simulate(options).summary;
+        BOOST_TEST(result.failure == "");
+        BOOST_TEST(result.samples == records * (3 - cut.epoch) + cut.samples());
+        ++resumed;
+      }
+    }
+  BOOST_TEST(resumed > 20U);
+}
+
+// "Fail at operation N": the run goes on without the checkpoint that could not be written.
+BOOST_AUTO_TEST_CASE(a_storage_that_fails) {
+  class failing_storage : public memory_storage {
+  public:
+    std::size_t failing = 0;
+    std::size_t calls = 0;
+
+    void write_directory(const std::filesystem::path& directory,
+                         std::span<const named_contents> files) override {
+      if (calls++ == failing)
+        throw std::system_error{ENOSPC, std::generic_category(),
+                                "cannot write " + directory.string()};
+      memory_storage::write_directory(directory, files);
+    }
+  };
+  for (auto& [protocol, workers, ps] : settings) {
+    const auto job = forty_steps(protocol, workers, {"checkpoint={every_steps: 8 keep: 9}"});
+    site x{simulated(job, workers, ps)};
+    const auto whole = simulate(x.options).summary;
+    for (std::size_t n = 0; n < 5; ++n) {
+      auto files = std::make_shared<failing_storage>();
+      files->failing = n;
+      x.options.files = files;
+      const auto result = simulate(x.options).summary;
+      BOOST_TEST(result.failure == "");
+      BOOST_TEST(result.weights_sha256 == whole.weights_sha256);
+      BOOST_TEST(files->calls == 5U);
+      BOOST_TEST(x.checkpoints().size() == 4U);
+      BOOST_TEST(x.newest(job)->manifest.step == (n == 4 ? 32U : 40U));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,184 @@
+"""Checkpoints with real processes: killed at any moment, a run goes on from the newest whole one.
+
+TROUPE_KILLS sets how often a run is killed (default 8).
+"""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import time
+import unittest
+
+from program import LONG_JOB, QUICK_JOB, TestCase
+
+KILLS = int(os.environ.get("TROUPE_KILLS", "8"))
+SEED = int(os.environ.get("TROUPE_SEED", "1"))
+
+# 40 steps per epoch.
+JOB = QUICK_JOB + "optimizer { kind: MOMENTUM }\nprotocol: SYNC_PS\ncheckpoint { every_steps: 10 keep: 2 }\n"
+
+
+class Checkpoints(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "out"
+
+    def steps(self):
+        """Steps of the checkpoints that are there, in order."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(int(x.name.split("-")[1]) for x in (self.out / "checkpoints").iterdir()
+                          if x.name.startswith("step-"))
+        return []
+
+    def train(self, job, *more):
+        return self.start("train", f"--job={job}", f"--out={self.out}", *more)
+
+    def job(self, text=JOB):
+        return self.file("job.textproto", text)
+
+    def test_a_run_keeps_the_newest(self):
+        self.assert_exit(self.train(self.job()), 0)
+        self.assertEqual(self.steps(), [70, 80])
+        newest = self.out / "checkpoints" / "step-00000080"
+        self.assertEqual({x.name for x in newest.iterdir()},
+                         {"checkpoint.json", "weights.safetensors", "optimizer.safetensors"})
+        self.assertEqual(json.loads((newest / "checkpoint.json").read_text())["remaining"], [])
+
+    def test_going_on_gives_the_same_weights(self):
+        job = self.job()
+        self.assert_exit(self.train(job), 0)
+        whole = self.metrics(self.out)
+        for more in ([], ["--ps=3"], ["--processes"]):
+            with self.subTest(more=more):
+                out = self.folder / "more"
+                process = self.start("train", f"--job={job}", f"--out={out}", f"--resume={self.out}/checkpoints/step-00000070",
+                                     *more)
+                self.assert_exit(process, 0)
+                self.assertIn("step 70", process.output)
+                lines = self.metrics(out)
+                self.assertEqual([x["event"] for x in lines], ["resume", "epoch", "end"])
+                self.assertEqual(lines[-1]["weights_sha256"], whole[-1]["weights_sha256"])
+                self.assertEqual(lines[-1]["samples"], 160)
+                shutil.rmtree(out)
+
+    def test_a_run_that_had_ended(self):
+        job = self.job()
+        self.assert_exit(self.train(job), 0)
+        before = self.metrics(self.out)
+        self.assert_exit(self.train(job, "--resume"), 0)
+        after = self.metrics(self.out)
+        self.assertEqual([x["event"] for x in after], ["epoch", "resume", "epoch", "end"])
+        self.assertEqual(after[0], before[0])
+        self.assertEqual(after[-1]["weights_sha256"], before[-1]["weights_sha256"])
+        self.assertEqual(after[-1]["samples"], 0)
+        # More epochs: the run goes on.
+        self.assert_exit(self.train(job, "--resume", "--set", "epochs=3"), 0)
+        self.assertEqual([x["event"] for x in self.metrics(self.out)], ["epoch", "resume", "resume", "epoch", "epoch", "end"])
+        self.assertEqual(self.steps(), [110, 120])
+
+    def test_the_first_start_needs_no_checkpoint(self):
+        process = self.train(self.job(), "--resume")
+        self.assert_exit(process, 0)
+        self.assertIn("no checkpoint", process.output)
+
+    def test_a_cluster_goes_on(self):
+        cluster, _ = self.cluster(ps=2, workers=2)
+        job = self.job(JOB.replace("SYNC_PS", "ASYNC_PS"))
+        for more in ([], ["--resume", "--set", "epochs=3"]):
+            tasks = [self.start_task(role, i, cluster) for role in ("ps", "worker") for i in range(2)]
+            coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}", f"--out={self.out}", *more)
+            for process in (coordinator, *tasks):
+                self.assert_exit(process, 0)
+        lines = self.metrics(self.out)
+        self.assertEqual([x["event"] for x in lines], ["epoch", "resume", "epoch", "epoch", "end"])
+        self.assertEqual(lines[-1]["samples"], 640)
+
+    def test_wrong_input(self):
+        job = self.job()
+        self.assert_exit(self.train(job), 0)
+        before = (self.out / "metrics.jsonl").read_text()
+
+        def refused(*arguments, says):
+            process = self.start(*arguments)
+            self.assert_exit(process, 2)
+            for text in says:
+                self.assertIn(text, process.output)
+            self.assertEqual((self.out / "metrics.jsonl").read_text(), before)
+
+        def train_refused(*more, says):
+            refused("train", f"--job={job}", f"--out={self.out}", *more, says=says)
+
+        other = f"--out={self.folder / 'other'}"
+        train_refused(says=["has checkpoints already", "--resume", "--out"])
+        train_refused("--resume", "--set", "model.layer[0].name=head",
+                      says=["missing: head.weight", "missing: head.bias", "extra: dense_1.weight", "extra: dense_1.bias"])
+        train_refused("--resume", "--set", "optimizer.kind=SGD", says=["optimizer.kind MOMENTUM", "SGD"])
+        train_refused("--resume", "--set", "seed=7", says=["seed 1", "7"])
+        train_refused("--resume", "--set", "data.digits.train=320", says=["640 training records", "320"])
+        train_refused("--resume", "--set", "epochs=1", says=["epoch 2", "raise epochs"])
+        train_refused(f"--resume={self.out}/checkpoints/step-00000070", says=["newer", "step-00000080"])
+        refused("train", f"--job={job}", f"--resume={self.folder}/nowhere", other, says=["nowhere", "No such file"])
+        refused("train", f"--job={job}", "--set", "checkpoint.keep=0", other, says=["checkpoint.keep"])
+        refused("train", f"--job={job}", "--set", "checkpoint.every_steps=0", other, says=["checkpoint.every_steps"])
+        refused("train", f"--job={job}", says=["checkpoint", "output"])
+        cluster, _ = self.cluster(ps=1, workers=1)
+        refused("node", "--role=worker", f"--cluster={cluster}", "--resume", says=["--resume", "coordinator"])
+        weights = self.out / "checkpoints" / "step-00000080" / "weights.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1])
+        refused("train", f"--job={job}", f"--resume={weights.parent}", other, says=[str(weights), "damaged"])
+        # Found by search, it is skipped.
+        process = self.start("train", f"--job={job}", f"--out={self.out}", "--resume")
+        self.assert_exit(process, 0)
+        self.assertIn("skipped", process.output)
+        self.assertIn("step 70", process.output)
+        self.assertEqual(self.steps(), [70, 80])
+
+    def test_a_disk_that_refuses_checkpoints(self):
+        job = self.job()
+        self.out.mkdir()
+        folder = self.out / "checkpoints"
+        folder.write_text("a file, where a folder should be")
+        process = self.train(job)
+        self.assert_exit(process, 2)
+        self.assertIn(str(folder), process.output)
+        # What cannot be known before training begins: a link that leads nowhere.
+        folder.unlink()
+        folder.symlink_to(self.folder / "missing" / "folder")
+        (self.folder / "missing").write_text("a file, too")
+        process = self.train(job)
+        self.assert_exit(process, 0)
+        self.assertIn("the checkpoint of step 10 was not written", process.output)
+        self.assertIn("8 checkpoints were not written", process.output)
+        self.assertEqual(self.metrics(self.out)[-1]["samples"], 2 * 640)
+
+    def test_killed_at_any_moment(self):
+        """SIGKILL to all processes; the newest checkpoint loads, and no step is lost that was on disk before."""
+        print(f"seed {SEED}")
+        moments = random.Random(SEED)
+        job = self.job(LONG_JOB + "optimizer { kind: MOMENTUM }\ncheckpoint { every_steps: 1 keep: 2 }\n")
+        last = 0
+        for kill in range(KILLS):
+            # Most kills hit one process: the second is a whole cluster, whose children end with the coordinator.
+            more = ["--processes", "--workers=2"] if kill % 4 == 1 else ["--workers=2"]
+            process = self.train(job, "--resume", *more)
+            self.wait_until(lambda: (self.steps() or [0])[-1] > last or not process.running(), "a new checkpoint")
+            time.sleep(moments.uniform(0, 0.2))
+            self.assertTrue(process.running(), process.output)
+            on_disk = self.steps()
+            process.kill()
+            if last:
+                self.assertIn(f"going on from {self.out}/checkpoints/step-{last:08}", process.output)
+            self.assertNotIn("skipped", process.output)
+            last = self.steps()[-1]
+            self.assertGreaterEqual(last, on_disk[-1])
+        # What was left half written or half removed is no longer there when the run goes on.
+        process = self.train(job, "--resume")
+        self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
+        process.kill()
+        self.assertIn(f"step {last}", process.output)
+
+
+if __name__ == "__main__":
+    unittest.main()
