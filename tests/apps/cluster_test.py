@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import unittest
 
@@ -90,13 +91,13 @@ class LaunchedTasks(TestCase):
         for named in (True, False):
             with self.subTest(named=named):
                 self.start_with_evaluator(named)
+                # What it found is what the run reports.
+                epoch, loss = re.search(r"epoch (\d+): test loss (\S+)", self.evaluator.wait_for("test loss")).groups()
+                self.assertIn(f"test loss {loss}", self.chief.wait_for(f"epoch {epoch}/100000  loss"))
                 self.end_run()
                 self.assert_exit(self.evaluator, 1)
-                # What it found is what the run reports.
-                losses = [x["test_loss"] for x in self.metrics(self.out) if x["event"] == "epoch"]
-                told = [x.split()[-1] for x in self.evaluator.lines if "test loss" in x]
-                for loss in told[:3]:
-                    self.assertIn(loss, [f"{x:.4f}" for x in losses])
+                losses = {x["epoch"]: x["test_loss"] for x in self.metrics(self.out) if x["event"] == "epoch"}
+                self.assertEqual(f"{losses[int(epoch)]:.4f}", loss)
 
     def test_an_evaluator_may_be_lost(self):
         for number, code in ((15, 0), (9, -9)):
