@@ -123,7 +123,8 @@ BOOST_AUTO_TEST_CASE(wrong_clusters) {
   check(R"("worker": ["a:1", "b"])", "cluster.worker[1]: \"b\" is not \"host:port\"");
   check(R"("worker": ["a:70000"])", "cluster.worker[0]: \"a:70000\" is not");
   check(R"("worker": ["a:1"], "worker": ["b:1"])", "cluster.worker: stands there twice");
-  check(R"("ps": ["a:1"], "coordinator": ["a:1"])" + worker, "a:1 is given to two tasks");
+  check(R"("ps": ["a:1"], "coordinator": ["a:1"])" + worker,
+        "cluster.ps[0]: a:1 is given to two tasks");
   check(R"("worker": ["a:1", "b:1", "a:1"])",
         "cluster.worker[2]: a:1 is given to two tasks; the first is cluster.worker[0]");
   check(R"("coordinator": ["a:1"])", "cluster.worker: missing");
