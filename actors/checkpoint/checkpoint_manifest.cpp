@@ -1,6 +1,7 @@
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/json_text.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -16,9 +17,6 @@ using nlohmann::json;
 constexpr std::uint64_t format_version = 1;
 constexpr std::string_view step_prefix = "step-";
 constexpr std::size_t step_digits = 8;
-
-/// Manifests nest three deep; a hostile one could make the parser's stack overflow.
-constexpr int deepest = 16;
 
 /// Reads fields, and says which one is wrong.
 class field_reader {
@@ -71,22 +69,6 @@ private:
   const json& object_;
   std::string place_;
 };
-
-json parse(std::span<const std::byte> bytes, std::string_view name) {
-  const auto shallow = [](int depth, json::parse_event_t, json&) {
-    if (depth > deepest)
-      throw input_error{"nested too deeply"};
-    return true;
-  };
-  const auto* begin = reinterpret_cast<const char*>(bytes.data());
-  try {
-    return json::parse(begin, begin + bytes.size(), shallow);
-  } catch (const input_error& error) {
-    throw input_error{std::string{name} + ": " + error.what()};
-  } catch (const json::exception& error) {
-    throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
-  }
-}
 
 data_shape parse_data(const field_reader& in) {
   data_shape result;
@@ -185,7 +167,7 @@ std::string to_json(const checkpoint_manifest& x) {
 }
 
 checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string_view name) {
-  const auto root = parse(bytes, name);
+  const auto root = parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
   const field_reader in{root, std::string{name}};
   if (const auto format = in.number<std::uint64_t>("format"); format != format_version)
     in.fail("format",

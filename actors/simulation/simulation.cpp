@@ -152,12 +152,10 @@ bool simulation::frozen(const caf::resumable& job) const {
   return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
 }
 
-// Nodes and coordinators start all other actors; these live where they do.
+// Actors live where those do that started them.
 void simulation::run_next_job() {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
-  const std::string name = actor ? actor->name() : "";
-  const bool starts_others = name == "troupe.node" || name == "troupe.coordinator";
-  const auto home = starts_others ? home_of(actor->id()) : std::nullopt;
+  const auto home = actor ? home_of(actor->id()) : std::nullopt;
   const auto last = system_->latest_actor_id();
   scheduler_->try_run_once();
   if (home && system_->latest_actor_id() > last) {

@@ -30,7 +30,7 @@ public:
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     BOOST_TEST_REQUIRE(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    BOOST_TEST_REQUIRE(::listen(socket_, 4) == 0);
+    BOOST_TEST_REQUIRE(::listen(socket_, 128) == 0);
     socklen_t size = sizeof address;
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
     port = ntohs(address.sin_port);
