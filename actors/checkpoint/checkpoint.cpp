@@ -2,14 +2,19 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
-#include "actors/model/sha256.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/safetensors.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
+
+// The library's functions, compiled here: its state may then lie on the stack.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace troupe {
 
@@ -39,13 +44,38 @@ std::vector<state_tensor> state_tensors(const job_context& context) {
   return result;
 }
 
-std::vector<std::byte> write_state(const job_context& context, const std::vector<payload>& slots) {
+named_contents lay_out_state(const job_context& context, const std::vector<payload>& slots) {
   safetensors_file file;
   for (auto& x : state_tensors(context))
     file.tensors.push_back(
       {x.what.name, x.what.dtype, x.what.shape,
        std::as_bytes(slots.at(1 + x.slot).as_floats().subspan(x.entry->offset, x.entry->size))});
-  return write_safetensors(file);
+  auto [head, rest] = lay_out_safetensors(file);
+  return {optimizer_file, std::move(head), std::move(rest)};
+}
+
+std::string hex(XXH128_hash_t x) {
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%016llx%016llx",
+                static_cast<unsigned long long>(x.high64),
+                static_cast<unsigned long long>(x.low64));
+  return text.data();
+}
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  return hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+checkpoint_file describe(const named_contents& file) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, file.head.data(), file.head.size());
+  std::uint64_t size = file.head.size();
+  for (auto part : file.rest) {
+    XXH3_128bits_update(&state, part.data(), part.size());
+    size += part.size();
+  }
+  return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
 void read_state(const checkpoint_files& files, const job_context& context,
@@ -84,7 +114,7 @@ std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& man
   if (result.size() != listed->size)
     throw input_error{path.string() + ": damaged: " + std::to_string(result.size())
                       + " bytes long, expected " + std::to_string(listed->size)};
-  if (sha256_hex(result) != listed->sha256)
+  if (hash_of(result) != listed->xxh3)
     throw input_error{path.string() + ": damaged: its hash is not the one in " + manifest_file};
   return result;
 }
@@ -117,21 +147,22 @@ void require_fit(const checkpoint_files& files, const job_context& context) {
 
 } // namespace
 
-std::vector<named_contents> encode_checkpoint(const job_context& context, checkpoint x) {
-  std::vector<named_contents> result;
-  result.push_back({weights_file,
-                    write_model(context.parameters(), x.slots.at(0).as_floats(),
-                                {x.manifest.step, context.hash})});
+std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x) {
   for (auto& slot : x.slots)
     if (slot.size() != x.slots[0].size())
       throw input_error{"checkpoint: a slot of the optimizer is not as long as the weights"};
-  result.push_back({optimizer_file, write_state(context, x.slots)});
-  x.manifest.files.clear();
+  auto [head, rest] =
+    lay_out_model(context.parameters(), x.slots.at(0).as_floats(), {x.manifest.step, context.hash});
+  std::vector<named_contents> result;
+  result.push_back({weights_file, std::move(head), std::move(rest)});
+  result.push_back(lay_out_state(context, x.slots));
+  auto manifest = x.manifest;
+  manifest.files.clear();
   for (auto& file : result)
-    x.manifest.files.push_back({file.name, file.contents.size(), sha256_hex(file.contents)});
-  const auto text = to_json(x.manifest);
+    manifest.files.push_back(describe(file));
+  const auto text = to_json(manifest);
   const auto bytes = as_byte_span(text);
-  result.push_back({manifest_file, {bytes.begin(), bytes.end()}});
+  result.push_back({manifest_file, {bytes.begin(), bytes.end()}, {}});
   return result;
 }
 

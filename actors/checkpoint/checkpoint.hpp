@@ -27,9 +27,10 @@ struct checkpoint {
   std::filesystem::path directory;
 };
 
-/// The files of a checkpoint. Sizes and hashes in the manifest are filled in.
+/// The files of a checkpoint, which refer to its slots. Sizes and hashes in the manifest are filled
+/// in.
 /// @throws input_error when a slot is not as long as the layout.
-std::vector<named_contents> encode_checkpoint(const job_context& context, checkpoint x);
+std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x);
 
 /// Files of a checkpoint that are whole: as long as the manifest says, and with its hashes.
 struct checkpoint_files {

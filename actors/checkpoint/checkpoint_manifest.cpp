@@ -116,7 +116,7 @@ std::vector<checkpoint_file> parse_files(const field_reader& in) {
   std::vector<checkpoint_file> result;
   for (auto& x : in.list("files")) {
     const field_reader file{x, in.place_of("files")};
-    result.push_back({file.text("name"), file.number<std::uint64_t>("size"), file.text("sha256")});
+    result.push_back({file.text("name"), file.number<std::uint64_t>("size"), file.text("xxh3")});
   }
   return result;
 }
@@ -152,7 +152,7 @@ std::string to_json(const checkpoint_manifest& x) {
                      {"batch", m.batch}});
   auto files = object::array();
   for (auto& f : x.files)
-    files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+    files.push_back({{"name", f.name}, {"size", f.size}, {"xxh3", f.xxh3}});
   const object data{{"train_records", x.data.train_records},
                     {"feature_width", x.data.feature_width},
                     {"labels", x.data.labels == label_kind::classes ? "classes" : "targets"},

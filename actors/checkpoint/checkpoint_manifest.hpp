@@ -27,7 +27,8 @@ struct checkpoint_mark {
 struct checkpoint_file {
   std::string name;
   std::uint64_t size = 0;
-  std::string sha256;
+  /// XXH3, 128 bits, in hexadecimal digits: it tells damage, not forgery.
+  std::string xxh3;
 
   bool operator==(const checkpoint_file&) const = default;
 };

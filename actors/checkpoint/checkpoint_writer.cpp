@@ -44,7 +44,7 @@ void checkpoint_writer::on_write(const write_checkpoint& x) {
     whole.manifest = x.manifest;
     for (auto& parts : x.slots)
       whole.slots.push_back(joined(parts));
-    const auto files = encode_checkpoint(*context_, std::move(whole));
+    const auto files = encode_checkpoint(*context_, whole);
     storage_->write_directory(folder_ / checkpoint_name(x.manifest.step), files);
     keep_checkpoints(*storage_, folder_, x.manifest.step, context_->job.checkpoint().keep());
   } catch (const std::system_error& error) {

@@ -1,7 +1,6 @@
 #include "actors/model/model_file.hpp"
 
 #include "kernels/error.hpp"
-#include "kernels/formats/safetensors.hpp"
 
 #include <charconv>
 #include <cstring>
@@ -32,8 +31,10 @@ model_info info_of(const safetensors_file& file, std::string_view name) {
 
 } // namespace
 
-std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
-                                   const model_info& info) {
+namespace {
+
+safetensors_file model_of(const layout& parameters, std::span<const float> weights,
+                          const model_info& info) {
   if (weights.size() != parameters.size())
     throw input_error("model: " + std::to_string(weights.size())
                       + " weights do not fill a layout of " + std::to_string(parameters.size()));
@@ -43,7 +44,19 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
   for (const auto& entry : parameters.entries())
     file.tensors.push_back({entry.name, safetensors_dtype::f32, sizes_of(entry.shape),
                             std::as_bytes(weights.subspan(entry.offset, entry.size))});
-  return write_safetensors(file);
+  return file;
+}
+
+} // namespace
+
+safetensors_pieces lay_out_model(const layout& parameters, std::span<const float> weights,
+                                 const model_info& info) {
+  return lay_out_safetensors(model_of(parameters, weights, info));
+}
+
+std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
+                                   const model_info& info) {
+  return write_safetensors(model_of(parameters, weights, info));
 }
 
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/formats/safetensors.hpp"
 #include "kernels/layout.hpp"
 
 #include <cstddef>
@@ -23,10 +24,14 @@ struct model_contents {
   model_info info;
 };
 
-/// The flat parameter vector as a safetensors file: a tensor per layout entry under its name, state
-/// included, metadata model_version, job_hash and format = "pt", so that
-/// `safetensors.torch.load_file` reads it.
+/// The flat parameter vector as a safetensors file, in pieces that refer to `weights`: a tensor per
+/// layout entry under its name, state included, metadata model_version, job_hash and format = "pt",
+/// so that `safetensors.torch.load_file` reads it.
 /// @throws input_error when `weights` is not as long as the layout.
+safetensors_pieces lay_out_model(const layout& parameters, std::span<const float> weights,
+                                 const model_info& info);
+
+/// `lay_out_model` in one piece.
 std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
                                    const model_info& info);
 

@@ -110,10 +110,12 @@ private:
 
 void disk_storage::before_change(std::string_view, const std::filesystem::path&) {}
 
-void disk_storage::write_new(const std::filesystem::path& file,
-                             std::span<const std::byte> contents) {
+void disk_storage::write_new(const std::filesystem::path& file, std::span<const std::byte> head,
+                             std::span<const std::span<const std::byte>> rest) {
   const descriptor out{*this, file, O_WRONLY | O_CREAT | O_TRUNC};
-  out.write(contents);
+  out.write(head);
+  for (auto part : rest)
+    out.write(part);
   out.sync();
 }
 
@@ -198,7 +200,7 @@ void disk_storage::write_directory(const std::filesystem::path& directory,
     if (::mkdir(temporary.c_str(), 0755) != 0)
       fail("cannot make", temporary);
     for (auto& file : files)
-      write_new(temporary / file.name, file.contents);
+      write_new(temporary / file.name, file.head, file.rest);
     sync_directory(temporary);
     if (std::filesystem::exists(directory)) {
       remove_all(old);
@@ -292,9 +294,12 @@ void memory_storage::write_directory(const std::filesystem::path& directory,
                                      std::span<const named_contents> files) {
   std::lock_guard guard{mutex_};
   remove_files(directory);
-  for (auto& file : files)
-    files_[directory / file.name] =
-      std::string{reinterpret_cast<const char*>(file.contents.data()), file.contents.size()};
+  for (auto& file : files) {
+    auto& contents = files_[directory / file.name];
+    contents.assign(reinterpret_cast<const char*>(file.head.data()), file.head.size());
+    for (auto part : file.rest)
+      contents.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
 }
 
 void memory_storage::remove_directory(const std::filesystem::path& directory) {

@@ -11,10 +11,12 @@
 
 namespace troupe {
 
-/// A file of a directory that is written as a whole.
+/// A file of a directory that is written as a whole: `head`, and then the parts of `rest`, which
+/// are the caller's memory.
 struct named_contents {
   std::string name;
-  std::vector<std::byte> contents;
+  std::vector<std::byte> head;
+  std::vector<std::span<const std::byte>> rest;
 };
 
 /// Where a run writes its results. Errors are std::system_error with the path in their text.
@@ -74,7 +76,8 @@ protected:
 private:
   class descriptor;
 
-  void write_new(const std::filesystem::path& file, std::span<const std::byte> contents);
+  void write_new(const std::filesystem::path& file, std::span<const std::byte> head,
+                 std::span<const std::span<const std::byte>> rest = {});
   void rename(const std::filesystem::path& from, const std::filesystem::path& to);
   void remove_all(const std::filesystem::path& what);
   void sync_directory(const std::filesystem::path& directory);

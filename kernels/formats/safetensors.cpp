@@ -279,21 +279,28 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
   return header_parser{rest.subspan(length), name}.parse(text);
 }
 
-std::vector<std::byte> write_safetensors(const safetensors_file& file) {
+safetensors_pieces lay_out_safetensors(const safetensors_file& file) {
   const auto order = writing_order(file);
   const std::string header = header_text(file, order);
-  std::vector<std::byte> out(prefix_bytes);
+  safetensors_pieces result;
+  result.header.resize(prefix_bytes + header.size());
   const std::uint64_t length = header.size();
-  std::memcpy(out.data(), &length, prefix_bytes);
-  std::size_t total = prefix_bytes + header.size();
+  std::memcpy(result.header.data(), &length, prefix_bytes);
+  std::memcpy(result.header.data() + prefix_bytes, header.data(), header.size());
   for (const auto* entry : order)
-    total += entry->bytes.size();
+    result.data.push_back(entry->bytes);
+  return result;
+}
+
+std::vector<std::byte> write_safetensors(const safetensors_file& file) {
+  auto [out, data] = lay_out_safetensors(file);
+  std::size_t total = out.size();
+  for (auto part : data)
+    total += part.size();
   out.reserve(total);
-  const auto text = std::as_bytes(std::span{header});
-  out.insert(out.end(), text.begin(), text.end());
-  for (const auto* entry : order)
-    out.insert(out.end(), entry->bytes.begin(), entry->bytes.end());
-  return out;
+  for (auto part : data)
+    out.insert(out.end(), part.begin(), part.end());
+  return std::move(out);
 }
 
 void require_tensors(const safetensors_file& file, std::span<const expected_tensor> expected,

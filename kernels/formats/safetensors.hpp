@@ -77,6 +77,17 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
 /// name, a name twice.
 std::vector<std::byte> write_safetensors(const safetensors_file& file);
 
+/// The bytes of a file in pieces, to be written one after another: nothing is copied.
+struct safetensors_pieces {
+  std::vector<std::byte> header;
+  /// The tensors' bytes in the order of the file; the caller's memory.
+  std::vector<std::span<const std::byte>> data;
+};
+
+/// What `write_safetensors` writes, in pieces.
+/// @throws input_error as write_safetensors.
+safetensors_pieces lay_out_safetensors(const safetensors_file& file);
+
 /// Compares a file with what is needed.
 /// @param name what the error calls the file, usually the path.
 /// @throws input_error when any tensor is missing, extra, or of another shape or dtype: one line
