@@ -3,6 +3,7 @@
 #include "messages/caf_shim.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 
 namespace troupe {
@@ -12,6 +13,11 @@ namespace troupe {
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
+
+  /// For requests with large payloads: a second more for each MiB, so that slow links will do.
+  patience for_bytes(std::size_t bytes) const noexcept {
+    return {timeout + std::chrono::milliseconds{bytes * 1000 >> 20}, attempts};
+  }
 };
 
 /// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in

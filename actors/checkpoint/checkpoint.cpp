@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 // The library's functions, compiled here: its state may then lie on the stack.
@@ -100,6 +101,8 @@ std::vector<std::byte> read_whole(storage& from, const std::filesystem::path& fi
     return from.read(file);
   } catch (const std::system_error& error) {
     throw input_error{error.what()};
+  } catch (const std::bad_alloc&) {
+    throw input_error{file.string() + ": too large to be read"};
   }
 }
 
@@ -171,6 +174,10 @@ checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& dir
   checkpoint_files result;
   result.directory = directory;
   result.manifest = parse_manifest(read_whole(from, path), path.string());
+  const auto named = checkpoint_step(directory.filename().string());
+  if (named > 0 && named != result.manifest.step)
+    throw input_error{path.string() + ": step " + std::to_string(result.manifest.step)
+                      + " does not belong into a directory of that name"};
   result.weights = read_listed(from, result.manifest, directory, weights_file);
   result.optimizer = read_listed(from, result.manifest, directory, optimizer_file);
   return result;

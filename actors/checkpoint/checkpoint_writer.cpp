@@ -1,7 +1,7 @@
 #include "actors/checkpoint/checkpoint_writer.hpp"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
 namespace troupe {
 
@@ -38,7 +38,7 @@ void checkpoint_writer::on_exit() {
 }
 
 void checkpoint_writer::on_write(const write_checkpoint& x) {
-  checkpoint_written result{x.manifest.step, {}};
+  checkpoint_written result{x.manifest.step, {}, {}};
   try {
     checkpoint whole;
     whole.manifest = x.manifest;
@@ -46,9 +46,13 @@ void checkpoint_writer::on_write(const write_checkpoint& x) {
       whole.slots.push_back(joined(parts));
     const auto files = encode_checkpoint(*context_, whole);
     storage_->write_directory(folder_ / checkpoint_name(x.manifest.step), files);
-    keep_checkpoints(*storage_, folder_, x.manifest.step, context_->job.checkpoint().keep());
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {
     result.problem = error.what();
+  }
+  try {
+    keep_checkpoints(*storage_, folder_, x.manifest.step, context_->job.checkpoint().keep());
+  } catch (const std::exception& error) {
+    result.kept_too_many = error.what();
   }
   send(listener_, std::move(result));
 }

@@ -20,7 +20,10 @@ struct write_checkpoint {
 /// It is on disk, or `problem` says why it is not.
 struct checkpoint_written {
   std::uint64_t step = 0;
+  /// Empty: it is on the disk.
   std::string problem;
+  /// Why older ones could not be removed; mostly empty.
+  std::string kept_too_many;
 };
 
 } // namespace troupe

@@ -26,7 +26,7 @@ std::optional<checkpoint_files> newest_in(storage& from, const std::filesystem::
     try {
       return read_checkpoint(from, folder / name);
     } catch (const input_error& error) {
-      notices.push_back("skipped a checkpoint that is not whole: " + std::string{error.what()});
+      notices.push_back("skipped a checkpoint that cannot be read: " + std::string{error.what()});
     }
   return std::nullopt;
 }
@@ -98,6 +98,13 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
                       "one with --out, or name the checkpoint with --resume=DIR"};
   auto files =
     wanted->empty() ? newest_in(from, own, result.notices) : named(from, *wanted, result.notices);
+  if (!files && !result.notices.empty()) {
+    std::string text = "--resume: none of the checkpoints in " + own.string()
+      + " can be read; choose another directory with --out, or remove them";
+    for (auto& x : result.notices)
+      text += "\n  " + x;
+    throw input_error{text};
+  }
   if (!files) {
     result.notices.push_back("there is no checkpoint in " + own.string()
                              + " yet: training begins at the beginning");

@@ -11,6 +11,9 @@ bool split_address(const std::string& address, std::string& host, std::uint16_t&
   host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
+  // A URL, or two words.
+  if (host.find_first_of("/ \t") != std::string::npos)
+    return false;
   const auto* first = address.data() + colon + 1;
   const auto* last = address.data() + address.size();
   const auto [end, error] = std::from_chars(first, last, port);

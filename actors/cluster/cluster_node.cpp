@@ -265,8 +265,12 @@ void cluster_node::on_tick() {
       + std::to_string(std::chrono::floor<std::chrono::seconds>(waited).count())
       + " s: " + attempt.problem + ")";
     if (waited >= options_.join_timeout) {
-      end_with("gave up waiting for " + text
-               + ": is it running there, and can this host reach that address?");
+      const auto reason = "gave up waiting for " + text
+        + ": is it running there, and can this host reach that address? `troupe doctor` tells more";
+      const auto tasks = options_.tasks;
+      for (auto& own : tasks)
+        task_ready(own, reason);
+      end_with(reason);
       return;
     }
     if (waited >= attempt.next_notice) {
@@ -310,7 +314,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.output = setup.output;
     how.files = setup.files;
     how.origin = setup.origin;
-    how.resume = setup.resume;
+    how.resume = std::move(options_.coordinator->resume);
     how.notices = setup.notices;
     how.observer = options_.observer;
     how.weights = setup.weights;

@@ -37,6 +37,11 @@ struct coordinator_setup {
   std::vector<std::string> notices;
 };
 
+/// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
+/// goes on from (see choose_checkpoint). `setup` has context, output and files.
+/// @throws input_error, or std::system_error where the directory cannot be used.
+void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
+
 struct node_options {
   /// Tasks that live here: one, or the coordinator and any others.
   std::vector<task_name> tasks;
@@ -120,7 +125,7 @@ private:
     std::string address;
     time_point since;
     int attempts = 0;
-    std::string problem = "not tried yet";
+    std::string problem = "no answer yet";
     std::chrono::seconds next_notice{1};
   };
 

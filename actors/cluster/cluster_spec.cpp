@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -72,10 +73,12 @@ private:
       fail("task.type",
            "there is no job \"" + result.type + "\"; " + suggestion(result.type, file_jobs));
     if (const auto index = x.find("index"); index != x.end()) {
-      if (!index->is_number_unsigned()
-          || index->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+      // Some launchers write it as a string.
+      const auto digits = index->is_string() ? index->get<std::string>() : index->dump();
+      const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), result.index);
+      if (error != std::errc{} || end != digits.data() + digits.size())
         fail("task.index", "expected a number from 0, got " + json_excerpt(*index));
-      result.index = index->get<std::uint32_t>();
     }
     for (auto& [key, value] : x.items())
       if (const auto text = suggestion(key, std::vector<std::string>{"type", "index"});

@@ -23,11 +23,7 @@ coordinator_setup make_setup(const training_options& options) {
   result.context = make_job_context(job, shape_of(*result.data.train));
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
-  if (!result.output.empty())
-    result.files->prepare(result.output);
-  auto begin = choose_checkpoint(*result.files, result.output, options.resume, *result.context);
-  result.resume = std::move(begin.from);
-  result.notices = std::move(begin.notices);
+  open_output(result, options.resume);
   return result;
 }
 

@@ -124,7 +124,10 @@ void coordinator::start_training() {
     open_epoch(0);
     return;
   }
-  const auto& cut = options_.resume->manifest.cut;
+  resumed_ = true;
+  const auto cut = options_.resume->manifest.cut;
+  // Everybody has what it held.
+  options_.resume.reset();
   expected_samples_ = cut.samples() + records * (job().epochs() - 1 - cut.epoch);
   begin_epoch(cut.epoch);
   epoch_trained_before_ = records - cut.samples();

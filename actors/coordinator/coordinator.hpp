@@ -282,6 +282,7 @@ private:
   std::size_t checkpoints_failed_ = 0;
   /// Of the first epoch, trained before this run.
   std::uint64_t epoch_trained_before_ = 0;
+  bool resumed_ = false;
   /// What this run has to train.
   std::uint64_t expected_samples_ = 0;
 

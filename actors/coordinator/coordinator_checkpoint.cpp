@@ -1,4 +1,5 @@
 #include "actors/coordinator/coordinator.hpp"
+#include "actors/model/job_file.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
@@ -21,13 +22,15 @@ void coordinator::restore() {
   order.set_version(from.manifest.step);
   order.set_samples(from.manifest.samples);
   auto missing = std::make_shared<std::size_t>(reporters_.size() * from.slots.size());
+  const auto copies = uses_shards() ? 1 : reporters_.size();
+  const auto how = requests().for_bytes(copies * from.slots.size() * from.slots[0].size());
   for (std::size_t i = 0; i < reporters_.size(); ++i) {
     const auto all = options_.context->parameters().size();
     const auto where = uses_shards() ? options_.context->shard(i, shards_.size()) : range{0, all};
     for (std::size_t slot = 0; slot < from.slots.size(); ++slot) {
       order.set_slot(static_cast<std::uint32_t>(slot));
       ask(
-        this, reporters_[i], requests(),
+        this, reporters_[i], how,
         [this, missing](const proto::Ack&) {
           if (--*missing == 0 && phase_ == phase::opening)
             start_training();
@@ -82,7 +85,7 @@ void coordinator::write(const assembled_checkpoint& x) {
   order.manifest.samples = context.data.train_records * (cut->epoch + 1) - cut->samples();
   order.manifest.view = view_.number;
   order.manifest.data = context.data;
-  order.manifest.job = job().DebugString();
+  order.manifest.job = job_text(job());
   order.manifest.job_hash = context.hash;
   order.manifest.troupe_version = version();
   order.slots = x.slots;
@@ -90,6 +93,9 @@ void coordinator::write(const assembled_checkpoint& x) {
 }
 
 void coordinator::on_checkpoint_written(const checkpoint_written& x) {
+  stalls_.moved(clock().now());
+  if (!x.kept_too_many.empty())
+    notice("older checkpoints were not removed: " + x.kept_too_many, notice_level::warning);
   end_checkpoint(x.step, x.problem);
 }
 
@@ -105,9 +111,10 @@ void coordinator::end_checkpoint(std::uint64_t version, const std::string& probl
     ++checkpoints_failed_;
     if (++checkpoints_failing_ == 1)
       notice("the checkpoint of step " + std::to_string(version)
-             + " was not written, and training "
-               "goes on: "
-             + problem);
+               + " was not written, and training "
+                 "goes on: "
+               + problem,
+             notice_level::warning);
   }
   if (phase_ == phase::finishing && reports_missing_ == 0 && !reports_.empty())
     await_checkpoints();
@@ -141,7 +148,8 @@ void coordinator::await_checkpoints() {
   if (!checkpoints_.empty())
     return;
   if (checkpoints_failed_ > 1)
-    notice(std::to_string(checkpoints_failed_) + " checkpoints were not written");
+    notice(std::to_string(checkpoints_failed_) + " checkpoints were not written",
+           notice_level::warning);
   settle_accounts();
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <set>
 
 // The end of an epoch and of a run.
@@ -149,6 +150,7 @@ void coordinator::settle_accounts() {
     for (std::size_t i = 0; auto& x : summary_.tasks)
       if (x.task.job == job_kind::ps)
         x.steps = reports_[i++].version();
+  summary_.counted = true;
   for (auto& problem : result.problems)
     summary_.failure +=
       (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
@@ -160,8 +162,10 @@ void coordinator::fail(const std::string& reason, bool interrupted) {
     return;
   summary_.failure = reason;
   summary_.interrupted = interrupted;
-  if (leases_)
+  if (training_began_ != time_point{}) {
     summary_.seconds = seconds_since(training_began_);
+    summary_.train_loss = epoch_loss_ / static_cast<double>(epoch_loss_samples_);
+  }
   summarize_tasks();
   conclude();
 }
@@ -173,7 +177,10 @@ void coordinator::conclude() {
     std::ranges::count_if(options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
   if (summary_.seconds > 0)
     summary_.samples_per_second = static_cast<double>(summary_.samples) / summary_.seconds;
-  summary_.test_loss = last_.test_loss;
+  // The evaluation is over; that its task ends now is no loss.
+  anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
+  summary_.test_loss =
+    last_.weights_sha256.empty() ? std::numeric_limits<double>::quiet_NaN() : last_.test_loss;
   summary_.test_accuracy = last_.test_accuracy;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;

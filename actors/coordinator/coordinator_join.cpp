@@ -156,6 +156,7 @@ void coordinator::open_view() {
   how.batch = job().data().batch();
   how.workers = workers_.size();
   how.in_step = in_step();
+  how.remember = job().has_checkpoint();
   leases_.emplace(how);
   for (auto& x : view_.members)
     open_at(x.task);
@@ -166,7 +167,9 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    const std::chrono::milliseconds limit{job().runtime().join_timeout_ms()};
+    // Longer than a node waits for its own peers: then it says for whom.
+    const auto limit =
+      std::chrono::milliseconds{job().runtime().join_timeout_ms()} + std::chrono::seconds{3};
     request(node, limit, to_proto(view_, task))
       .then(
         [this, task](const proto::ViewReady&) {

@@ -11,6 +11,11 @@ namespace {
 /// An evaluation may take so many times as long as the longest so far.
 constexpr int evaluation_patience = 4;
 
+/// So many that are not on disk yet make shards wait.
+constexpr std::size_t most_open_checkpoints = 2;
+
+constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
+
 } // namespace
 
 void coordinator::watch_tasks() {
@@ -45,7 +50,7 @@ void coordinator::lose_sight_of(const worker_state& worker, const std::string& h
 
 void coordinator::judge_stalls() {
   if (auto text = stalls_.judge(own_wait(), clock().now()))
-    notice(*text);
+    notice(*text, notice_level::warning);
 }
 
 coordinator_wait coordinator::own_wait() const {
@@ -57,6 +62,8 @@ coordinator_wait coordinator::own_wait() const {
     result.what = reason::fence;
     for (auto& x : shards)
       result.tasks.push_back(x.task);
+  } else if (phase_ == phase::training && checkpoints_.size() >= most_open_checkpoints) {
+    result.what = reason::checkpoint;
   } else if (phase_ == phase::training && std::ranges::any_of(workers_, [](auto& w) {
                return w.present && w.given < w.asked;
              })) {
@@ -72,6 +79,8 @@ coordinator_wait coordinator::own_wait() const {
   } else if (!evaluating_.empty() && (phase_ == phase::snapshot || phase_ == phase::finishing)) {
     result.what = reason::evaluation;
     result.patience = evaluation_patience * evaluation_time();
+  } else if (phase_ == phase::finishing && reports_missing_ == 0 && !checkpoints_.empty()) {
+    result.what = reason::checkpoint;
   } else if (phase_ == phase::finishing) {
     result.what = reason::report;
     for (std::size_t i = 0; i < reports_.size(); ++i)
@@ -81,15 +90,17 @@ coordinator_wait coordinator::own_wait() const {
   return result;
 }
 
-// Before one was seen: to train so many samples on one worker would take longer.
+// Before one was seen: to train so many samples on one worker would take longer. A run that goes on
+// near the end of an epoch has hardly trained, hence the least.
 std::chrono::nanoseconds coordinator::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;
   const auto tested = static_cast<double>(options_.data.test->size());
   const auto trained = static_cast<double>(options_.data.train->size());
-  return std::chrono::nanoseconds{
+  const std::chrono::nanoseconds estimate{
     static_cast<std::int64_t>(1e9 * evaluating_.begin()->second.seconds
                               * static_cast<double>(workers_.size()) * tested / trained)};
+  return resumed_ ? std::max(estimate, least_first_evaluation) : estimate;
 }
 
 void coordinator::summarize_tasks() {

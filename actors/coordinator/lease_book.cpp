@@ -107,7 +107,8 @@ std::optional<proto::Lease> lease_book::next(std::size_t rank) {
   result.set_stride(std::uint64_t{how_.batch} * (how_.in_step ? how_.workers : 1));
   leased_ += samples_of(result, batches_of(result));
   held_.emplace(result.id(), holding{rank, result});
-  epochs_.back().leases.emplace(result.id(), given{{rank, result}, std::nullopt});
+  if (how_.remember)
+    epochs_.back().leases.emplace(result.id(), given{{rank, result}, std::nullopt});
   return result;
 }
 
@@ -119,7 +120,8 @@ bool lease_book::settle(std::uint64_t lease, std::uint64_t batches, std::uint64_
   const auto all = batches_of(x);
   if (batches > all || samples != samples_of(x, batches) || (how_.in_step && batches < all))
     return false;
-  epochs_.back().leases.at(lease).settled = batches;
+  if (how_.remember)
+    epochs_.back().leases.at(lease).settled = batches;
   committed_ += samples;
   epoch_committed_ += samples;
   if (batches < all) {

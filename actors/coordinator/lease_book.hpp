@@ -46,6 +46,8 @@ public:
     std::size_t workers = 1;
     /// Synchronous: workers go in step.
     bool in_step = false;
+    /// Whether cuts will be asked for: leases of the last epochs are then remembered.
+    bool remember = true;
   };
 
   explicit lease_book(const options& how);

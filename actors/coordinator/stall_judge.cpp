@@ -250,6 +250,9 @@ void stall_judge::follow_coordinator(std::set<task_name>& seen, found& roots) co
   case coordinator_wait::reason::evaluation:
     roots.insert({kind::evaluating, coordinator_task, {}});
     break;
+  case coordinator_wait::reason::checkpoint:
+    roots.insert({kind::writing, coordinator_task, {}});
+    break;
   case coordinator_wait::reason::leases:
     for (auto& task : own_.tasks)
       follow(task, seen, roots);

@@ -20,7 +20,8 @@ struct coordinator_wait {
     weights,    ///< of `tasks`, at the end of an epoch
     fence,      ///< `tasks` are to refuse a lost worker
     report,     ///< of `tasks`, at the end of the run
-    evaluation, ///< on a thread of its own process
+    evaluation, ///< by the coordinator's process, or the evaluator's
+    checkpoint, ///< to be written
   };
   reason what = reason::nothing;
   std::vector<task_name> tasks;
@@ -39,6 +40,7 @@ struct stall_root {
     reading,      ///< `task`'s input delivers nothing
     updating,     ///< an update takes `task` for ever
     evaluating,   ///< the coordinator's evaluation does not end
+    writing,      ///< checkpoints do not get to the disk
     unknown,
   };
   kind what = kind::unknown;

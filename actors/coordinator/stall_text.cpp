@@ -134,6 +134,8 @@ std::string stall_judge::explain(const stall_root& x) const {
     return name + " has been waiting for its own input for " + busy;
   case kind::updating:
     return name + " has been applying one update for " + busy;
+  case kind::writing:
+    return "checkpoints do not get to the disk of the output directory";
   default:
     return "the coordinator's evaluation of the weights does not end";
   }
@@ -148,6 +150,8 @@ std::string stall_judge::advice(const stall_root& x) const {
     return "Look at its host and process; `kill -CONT PID` wakes a paused one" + end;
   case kind::link:
     return "Look at the network between their hosts (firewall, route, cable)";
+  case kind::writing:
+    return "Look at that disk or file system; checkpoint.every_steps may be too small for it";
   case kind::reading:
     return "Look at the disk or file system that its data come from" + end;
   default:

@@ -35,6 +35,12 @@ proto::Job parse_job(std::string_view text, std::string_view name) {
   return job;
 }
 
+std::string job_text(const proto::Job& job) {
+  std::string result;
+  google::protobuf::TextFormat::PrintToString(job, &result);
+  return result;
+}
+
 proto::Job load_job(const std::filesystem::path& path) {
   const auto bytes = read_file(path, max_job_bytes);
   return parse_job({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());

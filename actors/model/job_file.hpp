@@ -16,6 +16,9 @@ namespace troupe {
 /// unknown field or enum value with the nearest valid name.
 proto::Job parse_job(std::string_view text, std::string_view name);
 
+/// The job in text format, as `parse_job` reads it.
+std::string job_text(const proto::Job& job);
+
 /// `parse_job` of a file.
 /// @throws input_error also when the file is missing, unreadable or longer than 16 MiB.
 proto::Job load_job(const std::filesystem::path& path);

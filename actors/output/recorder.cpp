@@ -1,11 +1,10 @@
 #include "actors/output/recorder.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
-
-#include <google/protobuf/text_format.h>
 
 #include <algorithm>
 #include <cctype>
@@ -28,12 +27,6 @@ std::string events_name(const run_origin& origin) {
   std::ranges::replace_if(
     host, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
   return "events.out.tfevents." + std::to_string(seconds) + '.' + host;
-}
-
-std::string text_of(const proto::Job& job) {
-  std::string result;
-  google::protobuf::TextFormat::PrintToString(job, &result);
-  return result;
 }
 
 std::span<const std::byte> bytes_of(const std::string& x) {
@@ -70,6 +63,7 @@ void recorder::begin() {
     step =
       static_cast<std::int64_t>((cut.epoch + 1) * context_->data.train_records - cut.samples());
   }
+  events_.begin_at(step);
   const auto header = tensorboard_log::header(time(), step);
   attempt([&] { storage_->replace(events_file_, bytes_of(header)); });
   resume_.reset();
@@ -82,8 +76,11 @@ void recorder::begin_metrics() {
     return;
   }
   std::vector<std::byte> old;
+  const auto own = checkpoint_folder(directory_);
+  const bool continued = resume_->directory.parent_path() == own;
   try {
-    old = storage_->read(metrics);
+    if (continued) // What stands in another run's directory is not this one's history.
+      old = storage_->read(metrics);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::no_such_file_or_directory)
       throw;
@@ -126,7 +123,7 @@ void recorder::on_summary(const run_summary& x) {
   append_events(events_.add(x, time()));
   attempt([&] {
     const auto page = render_report({context_->job.name(), version(), origin_,
-                                     text_of(context_->job), context_->hash, history_, x});
+                                     job_text(context_->job), context_->hash, history_, x});
     storage_->replace(directory_ / "report.html", bytes_of(page));
   });
 }

@@ -210,6 +210,8 @@ std::string task_card(const std::vector<task_status>& tasks) {
 std::string ledger_card(const run_summary& s) {
   if (s.samples == 0)
     return "";
+  if (!s.counted)
+    return "<p class=\"note\">Not counted: the run ended early.</p>\n";
   std::string result = "<table>\n";
   const auto row = [&](const char* name, std::uint64_t n, const char* meaning) {
     put(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,

@@ -79,6 +79,9 @@ std::string to_json(const epoch_report& x) {
 }
 
 std::string to_json(const run_summary& x) {
+  const auto counted = [&](std::uint64_t n) {
+    return x.counted ? nlohmann::ordered_json(n) : nlohmann::ordered_json(nullptr);
+  };
   nlohmann::ordered_json line{
     {"event", "end"},
     {"protocol", x.protocol},
@@ -89,12 +92,12 @@ std::string to_json(const run_summary& x) {
     {"train_loss", number(x.train_loss)},
     {"test_loss", number(x.test_loss)},
     {"test_accuracy", x.test_accuracy ? number(*x.test_accuracy) : nullptr},
-    {"applied", x.applied},
-    {"rejected_stale", x.rejected_stale},
-    {"requeued", x.requeued},
-    {"lost", x.lost},
-    {"split", x.split},
-    {"duplicates", x.duplicates},
+    {"applied", counted(x.applied)},
+    {"rejected_stale", counted(x.rejected_stale)},
+    {"requeued", counted(x.requeued)},
+    {"lost", counted(x.lost)},
+    {"split", counted(x.split)},
+    {"duplicates", counted(x.duplicates)},
     {"staleness_mean", number(x.staleness_mean)},
     {"staleness", to_pairs(x.staleness)},
     {"weights_sha256", x.weights_sha256},

@@ -96,6 +96,8 @@ struct run_summary {
   double test_loss = 0;
   std::optional<double> test_accuracy;
   /// Parts of gradients (gradient x shard or rank): see ledger.hpp.
+  /// Whether these were counted: not in a run that ended early.
+  bool counted = false;
   std::uint64_t applied = 0;
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;

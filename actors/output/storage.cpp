@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <set>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -138,6 +139,16 @@ void disk_storage::sync_directory(const std::filesystem::path& directory) {
   parent.sync();
 }
 
+void disk_storage::lock(const std::filesystem::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0)
+    fail("cannot open", directory);
+  lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw std::system_error{EBUSY, std::generic_category(),
+                            "another run writes to " + directory.string()};
+}
+
 void storage::append_line(const std::filesystem::path& file, std::string_view line) {
   std::string text{line};
   text += '\n';
@@ -182,7 +193,8 @@ void disk_storage::append(const std::filesystem::path& file, std::span<const std
 }
 
 std::vector<std::byte> disk_storage::read(const std::filesystem::path& file) {
-  return descriptor{*this, file, O_RDONLY}.read();
+  // Not waiting for a writer, where the name is that of a pipe.
+  return descriptor{*this, file, O_RDONLY | O_NONBLOCK}.read();
 }
 
 void disk_storage::write_directory(const std::filesystem::path& directory,
@@ -257,6 +269,8 @@ void disk_storage::tidy(const std::filesystem::path& parent) {
 }
 
 void memory_storage::prepare(const std::filesystem::path&) {}
+
+void memory_storage::lock(const std::filesystem::path&) {}
 
 void memory_storage::replace(const std::filesystem::path& file,
                              std::span<const std::byte> contents) {

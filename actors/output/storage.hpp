@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -26,6 +27,10 @@ public:
 
   /// Makes the directory and makes sure that files can be written there.
   virtual void prepare(const std::filesystem::path& directory) = 0;
+
+  /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails
+  /// where one is in there.
+  virtual void lock(const std::filesystem::path& directory) = 0;
 
   /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
@@ -59,6 +64,7 @@ public:
 class disk_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
+  void lock(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   std::vector<std::byte> read(const std::filesystem::path& file) override;
@@ -76,6 +82,9 @@ protected:
 private:
   class descriptor;
 
+  /// Closes the locked directory.
+  std::shared_ptr<void> lock_;
+
   void write_new(const std::filesystem::path& file, std::span<const std::byte> head,
                  std::span<const std::span<const std::byte>> rest = {});
   void rename(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -87,6 +96,7 @@ private:
 class memory_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
+  void lock(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   std::vector<std::byte> read(const std::filesystem::path& file) override;

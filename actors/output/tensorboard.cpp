@@ -155,7 +155,7 @@ std::string tensorboard_log::add(const epoch_report& x, double time) {
 }
 
 std::string tensorboard_log::add(const run_summary& x, double time) {
-  step_ = std::max(step_, static_cast<std::int64_t>(x.samples));
+  step_ = std::max(step_, first_ + static_cast<std::int64_t>(x.samples));
   Event event;
   event.set_wall_time(time);
   event.set_step(step_);

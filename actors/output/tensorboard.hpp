@@ -21,6 +21,9 @@ public:
   /// @param epoch_samples how many samples an epoch has.
   explicit tensorboard_log(std::uint64_t epoch_samples) : epoch_samples_(epoch_samples) {}
 
+  /// The run goes on from this step.
+  void begin_at(std::int64_t step) noexcept { first_ = step_ = step; }
+
   /// What a file begins with. Times are seconds since 1970. Readers forget what earlier runs in the
   /// same directory wrote from `step` on.
   static std::string header(double time, std::int64_t step = 0);
@@ -42,6 +45,7 @@ private:
   };
 
   std::uint64_t epoch_samples_;
+  std::int64_t first_ = 0;
   std::int64_t step_ = 0;
   staleness_counts staleness_{};
   std::map<task_name, times> spent_;

@@ -310,6 +310,8 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                       "ps/" + std::to_string(options_.index) + " was given "
                         + std::to_string(values.size()) + " bytes of slot "
                         + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+  if (versions_->version() > x.version())
+    return proto::Ack{}; // A repetition that came late: training has begun.
   if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (versions_->version() != x.version()) {

@@ -192,6 +192,8 @@ void ring_synchronizer::capture() {
 
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
                                                       const payload& values) {
+  if (step_ > x.version())
+    return proto::Ack{}; // A repetition that came late: training has begun.
   if (x.slot() > context_->rule.slots()
       || values.size() != context_->parameters().size() * sizeof(float))
     return make_error(errc::malformed,

@@ -65,7 +65,13 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   sub
     ->add_option("--join-timeout", x.join_timeout,
                  "How long to wait for other tasks at the start (default: the job's, 60)")
-    ->check(CLI::PositiveNumber)
+    ->check(CLI::Validator{[](const std::string& text) {
+                             double x = 0;
+                             return CLI::detail::lexical_cast(text, x) && x > 0
+                               ? std::string{}
+                               : "expected a number of seconds above 0, got " + text;
+                           },
+                           ""})
     ->type_name("SECONDS");
   add_resume(*sub, x.resume);
   sub

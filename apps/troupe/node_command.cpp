@@ -92,12 +92,12 @@ int run(const node_command& x) {
   // Reports call tasks by these names, which may not be those of the cluster file.
   if (names_of(process) != to_string(process.name))
     spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));
-  const auto result = run_session(std::move(session));
-  if (result.failure.empty())
-    return exit_done;
   if (!coordinates)
-    spdlog::error("{}", printable(result.failure, true));
-  return exit_failed;
+    session.ended = [](const run_summary& x) {
+      if (!x.failure.empty())
+        spdlog::error("{}", printable(x.failure, true));
+    };
+  return run_session(std::move(session)).failure.empty() ? exit_done : exit_failed;
 }
 
 } // namespace troupe

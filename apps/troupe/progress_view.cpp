@@ -273,22 +273,25 @@ std::string format_summary(const run_summary& x) {
   line("seconds", fmt::format("{:.2f}", x.seconds));
   line("samples/s", grouped(x.samples_per_second));
   line("training loss", loss_text(x.train_loss, "{:.5g}"));
-  line("test loss", fmt::format("{:.5g}", x.test_loss));
+  line("test loss", loss_text(x.test_loss, "{:.5g}"));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
-  line("gradients",
-       fmt::format("{} applied, {} rejected as too old, {} given back, {} lost",
-                   grouped(static_cast<double>(x.applied)),
-                   grouped(static_cast<double>(x.rejected_stale)),
-                   grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
-  line("",
-       x.protocol == "ring" ? "(counted once per ring member)"
-                            : "(counted once per parameter server)");
+  if (x.counted)
+    line("gradients",
+         fmt::format(
+           "{} applied, {} rejected as too old, {} given back, {} lost",
+           grouped(static_cast<double>(x.applied)), grouped(static_cast<double>(x.rejected_stale)),
+           grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
+  if (x.counted)
+    line("",
+         x.protocol == "ring" ? "(counted once per ring member)"
+                              : "(counted once per parameter server)");
   line("staleness",
        fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
-  line("weights", "sha256 " + x.weights_sha256);
+  if (!x.weights_sha256.empty())
+    line("weights", "sha256 " + x.weights_sha256);
   if (!x.output.empty())
     line("written to", x.output);
   return result;

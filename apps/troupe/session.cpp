@@ -156,6 +156,8 @@ run_summary run_session(session_options options) {
   auto result = wait_for_end(ended.get_future(), options, observer, [&](const std::string& reason) {
     caf::anon_send(node, stop_run{reason});
   });
+  if (options.ended)
+    options.ended(result);
   guard.emplace(result.failure.empty() ? exit_done : exit_failed);
   stop_all();
   return result;

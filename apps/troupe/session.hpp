@@ -23,6 +23,8 @@ struct session_options {
   std::string name;
   /// Called once the node listens, with its address. May throw input_error.
   std::function<void(const std::string& address)> listening;
+  /// Called with the result as soon as it is known; ending all that runs here may take longer.
+  std::function<void(const run_summary&)> ended;
   /// Called every 100 ms until the end; a text ends the run with it.
   std::function<std::optional<std::string>()> watch;
   /// Called as often; lines to be shown as notices.

@@ -73,19 +73,10 @@ coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
   result.context = make_job_context(job, shape_of(*result.data.train));
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
-  if (job.has_checkpoint() && result.output.empty())
-    throw input_error{"checkpoint: there is no output directory to write checkpoints to; set "
-                      "output, or --out"};
   try {
-    if (!result.output.empty()) {
-      result.files->prepare(result.output);
-      check_room(result.output, result.context->parameters().size() * sizeof(float));
-    }
-    auto begin = choose_checkpoint(*result.files, result.output, resume, *result.context);
-    result.resume = std::move(begin.from);
-    result.notices = std::move(begin.notices);
+    open_output(result, resume);
     if (!result.output.empty())
-      result.files->tidy(checkpoint_folder(result.output));
+      check_room(result.output, result.context->parameters().size() * sizeof(float));
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
