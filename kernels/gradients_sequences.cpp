@@ -33,7 +33,8 @@ void reverse_mode::visit_recurrent(const node& n, expression y, expression g) {
     give(z.id(), n.cell == cell::gru ? slice(d, 2, 0, 3 * hidden) : d);
   if (wants(w.id())) {
     const auto h = slice(y, 2, stored - hidden, stored);
-    const auto before = place(slice(h, 1, 0, h.shape()[1] - 1), 1, 1, h.shape());
+    const auto dims = h.shape(); // a copy: appending nodes moves them
+    const auto before = place(slice(h, 1, 0, dims[1] - 1), 1, 1, dims);
     give(w.id(), matmul(recurrent, before, true));
   }
   if (n.inputs.size() > 2 && wants(n.inputs[2]))
@@ -110,7 +111,7 @@ void reverse_mode::visit_sequence(const node& n, expression y, expression g) {
 expression reverse_mode::again(const node& n, expression g) {
   const auto x = at(n.inputs[1]);
   const auto dy = stop_gradient(at(n.inputs[0]));
-  const auto& dims = x.shape();
+  const auto dims = x.shape(); // a copy: appending nodes moves them
   const double share = 1.0 / static_cast<double>(dims.last());
   const auto mean = [&](expression v) { return broadcast_last(scale(sum_last(v), share), dims); };
   const auto centered = x - mean(x);

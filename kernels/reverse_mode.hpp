@@ -58,7 +58,8 @@ private:
 
   /// Gradient of softmax: y (g - sum_j g_j y_j), y its result.
   static expression softmax_gradient(expression g, expression y) {
-    return multiply(y, subtract(g, broadcast_last(sum_last(multiply(g, y)), y.shape())));
+    const auto dims = y.shape(); // a copy: appending nodes moves them
+    return multiply(y, subtract(g, broadcast_last(sum_last(multiply(g, y)), dims)));
   }
 
   void visit(std::uint32_t id);

@@ -270,7 +270,7 @@ expression causal_softmax(expression x) {
 }
 
 expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
-  const auto& dims = q.shape();
+  const auto dims = q.shape(); // a copy: appending nodes moves them
   if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
       || k.shape() != dims || v.shape() != dims)
     throw input_error("causal_attention: " + describe(q) + ", " + describe(k) + " and "

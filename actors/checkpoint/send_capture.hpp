@@ -4,20 +4,17 @@
 #include "messages/interfaces.hpp"
 
 #include <functional>
-#include <limits>
 #include <memory>
 #include <vector>
 
 namespace troupe {
 
 /// Sends what the actor `self` holds at a version of the weights to the coordinator: one payload
-/// per slot. `then` is called once, in the actor, when the checkpoint is written or will not be:
-/// what a slow disk or link has not taken yet still counts as under way, however long that takes.
+/// per slot. `then` is called once, in the actor, when the checkpoint is written or will not be.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<payload>& slots,
                   std::function<void()> then) {
-  how.attempts = std::numeric_limits<int>::max();
   std::size_t bytes = 0;
   for (auto& x : slots)
     bytes += x.size();

@@ -86,6 +86,8 @@ void coordinator::on_exit() {
     for (auto& answer : x.answers)
       answer.deliver(make_error(errc::failed, "the coordinator ends"));
   checkpoints_.clear();
+  if (options_.files)
+    options_.files->unlock();
   options_.host = nullptr;
   options_.observer = nullptr;
   options_.weights = nullptr;

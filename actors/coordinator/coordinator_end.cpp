@@ -240,6 +240,8 @@ void coordinator::shut_down_nodes() {
 void coordinator::node_ended() {
   if (--nodes_running_ > 0)
     return;
+  if (options_.files)
+    options_.files->unlock();
   if (options_.observer)
     send(options_.observer, summary_);
   send(options_.host, summary_);

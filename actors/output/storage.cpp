@@ -270,8 +270,6 @@ void disk_storage::tidy(const std::filesystem::path& parent) {
 
 void memory_storage::prepare(const std::filesystem::path&) {}
 
-void memory_storage::lock(const std::filesystem::path&) {}
-
 void memory_storage::replace(const std::filesystem::path& file,
                              std::span<const std::byte> contents) {
   std::lock_guard guard{mutex_};

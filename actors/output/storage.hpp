@@ -30,7 +30,10 @@ public:
 
   /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails
   /// where one is in there.
-  virtual void lock(const std::filesystem::path& directory) = 0;
+  virtual void lock(const std::filesystem::path&) {}
+
+  /// Lets others in again.
+  virtual void unlock() {}
 
   /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
@@ -65,6 +68,7 @@ class disk_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
   void lock(const std::filesystem::path& directory) override;
+  void unlock() override { lock_.reset(); }
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   std::vector<std::byte> read(const std::filesystem::path& file) override;
@@ -96,7 +100,6 @@ private:
 class memory_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
-  void lock(const std::filesystem::path& directory) override;
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   std::vector<std::byte> read(const std::filesystem::path& file) override;

@@ -77,6 +77,7 @@ report_data full() {
   x.summary.train_loss = 0.5;
   x.summary.test_loss = 0.25;
   x.summary.test_accuracy = 0.9;
+  x.summary.counted = true;
   x.summary.applied = 12'345;
   x.summary.staleness[0] = 7;
   x.summary.staleness[4] = 3;

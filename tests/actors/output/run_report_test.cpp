@@ -16,6 +16,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 run_summary summary() {
   run_summary x;
+  x.counted = true;
   x.protocol = "async_ps";
   x.workers = 2;
   x.seconds = 1.5;
