@@ -16,7 +16,7 @@ struct patience {
 
   /// For requests with large payloads: a second more for each MiB, so that slow links will do.
   patience for_bytes(std::size_t bytes) const noexcept {
-    return {timeout + std::chrono::milliseconds{bytes * 1000 >> 20}, attempts};
+    return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 };
 

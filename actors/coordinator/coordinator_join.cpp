@@ -12,6 +12,8 @@
 
 namespace troupe {
 
+using namespace std::chrono_literals;
+
 namespace {
 
 std::string plural(std::size_t n, const std::string& what) {
@@ -168,8 +170,8 @@ void coordinator::open_view() {
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     // Longer than a node waits for its own peers: then it says for whom.
-    const auto limit =
-      std::chrono::milliseconds{job().runtime().join_timeout_ms()} + std::chrono::seconds{3};
+    const std::chrono::milliseconds patience{job().runtime().join_timeout_ms()};
+    const auto limit = patience + std::min<std::chrono::milliseconds>(patience, 3s);
     request(node, limit, to_proto(view_, task))
       .then(
         [this, task](const proto::ViewReady&) {
