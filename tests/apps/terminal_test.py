@@ -129,7 +129,8 @@ class Terminal(TestCase):
                 self.start_on_terminal("train", self.job(), "--set=epochs=30", **environment)
                 self.finish()
                 self.assertNotRegex(self.text, COLOUR)
-                self.assertEqual("━" in self.text, "LANG" not in environment)
+                # A quick run may never show a part of the bar that is filled.
+                self.assertEqual("━" in self.text or "─" in self.text, "LANG" not in environment)
 
     def test_a_terminal_that_cannot_draw(self):
         self.start_on_terminal("train", self.job(QUICK_JOB), TERM="dumb")
