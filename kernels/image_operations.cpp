@@ -1,6 +1,6 @@
 #include "kernels/image_operations.hpp"
 
-#include "kernels/error.hpp"
+#include "kernels/node_builder.hpp"
 
 #include <vector>
 
@@ -8,34 +8,18 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void fail(operation op, const std::string& what) {
-  throw input_error(std::string(to_string(op)) + ": " + what);
-}
-
-std::string describe(expression x) {
-  return "\"" + x.name() + "\" " + to_string(x.shape());
-}
-
 expression append(operation op, std::initializer_list<expression> inputs, shape dims,
                   const window& how = {}) {
-  node x;
-  x.op = op;
-  x.shape = std::move(dims);
+  for (auto input : inputs)
+    check_float(op, input);
+  auto x = make_node(op, std::move(dims));
   x.window = how;
-  auto& owner = inputs.begin()->owner();
-  for (auto input : inputs) {
-    if (!input.valid() || &input.owner() != &owner)
-      fail(op, "the arguments belong to different graphs");
-    if (input.node().type == dtype::int32)
-      fail(op, describe(input) + " is int32, a tensor of floating-point numbers was expected");
-    x.inputs.push_back(input.id());
-  }
-  return owner.append(std::move(x));
+  return append(std::move(x), inputs);
 }
 
 void check_image(operation op, expression x) {
   if (x.shape().rank() != 4 || !x.shape().has_batch())
-    fail(op, describe(x) + " is not of the form (batch, channels, height, width)");
+    refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
 }
 
 /// The image that the window makes of one of shape `image`, with `channels` channels.
@@ -44,14 +28,14 @@ shape slid(operation op, const shape& image, const window& how, std::int64_t cha
     && how.pad_y >= 0 && how.pad_x >= 0 && how.pad_y < how.height && how.pad_x < how.width;
   const auto window = std::to_string(how.height) + " x " + std::to_string(how.width);
   if (!sane)
-    fail(
+    refuse(
       op,
       "a window of " + window + ", strides " + std::to_string(how.stride_y) + " and "
         + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
         + std::to_string(how.pad_x)
         + ": sizes and strides of at least 1 and a padding smaller than the window were expected");
   if (image[2] + 2 * how.pad_y < how.height || image[3] + 2 * how.pad_x < how.width)
-    fail(op, "a window of " + window + " does not fit into images " + to_string(image));
+    refuse(op, "a window of " + window + " does not fit into images " + to_string(image));
   return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};
 }
 
@@ -63,8 +47,8 @@ expression reshape(expression x, const shape& dims) {
   const bool same =
     dims.has_batch() == x.shape().has_batch() && dims.elements(1) == x.shape().elements(1);
   if (!same)
-    fail(operation::reshape,
-         describe(x) + " to " + to_string(dims) + ": as many elements were expected");
+    refuse(operation::reshape,
+           describe(x) + " to " + to_string(dims) + ": as many elements were expected");
   return append(operation::reshape, {x}, dims);
 }
 
@@ -82,10 +66,10 @@ expression conv2d(expression x, expression w, const window& how) {
     && dims[1] * how.groups == x.shape()[1] && dims[0] % how.groups == 0 && dims[0] > 0
     && dims[2] == how.height && dims[3] == how.width;
   if (!fits)
-    fail(op,
-         describe(x) + " and " + describe(w) + " do not fit: weights of shape (filters, "
-           + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
-           + std::to_string(how.width) + ") were expected, groups " + std::to_string(how.groups));
+    refuse(op,
+           describe(x) + " and " + describe(w) + " do not fit: weights of shape (filters, "
+             + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
+             + std::to_string(how.width) + ") were expected, groups " + std::to_string(how.groups));
   return append(op, {x, w}, slid(op, x.shape(), how, dims[0]), how);
 }
 
@@ -94,7 +78,7 @@ expression conv2d_input_gradient(expression dy, expression w, const window& how,
   constexpr auto op = operation::conv2d_input_gradient;
   check_image(op, dy);
   if (dy.shape() != slid(op, dims, how, w.shape()[0]))
-    fail(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
   return append(op, {dy, w}, dims, how);
 }
 
@@ -104,27 +88,27 @@ expression conv2d_weight_gradient(expression x, expression dy, const window& how
   check_image(op, dy);
   const auto filters = dy.shape()[1];
   if (dy.shape() != slid(op, x.shape(), how, filters))
-    fail(op, describe(dy) + " is not what the window makes of " + describe(x));
+    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
   return append(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width}, how);
 }
 
 expression add_channel_bias(expression x, expression b) {
   constexpr auto op = operation::add_channel_bias;
   if (x.shape().rank() < 2 || b.shape() != shape{x.shape()[1]})
-    fail(op, describe(x) + " and " + describe(b) + ": a bias per channel was expected");
+    refuse(op, describe(x) + " and " + describe(b) + ": a bias per channel was expected");
   return append(op, {x, b}, x.shape());
 }
 
 expression sum_channels(expression x) {
   if (x.shape().rank() < 2)
-    fail(operation::sum_channels, describe(x) + " has no channels");
+    refuse(operation::sum_channels, describe(x) + " has no channels");
   return append(operation::sum_channels, {x}, {x.shape()[1]});
 }
 
 expression broadcast_channels(expression x, const shape& dims) {
   if (dims.rank() < 2 || x.shape() != shape{dims[1]})
-    fail(operation::broadcast_channels,
-         describe(x) + " to " + to_string(dims) + ": an element per channel was expected");
+    refuse(operation::broadcast_channels,
+           describe(x) + " to " + to_string(dims) + ": an element per channel was expected");
   return append(operation::broadcast_channels, {x}, dims);
 }
 
@@ -138,7 +122,7 @@ expression max_pool_select(expression v, expression x, const window& how) {
   constexpr auto op = operation::max_pool_select;
   check_image(op, x);
   if (v.shape() != x.shape())
-    fail(op, describe(v) + " and " + describe(x) + " have different shapes");
+    refuse(op, describe(v) + " and " + describe(x) + " have different shapes");
   return append(op, {v, x}, slid(op, x.shape(), how, x.shape()[1]), how);
 }
 
@@ -146,7 +130,7 @@ expression max_pool_gradient(expression dy, expression x, const window& how) {
   constexpr auto op = operation::max_pool_gradient;
   check_image(op, x);
   if (dy.shape() != slid(op, x.shape(), how, x.shape()[1]))
-    fail(op, describe(dy) + " is not what the window makes of " + describe(x));
+    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
   return append(op, {dy, x}, x.shape(), how);
 }
 
@@ -160,7 +144,7 @@ expression average_pool_gradient(expression dy, const window& how, const shape& 
   constexpr auto op = operation::average_pool_gradient;
   check_image(op, dy);
   if (dy.shape() != slid(op, dims, how, dims[1]))
-    fail(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
   return append(op, {dy}, dims, how);
 }
 

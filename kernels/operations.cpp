@@ -1,6 +1,6 @@
 #include "kernels/operations.hpp"
 
-#include "kernels/error.hpp"
+#include "kernels/node_builder.hpp"
 
 #include <algorithm>
 #include <numbers>
@@ -9,41 +9,21 @@ namespace troupe {
 
 namespace {
 
-std::string describe(expression x) {
-  return "\"" + x.name() + "\" " + to_string(x.shape());
-}
-
 [[noreturn]] void misfit(operation op, expression a, expression b, const std::string& expected) {
-  throw input_error(std::string(to_string(op)) + ": " + describe(a) + " and " + describe(b)
-                    + " do not fit: " + expected);
-}
-
-void check_float(operation op, expression x) {
-  if (x.node().type == dtype::int32)
-    throw input_error(std::string(to_string(op)) + ": " + describe(x)
-                      + " is int32, a tensor of floating-point numbers was expected");
+  refuse(op, describe(a) + " and " + describe(b) + " do not fit: " + expected);
 }
 
 void check_rank(operation op, expression x, std::size_t least) {
   check_float(op, x);
   if (x.shape().rank() < least)
-    throw input_error(std::string(to_string(op)) + ": " + describe(x) + " has fewer than "
-                      + std::to_string(least) + " dimensions");
+    refuse(op, describe(x) + " has fewer than " + std::to_string(least) + " dimensions");
 }
 
 expression append(operation op, std::initializer_list<expression> inputs, shape dims,
                   double factor = 1) {
-  node x;
-  x.op = op;
-  x.shape = std::move(dims);
+  auto x = make_node(op, std::move(dims));
   x.factor = factor;
-  auto& owner = inputs.begin()->owner();
-  for (auto input : inputs) {
-    if (!input.valid() || &input.owner() != &owner)
-      throw input_error(std::string(to_string(op)) + ": the arguments belong to different graphs");
-    x.inputs.push_back(input.id());
-  }
-  return owner.append(std::move(x));
+  return append(std::move(x), inputs);
 }
 
 expression unary(operation op, expression x, double factor = 1) {
@@ -107,15 +87,10 @@ expression matmul(expression a, expression b, bool transpose_a, bool transpose_b
     misfit(op, a, b, "the batch can only be the first dimension of the result");
   auto dims = transpose_a ? std::vector{a.shape().last()} : leading(a.shape()).extents();
   dims.push_back(columns);
-  node x;
-  x.op = op;
-  x.shape = shape(std::move(dims));
+  auto x = make_node(op, shape(std::move(dims)));
   x.transpose_a = transpose_a;
   x.transpose_b = transpose_b;
-  x.inputs = {a.id(), b.id()};
-  if (&a.owner() != &b.owner())
-    throw input_error("matmul: the arguments belong to different graphs");
-  return a.owner().append(std::move(x));
+  return append(std::move(x), {a, b});
 }
 
 expression add_bias(expression x, expression b) {
@@ -201,8 +176,8 @@ expression sigmoid(expression x) {
 
 expression leaky_relu(expression x, double slope) {
   if (!(slope > 0))
-    throw input_error("leaky_relu: the slope is " + std::to_string(slope)
-                      + "; a number above 0 was expected");
+    refuse(operation::leaky_relu,
+           "the slope is " + std::to_string(slope) + "; a number above 0 was expected");
   return unary(operation::leaky_relu, x, slope);
 }
 
@@ -246,8 +221,9 @@ namespace {
 expression broadcast_to(operation op, expression x, const shape& dims, const shape& expected) {
   check_float(op, x);
   if (x.shape() != expected)
-    throw input_error(std::string(to_string(op)) + ": " + describe(x) + " to " + to_string(dims)
-                      + ": shape " + to_string(expected) + " was expected");
+    refuse(op,
+           describe(x) + " to " + to_string(dims) + ": shape " + to_string(expected)
+             + " was expected");
   return append(op, {x}, dims);
 }
 
@@ -336,12 +312,11 @@ expression binary_correct(expression logits, expression labels) {
 expression to_float(expression labels, const shape& dims) {
   constexpr auto op = operation::to_float;
   if (labels.node().type != dtype::int32)
-    throw input_error("to_float: " + describe(labels) + " is not int32");
+    refuse(op, describe(labels) + " is not int32");
   const auto same =
     dims.has_batch() == labels.shape().has_batch() && dims.elements() == labels.shape().elements();
   if (!same)
-    throw input_error("to_float: " + describe(labels) + " to " + to_string(dims)
-                      + ": as many elements were expected");
+    refuse(op, describe(labels) + " to " + to_string(dims) + ": as many elements were expected");
   return append(op, {labels}, dims);
 }
 

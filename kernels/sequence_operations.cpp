@@ -1,7 +1,7 @@
 #include "kernels/sequence_operations.hpp"
 
-#include "kernels/error.hpp"
 #include "kernels/image_operations.hpp"
+#include "kernels/node_builder.hpp"
 #include "kernels/operations.hpp"
 
 #include <algorithm>
@@ -12,36 +12,6 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void fail(operation op, const std::string& what) {
-  throw input_error(std::string(to_string(op)) + ": " + what);
-}
-
-std::string describe(expression x) {
-  return "\"" + x.name() + "\" " + to_string(x.shape());
-}
-
-void check_float(operation op, expression x) {
-  if (x.node().type == dtype::int32)
-    fail(op, describe(x) + " is int32, a tensor of floating-point numbers was expected");
-}
-
-expression append(node x, const std::vector<expression>& inputs) {
-  auto& owner = inputs.front().owner();
-  for (auto input : inputs) {
-    if (!input.valid() || &input.owner() != &owner)
-      fail(x.op, "the arguments belong to different graphs");
-    x.inputs.push_back(input.id());
-  }
-  return owner.append(std::move(x));
-}
-
-node make(operation op, shape dims) {
-  node x;
-  x.op = op;
-  x.shape = std::move(dims);
-  return x;
-}
-
 /// x with another extent along `axis`.
 shape with_extent(const shape& x, std::size_t axis, std::int64_t extent) {
   auto extents = x.extents();
@@ -51,9 +21,9 @@ shape with_extent(const shape& x, std::size_t axis, std::int64_t extent) {
 
 void check_axis(operation op, expression x, std::size_t axis) {
   if (axis >= x.shape().rank() || (axis == 0 && x.shape().has_batch()))
-    fail(op,
-         "axis " + std::to_string(axis) + " of " + describe(x) + " is "
-           + (axis == 0 ? "the batch" : "not there"));
+    refuse(op,
+           "axis " + std::to_string(axis) + " of " + describe(x) + " is "
+             + (axis == 0 ? "the batch" : "not there"));
 }
 
 /// (time, hidden) of the states that gates of shape `z` make.
@@ -63,16 +33,17 @@ std::int64_t hidden_of(expression z, expression w, cell how) {
   const auto hidden = dims.last() / gates;
   if (dims.rank() != 3 || !dims.has_batch() || dims.last() % gates != 0
       || w.shape() != shape{gates * hidden, hidden})
-    fail(operation::recurrent,
-         describe(z) + " and " + describe(w) + " do not fit: (batch, time, " + std::to_string(gates)
-           + " hidden) and (" + std::to_string(gates) + " hidden, hidden) were expected");
+    refuse(operation::recurrent,
+           describe(z) + " and " + describe(w) + " do not fit: (batch, time, "
+             + std::to_string(gates) + " hidden) and (" + std::to_string(gates)
+             + " hidden, hidden) were expected");
   return hidden;
 }
 
 /// Runs over time; the states of all steps lie in the last `hidden` of the result.
 expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
   const auto hidden = hidden_of(inputs[0], inputs[1], how);
-  auto x = make(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
+  auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
   x.cell = how;
   const auto all = append(std::move(x), inputs);
   return slice(all, 2, (stored - 1) * hidden, stored * hidden);
@@ -86,17 +57,17 @@ expression transpose(expression x, const std::vector<std::size_t>& axes) {
   constexpr auto op = operation::transpose;
   check_float(op, x);
   if (axes.size() > 8)
-    fail(op, describe(x) + " has more than 8 axes");
+    refuse(op, describe(x) + " has more than 8 axes");
   auto sorted = axes;
   std::ranges::sort(sorted);
   std::vector<std::size_t> all(x.shape().rank());
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (sorted != all || (x.shape().has_batch() && axes[0] != 0))
-    fail(op, describe(x) + ": each of its axes once, the batch first, was expected");
+    refuse(op, describe(x) + ": each of its axes once, the batch first, was expected");
   std::vector<std::int64_t> extents;
   for (auto axis : axes)
     extents.push_back(x.shape()[axis]);
-  auto result = make(op, shape(std::move(extents)));
+  auto result = make_node(op, shape(std::move(extents)));
   result.axes = axes;
   return append(std::move(result), {x});
 }
@@ -106,15 +77,15 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
   check_float(op, x);
   check_axis(op, x, axis);
   if (begin < 0 || end < begin || end > x.shape()[axis])
-    fail(op,
-         "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
-           + std::to_string(axis) + " of " + describe(x) + " are not there");
+    refuse(op,
+           "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
+             + std::to_string(axis) + " of " + describe(x) + " are not there");
   // A slice of what was placed there just now, as in the gradient of a slice.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
       && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
     return {x.owner(), n.inputs[0]};
-  auto result = make(op, with_extent(x.shape(), axis, end - begin));
+  auto result = make_node(op, with_extent(x.shape(), axis, end - begin));
   result.axes = {axis, static_cast<std::size_t>(begin)};
   return append(std::move(result), {x});
 }
@@ -127,10 +98,10 @@ expression place(expression x, std::size_t axis, std::int64_t begin, const shape
   const bool fits = dims.rank() == x.shape().rank() && begin >= 0 && begin + extent <= dims[axis]
     && with_extent(dims, axis, extent) == x.shape();
   if (!fits)
-    fail(op,
-         describe(x) + " at " + std::to_string(begin) + " along axis " + std::to_string(axis)
-           + " does not fit into " + to_string(dims));
-  auto result = make(op, dims);
+    refuse(op,
+           describe(x) + " at " + std::to_string(begin) + " along axis " + std::to_string(axis)
+             + " does not fit into " + to_string(dims));
+  auto result = make_node(op, dims);
   result.axes = {axis, static_cast<std::size_t>(begin)};
   return append(std::move(result), {x});
 }
@@ -138,26 +109,26 @@ expression place(expression x, std::size_t axis, std::int64_t begin, const shape
 expression concat(const std::vector<expression>& xs, std::size_t axis) {
   constexpr auto op = operation::concat;
   if (xs.empty())
-    fail(op, "nothing to put together");
+    refuse(op, "nothing to put together");
   std::int64_t extent = 0;
   for (auto x : xs) {
     check_float(op, x);
     check_axis(op, x, axis);
     if (x.shape().rank() != xs[0].shape().rank()
         || with_extent(x.shape(), axis, 0) != with_extent(xs[0].shape(), axis, 0))
-      fail(op,
-           describe(xs[0]) + " and " + describe(x) + " differ in more than axis "
-             + std::to_string(axis));
+      refuse(op,
+             describe(xs[0]) + " and " + describe(x) + " differ in more than axis "
+               + std::to_string(axis));
     extent += x.shape()[axis];
   }
-  auto result = make(op, with_extent(xs[0].shape(), axis, extent));
+  auto result = make_node(op, with_extent(xs[0].shape(), axis, extent));
   result.axes = {axis};
   return append(std::move(result), xs);
 }
 
 expression stop_gradient(expression x) {
   check_float(operation::stop_gradient, x);
-  return append(make(operation::stop_gradient, x.shape()), {x});
+  return append(make_node(operation::stop_gradient, x.shape()), {x});
 }
 
 // -- products -----------------------------------------------------------------------------------
@@ -174,18 +145,18 @@ expression batched_matmul(expression a, expression b, bool transpose_a, bool tra
   };
   const bool batches = rank >= 3 && b.shape().rank() == rank && leading(a) == leading(b);
   if (!batches)
-    fail(op,
-         describe(a) + " and " + describe(b)
-           + " do not fit: at least three dimensions, all but the last two equal, were expected");
+    refuse(op,
+           describe(a) + " and " + describe(b)
+             + " do not fit: at least three dimensions, all but the last two equal, were expected");
   const auto m = a.shape()[transpose_a ? rank - 1 : rank - 2];
   const auto k = a.shape()[transpose_a ? rank - 2 : rank - 1];
   const auto n = b.shape()[transpose_b ? rank - 2 : rank - 1];
   if (k != b.shape()[transpose_b ? rank - 1 : rank - 2])
-    fail(op,
-         describe(a) + " and " + describe(b) + " do not fit: the sums are over different lengths");
+    refuse(
+      op, describe(a) + " and " + describe(b) + " do not fit: the sums are over different lengths");
   auto dims = leading(a);
   dims.insert(dims.end(), {m, n});
-  auto result = make(op, shape(std::move(dims)));
+  auto result = make_node(op, shape(std::move(dims)));
   result.transpose_a = transpose_a;
   result.transpose_b = transpose_b;
   return append(std::move(result), {a, b});
@@ -196,11 +167,11 @@ expression multiply_rows(expression x, expression g) {
   check_float(op, x);
   check_float(op, g);
   if (x.shape().rank() < 1 || g.shape() != shape{x.shape().last()})
-    fail(op,
-         describe(x) + " and " + describe(g)
-           + " do not fit: a factor for each element of a row "
-             "was expected");
-  return append(make(op, x.shape()), {x, g});
+    refuse(op,
+           describe(x) + " and " + describe(g)
+             + " do not fit: a factor for each element of a row "
+               "was expected");
+  return append(make_node(op, x.shape()), {x, g});
 }
 
 // -- tables -------------------------------------------------------------------------------------
@@ -209,12 +180,12 @@ expression embedding(expression table, expression ids) {
   constexpr auto op = operation::embedding;
   check_float(op, table);
   if (ids.node().type != dtype::int32 || table.shape().rank() != 2 || table.shape().has_batch())
-    fail(op,
-         describe(table) + " and " + describe(ids)
-           + ": a table (entries, n) and int32 ids were expected");
+    refuse(op,
+           describe(table) + " and " + describe(ids)
+             + ": a table (entries, n) and int32 ids were expected");
   auto dims = ids.shape().extents();
   dims.push_back(table.shape().last());
-  return append(make(op, shape(std::move(dims))), {table, ids});
+  return append(make_node(op, shape(std::move(dims))), {table, ids});
 }
 
 expression embedding_gradient(expression dy, expression ids, std::int64_t entries) {
@@ -223,8 +194,8 @@ expression embedding_gradient(expression dy, expression ids, std::int64_t entrie
   auto dims = ids.shape().extents();
   dims.push_back(dy.shape().last());
   if (ids.node().type != dtype::int32 || dy.shape() != shape(std::move(dims)))
-    fail(op, describe(dy) + " and " + describe(ids) + " do not fit: a row per id was expected");
-  return append(make(op, {entries, dy.shape().last()}), {dy, ids});
+    refuse(op, describe(dy) + " and " + describe(ids) + " do not fit: a row per id was expected");
+  return append(make_node(op, {entries, dy.shape().last()}), {dy, ids});
 }
 
 // -- normalization and attention ----------------------------------------------------------------
@@ -233,8 +204,9 @@ expression normalize_rows(expression x, double epsilon) {
   constexpr auto op = operation::normalize_rows;
   check_float(op, x);
   if (x.shape().rank() < 2 || x.shape().last() < 1 || !(epsilon > 0))
-    fail(op, describe(x) + ": rows of at least one element, and an epsilon above 0, were expected");
-  auto result = make(op, x.shape());
+    refuse(op,
+           describe(x) + ": rows of at least one element, and an epsilon above 0, were expected");
+  auto result = make_node(op, x.shape());
   result.factor = epsilon;
   return append(std::move(result), {x});
 }
@@ -242,8 +214,8 @@ expression normalize_rows(expression x, double epsilon) {
 expression normalize_rows_gradient(expression dy, expression x, double epsilon) {
   constexpr auto op = operation::normalize_rows_gradient;
   if (dy.shape() != x.shape())
-    fail(op, describe(dy) + " and " + describe(x) + " have different shapes");
-  auto result = make(op, x.shape());
+    refuse(op, describe(dy) + " and " + describe(x) + " have different shapes");
+  auto result = make_node(op, x.shape());
   result.factor = epsilon;
   return append(std::move(result), {dy, x});
 }
@@ -251,7 +223,7 @@ expression normalize_rows_gradient(expression dy, expression x, double epsilon) 
 expression recurrent_gradient(expression dh, expression states, expression w, cell how) {
   const auto hidden = w.shape().last();
   const std::int64_t parts = how == cell::rnn ? 1 : 4;
-  auto x = make(operation::recurrent_gradient, with_extent(dh.shape(), 2, parts * hidden));
+  auto x = make_node(operation::recurrent_gradient, with_extent(dh.shape(), 2, parts * hidden));
   x.cell = how;
   return append(std::move(x), {dh, states, w});
 }
@@ -265,8 +237,8 @@ expression causal_softmax(expression x) {
   check_float(op, x);
   const auto rank = x.shape().rank();
   if (rank < 3 || x.shape()[rank - 1] != x.shape()[rank - 2])
-    fail(op, describe(x) + ": square matrices (..., T, T) were expected");
-  return append(make(op, x.shape()), {x});
+    refuse(op, describe(x) + ": square matrices (..., T, T) were expected");
+  return append(make_node(op, x.shape()), {x});
 }
 
 expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
@@ -298,10 +270,10 @@ expression lstm(expression z, expression w) {
 
 expression gru(expression z, expression w, expression b) {
   if (b.shape() != shape{z.shape().last()})
-    fail(operation::recurrent,
-         describe(z) + " and " + describe(b)
-           + " do not fit: a bias per gate "
-             "was expected");
+    refuse(operation::recurrent,
+           describe(z) + " and " + describe(b)
+             + " do not fit: a bias per gate "
+               "was expected");
   return run({z, w, b}, cell::gru, 5); // r, u, n, a_n, h
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "actors/cluster/coordinator_setup.hpp"
 #include "actors/cluster/transport.hpp"
-#include "actors/coordinator/coordinator.hpp"
 #include "actors/coordinator/evaluation_service.hpp"
 #include "actors/link/link.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -18,29 +18,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// What a node that hosts the coordinator starts it with.
-struct coordinator_setup {
-  std::shared_ptr<const job_context> context;
-  job_data data;
-  /// All tasks of the cluster, with their addresses.
-  std::vector<expected_task> tasks;
-  std::string output;
-  std::shared_ptr<storage> files;
-  /// Gets the weights after each epoch; may be null.
-  weights_listener weights;
-  /// Stands in what is written there.
-  run_origin origin = here_and_now();
-  /// What the run goes on from; null: it begins at the beginning.
-  std::shared_ptr<const checkpoint> resume;
-  /// What the operator should know before it begins.
-  std::vector<std::string> notices;
-};
-
-/// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
-/// goes on from (see choose_checkpoint). `setup` has context, output and files.
-/// @throws input_error, or std::system_error where the directory cannot be used.
-void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 
 struct node_options {
   /// Tasks that live here: one, or the coordinator and any others.

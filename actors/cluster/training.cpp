@@ -1,6 +1,5 @@
 #include "actors/cluster/training.hpp"
 
-#include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 

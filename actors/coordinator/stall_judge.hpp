@@ -41,9 +41,8 @@ struct stall_root {
     updating,     ///< an update takes `task` for ever
     evaluating,   ///< the coordinator's evaluation does not end
     writing,      ///< checkpoints do not get to the disk
-    unknown,
   };
-  kind what = kind::unknown;
+  kind what = kind::silent;
   task_name task;
   task_name other;
 

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 
@@ -66,8 +67,9 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
     ->add_option("--join-timeout", x.join_timeout,
                  "How long to wait for other tasks at the start (default: the job's, 60)")
     ->check(CLI::Validator{[](const std::string& text) {
-                             double x = 0;
-                             return CLI::detail::lexical_cast(text, x) && x > 0
+                             char* end = nullptr;
+                             const double x = std::strtod(text.c_str(), &end);
+                             return x > 0 && *end == '\0'
                                ? std::string{}
                                : "expected a number of seconds above 0, got " + text;
                            },

@@ -14,15 +14,6 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-expression to_scalar(expression y) {
-  return sum(y * y + y);
-}
-
-void check_both(graph& g, expression y, double float_tolerance = 1e-5) {
-  check_forward(g, y, float_tolerance);
-  check_gradient(g, to_scalar(y), float_tolerance * 10);
-}
-
 /// Images that depend on variables, so that there is something to differentiate.
 struct pictures {
   graph g;

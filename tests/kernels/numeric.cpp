@@ -1,5 +1,7 @@
 #include "numeric.hpp"
 
+#include "kernels/operations.hpp"
+
 #include "kernels/executor.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -215,6 +217,15 @@ void check_gradient(const graph& g, expression loss, double float_tolerance) {
     check_close(execute<float>(g, values, loss, {}, true).gradient, actual.gradient,
                 float_tolerance, float_tolerance * largest(expected), what + ", float");
   }
+}
+
+expression to_scalar(expression y) {
+  return sum(y * y + y);
+}
+
+void check_both(const graph& g, expression y, double float_tolerance) {
+  check_forward(g, y, float_tolerance);
+  check_gradient(g, to_scalar(y), float_tolerance * 10);
 }
 
 } // namespace troupe::test

@@ -98,4 +98,10 @@ void check_forward(const graph& g, expression y, double float_tolerance = 1e-5);
 /// `float_tolerance` of the largest element).
 void check_gradient(const graph& g, expression loss, double float_tolerance = 1e-5);
 
+/// Makes a scalar of y that has a different weight for each element: sum(y * y + y).
+expression to_scalar(expression y);
+
+/// check_forward of y and check_gradient of to_scalar(y), ten times as tolerant in float.
+void check_both(const graph& g, expression y, double float_tolerance = 1e-5);
+
 } // namespace troupe::test

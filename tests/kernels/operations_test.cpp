@@ -12,11 +12,6 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Makes a scalar of y that has a different weight for each element: sum(y * y + y).
-expression to_scalar(expression y) {
-  return sum(y * y + y);
-}
-
 /// x (batch, n) and a function of it that depends on a variable (n, n), so that there is something
 /// to differentiate.
 struct model {
@@ -25,11 +20,6 @@ struct model {
   expression w = g.variable("w", {5, 5});
   expression h = matmul(x, w);
 };
-
-void check_both(graph& g, expression y, double float_tolerance = 1e-5) {
-  check_forward(g, y, float_tolerance);
-  check_gradient(g, to_scalar(y), float_tolerance * 10);
-}
 
 } // namespace
 

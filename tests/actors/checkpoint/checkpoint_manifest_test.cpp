@@ -96,7 +96,8 @@ BOOST_AUTO_TEST_CASE(ranges_must_make_sense) {
 BOOST_AUTO_TEST_CASE(hostile_bytes) {
   BOOST_TEST(contains(error_of([] { parse(""); }), "checkpoint.json:1:1: not valid JSON"));
   BOOST_TEST(contains(error_of([] { parse("[]"); }), "expected an object"));
-  BOOST_TEST(contains(error_of([] { parse(std::string(100'000, '[')); }), "nested more than 64 deep"));
+  BOOST_TEST(
+    contains(error_of([] { parse(std::string(100'000, '[')); }), "nested more than 64 deep"));
   const auto good = to_json(example());
   // Cut before its closing brace it is no JSON; only the line end may go.
   BOOST_TEST(survive_hostile_variants(bytes_of(good),

@@ -32,7 +32,7 @@ checkpoint state_at(const job_context& context, std::uint64_t step, std::uint32_
   x.manifest.samples = 100 * epoch + 10;
   x.manifest.view = 1;
   x.manifest.data = context.data;
-  x.manifest.job = context.job.DebugString();
+  x.manifest.job = job_text(context.job);
   x.manifest.job_hash = context.hash;
   for (std::size_t slot = 0; slot <= context.rule.slots(); ++slot) {
     x.slots.push_back(payload::floats(context.parameters().size()));
@@ -125,9 +125,9 @@ BOOST_AUTO_TEST_CASE(another_model_lists_all_tensors_that_differ) {
   job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(7);
   job.mutable_model()->mutable_layer(1)->set_name("other");
   const auto text = error_of([&] { fit_checkpoint(files, *context_of(job)); });
-  for (const auto* part : {"weights.safetensors", "differs: dense_1.weight",
-                           "differs: dense_1.bias", "missing: other.weight", "missing: other.bias",
-                           "extra: head.weight", "extra: head.bias"})
+  for (const auto* part :
+       {"weights.safetensors", "differs: dense_1.weight", "differs: dense_1.bias",
+        "missing: other.weight", "missing: other.bias", "extra: head.weight", "extra: head.bias"})
     BOOST_TEST(contains(text, part));
 }
 
@@ -206,6 +206,20 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
                       "no checkpoint there is whole"));
+  // Where none can be read, a run does not begin anew over what is there.
+  const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
+  for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
+                           "step-00000050", "step-00000100", "step-00000150"})
+    BOOST_TEST(contains(nothing, text));
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_has_the_name_of_its_step) {
+  const auto context = context_of(digits_job());
+  memory_storage memory;
+  memory.write_directory("out/checkpoints/step-00000050",
+                         encode_checkpoint(*context, state_at(*context, 100)));
+  BOOST_TEST(contains(error_of([&] { read_checkpoint(memory, "out/checkpoints/step-00000050"); }),
+                      "step 100 does not belong into a directory of that name"));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_another_job_is_told) {

@@ -126,6 +126,14 @@ BOOST_AUTO_TEST_CASE(what_a_run_may_lack) {
   BOOST_TEST(json::parse(to_json(x)).at("failure") == x.failure);
 }
 
+BOOST_AUTO_TEST_CASE(what_was_not_counted_is_not_zero) {
+  auto x = summary();
+  x.counted = false;
+  const auto line = json::parse(to_json(x));
+  for (const char* name : {"applied", "rejected_stale", "requeued", "lost", "split", "duplicates"})
+    BOOST_TEST(line.at(name).is_null(), name);
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_json_does_not_know) {
   auto x = summary();
   x.train_loss = not_a_number;

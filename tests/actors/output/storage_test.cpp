@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -152,6 +153,29 @@ BOOST_AUTO_TEST_CASE(directories_that_cannot_be_written_to) {
                       (out / "weights").string()));
   BOOST_TEST(contents_of(out / "weights") == "old");
   std::filesystem::permissions(out, std::filesystem::perms::owner_all);
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_is_for_one_run) {
+  const temporary_directory directory;
+  disk_storage first;
+  first.lock(directory.path());
+  {
+    disk_storage second;
+    BOOST_TEST(contains(system_error_of([&] { second.lock(directory.path()); }),
+                        "another run writes to " + directory.path().string()));
+    first.unlock();
+    second.lock(directory.path());
+    BOOST_TEST(!system_error_of([&] { first.lock(directory.path()); }).empty());
+  }
+  first.lock(directory.path());
+}
+
+BOOST_AUTO_TEST_CASE(a_pipe_is_no_file) {
+  const temporary_directory directory;
+  disk_storage disk;
+  const auto pipe = directory / "checkpoint.json";
+  BOOST_TEST_REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  BOOST_TEST(contains(system_error_of([&] { disk.read(pipe); }), pipe.string()));
 }
 
 BOOST_AUTO_TEST_CASE(lines_are_appended) {

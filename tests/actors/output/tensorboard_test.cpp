@@ -271,6 +271,15 @@ BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   BOOST_TEST(rest.max == 511.0);
 }
 
+BOOST_AUTO_TEST_CASE(a_run_that_goes_on_counts_from_there) {
+  tensorboard_log log{8000};
+  log.begin_at(12'000);
+  run_summary end;
+  end.samples = 4'000;
+  end.staleness[0] = 1;
+  BOOST_TEST(only(log.add(end, 1)).step == 16'000u);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_told_before_training) {
   tensorboard_log log{8000};
   run_progress p;

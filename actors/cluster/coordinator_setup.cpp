@@ -1,0 +1,24 @@
+#include "actors/cluster/coordinator_setup.hpp"
+
+#include "actors/checkpoint/resume.hpp"
+#include "kernels/error.hpp"
+
+namespace troupe {
+
+void open_output(coordinator_setup& setup, const std::optional<std::string>& resume) {
+  const bool written = !setup.output.empty();
+  if (setup.context->job.has_checkpoint() && !written)
+    throw input_error{"checkpoint: there is no output directory to write checkpoints to; set "
+                      "output, or --out"};
+  if (written) {
+    setup.files->prepare(setup.output);
+    setup.files->lock(setup.output);
+  }
+  auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
+  setup.resume = std::move(begin.from);
+  setup.notices = std::move(begin.notices);
+  if (written)
+    setup.files->tidy(checkpoint_folder(setup.output));
+}
+
+} // namespace troupe
