@@ -67,7 +67,7 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return hex(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-checkpoint_file describe(const named_contents& file) {
+checkpoint_file to_string(const named_contents& file) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   XXH3_128bits_update(&state, file.head.data(), file.head.size());
@@ -122,12 +122,6 @@ std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& man
   return result;
 }
 
-std::string describe(const data_shape& x) {
-  return std::to_string(x.train_records) + " training records, " + std::to_string(x.feature_width)
-    + " features, " + std::to_string(x.label_width)
-    + (x.labels == label_kind::classes ? " classes" : " targets");
-}
-
 /// Everything but the tensors.
 void require_fit(const checkpoint_files& files, const job_context& context) {
   const auto& x = files.manifest;
@@ -135,8 +129,8 @@ void require_fit(const checkpoint_files& files, const job_context& context) {
   const auto job = parse_job(x.job, name + ": job");
   const auto refuse = [&](const std::string& what) { throw input_error{name + ": " + what}; };
   if (x.data != context.data)
-    refuse("written for other data: " + describe(x.data) + "; the job has "
-           + describe(context.data));
+    refuse("written for other data: " + to_string(x.data) + "; the job has "
+           + to_string(context.data));
   if (job.seed() != context.job.seed())
     refuse("written with seed " + std::to_string(job.seed()) + ", but the job has "
            + std::to_string(context.job.seed()) + ": the order of samples would be another");
@@ -162,7 +156,7 @@ std::vector<named_contents> encode_checkpoint(const job_context& context, const 
   auto manifest = x.manifest;
   manifest.files.clear();
   for (auto& file : result)
-    manifest.files.push_back(describe(file));
+    manifest.files.push_back(to_string(file));
   const auto text = to_json(manifest);
   const auto bytes = as_byte_span(text);
   result.push_back({manifest_file, {bytes.begin(), bytes.end()}, {}});

@@ -73,8 +73,20 @@ private:
 data_shape parse_data(const field_reader& in) {
   data_shape result;
   result.train_records = in.number<std::uint64_t>("train_records");
-  result.feature_width = in.number<std::size_t>("feature_width");
+  const auto features = in.text("features");
+  if (features != "numbers" && features != "tokens")
+    in.fail("features", "expected \"numbers\" or \"tokens\"");
+  result.features = features == "tokens" ? feature_kind::tokens : feature_kind::numbers;
+  std::vector<std::int64_t> dims;
+  for (auto& x : in.list("dims")) {
+    if (!x.is_number_unsigned())
+      in.fail("dims", "expected numbers from 0");
+    dims.push_back(x.get<std::int64_t>());
+  }
+  result.dims = shape{std::move(dims)};
+  result.vocabulary = in.number<std::size_t>("vocabulary");
   result.label_width = in.number<std::size_t>("label_width");
+  result.labels_per_record = in.number<std::size_t>("labels_per_record");
   const auto labels = in.text("labels");
   if (labels != "classes" && labels != "targets")
     in.fail("labels", "expected \"classes\" or \"targets\"");
@@ -154,9 +166,12 @@ std::string to_json(const checkpoint_manifest& x) {
   for (auto& f : x.files)
     files.push_back({{"name", f.name}, {"size", f.size}, {"xxh3", f.xxh3}});
   const object data{{"train_records", x.data.train_records},
-                    {"feature_width", x.data.feature_width},
+                    {"features", to_string(x.data.features)},
+                    {"dims", x.data.dims.extents()},
+                    {"vocabulary", x.data.vocabulary},
                     {"labels", x.data.labels == label_kind::classes ? "classes" : "targets"},
-                    {"label_width", x.data.label_width}};
+                    {"label_width", x.data.label_width},
+                    {"labels_per_record", x.data.labels_per_record}};
   const object result{{"format", format_version}, {"troupe", x.troupe_version},
                       {"step", x.step},           {"epoch", x.cut.epoch},
                       {"remaining", remaining},   {"samples", x.samples},

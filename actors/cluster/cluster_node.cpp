@@ -359,8 +359,6 @@ void cluster_node::join_as(const task_name& task) {
 void cluster_node::on_joined(const proto::Joined& x) {
   if (context_)
     return;
-  spdlog::debug("joined: job {}, {} records of {} features", x.job_hash().substr(0, 12),
-                x.train_records(), x.feature_width());
   if (options_.coordinator) {
     context_ = options_.coordinator->context;
     return;
@@ -369,11 +367,8 @@ void cluster_node::on_joined(const proto::Joined& x) {
     proto::Job job;
     if (!job.ParseFromString(x.job()))
       throw input_error{"the coordinator's job cannot be decoded"};
-    data_shape shape;
-    shape.train_records = x.train_records();
-    shape.feature_width = x.feature_width();
-    shape.labels = x.classes() ? label_kind::classes : label_kind::targets;
-    shape.label_width = x.label_width();
+    const auto shape = from_proto(x.data());
+    spdlog::debug("joined: job {}, {}", x.job_hash().substr(0, 12), to_string(shape));
     context_ = make_job_context(job, shape);
     if (context_->hash != x.job_hash())
       throw input_error{"the coordinator's job has another meaning here (other hash): run the same "

@@ -85,11 +85,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
         result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
   }
   result.activations = executor<float>::memory_bytes(*context.training);
-  const auto label_bytes = context.data.labels == label_kind::classes
-    ? sizeof(std::int32_t)
-    : bytes_of(context.data.label_width);
   result.batches = batches_held * context.job.data().batch()
-    * (bytes_of(context.data.feature_width) + label_bytes);
+    * bytes_of(context.data.feature_width() + context.data.label_elements());
   // It lets go of test records that training does not share.
   result.data = cluster.separate ? data.train->memory_bytes() : 0;
   return result;

@@ -68,11 +68,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   proto::Joined answer;
   answer.set_job(job().SerializeAsString());
   answer.set_job_hash(options_.context->hash);
-  const auto& data = options_.context->data;
-  answer.set_train_records(data.train_records);
-  answer.set_feature_width(static_cast<std::uint32_t>(data.feature_width));
-  answer.set_classes(data.labels == label_kind::classes);
-  answer.set_label_width(static_cast<std::uint32_t>(data.label_width));
+  *answer.mutable_data() = to_proto(options_.context->data);
   if (!joined_.emplace(task, member{task, x.incarnation(), x.address()}).second)
     return answer; // A repetition.
   spdlog::debug("{} joined{}, {} of {}", to_string(task),

@@ -30,10 +30,11 @@ void evaluator::load() {
   input_ready ready;
   try {
     data_ = source_(context_->job);
-    const auto shape = shape_of(*data_.test);
-    if (shape.feature_width != context_->data.feature_width
-        || shape.label_width != context_->data.label_width || shape.labels != context_->data.labels)
-      throw input_error{"the test data here are of another shape than the coordinator's"};
+    const record_shape& expected = context_->data;
+    if (data_.test->record() != expected)
+      throw input_error{"the test data here (" + to_string(data_.test->record())
+                        + ") are of another shape than the coordinator's (" + to_string(expected)
+                        + ")"};
     data_.train = nullptr;
   } catch (const std::exception& error) {
     data_ = {};
@@ -56,7 +57,7 @@ void evaluator::on_evaluate(const evaluate& x) {
   result.weights_sha256 = sha256_hex(flat);
   if (is_linear(context_->job.model()) && data_.scaling) {
     // A linear model is one dense layer: its weight, then its bias, if it has one.
-    const auto weights = context_->data.feature_width * context_->data.label_width;
+    const auto weights = context_->data.feature_width() * context_->data.label_width;
     result.coefficients =
       linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);
   }

@@ -77,10 +77,10 @@ job_data build_idx(const proto::Job& job) {
     return apply_split(whole, split_of(job.data(), whole->size()));
   auto test = read_images(idx.test_images(), "data.idx.test_images", idx.test_labels(),
                           "data.idx.test_labels", classes);
-  if (test->feature_width() != whole->feature_width())
-    throw input_error("data.idx.test_images: images of " + std::to_string(test->feature_width())
-                      + " pixels, but data.idx.images has "
-                      + std::to_string(whole->feature_width()));
+  if (test->record().feature_width() != whole->record().feature_width())
+    throw input_error(
+      "data.idx.test_images: images of " + std::to_string(test->record().feature_width())
+      + " pixels, but data.idx.images has " + std::to_string(whole->record().feature_width()));
   return {std::move(whole), std::move(test), std::nullopt};
 }
 
@@ -124,11 +124,6 @@ void check_batch(const proto::Job& job, const job_data& data) {
                       + std::to_string(data.train->size()) + " training records");
 }
 
-std::string text_of_widths(const dataset& x) {
-  return std::to_string(x.feature_width()) + " features and " + std::to_string(x.label_width())
-    + (x.labels() == label_kind::classes ? " classes" : " targets");
-}
-
 } // namespace
 
 job_data build_data(const proto::Job& job) {
@@ -145,8 +140,8 @@ job_data given_data(const proto::Job& job, job_data data) {
   if (data.test->size() == 0)
     throw input_error("data: no test records; leave out the test data to test on the training "
                       "records");
-  const auto train = text_of_widths(*data.train);
-  const auto test = text_of_widths(*data.test);
+  const auto train = to_string(data.train->record());
+  const auto test = to_string(data.test->record());
   if (train != test)
     throw input_error("data: training records have " + train + ", test records " + test
                       + "; expected the same");

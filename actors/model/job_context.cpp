@@ -8,10 +8,6 @@
 
 namespace troupe {
 
-data_shape shape_of(const dataset& x) {
-  return {x.size(), x.feature_width(), x.labels(), x.label_width()};
-}
-
 void job_context::initialize(range part, std::span<float> out) const {
   troupe::initialize(parameters(), part, job.seed(), out);
 }
@@ -32,7 +28,7 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   result->job = job;
   result->hash = job_hash(job);
   result->data = data;
-  result->model = build_model(job.model(), data.feature_width, data.labels, data.label_width);
+  result->model = build_model(job.model(), data);
   plan_options options;
   options.max_rows = job.data().batch();
   options.loss = result->model.loss;

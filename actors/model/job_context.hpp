@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/model/data_shape.hpp"
 #include "actors/model/model_builder.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/plan.hpp"
@@ -13,18 +14,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// What a model must know of its data; known to nodes that cannot read the data.
-struct data_shape {
-  std::uint64_t train_records = 0;
-  std::size_t feature_width = 0;
-  label_kind labels = label_kind::classes;
-  std::size_t label_width = 0;
-
-  bool operator==(const data_shape&) const = default;
-};
-
-data_shape shape_of(const dataset& x);
 
 /// A job, understood: what all actors of a node share, read-only, from any thread.
 struct job_context {

@@ -2,9 +2,11 @@
 
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
+#include "kernels/image_operations.hpp"
 #include "kernels/operations.hpp"
 
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -30,7 +32,8 @@ expression add_layer(expression x, const proto::Model& model, int index) {
   if (!layer.has_dense() || layer.dense().units() == 0)
     throw input_error("layer \"" + name + "\": expected a kind, such as dense { units: 10 }");
   const auto& dense = layer.dense();
-  return dense_layer(x, name, dense.units(), activation_of(dense.activation()), dense.bias());
+  return dense_layer(x.shape().rank() == 4 ? flatten(x) : x, name, dense.units(),
+                     activation_of(dense.activation()), dense.bias());
 }
 
 /// Throws where the last layer does not fit the labels.
@@ -54,39 +57,45 @@ void check_labels(const proto::Model& model, label_kind labels, std::size_t widt
                       + " targets per sample; expected as many");
 }
 
+shape per_sample(const shape& dims) {
+  auto extents = dims.extents();
+  extents.insert(extents.begin(), shape::batch);
+  return shape{std::move(extents)};
+}
+
+shape label_dims(const record_shape& data) {
+  const bool one = data.labels == label_kind::classes && data.labels_per_record == 1;
+  return one ? shape{} : shape{static_cast<std::int64_t>(data.label_elements())};
+}
+
 } // namespace
 
-built_model build_model(const proto::Model& model, std::size_t feature_width, label_kind labels,
-                        std::size_t label_width) {
+built_model build_model(const proto::Model& model, const record_shape& data) {
   if (model.layer_size() == 0)
     throw input_error("model.layer: no layers; add at least one");
   if (model.loss() == proto::LOSS_UNSET)
     throw input_error("model.loss: missing; expected SOFTMAX_CROSS_ENTROPY or MEAN_SQUARED_ERROR");
-  if (feature_width == 0)
+  if (data.feature_width() == 0)
     throw input_error("data: no features per sample; expected at least one");
-  check_labels(model, labels, label_width);
+  check_labels(model, data.labels, data.label_width);
   built_model result;
   result.graph = std::make_unique<graph>();
   auto& g = *result.graph;
   result.features =
-    g.placeholder("features", {shape::batch, static_cast<std::int64_t>(feature_width)});
-  result.labels = labels == label_kind::classes
-    ? g.placeholder("labels", {shape::batch}, dtype::int32)
-    : g.placeholder("labels", {shape::batch, static_cast<std::int64_t>(label_width)});
+    g.placeholder("features", per_sample(data.dims),
+                  data.features == feature_kind::tokens ? dtype::int32 : dtype::float32);
+  result.labels = g.placeholder("labels", per_sample(label_dims(data)),
+                                data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
   result.output = result.features;
   for (int i = 0; i < model.layer_size(); ++i)
     result.output = add_layer(result.output, model, i);
-  if (labels == label_kind::classes) {
+  if (data.labels == label_kind::classes) {
     result.loss = softmax_cross_entropy(result.output, result.labels);
     result.correct = softmax_correct(result.output, result.labels);
   } else {
     result.loss = mean_squared_error(result.output, result.labels);
   }
   return result;
-}
-
-built_model build_model(const proto::Model& model, const dataset& data) {
-  return build_model(model, data.feature_width(), data.labels(), data.label_width());
 }
 
 bool is_linear(const proto::Model& model) {

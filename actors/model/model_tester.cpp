@@ -25,17 +25,21 @@ std::shared_ptr<const plan> testing_plan(const built_model& model) {
 
 model_tester::model_tester(const job_context& context)
   : executor_(testing_plan(context.model)), pointers_(context.parameters().entries().size()),
-    features_(test_rows * context.data.feature_width) {
-  if (context.data.labels == label_kind::classes)
-    classes_.resize(test_rows);
+    record_(context.data) {
+  if (record_.features == feature_kind::tokens)
+    tokens_.resize(test_rows * record_.feature_width());
   else
-    targets_.resize(test_rows * context.data.label_width);
+    features_.resize(test_rows * record_.feature_width());
+  if (record_.labels == label_kind::classes)
+    classes_.resize(test_rows * record_.label_elements());
+  else
+    targets_.resize(test_rows * record_.label_elements());
 }
 
 test_result model_tester::run(std::span<const float> weights, const dataset& set,
                               function_ref<void(const tested_records&)> listener) {
   const auto& parameters = executor_.what().parameters();
-  if (weights.size() != parameters.size() || set.feature_width() * test_rows != features_.size())
+  if (weights.size() != parameters.size() || set.record() != record_)
     throw std::invalid_argument("model_tester: weights or data of another model");
   for (std::size_t i = 0; i < pointers_.size(); ++i)
     pointers_[i] = weights.data() + parameters.entries()[i].offset;
@@ -48,15 +52,17 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     tested_records tested;
     tested.first = first;
     tested.count = rows;
-    const auto features = std::span{features_}.first(rows * set.feature_width());
-    label_batch labels;
-    if (!classes_.empty())
-      labels.classes = std::span{classes_}.first(rows);
-    else
-      labels.targets = std::span{targets_}.first(rows * set.label_width());
+    const auto some = [rows](auto& buffer) {
+      return std::span{buffer}.first(buffer.size() / test_rows * rows);
+    };
+    feature_batch features;
+    features.numbers = some(features_);
+    features.tokens = some(tokens_);
+    const label_batch labels{some(classes_), some(targets_)};
     set.read(records_, features, labels);
-    std::array<feed<float>, 2> feeds{feed<float>{features_.data()}, {}};
-    feeds[1] = classes_.empty() ? feed<float>{targets_.data()} : feed<float>{classes_.data()};
+    const std::array<feed<float>, 2> feeds{
+      tokens_.empty() ? feed<float>{features_.data()} : feed<float>{tokens_.data()},
+      classes_.empty() ? feed<float>{targets_.data()} : feed<float>{classes_.data()}};
     run_arguments<float> arguments;
     arguments.rows = rows;
     arguments.weights = pointers_;
@@ -66,7 +72,8 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     correct += result.correct;
     if (!listener)
       continue;
-    tested.features = features;
+    tested.features = features.numbers;
+    tested.tokens = features.tokens;
     tested.classes = labels.classes;
     tested.targets = labels.targets;
     tested.outputs = executor_.fetched(0);
@@ -81,7 +88,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
 
 std::size_t model_tester::memory_bytes() const noexcept {
   return executor_.memory_bytes() + features_.size() * sizeof(float)
-    + targets_.size() * sizeof(float) + classes_.size() * sizeof(std::int32_t);
+    + targets_.size() * sizeof(float) + (tokens_.size() + classes_.size()) * sizeof(std::int32_t);
 }
 
 } // namespace troupe

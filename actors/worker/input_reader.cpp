@@ -7,6 +7,14 @@
 
 namespace troupe {
 
+namespace {
+
+std::span<std::int32_t> integers_of(payload& x) {
+  return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
+}
+
+} // namespace
+
 input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                            data_source source, input_listener listener)
   : super(cfg), context_(std::move(context)), source_(std::move(source)),
@@ -35,12 +43,9 @@ void input_reader::load() {
     data_ = source_(context_->job).train;
     const auto here = shape_of(*data_);
     const auto& there = context_->data;
-    if (here.train_records != there.train_records || here.feature_width != there.feature_width
-        || here.labels != there.labels || here.label_width != there.label_width)
-      result.problem = "the data here (" + std::to_string(here.train_records) + " records of "
-        + std::to_string(here.feature_width) + " features) is not the coordinator's ("
-        + std::to_string(there.train_records) + " of " + std::to_string(there.feature_width)
-        + "): give all nodes the same files";
+    if (here != there)
+      result.problem = "the data here (" + to_string(here) + ") is not the coordinator's ("
+        + to_string(there) + "): give all nodes the same files";
   } catch (const std::exception& error) {
     result.problem = error.what();
   }
@@ -54,16 +59,20 @@ void input_reader::on_read(const read_batch& x) {
   if (result.rows > 0) {
     records_.resize(result.rows);
     permutation{data_->size(), context_->job.seed(), x.epoch}.fill(x.begin, records_);
-    result.features = payload::floats(result.rows * data_->feature_width());
+    const auto& shape = data_->record();
+    result.features = payload::floats(result.rows * shape.feature_width());
+    feature_batch features;
+    if (shape.features == feature_kind::tokens)
+      features.tokens = integers_of(result.features);
+    else
+      features.numbers = result.features.as_mutable_floats();
+    result.labels = payload::floats(result.rows * shape.label_elements());
     label_batch labels;
-    if (data_->labels() == label_kind::classes) {
-      result.labels = payload::allocate(result.rows * sizeof(std::int32_t));
-      labels.classes = {reinterpret_cast<std::int32_t*>(result.labels.mutable_data()), result.rows};
-    } else {
-      result.labels = payload::floats(result.rows * data_->label_width());
+    if (shape.labels == label_kind::classes)
+      labels.classes = integers_of(result.labels);
+    else
       labels.targets = result.labels.as_mutable_floats();
-    }
-    data_->read(records_, result.features.as_mutable_floats(), labels);
+    data_->read(records_, features, labels);
   }
   send(listener_, std::move(result));
 }

@@ -24,8 +24,8 @@ struct read_batch {
   std::uint64_t end = 0;
 };
 
-/// A batch: `rows` samples, features (rows, feature_width) float32, labels (rows) int32 or (rows,
-/// label_width) float32.
+/// A batch: `rows` samples, features (rows, dims...) float32, or int32 for tokens; labels (rows,
+/// labels_per_record) int32 or (rows, label_width) float32.
 struct batch_read {
   std::uint64_t ticket = 0;
   std::size_t rows = 0;

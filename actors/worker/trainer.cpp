@@ -54,11 +54,12 @@ void trainer::on_train(const train_batch& x) {
     send(synchronizer_, contribute{x.step, where.begin, where.end, x.batch.rows, gradient});
   };
   std::array<feed<float>, 2> feeds;
-  feeds[0] = x.batch.features.as_floats().data();
-  if (context_->data.labels == label_kind::classes)
-    feeds[1] = reinterpret_cast<const std::int32_t*>(x.batch.labels.data());
-  else
-    feeds[1] = x.batch.labels.as_floats().data();
+  const auto fed = [](const payload& data, bool integers) {
+    return integers ? feed<float>{reinterpret_cast<const std::int32_t*>(data.data())}
+                    : feed<float>{data.as_floats().data()};
+  };
+  feeds[0] = fed(x.batch.features, context_->data.features == feature_kind::tokens);
+  feeds[1] = fed(x.batch.labels, context_->data.labels == label_kind::classes);
   run_arguments<float> arguments;
   arguments.rows = x.batch.rows;
   arguments.weights = binding_.bind(x.weights);

@@ -88,7 +88,7 @@ std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
   if (data.has_csv()) {
-    result.feature_width = static_cast<std::size_t>(data.csv().features_size());
+    result.dims = {data.csv().features_size()};
     result.labels = label_kind::targets;
     result.label_width = 1;
     return result;
@@ -99,7 +99,7 @@ std::optional<data_shape> widths_of(const proto::Job& job) {
     const auto path = expand_environment(data.idx().images(), "data.idx.images");
     const auto bytes = read_plain_or_gzip(path);
     const auto shape = parse_idx_u8(bytes, 3, path).shape;
-    result.feature_width = static_cast<std::size_t>(shape[1] * shape[2]);
+    result.dims = {1, static_cast<std::int64_t>(shape[1]), static_cast<std::int64_t>(shape[2])};
     result.label_width = job.model().layer(job.model().layer_size() - 1).dense().units();
     return result;
   } catch (const input_error&) {
@@ -126,7 +126,7 @@ void print_model(const job_context& context) {
                    readable_bytes(parameters.size() * sizeof(float)),
                    in_words(proto::Loss_Name(model.loss()))));
   text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
-  std::size_t inputs = context.data.feature_width;
+  std::size_t inputs = context.data.feature_width();
   for (int i = 0; i < model.layer_size(); ++i) {
     const auto name = layer_name(model, i);
     const auto& dense = model.layer(i).dense();
@@ -157,7 +157,7 @@ void print_data(const job_context& context, const job_data& data) {
   line("",
        fmt::format("{} train, {}; {}, {}", count(shape.train_records, "record"),
                    shared ? "the same test" : count(data.test->size(), "record") + " test",
-                   count(shape.feature_width, "feature"),
+                   count(shape.feature_width(), "feature"),
                    shape.labels == label_kind::classes ? number(shape.label_width) + " classes"
                                                        : count(shape.label_width, "target")));
 }

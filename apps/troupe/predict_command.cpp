@@ -126,13 +126,13 @@ private:
 
 /// The side of square images; throws where the data are none.
 std::size_t side_of(const data_shape& data) {
-  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width)));
-  if (data.labels != label_kind::classes || side * side != data.feature_width || side < 2
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width())));
+  if (data.labels != label_kind::classes || side * side != data.feature_width() || side < 2
       || side > largest_side)
     throw input_error{fmt::format(
       "--show draws square images of 2 to {} pixels a side, with classes; the data have {} {} per "
       "record",
-      largest_side, data.feature_width,
+      largest_side, data.feature_width(),
       data.labels == label_kind::classes ? "pixels" : "features")};
   return side;
 }

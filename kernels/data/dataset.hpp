@@ -1,21 +1,28 @@
 #pragma once
 
+#include "kernels/data/record.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace troupe {
 
-/// What a record is labelled with.
-enum class label_kind : std::uint8_t {
-  classes, ///< one int32 in [0, label_width)
-  targets, ///< label_width floats
+/// Where `dataset::read` puts features: the member that matches the data set's feature kind; the
+/// other stays empty.
+struct feature_batch {
+  std::span<float> numbers;       ///< (batch, dims...), row-major
+  std::span<std::int32_t> tokens; ///< (batch, dims...), row-major
+
+  feature_batch() = default;
+  feature_batch(std::span<float> x) : numbers(x) {}       // NOLINT: implicit
+  feature_batch(std::span<std::int32_t> x) : tokens(x) {} // NOLINT: implicit
 };
 
 /// Where `dataset::read` puts labels: the member that matches the data set's label kind; the other
 /// stays empty.
 struct label_batch {
-  std::span<std::int32_t> classes; ///< (batch)
+  std::span<std::int32_t> classes; ///< (batch, labels_per_record)
   std::span<float> targets;        ///< (batch, label_width), row-major
 };
 
@@ -35,14 +42,8 @@ public:
   /// Number of records; they are numbered 0 .. size() - 1.
   virtual std::uint64_t size() const noexcept = 0;
 
-  /// Number of float features per record.
-  virtual std::size_t feature_width() const noexcept = 0;
-
-  /// What a record is labelled with.
-  virtual label_kind labels() const noexcept = 0;
-
-  /// Classes: their number. Targets: floats per record.
-  virtual std::size_t label_width() const noexcept = 0;
+  /// What the records look like.
+  virtual const record_shape& record() const noexcept = 0;
 
   /// Bytes of memory that the records take, for estimates; 0 where that is not known.
   virtual std::size_t memory_bytes() const noexcept { return 0; }
@@ -57,9 +58,9 @@ public:
   /// a program throws all the same (its disk is gone), the run ends with that error.
   /// Blocking is fine: batches are read ahead, on threads that do nothing else.
   /// @param records (batch)
-  /// @param features (batch, feature_width()), row-major
-  /// @param labels (batch) classes, or (batch, label_width()) targets, according to labels()
-  virtual void read(std::span<const std::uint64_t> records, std::span<float> features,
+  /// @param features (batch, record().dims...), row-major
+  /// @param labels (batch, labels_per_record) classes, or (batch, label_width) targets
+  virtual void read(std::span<const std::uint64_t> records, feature_batch features,
                     label_batch labels) const = 0;
 };
 

@@ -166,8 +166,8 @@ std::shared_ptr<const image_dataset> generate_digits(std::uint64_t count, std::u
     random_stream random{key, {i}};
     labels[i] = draw_digit(random, std::span{grey}.subspan(i * pixels, pixels));
   }
-  return std::make_shared<const image_dataset>(std::move(grey), std::move(labels), pixels,
-                                               digit_classes);
+  return std::make_shared<const image_dataset>(std::move(grey), std::move(labels), digit_side,
+                                               digit_side, digit_classes);
 }
 
 } // namespace troupe

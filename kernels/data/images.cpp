@@ -30,28 +30,32 @@ std::string label_problem(std::span<const std::uint8_t> labels, std::size_t reco
 } // namespace
 
 image_dataset::image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
-                             std::size_t width, std::size_t classes)
-  : pixels_(std::move(pixels)), labels_(std::move(labels)), width_(width), classes_(classes) {
-  const bool fits = width_ == 0
+                             std::size_t height, std::size_t width, std::size_t classes)
+  : pixels_(std::move(pixels)), labels_(std::move(labels)) {
+  record_.dims = {1, static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
+  const std::size_t size = record_.feature_width();
+  const bool fits = size == 0
     ? pixels_.empty()
-    : pixels_.size() % width_ == 0 && pixels_.size() / width_ == labels_.size();
+    : pixels_.size() % size == 0 && pixels_.size() / size == labels_.size();
   if (!fits)
     throw input_error("images: " + std::to_string(pixels_.size()) + " pixels are not "
-                      + std::to_string(labels_.size()) + " images of " + std::to_string(width_));
-  if (classes_ == 0)
-    classes_ = labels_.empty() ? 1 : std::size_t{std::ranges::max(labels_)} + 1;
-  if (const auto bad = first_outside(labels_, classes_); bad < labels_.size())
-    throw input_error("images: " + label_problem(labels_, bad, classes_));
+                      + std::to_string(labels_.size()) + " images of " + std::to_string(size));
+  record_.label_width = classes;
+  if (classes == 0)
+    record_.label_width = labels_.empty() ? 1 : std::size_t{std::ranges::max(labels_)} + 1;
+  if (const auto bad = first_outside(labels_, record_.label_width); bad < labels_.size())
+    throw input_error("images: " + label_problem(labels_, bad, record_.label_width));
 }
 
-void image_dataset::read(std::span<const std::uint64_t> records, std::span<float> features,
+void image_dataset::read(std::span<const std::uint64_t> records, feature_batch features,
                          label_batch labels) const {
-  float* out = features.data();
+  const std::size_t size = record_.feature_width();
+  float* out = features.numbers.data();
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const std::uint8_t* row = pixels_.data() + records[i] * width_;
-    for (std::size_t j = 0; j < width_; ++j)
+    const std::uint8_t* row = pixels_.data() + records[i] * size;
+    for (std::size_t j = 0; j < size; ++j)
       out[j] = static_cast<float>(row[j]) / 255.0F;
-    out += width_;
+    out += size;
     labels.classes[i] = labels_[records[i]];
   }
 }
@@ -74,9 +78,9 @@ std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> image
     if (const auto bad = first_outside(label_bytes, classes); bad < label_bytes.size())
       throw input_error(std::string{labels_name} + ": " + label_problem(label_bytes, bad, classes)
                         + " (the units of the last layer)");
-  return std::make_shared<const image_dataset>(
-    copy_of(pixels.values), std::move(label_bytes),
-    static_cast<std::size_t>(pixels.shape[1] * pixels.shape[2]), classes);
+  return std::make_shared<const image_dataset>(copy_of(pixels.values), std::move(label_bytes),
+                                               static_cast<std::size_t>(pixels.shape[1]),
+                                               static_cast<std::size_t>(pixels.shape[2]), classes);
 }
 
 } // namespace troupe

@@ -13,23 +13,22 @@ namespace troupe {
 class image_dataset final : public dataset {
 public:
   /// Takes ownership of pixels and labels.
-  /// @param pixels (records, width), row-major
+  /// @param pixels (records, height, width), row-major
   /// @param labels (records)
   /// @param classes number of classes; 0: the largest label + 1 (at least 1).
   /// @throws input_error when the sizes do not fit, or a label is not below `classes` (names the
   /// record).
   image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
-                std::size_t width, std::size_t classes = 0);
+                std::size_t height, std::size_t width, std::size_t classes = 0);
 
   std::uint64_t size() const noexcept override { return labels_.size(); }
-  std::size_t feature_width() const noexcept override { return width_; }
-  label_kind labels() const noexcept override { return label_kind::classes; }
-  std::size_t label_width() const noexcept override { return classes_; }
+  /// Features (1, height, width).
+  const record_shape& record() const noexcept override { return record_; }
   std::size_t memory_bytes() const noexcept override { return pixels_.size() + labels_.size(); }
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
 
-  /// (size(), feature_width()), row-major.
+  /// (size(), height, width), row-major.
   std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
 
   /// (size()).
@@ -38,8 +37,7 @@ public:
 private:
   std::vector<std::uint8_t> pixels_;
   std::vector<std::uint8_t> labels_;
-  std::size_t width_;
-  std::size_t classes_;
+  record_shape record_;
 };
 
 /// An image data set from two IDX files in memory (decompressed): images (records, rows, columns),

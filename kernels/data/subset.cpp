@@ -11,32 +11,39 @@ namespace troupe {
 
 namespace {
 
+/// The next n elements of `x`, which go; none where x is empty.
+template <class T>
+std::span<T> take(std::span<T>& x, std::size_t n) {
+  const auto result = x.first(std::min(n, x.size()));
+  x = x.subspan(result.size());
+  return result;
+}
+
 class subset_dataset final : public dataset {
 public:
   subset_dataset(std::shared_ptr<const dataset> whole, std::uint64_t first, std::uint64_t count)
     : whole_(std::move(whole)), first_(first), count_(count) {}
 
   std::uint64_t size() const noexcept override { return count_; }
-  std::size_t feature_width() const noexcept override { return whole_->feature_width(); }
-  label_kind labels() const noexcept override { return whole_->labels(); }
-  std::size_t label_width() const noexcept override { return whole_->label_width(); }
+  const record_shape& record() const noexcept override { return whole_->record(); }
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
 
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
     std::array<std::uint64_t, 256> renumbered;
     while (!records.empty()) {
       const std::size_t n = std::min(records.size(), renumbered.size());
       std::ranges::transform(records.first(n), renumbered.begin(),
                              [this](std::uint64_t record) { return first_ + record; });
-      const std::size_t classes = labels.classes.empty() ? 0 : n;
-      const std::size_t targets = labels.targets.empty() ? 0 : n * label_width();
-      whole_->read(std::span{renumbered}.first(n), features.first(n * feature_width()),
-                   {labels.classes.first(classes), labels.targets.first(targets)});
+      feature_batch some_features;
+      some_features.numbers = take(features.numbers, n * record().feature_width());
+      some_features.tokens = take(features.tokens, n * record().feature_width());
+      label_batch some_labels;
+      some_labels.classes = take(labels.classes, n * record().label_elements());
+      some_labels.targets = take(labels.targets, n * record().label_elements());
+      whole_->read(std::span{renumbered}.first(n), some_features, some_labels);
       records = records.subspan(n);
-      features = features.subspan(n * feature_width());
-      labels = {labels.classes.subspan(classes), labels.targets.subspan(targets)};
     }
   }
 

@@ -40,8 +40,10 @@ float as_float(double value, std::uint64_t row, std::size_t column) {
 
 table_dataset::table_dataset(std::span<const double> values, std::size_t features,
                              std::size_t targets, bool standardize, std::uint64_t training_rows)
-  : rows_(features + targets == 0 ? 0 : values.size() / (features + targets)), features_(features),
-    targets_(targets) {
+  : rows_(features + targets == 0 ? 0 : values.size() / (features + targets)) {
+  record_.dims = {static_cast<std::int64_t>(features)};
+  record_.labels = label_kind::targets;
+  record_.label_width = targets;
   const std::size_t width = features + targets;
   if (rows_ == 0 || rows_ * width != values.size())
     throw input_error("table: " + std::to_string(values.size()) + " values are not rows of "
@@ -61,13 +63,14 @@ table_dataset::table_dataset(std::span<const double> values, std::size_t feature
   }
 }
 
-void table_dataset::read(std::span<const std::uint64_t> records, std::span<float> features,
+void table_dataset::read(std::span<const std::uint64_t> records, feature_batch features,
                          label_batch labels) const {
-  const std::size_t width = features_ + targets_;
+  const std::size_t inputs = record_.feature_width();
+  const std::size_t targets = record_.label_width;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const float* row = values_.data() + records[i] * width;
-    std::copy_n(row, features_, features.data() + i * features_);
-    std::copy_n(row + features_, targets_, labels.targets.data() + i * targets_);
+    const float* row = values_.data() + records[i] * (inputs + targets);
+    std::copy_n(row, inputs, features.numbers.data() + i * inputs);
+    std::copy_n(row + inputs, targets, labels.targets.data() + i * targets);
   }
 }
 

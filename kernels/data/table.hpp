@@ -31,11 +31,9 @@ public:
                 bool standardize, std::uint64_t training_rows);
 
   std::uint64_t size() const noexcept override { return rows_; }
-  std::size_t feature_width() const noexcept override { return features_; }
-  label_kind labels() const noexcept override { return label_kind::targets; }
-  std::size_t label_width() const noexcept override { return targets_; }
+  const record_shape& record() const noexcept override { return record_; }
   std::size_t memory_bytes() const noexcept override { return values_.size() * sizeof(float); }
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
 
   /// Mean 0 and scale 1 everywhere when not standardized.
@@ -43,8 +41,7 @@ public:
 
 private:
   std::uint64_t rows_;
-  std::size_t features_;
-  std::size_t targets_;
+  record_shape record_;
   column_scaling scaling_;
   std::vector<float> values_; // (rows, features + targets)
 };

@@ -36,7 +36,7 @@ TROUPE_FUZZ_TARGET(idx, input) {
     idx_images(rest.subspan(labels), "images.idx", rest.first(labels), "labels.idx");
   fuzz::require(images->size() > 0, "a data set has records");
   const std::vector<std::uint64_t> records{0, images->size() - 1};
-  std::vector<float> features(records.size() * images->feature_width());
+  std::vector<float> features(records.size() * images->record().feature_width());
   std::vector<std::int32_t> classes(records.size());
   images->read(records, features, {classes, {}});
   fuzz::require(std::ranges::all_of(features, [](float x) { return x >= 0 && x <= 1; }),

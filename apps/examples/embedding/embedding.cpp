@@ -28,23 +28,23 @@ public:
   points(std::uint64_t first, std::uint64_t count) : first_(first), count_(count) {}
 
   std::uint64_t size() const noexcept override { return count_; }
-  std::size_t feature_width() const noexcept override { return 2; }
-  troupe::label_kind labels() const noexcept override { return troupe::label_kind::classes; }
-  std::size_t label_width() const noexcept override { return 2; }
+  const troupe::record_shape& record() const noexcept override { return record_; }
 
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  void read(std::span<const std::uint64_t> records, troupe::feature_batch features,
             troupe::label_batch labels) const override {
     for (std::size_t i = 0; i < records.size(); ++i) {
       const auto n = static_cast<double>(first_ + records[i] + 1);
       const double x = 2 * std::fmod(n * 0.7548776662, 1.0) - 1;
       const double y = 2 * std::fmod(n * 0.5698402910, 1.0) - 1;
-      features[2 * i] = static_cast<float>(x);
-      features[2 * i + 1] = static_cast<float>(y);
+      features.numbers[2 * i] = static_cast<float>(x);
+      features.numbers[2 * i + 1] = static_cast<float>(y);
       labels.classes[i] = x * x + y * y < 0.5 ? 1 : 0;
     }
   }
 
 private:
+  // Two numbers, two classes.
+  troupe::record_shape record_{.dims = {2}, .label_width = 2};
   std::uint64_t first_;
   std::uint64_t count_;
 };

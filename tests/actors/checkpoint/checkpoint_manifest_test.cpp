@@ -15,7 +15,7 @@ checkpoint_manifest example() {
   x.cut = {2, {{0, 10}, {20, 100}}};
   x.samples = 210;
   x.view = 3;
-  x.data = {100, 784, label_kind::classes, 10};
+  x.data = {{.dims = {1, 28, 28}, .label_width = 10}, 100};
   x.job = "epochs: 3\n";
   x.job_hash = "abc";
   x.troupe_version = "0.1.0";

@@ -26,10 +26,8 @@ public:
   explicit plane(std::uint64_t records, bool broken = false) : records_(records), broken_(broken) {}
 
   std::uint64_t size() const noexcept override { return records_; }
-  std::size_t feature_width() const noexcept override { return 2; }
-  label_kind labels() const noexcept override { return label_kind::targets; }
-  std::size_t label_width() const noexcept override { return 1; }
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  const record_shape& record() const noexcept override { return record_; }
+  void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
     if (broken_)
       throw std::runtime_error{"the camera is off"};
@@ -37,8 +35,8 @@ public:
     for (std::size_t i = 0; i < records.size(); ++i) {
       const auto x = static_cast<float>(records[i] % 5) / 2 - 1;
       const auto y = static_cast<float>(records[i] / 5 % 5) / 2 - 1;
-      features[2 * i] = x;
-      features[2 * i + 1] = y;
+      features.numbers[2 * i] = x;
+      features.numbers[2 * i + 1] = y;
       labels.targets[i] = 3 * x - 2 * y + 1;
     }
   }
@@ -46,6 +44,7 @@ public:
   std::uint64_t records_read() const { return read_; }
 
 private:
+  record_shape record_{.dims = {2}, .labels = label_kind::targets, .label_width = 1};
   std::uint64_t records_;
   bool broken_;
   mutable std::atomic<std::uint64_t> read_{0};

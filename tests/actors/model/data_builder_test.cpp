@@ -19,10 +19,10 @@ namespace {
 /// The label or first target of a record.
 float label_of(const dataset& data, std::uint64_t record) {
   const std::vector<std::uint64_t> records{record};
-  std::vector<float> features(data.feature_width());
+  std::vector<float> features(data.record().feature_width());
   std::vector<std::int32_t> classes(1);
-  std::vector<float> targets(data.label_width());
-  if (data.labels() == label_kind::classes) {
+  std::vector<float> targets(data.record().label_width);
+  if (data.record().labels == label_kind::classes) {
     data.read(records, features, {classes, {}});
     return static_cast<float>(classes[0]);
   }
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(digits) {
   const auto data = build_data(digits_job());
   BOOST_TEST(data.train->size() == 100u);
   BOOST_TEST(data.test->size() == 20u);
-  BOOST_TEST(data.train->label_width() == 10u);
+  BOOST_TEST(data.train->record().label_width == 10u);
   BOOST_TEST(!data.scaling);
   auto job = digits_job();
   apply_override(job, "data.digits.test=0");
@@ -78,7 +78,7 @@ BOOST_FIXTURE_TEST_CASE(idx_split, idx_files) {
   const auto whole = build_data(job);
   BOOST_TEST(whole.train->size() == 5u);
   BOOST_TEST(whole.test == whole.train);
-  BOOST_TEST(whole.train->label_width() == 3u);
+  BOOST_TEST(whole.train->record().label_width == 3u);
   apply_override(job, "data.split={ train: 2 test: 2 }");
   const auto split = build_data(job);
   BOOST_TEST(split.train->size() == 2u);
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   write_file(folder / "x.csv", bytes_of("a,b,y\n1,10,100\n3,20,300\n100,0,500\n"));
   auto job = csv_job((folder / "x.csv").string());
   const auto plain = build_data(job);
-  BOOST_TEST(plain.train->feature_width() == 2u);
+  BOOST_TEST(plain.train->record().feature_width() == 2u);
   BOOST_TEST(label_of(*plain.train, 2) == 500.0F);
   BOOST_REQUIRE(plain.scaling.has_value());
   BOOST_TEST(plain.scaling->feature_mean == (std::vector<double>{0, 0}));

@@ -33,7 +33,8 @@ BOOST_AUTO_TEST_CASE(real_data) {
   const auto images = build_data(mnist);
   BOOST_TEST(images.train->size() == 8000u);
   BOOST_TEST(images.test->size() == 2000u);
-  BOOST_TEST(build_model(mnist.model(), *images.train).graph->parameters().size() == 235'146u);
+  BOOST_TEST(build_model(mnist.model(), images.train->record()).graph->parameters().size()
+             == 235'146u);
   const auto advertising = load_job(examples_folder() / "advertising.textproto");
   const auto table = build_data(advertising);
   BOOST_TEST(table.train->size() == 200u);

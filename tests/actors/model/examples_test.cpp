@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(digits) {
   const auto data = build_data(job);
   BOOST_TEST(data.train->size() == 8000u);
   BOOST_TEST(data.test->size() == 2000u);
-  BOOST_TEST(build_model(job.model(), *data.train).graph->parameters().size()
+  BOOST_TEST(build_model(job.model(), data.train->record()).graph->parameters().size()
              == 784u * 128 + 128 + 1280 + 10);
 }
 

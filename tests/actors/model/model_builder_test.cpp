@@ -9,7 +9,7 @@ using namespace troupe;
 using namespace troupe::test;
 
 BOOST_AUTO_TEST_CASE(classifier) {
-  const auto model = build_model(digits_job().model(), 784, label_kind::classes, 10);
+  const auto model = build_model(digits_job().model(), {.dims = {1, 28, 28}, .label_width = 10});
   const auto& entries = model.graph->parameters().entries();
   BOOST_REQUIRE(entries.size() == 4u);
   BOOST_TEST(entries[0].name == "dense_1.weight");
@@ -29,7 +29,8 @@ BOOST_AUTO_TEST_CASE(regression) {
   auto job = csv_job("x");
   apply_override(job, "model.layer[0].dense.bias=false");
   apply_override(job, "model.layer[0].dense.units=3");
-  const auto model = build_model(job.model(), 2, label_kind::targets, 3);
+  const auto model =
+    build_model(job.model(), {.dims = {2}, .labels = label_kind::targets, .label_width = 3});
   BOOST_TEST(model.graph->parameters().entries().size() == 1u);
   BOOST_TEST(!model.correct.valid());
   BOOST_TEST((model.labels.shape() == shape{shape::batch, 3}));
@@ -37,7 +38,7 @@ BOOST_AUTO_TEST_CASE(regression) {
 
 // The nodes refer to the graph, which does not move with the model.
 BOOST_AUTO_TEST_CASE(models_move) {
-  auto model = build_model(digits_job().model(), 784, label_kind::classes, 10);
+  auto model = build_model(digits_job().model(), {.dims = {1, 28, 28}, .label_width = 10});
   const auto moved = std::move(model);
   BOOST_TEST(&moved.loss.owner() == moved.graph.get());
 }
@@ -52,9 +53,10 @@ BOOST_AUTO_TEST_CASE(linear_models) {
 }
 
 BOOST_AUTO_TEST_CASE(errors) {
-  const auto fail = [](const proto::Model& model, std::size_t width, label_kind labels,
+  const auto fail = [](const proto::Model& model, std::int64_t width, label_kind labels,
                        std::size_t k) {
-    return error_of([&] { build_model(model, width, labels, k); });
+    return error_of(
+      [&] { build_model(model, {.dims = {width}, .labels = labels, .label_width = k}); });
   };
   const auto digits = digits_job().model();
   const auto linear = csv_job("x").model();

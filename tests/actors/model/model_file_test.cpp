@@ -18,7 +18,8 @@ using namespace troupe::test;
 namespace {
 
 layout digits_layout() {
-  return build_model(digits_job().model(), 784, label_kind::classes, 10).graph->parameters();
+  return build_model(digits_job().model(), {.dims = {1, 28, 28}, .label_width = 10})
+    .graph->parameters();
 }
 
 std::vector<float> numbers(std::size_t n) {

@@ -18,7 +18,7 @@ namespace troupe::test {
 class serial_training {
 public:
   explicit serial_training(const proto::Job& job)
-    : job_(job), data_(build_data(job)), model_(build_model(job.model(), *data_.train)) {
+    : job_(job), data_(build_data(job)), model_(build_model(job.model(), data_.train->record())) {
     plan_options options;
     options.max_rows = job.data().batch();
     options.loss = model_.loss;
@@ -74,10 +74,10 @@ public:
 
 private:
   run_result run(const dataset& data, const std::vector<std::uint64_t>& records) {
-    std::vector<float> features(records.size() * data.feature_width());
-    const bool classes = data.labels() == label_kind::classes;
+    std::vector<float> features(records.size() * data.record().feature_width());
+    const bool classes = data.record().labels == label_kind::classes;
     std::vector<std::int32_t> labels(classes ? records.size() : 0);
-    std::vector<float> targets(classes ? 0 : records.size() * data.label_width());
+    std::vector<float> targets(classes ? 0 : records.size() * data.record().label_width);
     data.read(records, features, {labels, targets});
     std::vector<const float*> tensors;
     for (const auto& entry : model_.graph->parameters().entries())

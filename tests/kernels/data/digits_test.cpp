@@ -37,8 +37,8 @@ BOOST_AUTO_TEST_CASE(a_prefix_of_a_larger_set) {
 
 BOOST_AUTO_TEST_CASE(classes_are_balanced_and_images_have_ink) {
   const auto data = generate_digits(5000, 1);
-  BOOST_TEST(data->feature_width() == 784u);
-  BOOST_TEST(data->label_width() == 10u);
+  BOOST_TEST(data->record().feature_width() == 784u);
+  BOOST_TEST(data->record().label_width == 10u);
   std::vector<int> count(10);
   for (const auto label : data->classes())
     ++count[label];

@@ -28,9 +28,9 @@ BOOST_AUTO_TEST_CASE(gathers_rows) {
   const auto data =
     idx_images(idx({3, 1, 2}, {0, 255, 51, 102, 1, 2}), "i", idx({3}, {4, 0, 2}), "l");
   BOOST_TEST(data->size() == 3u);
-  BOOST_TEST(data->feature_width() == 2u);
-  BOOST_TEST((data->labels() == label_kind::classes));
-  BOOST_TEST(data->label_width() == 5u);
+  BOOST_TEST(data->record().feature_width() == 2u);
+  BOOST_TEST((data->record().labels == label_kind::classes));
+  BOOST_TEST(data->record().label_width == 5u);
   const std::array<std::uint64_t, 4> records{2, 0, 2, 1};
   std::array<float, 8> features{};
   std::array<std::int32_t, 4> labels{};
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(gathers_rows) {
 
 BOOST_AUTO_TEST_CASE(classes_may_be_more_than_the_labels_say) {
   const auto data = idx_images(idx({1, 1, 1}, {9}), "i", idx({1}, {3}), "l", 10);
-  BOOST_TEST(data->label_width() == 10u);
+  BOOST_TEST(data->record().label_width == 10u);
 }
 
 BOOST_AUTO_TEST_CASE(errors) {
@@ -60,11 +60,11 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(build_error(idx({0, 1, 1}, {}), idx({0}, {})), "no images"));
   BOOST_TEST(contains(build_error(idx({2, 0, 1}, {}), labels), "without pixels"));
   BOOST_TEST(contains(error_of([] {
-                        image_dataset({1, 2, 3}, {0, 1}, 2);
+                        image_dataset({1, 2, 3}, {0, 1}, 1, 2);
                       }),
                       "3 pixels are not 2 images of 2"));
   BOOST_TEST(contains(error_of([] {
-                        image_dataset({1, 2}, {0, 3}, 1, 3);
+                        image_dataset({1, 2}, {0, 3}, 1, 1, 3);
                       }),
                       "record 1 has label 3"));
 }

@@ -35,8 +35,8 @@ BOOST_AUTO_TEST_CASE(mnist) {
   const auto data = idx_images(read_plain_or_gzip(images), images.string(),
                                read_plain_or_gzip(labels), labels.string());
   BOOST_TEST(data->size() == 10'000u);
-  BOOST_TEST(data->feature_width() == 784u);
-  BOOST_TEST(data->label_width() == 10u);
+  BOOST_TEST(data->record().feature_width() == 784u);
+  BOOST_TEST(data->record().label_width == 10u);
   BOOST_TEST(int{data->classes()[0]} == 7); // the first test image of MNIST is a 7
 }
 

@@ -15,10 +15,10 @@ BOOST_AUTO_TEST_CASE(renumbers_classes) {
   std::vector<std::uint8_t> pixels(1000);
   std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
   const std::vector<std::uint8_t> labels = pixels;
-  const auto whole = std::make_shared<const image_dataset>(pixels, labels, 1);
+  const auto whole = std::make_shared<const image_dataset>(pixels, labels, 1, 1);
   const auto part = troupe::subset(whole, 300, 700);
   BOOST_TEST(part->size() == 700u);
-  BOOST_TEST(part->label_width() == whole->label_width());
+  BOOST_TEST(part->record().label_width == whole->record().label_width);
   // More records than the fixed buffer holds.
   std::vector<std::uint64_t> records(700);
   std::iota(records.begin(), records.end(), 0U);

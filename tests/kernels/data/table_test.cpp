@@ -19,8 +19,8 @@ std::vector<float> targets_of(const table_dataset& data) {
   std::vector<std::uint64_t> records(data.size());
   for (std::size_t i = 0; i < records.size(); ++i)
     records[i] = i;
-  std::vector<float> features(data.size() * data.feature_width());
-  std::vector<float> targets(data.size() * data.label_width());
+  std::vector<float> features(data.size() * data.record().feature_width());
+  std::vector<float> targets(data.size() * data.record().label_width);
   data.read(records, features, {{}, targets});
   return targets;
 }
@@ -30,9 +30,9 @@ std::vector<float> targets_of(const table_dataset& data) {
 BOOST_AUTO_TEST_CASE(as_it_is) {
   const table_dataset data{values, 2, 1, false, 4};
   BOOST_TEST(data.size() == 4u);
-  BOOST_TEST(data.feature_width() == 2u);
-  BOOST_TEST(data.label_width() == 1u);
-  BOOST_TEST((data.labels() == label_kind::targets));
+  BOOST_TEST(data.record().feature_width() == 2u);
+  BOOST_TEST(data.record().label_width == 1u);
+  BOOST_TEST((data.record().labels == label_kind::targets));
   const std::array<std::uint64_t, 2> records{3, 0};
   std::array<float, 4> features{};
   std::array<float, 2> targets{};

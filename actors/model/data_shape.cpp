@@ -1,0 +1,44 @@
+#include "actors/model/data_shape.hpp"
+
+#include "kernels/error.hpp"
+
+#include <vector>
+
+namespace troupe {
+
+data_shape shape_of(const dataset& x) {
+  return {x.record(), x.size()};
+}
+
+std::string to_string(const data_shape& x) {
+  return std::to_string(x.train_records) + " training records of "
+    + to_string(static_cast<const record_shape&>(x));
+}
+
+proto::DataShape to_proto(const data_shape& x) {
+  proto::DataShape result;
+  result.set_train_records(x.train_records);
+  result.set_tokens(x.features == feature_kind::tokens);
+  result.mutable_dims()->Assign(x.dims.extents().begin(), x.dims.extents().end());
+  result.set_vocabulary(x.vocabulary);
+  result.set_classes(x.labels == label_kind::classes);
+  result.set_label_width(x.label_width);
+  result.set_labels_per_record(x.labels_per_record);
+  return result;
+}
+
+data_shape from_proto(const proto::DataShape& x) {
+  data_shape result;
+  result.train_records = x.train_records();
+  result.features = x.tokens() ? feature_kind::tokens : feature_kind::numbers;
+  result.dims = shape{std::vector<std::int64_t>{x.dims().begin(), x.dims().end()}};
+  if (result.dims.has_batch())
+    throw input_error("dimensions of the data: " + to_string(result.dims));
+  result.vocabulary = x.vocabulary();
+  result.labels = x.classes() ? label_kind::classes : label_kind::targets;
+  result.label_width = x.label_width();
+  result.labels_per_record = x.labels_per_record();
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+/// What a model must know of its data; known to nodes that cannot read the data.
+struct data_shape : record_shape {
+  std::uint64_t train_records = 0;
+
+  bool operator==(const data_shape&) const = default;
+};
+
+data_shape shape_of(const dataset& x);
+
+/// "8000 training records of (1, 28, 28) numbers and 10 classes".
+std::string to_string(const data_shape& x);
+
+proto::DataShape to_proto(const data_shape& x);
+
+/// Throws input_error for dimensions that no tensor has.
+data_shape from_proto(const proto::DataShape& x);
+
+} // namespace troupe

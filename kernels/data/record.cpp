@@ -1,0 +1,20 @@
+#include "kernels/data/record.hpp"
+
+namespace troupe {
+
+std::string_view to_string(feature_kind kind) noexcept {
+  return kind == feature_kind::tokens ? "tokens" : "numbers";
+}
+
+std::string to_string(const record_shape& x) {
+  std::string result = to_string(x.dims) + ' ' + std::string{to_string(x.features)};
+  if (x.features == feature_kind::tokens)
+    result += " of " + std::to_string(x.vocabulary);
+  result += " and " + std::to_string(x.label_width)
+    + (x.labels == label_kind::classes ? " classes" : " targets");
+  if (x.labels_per_record > 1)
+    result += " at " + std::to_string(x.labels_per_record) + " positions";
+  return result;
+}
+
+} // namespace troupe

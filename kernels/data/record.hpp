@@ -1,0 +1,54 @@
+#pragma once
+
+#include "kernels/shape.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// What a record's features are.
+enum class feature_kind : std::uint8_t {
+  numbers, ///< floats
+  tokens,  ///< int32 in [0, vocabulary)
+};
+
+/// "numbers", "tokens".
+std::string_view to_string(feature_kind kind) noexcept;
+
+/// What a record is labelled with.
+enum class label_kind : std::uint8_t {
+  classes, ///< int32 in [0, label_width): one, or one per position of a sequence
+  targets, ///< label_width floats
+};
+
+/// What all records of a data set have in common: what a model must know of its data.
+struct record_shape {
+  feature_kind features = feature_kind::numbers;
+  /// Of a record's features, without the batch: (4) columns, (1, 28, 28) for grey images, (64)
+  /// tokens.
+  shape dims;
+  /// Tokens: their number.
+  std::size_t vocabulary = 0;
+  label_kind labels = label_kind::classes;
+  /// Classes: their number. Targets: floats per record.
+  std::size_t label_width = 0;
+  /// Classes: how many labels a record has; more than one for sequences that are labelled at each
+  /// position.
+  std::size_t labels_per_record = 1;
+
+  /// Features per record.
+  std::size_t feature_width() const noexcept { return dims.elements(); }
+  /// int32 labels, or floats, of a record.
+  std::size_t label_elements() const noexcept {
+    return labels == label_kind::classes ? labels_per_record : label_width;
+  }
+  bool operator==(const record_shape&) const = default;
+};
+
+/// "(1, 28, 28) numbers and 10 classes".
+std::string to_string(const record_shape& x);
+
+} // namespace troupe
