@@ -34,7 +34,8 @@ std::shared_ptr<const job_context> big_job() {
               "data { csv { path: 'none' features: 'x' target: 'y' } batch: 1 }"
               "optimizer { kind: SGD } learning_rate { base: 1 } epochs: 1",
               "benchmark");
-  return make_job_context(job, {1, width, label_kind::targets, width});
+  return make_job_context(
+    job, {{.dims = {width}, .labels = label_kind::targets, .label_width = width}, 1});
 }
 
 /// Pulls in rounds; the weights must be one version as a whole.

@@ -38,7 +38,7 @@ TROUPE_FUZZ_TARGET(idx, input) {
   const std::vector<std::uint64_t> records{0, images->size() - 1};
   std::vector<float> features(records.size() * images->record().feature_width());
   std::vector<std::int32_t> classes(records.size());
-  images->read(records, features, {classes, {}});
+  images->read(records, std::span<float>{features}, {classes, {}});
   fuzz::require(std::ranges::all_of(features, [](float x) { return x >= 0 && x <= 1; }),
                 "pixels lie within 0 and 1");
 }

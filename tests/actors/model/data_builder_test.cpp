@@ -23,10 +23,10 @@ float label_of(const dataset& data, std::uint64_t record) {
   std::vector<std::int32_t> classes(1);
   std::vector<float> targets(data.record().label_width);
   if (data.record().labels == label_kind::classes) {
-    data.read(records, features, {classes, {}});
+    data.read(records, std::span<float>{features}, {classes, {}});
     return static_cast<float>(classes[0]);
   }
-  data.read(records, features, {{}, targets});
+  data.read(records, std::span<float>{features}, {{}, targets});
   return targets[0];
 }
 

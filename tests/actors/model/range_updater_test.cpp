@@ -23,7 +23,7 @@ std::shared_ptr<const job_context> context() {
   job.mutable_optimizer()->set_weight_decay(0.01F);
   job.mutable_learning_rate()->set_warmup_epochs(0.5F);
   job.mutable_learning_rate()->mutable_cosine();
-  return make_job_context(job, {records, 784, label_kind::classes, 10});
+  return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
 /// Samples of a step; not all steps have as many.

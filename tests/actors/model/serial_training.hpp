@@ -78,7 +78,7 @@ private:
     const bool classes = data.record().labels == label_kind::classes;
     std::vector<std::int32_t> labels(classes ? records.size() : 0);
     std::vector<float> targets(classes ? 0 : records.size() * data.record().label_width);
-    data.read(records, features, {labels, targets});
+    data.read(records, std::span<float>{features}, {labels, targets});
     std::vector<const float*> tensors;
     for (const auto& entry : model_.graph->parameters().entries())
       tensors.push_back(weights_.data() + entry.offset);

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(gathers_rows) {
   const std::array<std::uint64_t, 4> records{2, 0, 2, 1};
   std::array<float, 8> features{};
   std::array<std::int32_t, 4> labels{};
-  data->read(records, features, {labels, {}});
+  data->read(records, std::span<float>{features}, {labels, {}});
   const std::array<float, 8> expected{1 / 255.0F, 2 / 255.0F, 0,   1,
                                       1 / 255.0F, 2 / 255.0F, .2F, .4F};
   BOOST_TEST(features == expected, boost::test_tools::per_element());

@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(renumbers_classes) {
   std::iota(records.begin(), records.end(), 0U);
   std::vector<float> features(700);
   std::vector<std::int32_t> classes(700);
-  part->read(records, features, {classes, {}});
+  part->read(records, std::span<float>{features}, {classes, {}});
   for (std::size_t i = 0; i < 700; ++i) {
     BOOST_REQUIRE(classes[i] == labels[300 + i]);
     BOOST_REQUIRE(features[i] == static_cast<float>(pixels[300 + i]) / 255.0F);
@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(renumbers_targets) {
   const std::vector<std::uint64_t> records{1, 0};
   std::vector<float> features(2);
   std::vector<float> targets(4);
-  part->read(records, features, {{}, targets});
+  part->read(records, std::span<float>{features}, {{}, targets});
   BOOST_TEST(features == (std::vector<float>{3, 2}));
   BOOST_TEST(targets == (std::vector<float>{30, 300, 20, 200}));
 }

@@ -21,7 +21,7 @@ std::vector<float> targets_of(const table_dataset& data) {
     records[i] = i;
   std::vector<float> features(data.size() * data.record().feature_width());
   std::vector<float> targets(data.size() * data.record().label_width);
-  data.read(records, features, {{}, targets});
+  data.read(records, std::span<float>{features}, {{}, targets});
   return targets;
 }
 
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(as_it_is) {
   const std::array<std::uint64_t, 2> records{3, 0};
   std::array<float, 4> features{};
   std::array<float, 2> targets{};
-  data.read(records, features, {{}, targets});
+  data.read(records, std::span<float>{features}, {{}, targets});
   BOOST_TEST(features == (std::array<float, 4>{9, 5, 1, 5}), boost::test_tools::per_element());
   BOOST_TEST(targets == (std::array<float, 2>{90, 10}), boost::test_tools::per_element());
 }
