@@ -160,11 +160,12 @@ BOOST_AUTO_TEST_CASE(given_by_the_program) {
   const auto table = build_data(job).train;
   BOOST_TEST((given_data(job, {table}).test == table));
   const auto digits = build_data(digits_job()).train;
-  BOOST_TEST(error_of([&] {
-               given_data(job, {table, digits});
-             })
-             == "data: training records have 2 features and 1 targets, test records 784 features "
-                "and 10 classes; expected the same");
+  BOOST_TEST(
+    error_of([&] {
+      given_data(job, {table, digits});
+    })
+    == "data: training records have (2) numbers and 1 targets, test records (1, 28, 28) numbers "
+       "and 10 classes; expected the same");
   apply_override(job, "data.batch=4");
   BOOST_TEST(contains(error_of([&] { given_data(job, {table}); }), "data.batch: 4 is more than"));
 }
