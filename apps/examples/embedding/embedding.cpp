@@ -58,7 +58,7 @@ troupe::proto::Job make_job() {
   job.mutable_model()->set_loss(troupe::proto::SOFTMAX_CROSS_ENTROPY);
   job.mutable_data()->set_batch(20);
   job.mutable_optimizer()->set_kind(troupe::proto::MOMENTUM);
-  job.mutable_learning_rate()->set_base(0.05F);
+  job.mutable_learning_rate()->set_base(0.02F);
   job.set_epochs(10);
   return job;
 }
