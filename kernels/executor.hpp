@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace troupe {
 
@@ -65,6 +66,12 @@ public:
   /// Throws std::invalid_argument where the arguments do not fit the plan (a mistake in the
   /// program, not in its input); nothing else.
   run_result run(const run_arguments<T>& arguments);
+
+  /// Where a number that is not finite comes from: of weights, feeds and results, in this order,
+  /// the first tensor with an element that is not finite, such as "weights dense_1.weight",
+  /// "features" or "result matmul_7"; empty where there is none. Carries the plan out once more,
+  /// and looks after each instruction. Allocates; on_bucket is not called.
+  std::string find_not_finite(const run_arguments<T>& arguments);
 
   /// Values of fetch `index` of the last run, row-major, `rows` samples where it is per sample.
   /// Valid until the next run; fetched weights and feeds must still be where they were.

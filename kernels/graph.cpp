@@ -201,8 +201,9 @@ expression graph::placeholder(std::string name, shape dims, dtype type) {
   return result;
 }
 
-expression graph::variable(std::string name, shape dims, initializer initial, parameter_kind kind) {
-  const auto& entry = parameters_.add(std::move(name), std::move(dims), initial, kind);
+expression graph::variable(std::string name, shape dims, initializer initial, parameter_kind kind,
+                           double decay) {
+  const auto& entry = parameters_.add(std::move(name), std::move(dims), initial, kind, decay);
   troupe::node x;
   x.op = operation::variable;
   x.name = entry.name;

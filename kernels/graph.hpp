@@ -184,9 +184,9 @@ class graph {
 public:
   /// A value that each run is fed with, such as features (batch, 784) or int32 labels (batch).
   expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
-  /// A parameter: appended to parameters().
+  /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
   expression variable(std::string name, shape dims, initializer initial = {},
-                      parameter_kind kind = parameter_kind::trainable);
+                      parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
   /// A constant of that shape, all elements the same.
   expression constant(double value, shape dims = {});
   /// A constant with the given elements, row-major. Symbolic shapes are not possible.

@@ -21,8 +21,23 @@ class layout;
 /// | glorot_uniform | U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)      |
 /// | he_uniform     | U(-a, a), a = sqrt(6 / fan_in) (He et al., 2015)                          |
 /// | he_normal      | N(0, 2 / fan_in) (He et al., 2015)                                        |
+/// | glorot_normal  | N(0, 2 / (fan_in + fan_out))                                              |
+/// | normal         | N(0, value^2)                                                             |
+/// | uniform        | U(-value, value)                                                          |
+/// | orthogonal     | `value` times a matrix (dimension 0, all others) whose rows, or columns   |
+/// |                | if these are fewer, are orthonormal (Saxe et al., 2014): that of the QR   |
+/// |                | decomposition of a matrix of N(0, 1) where R has a positive diagonal      |
 struct initializer {
-  enum class kind : std::uint8_t { constant, glorot_uniform, he_uniform, he_normal };
+  enum class kind : std::uint8_t {
+    constant,
+    glorot_uniform,
+    he_uniform,
+    he_normal,
+    glorot_normal,
+    normal,
+    uniform,
+    orthogonal,
+  };
 
   kind how = kind::constant;
   double value = 0;
@@ -32,6 +47,10 @@ struct initializer {
   static initializer glorot_uniform() { return {kind::glorot_uniform, 0}; }
   static initializer he_uniform() { return {kind::he_uniform, 0}; }
   static initializer he_normal() { return {kind::he_normal, 0}; }
+  static initializer glorot_normal() { return {kind::glorot_normal, 0}; }
+  static initializer normal(double deviation) { return {kind::normal, deviation}; }
+  static initializer uniform(double bound) { return {kind::uniform, bound}; }
+  static initializer orthogonal(double gain = 1) { return {kind::orthogonal, gain}; }
 
   bool operator==(const initializer&) const = default;
 };
@@ -40,7 +59,8 @@ struct initializer {
 std::string to_string(const initializer& x);
 
 /// Writes the first values of elements `part` of the tensor `name`: element i depends on (seed,
-/// name, shape, i) alone. Requires out.size() == part.size().
+/// name, shape, i) alone. Costs as much as `part` is large, but for orthogonal ones, where the
+/// whole tensor is computed. Requires out.size() == part.size().
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
                 const shape& dims, range part, std::span<float> out);
 

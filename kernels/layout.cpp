@@ -11,7 +11,7 @@ std::string_view to_string(parameter_kind kind) noexcept {
 }
 
 const layout_entry& layout::add(std::string name, shape dims, initializer initial,
-                                parameter_kind kind) {
+                                parameter_kind kind, double decay) {
   if (name.empty())
     throw input_error("a parameter of shape " + to_string(dims) + " has no name");
   if (find(name) != nullptr)
@@ -21,7 +21,7 @@ const layout_entry& layout::add(std::string name, shape dims, initializer initia
                       + ": only per-sample tensors have a batch dimension");
   const auto size = dims.elements();
   entries_.push_back(
-    {std::move(name), std::move(dims), dtype::float32, kind, initial, size_, size});
+    {std::move(name), std::move(dims), dtype::float32, kind, initial, size_, size, decay});
   size_ += size;
   return entries_.back();
 }

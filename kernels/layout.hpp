@@ -14,8 +14,19 @@
 
 namespace troupe {
 
-/// What becomes of a parameter in training: trainable ones have gradients and are optimized; state
-/// (such as the running statistics of batch normalization) is averaged over workers.
+/// What becomes of a parameter in training: trainable ones have gradients and are optimized; state,
+/// such as the running statistics of batch normalization, follows what batches measure.
+///
+/// In the flat gradient of a batch, the range of a state tensor holds samples * statistic: what the
+/// batch measured, once for each of its samples, so that adding up the gradients of workers adds
+/// up their samples, too. An update with such a sum makes w' = w + decay * (sum / samples - w): a
+/// running mean of the mean over workers, each counted by its samples. Neither the optimizer with
+/// its learning rate and weight decay, nor clipping by norm concern it.
+///
+/// Of a variance, this is the mean of the variances *within* the batches of the workers: it does
+/// not contain how much their means differ, and lies below the variance of the joint batch by the
+/// variance of these means. That is what one would get from batches as small as the workers' own,
+/// by which each of them normalized.
 enum class parameter_kind : std::uint8_t { trainable, state };
 
 /// "trainable", "state".
@@ -32,6 +43,9 @@ struct layout_entry {
   std::size_t offset = 0;
   std::size_t size = 0;
 
+  /// State: the share of the new in an update.
+  double decay = 0.1;
+
   range elements() const noexcept { return {offset, offset + size}; }
   bool operator==(const layout_entry&) const = default;
 };
@@ -44,7 +58,7 @@ public:
   /// Appends a tensor. Throws input_error for a name that is empty or taken, and for a symbolic
   /// shape.
   const layout_entry& add(std::string name, shape dims, initializer initial = {},
-                          parameter_kind kind = parameter_kind::trainable);
+                          parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
 
   /// Elements of the flat vector.
   std::size_t size() const noexcept { return size_; }

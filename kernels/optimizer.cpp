@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/vectorize.hpp"
+#include "kernels/reduce.hpp"
 
 #include <algorithm>
 #include <array>
@@ -36,12 +37,21 @@ struct factors {
   T keep2, take2;
   /// adam: 1 / sqrt(1 - beta2^t).
   T root_scale;
+  /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
+  T mean_scale;
+  T direction_decay;
 };
+
+bool uses_moments(optimizer_kind kind) {
+  return kind == optimizer_kind::adam || kind == optimizer_kind::adamw
+    || kind == optimizer_kind::lamb;
+}
 
 template <class T>
 factors<T> factors_of(const optimizer& rule, const update_arguments<T>& arguments) {
-  const bool adam = rule.kind == optimizer_kind::adam || rule.kind == optimizer_kind::adamw;
-  const bool decoupled = rule.kind == optimizer_kind::adamw;
+  const bool adam = uses_moments(rule.kind);
+  const bool lamb = rule.kind == optimizer_kind::lamb;
+  const bool shrinks = rule.kind == optimizer_kind::adamw;
   const auto t = static_cast<double>(arguments.step);
   const double first = adam ? 1 - std::pow(rule.beta1, t) : 1;
   const double second = adam ? 1 - std::pow(rule.beta2, t) : 1;
@@ -51,11 +61,11 @@ factors<T> factors_of(const optimizer& rule, const update_arguments<T>& argument
   const double decay = rule.weight_decay;
   const auto cast = [](double x) { return static_cast<T>(x); };
   return {
-    .rate = cast(arguments.rate / first),
+    .rate = cast(lamb ? arguments.rate : arguments.rate / first),
     .scale = cast(arguments.scale),
     .clip = cast(clip),
-    .decay = cast(decoupled ? 0 : decay),
-    .shrink = cast(decoupled ? 1 - arguments.rate * decay : 1),
+    .decay = cast(shrinks || lamb ? 0 : decay),
+    .shrink = cast(shrinks ? 1 - arguments.rate * decay : 1),
     .momentum = cast(rule.momentum),
     .epsilon = cast(rule.epsilon),
     .keep1 = cast(rule.beta1),
@@ -63,6 +73,8 @@ factors<T> factors_of(const optimizer& rule, const update_arguments<T>& argument
     .keep2 = cast(keep2),
     .take2 = cast(1 - keep2),
     .root_scale = cast(1 / std::sqrt(second)),
+    .mean_scale = cast(1 / first),
+    .direction_decay = cast(lamb ? decay : 0),
   };
 }
 
@@ -97,6 +109,26 @@ T decayed_gradient(const factors<T>& f, T gradient, T weight) {
   const T low = scaled < -f.clip ? -f.clip : scaled;
   const T clipped = low > f.clip ? f.clip : low;
   return std::fma(f.decay, weight, clipped);
+}
+
+/// The gradient of a step, whole, with the penalty on absolute weights.
+template <class T>
+void penalize(const factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
+  const auto [n, w, g, s0, s1, out] = x;
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < n; ++i) {
+    const T sign = static_cast<T>(w[i] > 0) - static_cast<T>(w[i] < 0);
+    gradient[i] = std::fma(l1, sign, decayed_gradient(f, g[i], w[i]));
+  }
+}
+
+/// Of gradients that are whole already.
+template <class T>
+factors<T> for_whole_gradients(factors<T> f) {
+  f.scale = 1;
+  f.clip = std::numeric_limits<T>::infinity();
+  f.decay = 0;
+  return f;
 }
 
 // -- state --------------------------------------------------------------------------------------
@@ -170,6 +202,7 @@ void update_state(optimizer_kind kind, const factors<T>& f, const vectors<T>& x)
     break;
   case optimizer_kind::adam:
   case optimizer_kind::adamw:
+  case optimizer_kind::lamb:
     average_moments(f, x);
     break;
   }
@@ -193,6 +226,12 @@ void descend_by_moments(const factors<T>& f, const vectors<T>& x) {
   for (std::size_t i = 0; i < n; ++i)
     out[i] =
       std::fma(-f.rate, m[i] / std::fma(std::sqrt(s[i]), f.root_scale, f.epsilon), f.shrink * w[i]);
+}
+
+template <class T>
+T lamb_direction(const factors<T>& f, T weight, T mean, T square) {
+  const T step = f.mean_scale * mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);
+  return std::fma(f.direction_decay, weight, step);
 }
 
 /// New weights of a block, whose state is up to date.
@@ -222,6 +261,10 @@ void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& 
   case optimizer_kind::adam:
   case optimizer_kind::adamw:
     return descend_by_moments(f, x);
+  case optimizer_kind::lamb:
+    return descend(f, x, [&, w = w, s0 = s0, s1 = s1](std::size_t i) {
+      return lamb_direction(f, w[i], s0[i], s1[i]);
+    });
   }
 }
 
@@ -251,30 +294,96 @@ void stream_fence() {
 #endif
 }
 
-/// Not inlined: nothing of it may be moved out of the caller's flush_denormals.
+/// The blocks of a range.
 template <class T>
-[[gnu::noinline]] void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
-  const auto n = arguments.weights.size();
-  const auto f = factors_of(rule, arguments);
-  const auto slots = rule.slots();
-  T* const out = arguments.updated.data();
-  const bool stream = n >= stream_from && out != arguments.weights.data();
+class blocks {
+public:
+  blocks(const optimizer& rule, const update_arguments<T>& arguments)
+    : arguments_(arguments), slots_(rule.slots()),
+      stride_(arguments.stride > 0 ? arguments.stride : arguments.weights.size()) {}
+
+  /// Calls `visit` with each block, and with its place in the range.
+  template <class Visit>
+  void each(Visit visit) const {
+    const auto n = arguments_.weights.size();
+    for (std::size_t i = 0; i < n; i += block) {
+      vectors<T> x{};
+      x.n = std::min(block, n - i);
+      x.w = arguments_.weights.data() + i;
+      x.g = arguments_.gradient.data() + i;
+      x.s0 = slots_ > 0 ? arguments_.state.data() + i : nullptr;
+      x.s1 = slots_ > 1 ? arguments_.state.data() + stride_ + i : nullptr;
+      x.out = arguments_.updated.data() + i;
+      visit(x);
+    }
+  }
+
+private:
+  const update_arguments<T>& arguments_;
+  std::size_t slots_;
+  std::size_t stride_;
+};
+
+/// One pass over state and weights.
+template <class T>
+void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
+  const auto scaled = factors_of(rule, arguments);
+  const auto f = rule.l1 != 0 ? for_whole_gradients(scaled) : scaled;
+  const bool stream =
+    arguments.weights.size() >= stream_from && arguments.updated.data() != arguments.weights.data();
   alignas(64) T buffer[block];
-  for (std::size_t i = 0; i < n; i += block) {
-    vectors<T> x{};
-    x.n = std::min(block, n - i);
-    x.w = arguments.weights.data() + i;
-    x.g = arguments.gradient.data() + i;
-    x.s0 = slots > 0 ? arguments.state.data() + i : nullptr;
-    x.s1 = slots > 1 ? arguments.state.data() + n + i : nullptr;
-    x.out = stream ? buffer : out + i;
+  alignas(64) T gradient[block];
+  blocks<T>(rule, arguments).each([&](vectors<T> x) {
+    if (rule.l1 != 0) {
+      penalize(scaled, static_cast<T>(rule.l1), x, gradient);
+      x.g = gradient;
+    }
+    T* const out = x.out;
+    if (stream)
+      x.out = buffer;
     update_state(rule.kind, f, x);
     update_weights(rule.kind, f, x);
     if (stream)
-      stream_copy(x.n, buffer, out + i);
-  }
+      stream_copy(x.n, buffer, out);
+  });
   if (stream)
     stream_fence();
+}
+
+/// lamb: a pass for the state and the norms of weights and direction, and one for the weights.
+template <class T>
+void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) {
+  const auto scaled = factors_of(rule, arguments);
+  auto f = rule.l1 != 0 ? for_whole_gradients(scaled) : scaled;
+  const blocks<T> all(rule, arguments);
+  alignas(64) T buffer[block];
+  double weights = 0;
+  double direction = 0;
+  all.each([&](vectors<T> x) {
+    if (rule.l1 != 0) {
+      penalize(scaled, static_cast<T>(rule.l1), x, buffer);
+      x.g = buffer;
+    }
+    update_state(rule.kind, f, x);
+    const auto [n, w, g, s0, s1, out] = x;
+    TROUPE_INDEPENDENT
+    for (std::size_t i = 0; i < n; ++i)
+      buffer[i] = lamb_direction(f, w[i], s0[i], s1[i]);
+    weights += sum_of_squares(std::span<const T>{w, n});
+    direction += sum_of_squares(std::span<const T>{buffer, n});
+  });
+  const double trust = weights > 0 && direction > 0 ? std::sqrt(weights / direction) : 1;
+  f.rate = static_cast<T>(arguments.rate * trust);
+  all.each([&](const vectors<T>& x) { update_weights(rule.kind, f, x); });
+}
+
+/// Not inlined: nothing of it may be moved out of the caller's flush_denormals.
+template <class T>
+[[gnu::noinline]] void update_range(const optimizer& rule, const update_arguments<T>& arguments) {
+  if (rule.by_tensor())
+    update_tensor(rule, arguments);
+  else
+    update_blocks(rule, arguments);
 }
 
 } // namespace
@@ -296,19 +405,39 @@ std::span<const std::string_view> optimizer::slot_names() const noexcept {
     return std::span{averages}.first(momentum > 0 ? 2 : 1);
   case optimizer_kind::adam:
   case optimizer_kind::adamw:
+  case optimizer_kind::lamb:
     return moments;
   }
   return {};
 }
 
+double clip_factor(double clip_norm, double norm) noexcept {
+  const double factor = clip_norm / (norm + 1e-6);
+  return clip_norm > 0 && !(factor > 1) ? factor : 1;
+}
+
 template <class T>
 void update(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto n = arguments.weights.size();
+  const auto slots = rule.slots();
+  const auto state = arguments.stride == 0 ? slots * n
+    : slots == 0                           ? 0
+                                           : (slots - 1) * arguments.stride + n;
   if (arguments.gradient.size() != n || arguments.updated.size() != n
-      || arguments.state.size() != rule.slots() * n)
+      || arguments.state.size() != state)
     throw std::invalid_argument("update: weights, gradient, state and result are not of one size");
   const cpu::flush_denormals mode;
-  update_blocks(rule, arguments);
+  update_range(rule, arguments);
+}
+
+void update_statistics(std::span<const float> weights, std::span<const float> sum, double scale,
+                       double decay, std::span<float> updated) {
+  if (sum.size() != weights.size() || updated.size() != weights.size())
+    throw std::invalid_argument("update_statistics: the ranges are not of one size");
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double old = weights[i];
+    updated[i] = static_cast<float>(old + decay * (scale * static_cast<double>(sum[i]) - old));
+  }
 }
 
 template void update<float>(const optimizer&, const update_arguments<float>&);

@@ -15,10 +15,12 @@ enum class optimizer_kind : std::uint8_t {
   rmsprop,
   adam,
   adamw,
+  lamb,
 };
 
 /// An update rule, by PyTorch's definitions (torch.optim 2.x). With the gradient of a step
-/// g = clip(scale * gradient) + weight_decay * w, the rate r, and t = 1, 2, ... the step:
+/// g = clip(scale * gradient) + weight_decay * w + l1 * sign(w), the rate r, and t = 1, 2, ... the
+/// step:
 ///
 /// - sgd:      w' = w - r g
 /// - momentum: v' = momentum v + g,  w' = w - r v'  (SGD with momentum, dampening 0)
@@ -32,30 +34,50 @@ enum class optimizer_kind : std::uint8_t {
 ///   w' = w - r / (1 - beta1^t) m' / (sqrt(s' / (1 - beta2^t)) + epsilon)  (Kingma and Ba 2015)
 /// - adamw:    as adam, where weight decay is not part of g but shrinks the weight itself:
 ///   (1 - r weight_decay) w stands in place of w  (Loshchilov and Hutter 2019)
+/// - lamb:     as adam up to the direction d = m' / (1 - beta1^t) / (sqrt(s' / (1 - beta2^t)) +
+///   epsilon) + weight_decay * w, where weight decay is not part of g;  w' = w - r trust d, trust =
+///   ||w|| / ||d|| over the tensor, 1 where either is 0  (You et al. 2020)
 ///
-/// clip(x) cuts each element at -clip_value and clip_value, where that is set. All state starts at
-/// 0.
+/// clip(x) cuts each element at -clip_value and clip_value, where that is set. sign(0) = 0. All
+/// state starts at 0.
+///
+/// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Others differ: the
+/// authors' code corrects no bias and leaves weight decay and trust out for biases and norms;
+/// NVIDIA's divides by the global norm of the gradient first; timm's takes trust = 1 where
+/// weight_decay is 0. Here all tensors are treated alike, those of one element too.
 struct optimizer {
   optimizer_kind kind = optimizer_kind::sgd;
   /// momentum, nesterov, and rmsprop (where 0 means none).
   float momentum = 0.9F;
   float weight_decay = 0;
-  /// adam, adamw.
+  /// adam, adamw, lamb.
   double beta1 = 0.9;
   double beta2 = 0.999;
   /// rmsprop.
   double smoothing = 0.99;
-  /// adagrad, rmsprop, adam, adamw.
+  /// adagrad, rmsprop, adam, adamw, lamb.
   double epsilon = 1e-8;
-  /// 0: gradients are not clipped.
+  /// 0: elements of gradients are not clipped.
   double clip_value = 0;
+  /// Penalty on the sum of absolute weights: its gradient is l1 * sign(w), in adamw and lamb, too.
+  double l1 = 0;
+  /// 0: the gradient as a whole is not clipped. `update` sees ranges, so whoever has the norm of
+  /// all of it passes clip_factor() on, within `update_arguments::scale`.
+  double clip_norm = 0;
 
   /// The state that the rule keeps for each parameter, by PyTorch's names, such as "exp_avg". The
   /// state of a range of n parameters is slots() vectors of n elements, one after another.
   std::span<const std::string_view> slot_names() const noexcept;
   std::size_t slots() const noexcept { return slot_names().size(); }
+  /// The range of an update must be one tensor.
+  bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
   bool operator==(const optimizer&) const = default;
 };
+
+/// What a gradient of that Euclidean norm is multiplied with, so that its norm is at most
+/// clip_norm: min(1, clip_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does. 1 where
+/// clip_norm is 0; NaN for a norm that is NaN.
+double clip_factor(double clip_norm, double norm) noexcept;
 
 /// Arguments of one update of a range of n parameters.
 template <class T>
@@ -64,25 +86,37 @@ struct update_arguments {
   std::span<const T> weights;
   /// n elements: the gradient *summed* over samples.
   std::span<const T> gradient;
-  /// slots() * n elements, slot after slot, updated in place.
+  /// Updated in place: slots() * n elements, slot after slot; or `stride` elements from the
+  /// beginning of a slot to that of the next, where they are cut out of the state of a longer
+  /// range, and (slots() - 1) * stride + n in all.
   std::span<T> state;
   /// n elements; either the same memory as `weights` (in place) or apart from it.
   std::span<T> updated;
   double rate = 0;
-  /// Factor of the gradient: 1 / samples.
+  /// Factor of the gradient: 1 / samples, times clip_factor().
   double scale = 1;
-  /// Updates made of this range, this one included: from 1. For adam and adamw.
+  /// Updates made of this range, this one included: from 1. For adam, adamw and lamb.
   std::uint64_t step = 1;
+  /// 0: n.
+  std::size_t stride = 0;
 };
 
-/// One update in one pass. T: float, or double for reference tests. Throws std::invalid_argument
-/// when sizes differ.
+/// One update in one pass (lamb: two). T: float, or double for reference tests. Throws
+/// std::invalid_argument when sizes differ.
 ///
 /// An element's result depends on that element's operands alone, not on its position or on
-/// alignment: updating a vector in slices gives the same bits as updating it at once. NaN and
-/// infinity propagate.
+/// alignment: updating a vector in slices gives the same bits as updating it at once. But for lamb,
+/// where it depends on all elements of the range. NaN and infinity propagate.
 template <class T>
 void update(const optimizer& rule, const update_arguments<T>& arguments);
+
+/// The update of a state tensor (parameter_kind): updated = w + decay * (scale * sum - w), element
+/// by element, computed in double. `updated` may be `weights`; all have one size, else
+/// std::invalid_argument.
+/// @param sum the statistic, summed over samples
+/// @param scale 1 / samples
+void update_statistics(std::span<const float> weights, std::span<const float> sum, double scale,
+                       double decay, std::span<float> updated);
 
 extern template void update<float>(const optimizer&, const update_arguments<float>&);
 extern template void update<double>(const optimizer&, const update_arguments<double>&);

@@ -37,6 +37,29 @@ void multiply(std::span<float> y, float factor) {
     x *= factor;
 }
 
+template <class T>
+double sum_of_squares(std::span<const T> x) noexcept {
+  constexpr std::size_t width = 16;
+  double lanes[width] = {};
+  std::size_t i = 0;
+  for (; i + width <= x.size(); i += width)
+    for (std::size_t k = 0; k < width; ++k) {
+      const auto value = static_cast<double>(x[i + k]);
+      lanes[k] += value * value;
+    }
+  for (std::size_t k = 0; i < x.size(); ++i, ++k) {
+    const auto value = static_cast<double>(x[i]);
+    lanes[k] += value * value;
+  }
+  double result = 0;
+  for (const double lane : lanes)
+    result += lane;
+  return result;
+}
+
+template double sum_of_squares<float>(std::span<const float>) noexcept;
+template double sum_of_squares<double>(std::span<const double>) noexcept;
+
 bool all_finite(std::span<const float> x) noexcept {
   // The exponent of infinities and NaNs is all ones. Integers, because that has no rounding mode
   // and no early exit.

@@ -15,6 +15,15 @@ void accumulate(std::span<float> y, std::span<const float> x);
 /// y *= factor.
 void multiply(std::span<float> y, float factor);
 
+/// Sum of squares, added up in double: in 16 lanes, then these in order. Cutting a range and adding
+/// the parts may change the last bits. Squares of floats neither overflow nor underflow there. T:
+/// float, double.
+template <class T>
+double sum_of_squares(std::span<const T> x) noexcept;
+
+extern template double sum_of_squares<float>(std::span<const float>) noexcept;
+extern template double sum_of_squares<double>(std::span<const double>) noexcept;
+
 /// Whether all elements are finite (neither NaN nor infinite).
 bool all_finite(std::span<const float> x) noexcept;
 

@@ -20,6 +20,8 @@ troupe::layout example() {
   x.add("b.weight", {13, 31}, initializer::he_uniform());
   x.add("b.bias", {13});
   x.add("c.weight", {3, 5, 7, 2}, initializer::he_normal());
+  x.add("d.weight", {12, 8}, initializer::orthogonal(2));
+  x.add("d.bias", {9}, initializer::normal(0.1));
   return x;
 }
 
@@ -63,6 +65,9 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   x.add("glorot", {300, 200}, initializer::glorot_uniform());
   x.add("he_uniform", {300, 200}, initializer::he_uniform());
   x.add("he_normal", {300, 200}, initializer::he_normal());
+  x.add("glorot_normal", {300, 200}, initializer::glorot_normal());
+  x.add("normal", {300, 200}, initializer::normal(0.5));
+  x.add("uniform", {300, 200}, initializer::uniform(0.25));
   const auto all = whole(x, 3);
   auto check = [&](const char* name, double variance, double bound) {
     const auto& entry = *x.find(name);
@@ -77,6 +82,46 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   check("glorot", 2.0 / 500, std::sqrt(6.0 / 500));
   check("he_uniform", 2.0 / 200, std::sqrt(6.0 / 200));
   check("he_normal", 2.0 / 200, 0);
+  check("glorot_normal", 2.0 / 500, 0);
+  check("normal", 0.25, 0);
+  check("uniform", 0.0625 / 3, 0.25);
+}
+
+// Rows, or columns where these are fewer, have the length of the gain and right angles.
+BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
+  for (const auto& dims :
+       {shape{1, 1}, shape{40, 40}, shape{200, 50}, shape{16, 3, 5, 2}, shape{7}}) {
+    const std::size_t n = dims.elements();
+    std::vector<float> x(n);
+    initialize(initializer::orthogonal(1.5), 4, "w", dims, {0, n}, x);
+    const auto rows = dims.rank() < 2 ? 1 : static_cast<std::size_t>(dims[0]);
+    const auto columns = n / rows;
+    const auto vectors = std::min(rows, columns);
+    const auto at = [&](std::size_t vector, std::size_t i) {
+      return double{rows <= columns ? x[vector * columns + i] : x[i * columns + vector]};
+    };
+    for (std::size_t a = 0; a < vectors; ++a)
+      for (std::size_t b = 0; b <= a; ++b) {
+        double dot = 0;
+        for (std::size_t i = 0; i < std::max(rows, columns); ++i)
+          dot += at(a, i) * at(b, i);
+        BOOST_TEST(std::abs(dot - (a == b ? 2.25 : 0)) < 1e-5);
+      }
+  }
+}
+
+// The sign of each vector is that of the QR decomposition with a positive diagonal: the first one
+// is the normalized first draw.
+BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
+  std::vector<float> draws(64);
+  initialize(initializer::normal(1), 4, "w", {8, 8}, {0, 64}, draws);
+  std::vector<float> x(64);
+  initialize(initializer::orthogonal(), 4, "w", {8, 8}, {0, 64}, x);
+  double squares = 0;
+  for (std::size_t i = 0; i < 8; ++i)
+    squares += double{draws[i]} * double{draws[i]};
+  for (std::size_t i = 0; i < 8; ++i)
+    BOOST_TEST(std::abs(double{x[i]} - double{draws[i]} / std::sqrt(squares)) < 1e-6);
 }
 
 BOOST_AUTO_TEST_CASE(ranges_outside_are_refused) {

@@ -1,6 +1,7 @@
 #include "kernels/optimizer.hpp"
 
 #include "kernels/range.hpp"
+#include "kernels/reduce.hpp"
 #include "numeric.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -37,6 +38,8 @@ constexpr optimizer rules[] = {
   {optimizer_kind::adamw, 0, 0.1F},
   {.kind = optimizer_kind::adamw, .clip_value = 0.5},
   {.kind = optimizer_kind::nesterov, .weight_decay = 0.01F, .clip_value = 0.5},
+  {.kind = optimizer_kind::sgd, .momentum = 0, .l1 = 0.01},
+  {.kind = optimizer_kind::adam, .weight_decay = 0.01F, .clip_value = 0.5, .l1 = 0.01},
 };
 
 /// PyTorch's definitions, written down separately: one parameter, its state, one step.
@@ -48,10 +51,12 @@ struct reference {
   void step(const optimizer& rule, double rate, double g, int t) {
     if (rule.clip_value > 0)
       g = std::clamp(g, -rule.clip_value, rule.clip_value);
+    const double sign = w > 0 ? 1 : w < 0 ? -1 : 0;
     if (rule.kind == optimizer_kind::adamw)
       w *= 1 - rate * double{rule.weight_decay};
     else
       g += double{rule.weight_decay} * w;
+    g += rule.l1 * sign;
     w -= rate * direction(rule, g, t);
   }
 
@@ -77,6 +82,8 @@ struct reference {
       second = rule.beta2 * second + (1 - rule.beta2) * g * g;
       return first / (1 - std::pow(rule.beta1, t))
         / (std::sqrt(second / (1 - std::pow(rule.beta2, t))) + rule.epsilon);
+    case optimizer_kind::lamb: // not element by element
+      break;
     }
     return 0;
   }
@@ -144,6 +151,20 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_of_pytorch) {
       .beta2 = 0.95,
       .epsilon = 1e-3}},
     {"adamw_clipped", {.kind = optimizer_kind::adamw, .weight_decay = 0.25F, .clip_value = 0.5}},
+    {"lamb",
+     {.kind = optimizer_kind::lamb,
+      .weight_decay = 0.25F,
+      .beta1 = 0.8,
+      .beta2 = 0.95,
+      .epsilon = 1e-3}},
+    {"lamb_without_decay", {.kind = optimizer_kind::lamb, .l1 = 0.125}},
+    {"momentum_l1",
+     {.kind = optimizer_kind::momentum, .momentum = 0.75F, .weight_decay = 0.25F, .l1 = 0.5}},
+    {"adamw_l1",
+     {.kind = optimizer_kind::adamw, .weight_decay = 0.25F, .clip_value = 0.5, .l1 = 0.5}},
+    {"momentum_norm",
+     {.kind = optimizer_kind::momentum, .momentum = 0.75F, .weight_decay = 0.25F, .clip_norm = 1}},
+    {"lamb_norm", {.kind = optimizer_kind::lamb, .weight_decay = 0.25F, .clip_norm = 1}},
   };
   std::ifstream file(std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")}
                      / "tests/kernels/references/optimizers.txt");
@@ -165,7 +186,9 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_of_pytorch) {
       const auto t = static_cast<double>(step);
       for (std::size_t i = 0; i < w.size(); ++i)
         g[i] = 0.3 * w[i] + std::sin(t * static_cast<double>(i + 1));
-      update<double>(rule, {w, g, state, w, 0.05 / (1 + t / 10), 1, step + 1});
+      const double norm = std::sqrt(sum_of_squares(std::span<const double>{g}));
+      const double scale = clip_factor(rule.clip_norm, norm);
+      update<double>(rule, {w, g, state, w, 0.05 / (1 + t / 10), scale, step + 1});
     }
     check_close(std::span<const double>(w), expected, 1e-11, 1e-11, name.c_str());
     ++rules_checked;
@@ -207,6 +230,82 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
       BOOST_TEST(same_bits(sliced_state, state));
     }
   }
+}
+
+// The state of a slice, left in its place between that of others.
+BOOST_AUTO_TEST_CASE(state_with_a_stride) {
+  const std::size_t n = 2000;
+  const range part{300, 1400};
+  const auto cut = [&](auto& x) { return std::span(x).subspan(part.begin, part.size()); };
+  const auto w = values<float>(n, "w");
+  const auto g = values<float>(n, "g");
+  for (const auto& rule : rules) {
+    if (rule.slots() == 0)
+      continue;
+    std::vector<float> state(rule.slots() * n, 0.25F);
+    auto expected = w;
+    update<float>(rule, {expected, g, state, expected, 0.01, 0.1});
+    std::vector<float> apart(rule.slots() * n, 0.25F);
+    auto result = w;
+    const auto own = std::span(apart).subspan(part.begin, (rule.slots() - 1) * n + part.size());
+    update<float>(rule, {cut(result), cut(g), own, cut(result), 0.01, 0.1, 1, n});
+    BOOST_TEST(same_bits(cut(result), cut(expected)));
+    for (std::size_t i = 0; i < rule.slots() * n; ++i)
+      BOOST_TEST(apart[i] == (part.contains(i % n) ? state[i] : 0.25F));
+  }
+}
+
+// Where weights or direction are all 0, LAMB is the rule without trust.
+BOOST_AUTO_TEST_CASE(lamb_at_zero) {
+  const troupe::optimizer rule{.kind = optimizer_kind::lamb};
+  std::vector<double> w(5);
+  const std::vector<double> g{1, -2, 3, -4, 5};
+  std::vector<double> state(10);
+  update<double>(rule, {w, g, state, w, 0.25, 1});
+  for (std::size_t i = 0; i < 5; ++i)
+    BOOST_TEST(std::abs(w[i] - (i % 2 == 0 ? -0.25 : 0.25)) < 1e-6);
+  std::vector<double> still{1, 2, 3};
+  std::vector<double> fresh(6);
+  const std::vector<double> none(3);
+  update<double>(rule, {still, none, fresh, still, 0.25, 1});
+  BOOST_TEST(still == (std::vector<double>{1, 2, 3}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(lamb_in_float_in_place_and_apart) {
+  const troupe::optimizer rule{.kind = optimizer_kind::lamb, .weight_decay = 0.01F, .l1 = 0.001};
+  for (std::size_t n : {0, 1, 7, 1023, 1024, 1031, 5000}) {
+    auto w = values<float>(n, "w");
+    const auto wide = values<double>(n, "w");
+    const auto g = values<float>(n, "g");
+    std::vector<float> state(2 * n);
+    guarded<float> out(n, 3);
+    update<float>(rule, {w, g, state, out.get(), 0.01, 0.1});
+    BOOST_TEST(out.intact());
+    std::vector<double> expected(n);
+    std::vector<double> wide_state(2 * n);
+    const std::vector<double> wide_g(g.begin(), g.end());
+    update<double>(rule, {wide, wide_g, wide_state, expected, 0.01, 0.1});
+    check_close(std::span<const float>(out.get()), expected, 1e-5, 1e-6, "lamb");
+    std::ranges::fill(state, 0.0F);
+    update<float>(rule, {w, g, state, w, 0.01, 0.1});
+    BOOST_TEST(same_bits(w, out.get()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(clip_factors) {
+  BOOST_TEST(clip_factor(0, 1e30) == 1);
+  BOOST_TEST(clip_factor(2, 1) == 1);
+  BOOST_TEST(clip_factor(2, 0) == 1);
+  BOOST_TEST(clip_factor(2, 8) == 2 / (8 + 1e-6));
+  BOOST_TEST(std::isnan(clip_factor(2, std::numeric_limits<double>::quiet_NaN())));
+}
+
+BOOST_AUTO_TEST_CASE(statistics_follow) {
+  std::vector<float> w{1, -2, 0};
+  const std::vector<float> sum{8, 8, 4}; // of 4 samples: 2, 2, 1
+  update_statistics(w, sum, 0.25, 0.125, w);
+  BOOST_TEST(w == (std::vector<float>{1.125F, -1.5F, 0.125F}), boost::test_tools::per_element());
+  BOOST_CHECK_THROW(update_statistics(w, std::span(sum).first(2), 1, 1, w), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(in_place_and_streaming_give_the_same_bits) {
@@ -263,6 +362,9 @@ BOOST_AUTO_TEST_CASE(sizes_must_fit) {
   BOOST_CHECK_THROW(update<float>({}, {three, four, {}, three, 0.1, 1}), std::invalid_argument);
   BOOST_CHECK_THROW(update<float>({}, {three, three, {}, four, 0.1, 1}), std::invalid_argument);
   BOOST_CHECK_THROW(update<float>({}, {three, three, three, three, 0.1, 1}), std::invalid_argument);
+  BOOST_CHECK_THROW(
+    update<float>({optimizer_kind::adam}, {three, three, three, three, 0.1, 1, 1, 4}),
+    std::invalid_argument);
   BOOST_CHECK_THROW(
     update<float>({optimizer_kind::momentum, 0.9F, 0}, {three, three, {}, three, 0.1, 1}),
     std::invalid_argument);
