@@ -10,9 +10,9 @@ namespace troupe {
 
 /// A process of the cluster: starts the actors of its tasks when a view opens, and quits with them
 /// at the end.
-using node_actor = caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
-                                    rpc<proto::Ack, proto::Shutdown>,
-                                    rpc<proto::Probed, proto::Probe>>;
+using node_actor =
+  caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
+                   rpc<proto::Ack, proto::Shutdown>, rpc<proto::Probed, proto::Probe>>;
 
 /// Membership, leases, evaluation and life cycle of a job.
 using coordinator_actor =
@@ -26,7 +26,7 @@ using coordinator_actor =
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Admit>,
                    rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>,
-                   rpc<proto::Ack, proto::Restore, payload>>;
+                   rpc<proto::Ack, proto::Restore, payload>, rpc<proto::Ack, proto::PartialNorm>>;
 
 /// Serves published versions of a slice without the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;

@@ -5,6 +5,7 @@
 #include "messages/proto/wire.pb.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ struct contribute {
   std::uint64_t end = 0;
   std::uint64_t samples = 0;
   payload gradient;
+  /// Of this range's gradient, its state left out, where the job clips each worker's gradient by
+  /// its norm (ASYNC_PS); else 0.
+  double sum_of_squares = 0;
 };
 
 /// The step's computation is done; all of its contributions were sent before.
@@ -79,11 +83,16 @@ struct committed {
   proto::Outcome outcome = proto::OUTCOME_UNSET;
   std::uint64_t staleness = 0;
   std::uint64_t samples = 0;
+  /// Where the job clips by norm: of the gradient of the update (its mean over the samples), before
+  /// it was clipped.
+  std::optional<double> gradient_norm = std::nullopt;
 };
 
 /// The synchronizer cannot go on; the run fails with this text.
 struct broken {
   std::string reason;
+  /// Because a gradient is not finite.
+  bool not_finite = false;
 };
 
 } // namespace troupe

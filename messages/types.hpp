@@ -45,5 +45,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Probe))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Probed))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::CheckpointPart))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Restore))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::PartialNorm))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

@@ -27,9 +27,9 @@ std::uint64_t assembled_checkpoint::newest_lease() const noexcept {
   return result;
 }
 
-checkpoint_assembly::checkpoint_assembly(std::size_t elements, std::size_t parts, std::size_t slots,
+checkpoint_assembly::checkpoint_assembly(std::vector<range> parts, std::size_t slots,
                                          bool one_worker_each)
-  : parts_(split_evenly(elements, parts)), slots_(slots), one_worker_each_(one_worker_each) {}
+  : parts_(std::move(parts)), slots_(slots), one_worker_each_(one_worker_each) {}
 
 checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPart& header,
                                                       const payload& data) {

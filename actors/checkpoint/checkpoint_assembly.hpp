@@ -34,10 +34,9 @@ struct assembled_checkpoint {
 /// versions, each in its own time; a checkpoint is complete when all parts of a version are there.
 class checkpoint_assembly {
 public:
-  /// For a vector of `elements` parameters, evenly split in `parts`, with `slots` values each (the
-  /// weights, and the optimizer's).
-  checkpoint_assembly(std::size_t elements, std::size_t parts, std::size_t slots,
-                      bool one_worker_each);
+  /// For a parameter vector that is held in these parts, with `slots` values each (the weights, and
+  /// the optimizer's).
+  checkpoint_assembly(std::vector<range> parts, std::size_t slots, bool one_worker_each);
 
   enum class outcome { taken, repeated, complete, settled, misfit };
 

@@ -1,7 +1,10 @@
 #include "actors/checkpoint/checkpoint_writer.hpp"
 
+#include "kernels/gradient_norm.hpp"
+
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 
 namespace troupe {
 
@@ -44,6 +47,10 @@ void checkpoint_writer::on_write(const write_checkpoint& x) {
     whole.manifest = x.manifest;
     for (auto& parts : x.slots)
       whole.slots.push_back(joined(parts));
+    const auto flat = whole.slots.front().as_floats();
+    if (const auto first = first_not_finite(context_->parameters(), {0, flat.size()}, flat);
+        !first.empty())
+      throw std::runtime_error{"its weights are not finite, first " + first};
     const auto files = encode_checkpoint(*context_, whole);
     storage_->write_directory(folder_ / checkpoint_name(x.manifest.step), files);
   } catch (const std::exception& error) {

@@ -87,8 +87,7 @@ void cluster_node::start_shard(const task_name& task) {
   how.requests = requests();
   reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},
                               [this, task, how](coordinator_actor x) mutable {
-                                if (context_->job.has_checkpoint())
-                                  how.coordinator = std::move(x);
+                                how.coordinator = std::move(x);
                                 start_shard(task, how);
                               });
 }
@@ -105,19 +104,29 @@ void cluster_node::start_shard(const task_name& task, const shard_options& how) 
     task_ready(task, "");
     return;
   }
-  // Each synchronizer, once reached, is added in its place; the last one makes the shard ready.
+  // Each actor, once reached, is added in its place; the last one makes the shard ready.
+  const auto shards = context_->rule.clip_norm > 0 ? view_.of(job_kind::ps) : std::vector<member>{};
   auto listeners = std::make_shared<step_listeners>();
-  auto missing = std::make_shared<std::size_t>(workers.size());
+  auto missing = std::make_shared<std::size_t>(workers.size() + shards.size());
   listeners->actors.resize(workers.size());
+  listeners->shards.resize(shards.size());
+  const auto one_less = [this, task, shard, listeners, missing] {
+    if (--*missing > 0)
+      return;
+    send(shard, *listeners);
+    task_ready(task, "");
+  };
   for (std::size_t i = 0; i < workers.size(); ++i)
     reach_as<step_listener>({workers[i].task, proto::SYNCHRONIZER},
-                            [this, task, shard, listeners, missing, i](step_listener x) {
+                            [listeners, one_less, i](step_listener x) {
                               listeners->actors[i] = std::move(x);
-                              if (--*missing > 0)
-                                return;
-                              send(shard, *listeners);
-                              task_ready(task, "");
+                              one_less();
                             });
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    reach_as<shard_actor>({shards[i].task, proto::SHARD}, [listeners, one_less, i](shard_actor x) {
+      listeners->shards[i] = std::move(x);
+      one_less();
+    });
 }
 
 // -- evaluator ----------------------------------------------------------------------------------

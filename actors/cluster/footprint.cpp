@@ -3,6 +3,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "kernels/least_squares.hpp"
 #include "messages/transfer.hpp"
 
 #include <algorithm>
@@ -99,12 +100,17 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations = model_tester{context}.memory_bytes();
+  result.data = bytes_of_data(data);
+  if (context.job.solver() == proto::EXACT) {
+    result.gradients =
+      least_squares::memory_bytes(context.data.feature_width, context.data.label_width);
+    return result;
+  }
   const bool ring = context.job.protocol() == proto::RING;
   const std::size_t sources = ring ? 1 : cluster.ps;
   if (cluster.separate)
     for (std::size_t i = 0; i < sources; ++i)
       result.network += in_flight(context.shard(i, sources).size());
-  result.data = bytes_of_data(data);
   return result;
 }
 
@@ -132,6 +138,8 @@ footprint& footprint::operator+=(const footprint& x) noexcept {
 
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster) {
+  if (context.job.solver() == proto::EXACT && task.job != job_kind::coordinator)
+    return {}; // It is idle.
   switch (task.job) {
   case job_kind::ps:
     return of_shard(task.index, context, cluster);
@@ -148,6 +156,8 @@ footprint footprint_of(const task_name& task, const job_context& context, const 
 footprint footprint_of_all(const job_context& context, const job_data& data,
                            const cluster_shape& cluster) {
   auto result = of_coordinator(context, data, cluster);
+  if (context.job.solver() == proto::EXACT)
+    return result;
   for (std::size_t i = 0; i < cluster.ps; ++i)
     result += of_shard(i, context, cluster);
   // All but worker 0 are alike.

@@ -111,7 +111,7 @@ void training::on_node_down() {
   if (summary_.interrupted)
     finish(make_error(errc::interrupted, summary_.failure));
   else if (!summary_.failure.empty())
-    finish(make_error(errc::failed, summary_.failure));
+    finish(make_error(summary_.not_finite ? errc::not_finite : errc::failed, summary_.failure));
   else
     finish({});
 }

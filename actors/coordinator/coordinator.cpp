@@ -61,6 +61,7 @@ coordinator::behavior_type coordinator::make_behavior() {
       return proto::Ack{};
     },
     [this](const checkpoint_written& x) { on_checkpoint_written(x); },
+    [this](const solved& x) { on_solved(x); },
     [this](const stop_run& x) { fail(x.reason, true); },
     [this](tick) { on_tick(); },
   };
@@ -70,7 +71,7 @@ std::vector<caf::actor> coordinator::helpers() const {
   std::vector<caf::actor> result;
   for (const auto& x :
        {caf::actor_cast<caf::actor>(evaluator_), caf::actor_cast<caf::actor>(recorder_),
-        caf::actor_cast<caf::actor>(checkpoint_writer_)})
+        caf::actor_cast<caf::actor>(checkpoint_writer_), solver_})
     if (x)
       result.push_back(x);
   return result;
@@ -82,6 +83,7 @@ void coordinator::on_exit() {
   evaluator_ = nullptr;
   recorder_ = nullptr;
   checkpoint_writer_ = nullptr;
+  solver_ = nullptr;
   for (auto& [version, x] : checkpoints_)
     for (auto& answer : x.answers)
       answer.deliver(make_error(errc::failed, "the coordinator ends"));
@@ -127,6 +129,7 @@ void coordinator::start_training() {
     return;
   }
   resumed_ = true;
+  last_checkpoint_ = options_.resume->directory.string();
   const auto cut = options_.resume->manifest.cut;
   // Everybody has what it held.
   options_.resume.reset();
@@ -281,7 +284,11 @@ void coordinator::on_failure(const proto::Failure& x) {
   const bool given_up = known && task.job == job_kind::worker
     && std::ranges::any_of(workers_,
                            [&](auto& w) { return w.account.worker == task.index && !w.present; });
-  if (!given_up)
+  if (given_up)
+    return;
+  if (x.not_finite())
+    fail_not_finite(x.reason(), epoch_);
+  else
     fail(x.reason());
 }
 

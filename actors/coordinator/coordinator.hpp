@@ -4,6 +4,7 @@
 #include "actors/checkpoint/checkpoint_assembly.hpp"
 #include "actors/checkpoint/checkpoint_writer.hpp"
 #include "actors/coordinator/evaluations.hpp"
+#include "actors/coordinator/exact_solver.hpp"
 #include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
 #include "actors/coordinator/stall_judge.hpp"
@@ -96,7 +97,7 @@ struct coordinator_options {
 };
 
 using coordinator_shell =
-  coordinator_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>,
+  coordinator_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>, rpc<void, solved>,
                             rpc<void, stop_run>, rpc<void, tick>>;
 
 /// Runs a job: gathers the tasks, opens the view, leases data, takes a consistent snapshot at the
@@ -120,7 +121,7 @@ protected:
   void on_exit() override;
 
 private:
-  enum class phase { gathering, opening, training, snapshot, finishing, done };
+  enum class phase { gathering, opening, training, solving, snapshot, finishing, done };
 
   struct worker_state {
     worker_account account;
@@ -157,6 +158,11 @@ private:
   void reach_tasks();
   void report_waiting();
   void on_node_down(const task_name& task, const std::string& reason);
+
+  // -- without training --
+  void solve();
+  void start_solver();
+  void on_solved(const solved& x);
 
   // -- checkpoints --
   void restore();
@@ -202,6 +208,7 @@ private:
   void collect_reports();
   void settle_accounts();
   void fail(const std::string& reason, bool interrupted = false);
+  void fail_not_finite(const std::string& reason, std::uint32_t epoch);
   void conclude();
   void flush_recorder(std::function<void(const std::string& problem)> then);
   void tell_unwritten(const std::string& problem);
@@ -216,6 +223,8 @@ private:
   double seconds_since(time_point t);
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const;
+  /// The weights are solved for, here, and nobody trains.
+  bool solves() const { return job().solver() == proto::EXACT; }
   bool uses_shards() const { return job().protocol() != proto::RING; }
   /// Every step needs all workers.
   bool in_step() const { return job().protocol() != proto::ASYNC_PS; }
@@ -266,6 +275,8 @@ private:
   evaluated last_;
   evaluations_actor evaluator_;
   recorder_actor recorder_;
+  /// While it solves; else null.
+  caf::actor solver_;
 
   /// A checkpoint that is not written yet, and who waits for that.
   struct open_checkpoint {
@@ -280,6 +291,8 @@ private:
   /// Not written, in a row and in all.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
+  /// The newest one that is on disk, of this run or the one that it goes on from.
+  std::string last_checkpoint_;
   /// Of the first epoch, trained before this run.
   std::uint64_t epoch_trained_before_ = 0;
   bool resumed_ = false;

@@ -1,3 +1,4 @@
+#include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/coordinator.hpp"
 #include "actors/model/job_file.hpp"
 #include "messages/configure.hpp"
@@ -107,6 +108,7 @@ void coordinator::end_checkpoint(std::uint64_t version, const std::string& probl
       answer.deliver(proto::Ack{});
   if (problem.empty()) {
     checkpoints_failing_ = 0;
+    last_checkpoint_ = (checkpoint_folder(options_.output) / checkpoint_name(version)).string();
   } else {
     ++checkpoints_failed_;
     if (++checkpoints_failing_ == 1)

@@ -1,10 +1,13 @@
 #include "actors/coordinator/coordinator.hpp"
 #include "actors/model/job_file.hpp"
+#include "kernels/gradient_norm.hpp"
+#include "kernels/reduce.hpp"
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -83,6 +86,14 @@ void coordinator::on_evaluated(const evaluated& x) {
     return;
   auto report = i->second;
   evaluating_.erase(i);
+  const auto flat = x.weights.as_floats();
+  if (!std::isfinite(x.test_loss) || !all_finite(flat)) {
+    const auto first = first_not_finite(options_.context->parameters(), {0, flat.size()}, flat);
+    fail_not_finite(first.empty() ? "the test loss is not finite, though all weights are"
+                                  : "the weights are not finite, first " + first,
+                    x.epoch);
+    return;
+  }
   spdlog::debug("epoch {}: version {} is evaluated, test loss {:.6g}", report.epoch, x.version,
                 x.test_loss);
   const auto now = clock().now();
@@ -110,6 +121,11 @@ void coordinator::on_evaluated(const evaluated& x) {
 // -- end of the run -----------------------------------------------------------------------------
 
 void coordinator::collect_reports() {
+  if (solves()) { // Nobody decided on gradients.
+    summary_.counted = true;
+    conclude();
+    return;
+  }
   reports_.resize(reporters_.size());
   reports_missing_ = reporters_.size();
   proto::ReportRequest question;
@@ -170,15 +186,34 @@ void coordinator::fail(const std::string& reason, bool interrupted) {
   conclude();
 }
 
+void coordinator::fail_not_finite(const std::string& reason, std::uint32_t epoch) {
+  if (phase_ == phase::done)
+    return;
+  auto text = reason + " (epoch " + std::to_string(epoch + 1) + " of "
+    + std::to_string(job().epochs()) + "). ";
+  if (!last_checkpoint_.empty())
+    text += "The last checkpoint is " + last_checkpoint_ + ". ";
+  else
+    text += "No checkpoint was written; checkpoint.every_steps makes a run write some. ";
+  if (!options_.output.empty())
+    text += "What " + options_.output + "/weights.safetensors holds, if it is there, is older. ";
+  text +=
+    "Lower learning_rate.base, set optimizer.clip_norm, or look for extreme values in the data";
+  summary_.not_finite = true;
+  fail(text);
+}
+
 void coordinator::conclude() {
   phase_ = phase::done;
-  summary_.protocol = protocol_name(job().protocol());
+  summary_.protocol = solves() ? "exact" : protocol_name(job().protocol());
   summary_.workers =
     std::ranges::count_if(options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
   if (summary_.seconds > 0)
     summary_.samples_per_second = static_cast<double>(summary_.samples) / summary_.seconds;
   // The evaluation is over; that its task ends now is no loss.
   anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
+  if (solver_)
+    anon_send_exit(solver_, caf::exit_reason::user_shutdown);
   summary_.test_loss =
     last_.weights_sha256.empty() ? std::numeric_limits<double>::quiet_NaN() : last_.test_loss;
   summary_.test_accuracy = last_.test_accuracy;
@@ -258,6 +293,7 @@ void coordinator::publish_progress() {
   result.updates = tasks_.updates();
   result.staleness_mean = tasks_.staleness_mean();
   result.staleness = tasks_.staleness();
+  result.gradient_norm = tasks_.gradient_norm();
   result.tasks = tasks_.tasks(now);
   result.epoch = epoch_ + 1;
   result.epochs = job().epochs();

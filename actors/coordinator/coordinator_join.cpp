@@ -80,8 +80,8 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     monitored_nodes_[node.address()] = task;
   });
   if (phase_ == phase::gathering && all_joined())
-    open_view();
-  else if (phase_ != phase::gathering && task.job == job_kind::evaluator)
+    solves() ? solve() : open_view();
+  else if (phase_ != phase::gathering && task.job == job_kind::evaluator && !solves())
     open_evaluator(task);
   return answer;
 }
@@ -220,8 +220,12 @@ void coordinator::reach_tasks() {
   readers_.resize(uses_shards() ? shards.size() : 1);
   reporters_.resize(uses_shards() ? shards.size() : workers.size());
   lost_samples_.assign(reporters_.size(), 0);
-  checkpoint_parts_.emplace(options_.context->parameters().size(), reporters_.size(),
-                            1 + options_.context->rule.slots(), !uses_shards());
+  std::vector<range> parts;
+  for (std::size_t i = 0; i < reporters_.size(); ++i)
+    parts.push_back(uses_shards()
+                      ? options_.context->shard(i, shards_.size())
+                      : part_of(options_.context->parameters().size(), reporters_.size(), i));
+  checkpoint_parts_.emplace(std::move(parts), 1 + options_.context->rule.slots(), !uses_shards());
   // Counted once too many until all requests are made, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {

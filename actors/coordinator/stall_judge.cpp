@@ -220,27 +220,33 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     [[fallthrough]];
   default:
     for (auto& other : x.waits_for)
-      if (link_is_dead(x, who, other))
+      if (!link_is_dead(x, who, other))
+        follow(other, seen, roots);
+      else if (who.job == other.job && who.job == job_kind::ps)
+        roots.insert({kind::link, std::min(who, other), std::max(who, other)});
+      else
         roots.insert(who.job == job_kind::ps || other.job == job_kind::worker
                        ? stall_root{kind::link, other, who}
                        : stall_root{kind::link, who, other});
-      else
-        follow(other, seen, roots);
   }
 }
 
 // Two tasks that are alive, each waiting for the other: what one has sent did not arrive. In a ring
-// all ranks wait in a circle; there, the pieces are counted.
+// all ranks wait in a circle; there, the pieces are counted. A shard that has made the update whose
+// norm another one waits for has sent its part.
 bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
                                const task_name& other) const {
   const auto i = tasks_.find(other);
   if (i == tasks_.end() || silent(i->second))
     return false;
   const auto& x = i->second;
+  const bool mutual = std::ranges::find(x.waits_for, self) != x.waits_for.end();
+  if (self.job == job_kind::ps && other.job == job_kind::ps)
+    return mutual || x.status.steps() > who.status.steps();
   if (self.job == other.job)
     return x.status.pieces_sent() > who.status.pieces_received();
   const bool idle = x.status.doing() == status::WAITING_FOR_GRADIENTS && x.waits_for.empty();
-  return idle || std::ranges::find(x.waits_for, self) != x.waits_for.end();
+  return idle || mutual;
 }
 
 void stall_judge::follow_coordinator(std::set<task_name>& seen, found& roots) const {

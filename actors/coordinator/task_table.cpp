@@ -117,6 +117,17 @@ double task_table::staleness_mean() const {
   return static_cast<double>(sum) / static_cast<double>(std::max<std::uint64_t>(gradients, 1));
 }
 
+std::optional<double> task_table::gradient_norm() const {
+  double sum = 0;
+  std::size_t known = 0;
+  for (auto& [task, x] : entries_)
+    if (x.progress.has_gradient_norm()) {
+      sum += x.progress.gradient_norm();
+      ++known;
+    }
+  return known > 0 ? std::optional{sum / static_cast<double>(known)} : std::nullopt;
+}
+
 std::uint64_t task_table::updates() const {
   auto result = std::numeric_limits<std::uint64_t>::max();
   for (auto& [task, x] : entries_)

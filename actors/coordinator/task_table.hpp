@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -35,6 +36,9 @@ public:
   /// Over the applied gradients of all workers.
   staleness_counts staleness() const;
   double staleness_mean() const;
+
+  /// Mean over the workers' newest gradients, where their norms are known.
+  std::optional<double> gradient_norm() const;
 
   /// Updates of the weights: the least of all shards or ranks.
   std::uint64_t updates() const;

@@ -150,7 +150,7 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
 /// kind say their value.
 void normalize(proto::Optimizer& x) {
   const auto kind = x.kind();
-  const bool adam = kind == proto::ADAM || kind == proto::ADAMW;
+  const bool adam = kind == proto::ADAM || kind == proto::ADAMW || kind == proto::LAMB;
   if (kind != proto::MOMENTUM && kind != proto::NESTEROV && kind != proto::RMSPROP)
     x.clear_momentum();
   if (!adam) {

@@ -13,7 +13,15 @@ void job_context::initialize(range part, std::span<float> out) const {
 }
 
 range job_context::shard(std::size_t index, std::size_t count) const {
-  return part_of(parameters().size(), count, index);
+  const auto even = part_of(parameters().size(), count, index);
+  return rule.by_tensor() ? range{nearest_tensor(even.begin), nearest_tensor(even.end)} : even;
+}
+
+std::size_t job_context::nearest_tensor(std::size_t offset) const {
+  if (offset >= parameters().size())
+    return parameters().size();
+  const auto tensor = parameters().entries()[parameters().entry_at(offset)].elements();
+  return offset - tensor.begin <= tensor.end - offset ? tensor.begin : tensor.end;
 }
 
 std::vector<range> job_context::buckets() const {
@@ -40,9 +48,22 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   return result;
 }
 
-range_updater::range_updater(const job_context& context, std::size_t elements)
+range_updater::range_updater(const job_context& context, range where)
   : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
-    elements_(elements), state_(memory_bytes(context, elements) / sizeof(float)) {}
+    elements_(where.size()), state_(memory_bytes(context, where.size()) / sizeof(float)) {
+  for (const auto& tensor : context.parameters().entries()) {
+    const auto common = intersect(tensor.elements(), where);
+    if (common.empty())
+      continue;
+    const range here{common.begin - where.begin, common.end - where.begin};
+    const bool trainable = tensor.kind == parameter_kind::trainable;
+    if (trainable && !rule_.by_tensor() && !segments_.empty()
+        && segments_.back().kind == parameter_kind::trainable)
+      segments_.back().where.end = here.end;
+    else
+      segments_.push_back({here, tensor.kind, tensor.decay});
+  }
+}
 
 std::span<const float> range_updater::state(std::size_t slot) const {
   return std::span{state_}.subspan(slot * elements_, elements_);
@@ -54,17 +75,30 @@ void range_updater::restore(std::size_t slot, std::span<const float> values) {
 }
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
-                          std::uint64_t samples, std::span<float> updated) {
+                          std::uint64_t samples, std::span<float> updated, double factor) {
   samples_ += samples;
-  update_arguments<float> arguments;
-  arguments.weights = weights;
-  arguments.gradient = gradient;
-  arguments.state = state_;
-  arguments.updated = updated;
-  arguments.rate = rate_.at(static_cast<double>(samples_) / static_cast<double>(train_records_));
-  arguments.scale = 1.0 / static_cast<double>(samples);
-  arguments.step = ++updates_;
-  update(rule_, arguments);
+  ++updates_;
+  const double mean = 1.0 / static_cast<double>(samples);
+  const auto slots = rule_.slots();
+  for (const auto& [where, kind, decay] : segments_) {
+    const auto begin = where.begin;
+    const auto n = where.size();
+    update_arguments<float> arguments;
+    arguments.weights = weights.subspan(begin, n);
+    arguments.gradient = gradient.subspan(begin, n);
+    arguments.updated = updated.subspan(begin, n);
+    if (kind == parameter_kind::state) {
+      update_statistics(arguments.weights, arguments.gradient, mean, decay, arguments.updated);
+      continue;
+    }
+    if (slots > 0)
+      arguments.state = std::span{state_}.subspan(begin, (slots - 1) * elements_ + n);
+    arguments.stride = elements_;
+    arguments.rate = rate_.at(static_cast<double>(samples_) / static_cast<double>(train_records_));
+    arguments.scale = mean * factor;
+    arguments.step = updates_;
+    update(rule_, arguments);
+  }
 }
 
 } // namespace troupe

@@ -31,11 +31,16 @@ struct job_context {
   /// The parameters' initial values within `part`.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slice of parameter shard `index` of `count`.
+  /// The slice of parameter shard `index` of `count`: even parts, or where the optimizer works on
+  /// whole tensors, cut at the nearest beginnings of tensors.
   range shard(std::size_t index, std::size_t count) const;
 
   /// Buckets of the flat gradient, as they become ready in backward.
   std::vector<range> buckets() const;
+
+private:
+  /// The beginning of a tensor, or the end of all, that is nearest to that element.
+  std::size_t nearest_tensor(std::size_t offset) const;
 };
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
@@ -43,9 +48,12 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate follows the samples trained, those of the step itself included.
+///
+/// State tensors are not optimized, but follow their statistics (parameter_kind).
 class range_updater {
 public:
-  range_updater(const job_context& context, std::size_t elements);
+  /// `where`: a range of whole tensors where the optimizer needs that (optimizer::by_tensor).
+  range_updater(const job_context& context, range where);
 
   /// Bytes of optimizer state for so many parameters.
   static std::size_t memory_bytes(const job_context& context, std::size_t elements) noexcept {
@@ -53,8 +61,9 @@ public:
   }
 
   /// One update from `gradient`, summed over `samples` > 0 samples. `updated` may be `weights`.
+  /// @param factor of the gradient of trainable parameters: clip_factor()
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
-             std::span<float> updated);
+             std::span<float> updated, double factor = 1);
 
   /// Samples trained so far, in earlier runs, too.
   std::uint64_t samples() const noexcept { return samples_; }
@@ -71,12 +80,20 @@ public:
   void restore(std::size_t slot, std::span<const float> values);
 
 private:
+  /// A part of the range that is updated at once.
+  struct segment {
+    range where;
+    parameter_kind kind = parameter_kind::trainable;
+    double decay = 0;
+  };
+
   optimizer rule_;
   learning_rate rate_;
   std::uint64_t train_records_;
   std::uint64_t samples_ = 0;
   std::uint64_t updates_ = 0;
   std::size_t elements_;
+  std::vector<segment> segments_;
   std::vector<float> state_;
 };
 

@@ -1,4 +1,5 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/model_builder.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -184,7 +185,7 @@ void check_fit(const proto::Job& job, problem_list& problems) {
 
 void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) {
   problems.require(optimizer.kind() != proto::OPTIMIZER_UNSET, "optimizer.kind",
-                   "expected SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM or ADAMW");
+                   "expected SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM, ADAMW or LAMB");
   const float momentum = optimizer.momentum();
   problems.require(momentum >= 0 && momentum < 1, "optimizer.momentum",
                    "expected 0 or more and less than 1, got " + std::to_string(momentum));
@@ -201,9 +202,13 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
   problems.require(
     std::isfinite(optimizer.epsilon()) && optimizer.epsilon() > 0, "optimizer.epsilon",
     "expected a finite number, more than 0, got " + std::to_string(optimizer.epsilon()));
-  problems.require(
-    std::isfinite(optimizer.clip_value()) && optimizer.clip_value() >= 0, "optimizer.clip_value",
-    "expected a finite number, 0 or more, got " + std::to_string(optimizer.clip_value()));
+  const auto number = [&](double value, const std::string& path) {
+    problems.require(std::isfinite(value) && value >= 0, path,
+                     "expected a finite number, 0 or more, got " + std::to_string(value));
+  };
+  number(optimizer.clip_value(), "optimizer.clip_value");
+  number(optimizer.clip_norm(), "optimizer.clip_norm");
+  number(optimizer.l1(), "optimizer.l1");
 }
 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
@@ -237,6 +242,20 @@ void check_learning_rate(const proto::Job& job, problem_list& problems) {
   divisor(cycle.end_divisor(), "learning_rate.one_cycle.end_divisor");
 }
 
+void check_solver(const proto::Job& job, problem_list& problems) {
+  problems.require(job.solver() != proto::SOLVER_UNSET, "solver", "expected ITERATIVE or EXACT");
+  if (job.solver() != proto::EXACT)
+    return;
+  problems.require(is_linear(job.model()), "solver",
+                   "EXACT needs a linear model: one dense layer without activation, and loss "
+                   "MEAN_SQUARED_ERROR; use ITERATIVE");
+  problems.require(job.optimizer().l1() == 0, "optimizer.l1",
+                   "there is no closed form with an L1 penalty; leave it out, or use solver: "
+                   "ITERATIVE");
+  problems.require(!job.has_checkpoint(), "checkpoint",
+                   "solver: EXACT takes no steps from which a run could go on; leave it out");
+}
+
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.request_timeout_ms() >= 1, "runtime.request_timeout_ms",
                    "expected at least 1");
@@ -260,6 +279,7 @@ void validate(const proto::Job& job, data_from data) {
   check_fit(job, problems);
   check_optimizer(job.optimizer(), problems);
   check_learning_rate(job, problems);
+  check_solver(job, problems);
   problems.require(job.protocol() != proto::PROTOCOL_UNSET, "protocol",
                    "expected ASYNC_PS, SYNC_PS or RING");
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");

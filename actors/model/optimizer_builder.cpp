@@ -22,11 +22,13 @@ optimizer_kind kind_of(proto::OptimizerKind x) {
     return optimizer_kind::adam;
   case proto::ADAMW:
     return optimizer_kind::adamw;
+  case proto::LAMB:
+    return optimizer_kind::lamb;
   case proto::OPTIMIZER_UNSET:
     break;
   }
-  throw input_error("optimizer.kind: expected SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM or "
-                    "ADAMW");
+  throw input_error("optimizer.kind: expected SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM, "
+                    "ADAMW or LAMB");
 }
 
 } // namespace
@@ -43,6 +45,8 @@ optimizer build_optimizer(const proto::Optimizer& options) {
   const bool adagrad = result.kind == optimizer_kind::adagrad && !options.has_epsilon();
   result.epsilon = adagrad ? 1e-10 : options.epsilon();
   result.clip_value = options.clip_value();
+  result.clip_norm = options.clip_norm();
+  result.l1 = options.l1();
   return result;
 }
 

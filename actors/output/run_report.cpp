@@ -51,7 +51,7 @@ std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
 }
 
 std::string to_json(const run_progress& x) {
-  return dump({
+  nlohmann::ordered_json line{
     {"event", "progress"},
     {"seconds", number(x.seconds)},
     {"epoch", x.epoch},
@@ -60,7 +60,10 @@ std::string to_json(const run_progress& x) {
     {"samples_per_second", number(x.samples_per_second)},
     {"updates", x.updates},
     {"staleness_mean", number(x.staleness_mean)},
-  });
+  };
+  if (x.gradient_norm)
+    line["gradient_norm"] = number(*x.gradient_norm);
+  return dump(line);
 }
 
 std::string to_json(const epoch_report& x) {

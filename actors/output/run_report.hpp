@@ -53,6 +53,8 @@ struct run_progress {
   /// Over the gradients applied so far.
   double staleness_mean = 0;
   staleness_counts staleness{};
+  /// Where the job clips by norm: of the newest gradients, before they were clipped; their mean.
+  std::optional<double> gradient_norm;
   /// All tasks but the coordinator, in order.
   std::vector<task_status> tasks;
   std::uint32_t epoch = 0;
@@ -86,6 +88,8 @@ struct run_summary {
   std::string failure;
   /// The operator stopped it.
   bool interrupted = false;
+  /// A loss, a gradient or the weights were not finite.
+  bool not_finite = false;
   std::string protocol;
   std::uint64_t workers = 0;
   /// From the first lease to the last update; evaluation in between included, start-up not.

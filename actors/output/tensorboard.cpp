@@ -126,6 +126,8 @@ std::string tensorboard_log::add(const run_progress& x, double time) {
   }
   if (x.updates > 0)
     add_scalar(event, "staleness/mean", x.staleness_mean);
+  if (x.gradient_norm)
+    add_scalar(event, "gradient/norm", *x.gradient_norm);
   add_histogram(event, "staleness/distribution", since(staleness_, x.staleness));
   for (auto& task : x.tasks) {
     if (task.task.job != job_kind::worker)

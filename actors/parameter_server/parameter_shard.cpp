@@ -2,9 +2,12 @@
 
 #include "actors/checkpoint/send_capture.hpp"
 
+#include "kernels/gradient_norm.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
@@ -27,8 +30,8 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
                                  shard_options options, std::shared_ptr<version_pool> versions)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    updater_(*context_, options_.where.size()), step_(workers_.size(), options_.where.size()),
-    checkpoints_(context_->job) {}
+    updater_(*context_, options_.where), step_(workers_.size(), options_.where.size()),
+    norms_(options_.view.of(job_kind::ps).size()), checkpoints_(context_->job) {}
 
 parameter_shard::behavior_type parameter_shard::make_behavior() {
   await_gradients();
@@ -38,7 +41,11 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_fence),
     in_view(this, &parameter_shard::on_report),
     in_view(this, &parameter_shard::on_restore),
-    [this](const step_listeners& x) { listeners_ = x.actors; },
+    in_view(this, &parameter_shard::on_partial_norm),
+    [this](const step_listeners& x) {
+      listeners_ = x.actors;
+      shards_ = x.shards;
+    },
     [this](tick) {
       retrying_ = false;
       use_free_slots();
@@ -51,6 +58,7 @@ void parameter_shard::on_exit() {
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   waiting_.clear();
   listeners_.clear();
+  shards_.clear();
   options_.coordinator = nullptr;
 }
 
@@ -162,7 +170,7 @@ proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradie
   answer.set_outcome(proto::APPLIED);
   answer.set_staleness(staleness(x.base_version()));
   staleness_sum_ += answer.staleness();
-  make_version(gradient.as_floats(), x.samples());
+  make_version(gradient.as_floats(), x.samples(), x.gradient_norm());
   answer.set_version(versions_->version());
   journal_.record(x.id(), answer, x.lease(), x.batch());
   capture_if_due();
@@ -185,8 +193,10 @@ caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x,
   proto::Pushed answer;
   answer.set_outcome(proto::ACCEPTED);
   answer.set_version(versions_->version());
-  if (step_.complete())
+  if (step_.complete()) {
+    share_norm();
     use_free_slots();
+  }
   return answer;
 }
 
@@ -196,7 +206,15 @@ void parameter_shard::advance() {
   news.set_shard(options_.index);
   news.set_step(versions_->version());
   news.set_samples(step_.samples());
-  make_version(step_.sum(), step_.samples());
+  const auto step = versions_->version();
+  double norm = 0;
+  if (norm_shared_) {
+    norm = std::sqrt(norms_.sum(step)) / static_cast<double>(step_.samples());
+    news.set_gradient_norm(norm);
+  }
+  make_version(step_.sum(), step_.samples(), norm);
+  norms_.forget(step);
+  norm_shared_ = false;
   news.set_version(versions_->version());
   proto::Pushed answer;
   answer.set_outcome(proto::APPLIED);
@@ -210,6 +228,72 @@ void parameter_shard::advance() {
   capture_if_due();
 }
 
+// The norm of the step's gradient takes all shards; an own part that is not finite shows at once.
+void parameter_shard::share_norm() {
+  if (context_->rule.clip_norm == 0 || norm_shared_ || step_.samples() == 0)
+    return;
+  proto::PartialNorm part;
+  part.set_view(options_.view.number);
+  part.set_step(versions_->version());
+  part.set_shard(options_.index);
+  part.set_squares(squared_norm(context_->parameters(), options_.where, step_.sum()));
+  if (!std::isfinite(part.squares())) {
+    fail("the gradient of step " + std::to_string(part.step() + 1)
+           + " is not finite, first that of "
+           + first_not_finite(context_->parameters(), options_.where, step_.sum()),
+         true);
+    return;
+  }
+  norm_shared_ = true;
+  norms_.add(part.step(), part.step(), options_.index, part.squares());
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    if (i != options_.index)
+      tell_norm(i, part);
+}
+
+void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& part) {
+  const task_name other{job_kind::ps, static_cast<std::uint32_t>(shard)};
+  if (!norms_.has(part.step(), shard))
+    options_.board->await(other);
+  ask(
+    this, shards_[shard], options_.requests, [](const proto::Ack&) {},
+    [this, other](const caf::error& error) {
+      fail("cannot tell " + to_string(other) + " of the gradient's norm: " + explain(error));
+    },
+    part);
+}
+
+caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNorm& x) {
+  if (!norms_.add(versions_->version(), x.step(), x.shard(), x.squares()))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(x.shard()) + " tells the norm of step "
+                        + std::to_string(x.step()) + ", but ps/" + std::to_string(options_.index)
+                        + " is at step " + std::to_string(versions_->version()));
+  if (norms_.has(versions_->version(), x.shard()))
+    options_.board->arrived({job_kind::ps, x.shard()});
+  if (step_ready())
+    use_free_slots();
+  return proto::Ack{};
+}
+
+/// All is there for the next update.
+bool parameter_shard::step_ready() {
+  if (workers_.empty() || !step_.complete())
+    return false;
+  if (context_->rule.clip_norm == 0 || step_.samples() == 0)
+    return true;
+  return norm_shared_ && norms_.complete(versions_->version());
+}
+
+void parameter_shard::fail(const std::string& reason, bool not_finite) {
+  proto::Failure failure;
+  *failure.mutable_task() = to_proto(task_name{job_kind::ps, options_.index});
+  failure.set_reason("ps/" + std::to_string(options_.index) + ": " + reason);
+  failure.set_not_finite(not_finite);
+  if (options_.coordinator)
+    send(options_.coordinator, std::move(failure));
+}
+
 std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const {
   for (std::size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].task.index == worker)
@@ -220,12 +304,13 @@ std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const 
 // -- versions -----------------------------------------------------------------------------------
 
 // The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
-void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples) {
+void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples,
+                                   double norm) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
   const auto updated = versions_->next();
   if (samples > 0)
-    updater_.apply(old, gradient, samples, updated);
+    updater_.apply(old, gradient, samples, updated, clip_factor(context_->rule.clip_norm, norm));
   else
     std::ranges::copy(old, updated.begin());
   versions_->publish(versions_->version() + 1);
@@ -261,11 +346,13 @@ void parameter_shard::use_free_slots() {
     x.answer.deliver(answer ? std::move(*answer) : apply(x.header, x.gradient));
     waiting_.pop_front();
   }
-  const bool step_ready = workers_.size() > 0 && step_.complete();
-  if (step_ready && find_slot())
+  const bool ready = step_ready();
+  if (ready && find_slot())
     advance();
-  else if (step_ready || !waiting_.empty())
+  else if (ready || !waiting_.empty())
     retry_soon();
+  else if (norm_shared_)
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_NORM, clock().now());
   else
     options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
 }
@@ -298,7 +385,7 @@ void parameter_shard::capture_if_due() {
   checkpoints_.began(version);
   send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, [this] {
     checkpoints_.ended();
-    if (!waiting_.empty() || step_.complete())
+    if (!waiting_.empty() || step_ready())
       use_free_slots();
   });
 }

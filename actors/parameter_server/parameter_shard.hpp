@@ -4,6 +4,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
+#include "actors/parameter_server/norm_exchange.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
@@ -23,10 +24,11 @@ namespace troupe {
 /// A synchronizer as a shard sees it: told of each synchronous update.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// Synchronizers of all workers. Comes after the start, since they are started in any order, and
-/// before the first step.
+/// Synchronizers of all workers, and where the job clips by norm all shards, in order. Comes after
+/// the start, since they are started in any order, and before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
+  std::vector<shard_actor> shards;
 };
 
 } // namespace troupe
@@ -41,7 +43,7 @@ struct shard_options {
   range where;
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   patience requests;
-  /// Receives what checkpoints need; null where the job writes none.
+  /// Receives what checkpoints need, and hears of failures.
   coordinator_actor coordinator;
 };
 
@@ -55,7 +57,8 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient
 /// once, applies it out of place to a new version, and publishes that. In ASYNC_PS gradients are
 /// applied as they come; in SYNC_PS a step's gradients are added in order of rank, and applied
-/// together.
+/// together. Where the job clips by norm, they are not applied before the shards have told each
+/// other their parts of the norm.
 ///
 /// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
 /// optimizer's state, and goes on; only when two are not written yet, the next one that is due
@@ -87,6 +90,7 @@ private:
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
+  caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
 
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::Push& x);
@@ -94,7 +98,11 @@ private:
   proto::Pushed apply(const proto::Push& x, const payload& gradient);
   caf::result<proto::Pushed> aggregate(const proto::Push& x, const payload& gradient);
   void advance();
-  void make_version(std::span<const float> gradient, std::uint64_t samples);
+  void share_norm();
+  void tell_norm(std::size_t shard, const proto::PartialNorm& part);
+  bool step_ready();
+  void make_version(std::span<const float> gradient, std::uint64_t samples, double norm);
+  void fail(const std::string& reason, bool not_finite = false);
   void capture_if_due();
   void use_free_slots();
   bool find_slot();
@@ -108,12 +116,16 @@ private:
   shard_options options_;
   std::vector<member> workers_;
   std::vector<step_listener> listeners_;
+  std::vector<shard_actor> shards_;
   std::shared_ptr<version_pool> versions_;
   range_updater updater_;
   gradient_journal journal_;
   /// SYNC_PS: the step being collected, and the identities of its parts.
   step_aggregator step_;
   std::vector<proto::Push> step_parts_;
+  /// SYNC_PS, clipping by norm: parts of the norms, and whether this shard has told its own.
+  norm_exchange norms_;
+  bool norm_shared_ = false;
   /// ASYNC_PS: gradients that found all slots held by readers.
   std::deque<waiting_push> waiting_;
   bool retrying_ = false;

@@ -1,6 +1,9 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
+#include "kernels/gradient_norm.hpp"
+
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
@@ -27,6 +30,8 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   admission_ = admission::not_needed;
   samples_ = samples_of_step_ = staleness_ = 0;
+  sum_of_squares_ = 0;
+  gradient_norm_.reset();
   outcome_ = proto::OUTCOME_UNSET;
   committed_ = false;
   ranges_.assign(parts_.size(), {});
@@ -71,6 +76,7 @@ void ps_synchronizer::on_contribute(const contribute& x) {
     return;
   gradient_ = x.gradient;
   samples_ = x.samples;
+  sum_of_squares_ += x.sum_of_squares;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto arrived = intersect(parts_[i].where, range{x.begin, x.end}).size();
     if (arrived > parts_[i].missing) {
@@ -89,6 +95,14 @@ void ps_synchronizer::on_commit(const commit& x) {
   if (x.step != sequence_)
     return;
   committed_ = true;
+  if (!std::isfinite(sum_of_squares_)) {
+    const auto& parameters = context_->parameters();
+    send(worker_,
+         broken{"the gradient is not finite, first that of "
+                  + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats()),
+                true});
+    return;
+  }
   push_ready_parts();
   finish_if_decided();
 }
@@ -125,7 +139,14 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
   finish_if_decided();
 }
 
+// Of the mean over the samples.
+double ps_synchronizer::own_norm() const {
+  return samples_ > 0 ? std::sqrt(sum_of_squares_) / static_cast<double>(samples_) : 0;
+}
+
 void ps_synchronizer::push_ready_parts() {
+  if (clips() && !committed_)
+    return;
   if (admission_ == admission::asked || admission_ == admission::refused)
     return;
   for (std::size_t i = 0; i < parts_.size(); ++i)
@@ -145,6 +166,10 @@ void ps_synchronizer::push(std::size_t shard) {
   header.set_lease(attributes_.lease);
   header.set_batch(attributes_.batch);
   header.set_step(steps_);
+  if (clips()) {
+    gradient_norm_ = own_norm();
+    header.set_gradient_norm(*gradient_norm_);
+  }
   payload data;
   if (samples_ > 0)
     data = gradient_.slice_floats(part.where.begin, part.where.size());
@@ -172,6 +197,8 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
   if (!in_step() || x.step() != steps_ || x.shard() >= parts_.size() || !parts_[x.shard()].sent)
     return;
   samples_of_step_ = x.samples();
+  if (x.has_gradient_norm())
+    gradient_norm_ = x.gradient_norm();
   decide(x.shard(), proto::APPLIED, 0);
   finish_if_decided();
 }
@@ -203,6 +230,7 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   result.outcome = outcome;
   result.staleness = staleness_;
   result.samples = in_step() ? samples_of_step_ : samples_;
+  result.gradient_norm = gradient_norm_;
   gradient_ = {};
   committed_ = false;
   send(worker_, result);

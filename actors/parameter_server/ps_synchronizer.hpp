@@ -8,6 +8,7 @@
 #include "messages/interfaces.hpp"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -30,6 +31,9 @@ struct ps_synchronizer_options {
 ///
 /// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before
 /// any part is sent, so that its parts never differ.
+///
+/// Where an ASYNC_PS job clips by norm, pushes wait for the end of backward, when the norm of the
+/// worker's gradient is known; each says it to its shard.
 class ps_synchronizer
   : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, tick>>::base {
 public:
@@ -68,6 +72,7 @@ private:
 
   void ask_admission();
   void push_ready_parts();
+  double own_norm() const;
   void push(std::size_t shard);
   void on_pushed(std::size_t shard, std::uint64_t sequence, const proto::Pushed& x);
   void decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness);
@@ -76,6 +81,7 @@ private:
   proto::GradientId gradient_id() const;
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
   static task_name name_of(std::size_t shard);
+  bool clips() const { return !in_step() && context_->rule.clip_norm > 0; }
   bool in_step() const { return context_->job.protocol() == proto::SYNC_PS; }
 
   std::shared_ptr<const job_context> context_;
@@ -92,6 +98,9 @@ private:
   payload gradient_;
   std::uint64_t samples_ = 0;
   std::uint64_t samples_of_step_ = 0;
+  /// Where the job clips by norm: of the gradient handed over so far.
+  double sum_of_squares_ = 0;
+  std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
   bool committed_ = false;

@@ -3,6 +3,7 @@
 #include "kernels/reduce.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -27,6 +28,8 @@ std::span<const float> step_aggregator::sum() {
       terms.push_back(x.gradient.as_floats());
   if (terms.size() == 1)
     return terms[0];
+  if (std::exchange(added_up_, true))
+    return sum_;
   sum_.resize(elements_);
   if (terms.empty()) {
     std::ranges::fill(sum_, 0.0F);
@@ -43,6 +46,7 @@ void step_aggregator::clear() {
     x = {};
   arrived_ = 0;
   samples_ = 0;
+  added_up_ = false;
 }
 
 } // namespace troupe

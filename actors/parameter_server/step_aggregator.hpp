@@ -39,6 +39,7 @@ private:
   std::size_t arrived_ = 0;
   std::uint64_t samples_ = 0;
   std::vector<float> sum_;
+  bool added_up_ = false;
 };
 
 } // namespace troupe

@@ -2,12 +2,15 @@
 
 #include "actors/checkpoint/send_capture.hpp"
 
+#include "kernels/gradient_norm.hpp"
+
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
 ring_synchronizer::replica::replica(const job_context& context, range where)
-  : where(where), versions(where.size(), replica_slots), updater(context, where.size()) {
+  : where(where), versions(where.size(), replica_slots), updater(context, where) {
   context.initialize(where, versions.initial());
 }
 
@@ -70,19 +73,57 @@ void ring_synchronizer::on_contribute(const contribute& x) {
 
 void ring_synchronizer::on_reduced(const bucket_reduced& x) {
   auto& bucket = *buckets_.at(x.bucket);
+  samples_of_step_ = x.samples;
+  if (context_->rule.clip_norm > 0) {
+    bucket.sum = x.sum;
+    bucket.sum_of_squares = squared_norm(context_->parameters(), bucket.where, x.sum.as_floats());
+    bucket.reduced = true;
+    if (std::ranges::all_of(buckets_, [](auto& b) { return b->reduced; }))
+      update_clipped();
+  } else if (update(bucket, x.sum, x.samples, 0)) {
+    finish_if_updated();
+  }
+}
+
+bool ring_synchronizer::update(replica& bucket, const payload& sum, std::uint64_t samples,
+                               double norm) {
   if (!bucket.versions.begin()) {
     // Readers (the trainer, a snapshot) are fewer than versions; this would be an error of ours.
     send(worker_, broken{"all versions of a bucket are held by readers"});
-    return;
+    return false;
   }
   const auto old = bucket.versions.published();
-  if (x.samples > 0)
-    bucket.updater.apply(old, x.sum.as_floats(), x.samples, bucket.versions.next());
+  if (samples > 0)
+    bucket.updater.apply(old, sum.as_floats(), samples, bucket.versions.next(),
+                         clip_factor(context_->rule.clip_norm, norm));
   else
     std::ranges::copy(old, bucket.versions.next().begin());
-  bucket.versions.publish(first_step_ + x.step + 1);
+  bucket.versions.publish(step_ + 1);
   bucket.updated = true;
-  samples_of_step_ = x.samples;
+  return true;
+}
+
+// All ranks have the same sums, and add up their squares in the same order.
+void ring_synchronizer::update_clipped() {
+  double squares = 0;
+  for (auto& bucket : buckets_)
+    squares += bucket->sum_of_squares;
+  if (!std::isfinite(squares)) {
+    const auto i =
+      std::ranges::find_if(buckets_, [](auto& x) { return !std::isfinite(x->sum_of_squares); });
+    send(worker_,
+         broken{"the gradient is not finite, first that of "
+                  + first_not_finite(context_->parameters(), (*i)->where, (*i)->sum.as_floats()),
+                true});
+    return;
+  }
+  gradient_norm_ =
+    std::sqrt(squares) / static_cast<double>(std::max<std::uint64_t>(samples_of_step_, 1));
+  for (auto& bucket : buckets_) {
+    if (!update(*bucket, std::exchange(bucket->sum, {}), samples_of_step_, *gradient_norm_))
+      return;
+    bucket->reduced = false;
+  }
   finish_if_updated();
 }
 
@@ -107,6 +148,7 @@ void ring_synchronizer::finish_if_updated() {
   result.step = step_;
   result.outcome = proto::APPLIED;
   result.samples = samples_of_step_;
+  result.gradient_norm = gradient_norm_;
   samples_ += samples_of_step_;
   ++step_;
   committed_ = false;

@@ -8,6 +8,7 @@
 #include "messages/interfaces.hpp"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -31,7 +32,8 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward
 /// has finished it, and applies the optimizer to this rank's replica of the bucket when the sum
 /// comes back, while earlier layers are still being computed. All replicas go through the same
-/// bits.
+/// bits. Where the job clips by norm, all buckets wait for the last one, by which the norm is
+/// known.
 ///
 /// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
 /// optimizer's state; only when two are not written yet, the next step that is due waits.
@@ -59,6 +61,10 @@ private:
     version_pool versions;
     range_updater updater;
     bool updated = false;
+    /// Where the job clips by norm: the reduced gradient that waits for the norm, and its part.
+    bool reduced = false;
+    payload sum;
+    double sum_of_squares = 0;
   };
 
   void on_acquire(const acquire& x);
@@ -69,6 +75,8 @@ private:
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
+  bool update(replica& bucket, const payload& sum, std::uint64_t samples, double norm);
+  void update_clipped();
   void finish_if_updated();
   void capture();
   template <class Source>
@@ -87,6 +95,7 @@ private:
   acquire attributes_;
   checkpoint_schedule checkpoints_;
   std::uint64_t samples_of_step_ = 0;
+  std::optional<double> gradient_norm_;
   /// Trained in this run.
   std::uint64_t samples_ = 0;
   bool committed_ = false;

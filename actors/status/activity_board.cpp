@@ -81,6 +81,7 @@ proto::TaskStatus activity_board::status(time_point now) const {
   case proto::TaskStatus::WAITING_FOR_WEIGHTS:
   case proto::TaskStatus::WAITING_FOR_UPDATE:
   case proto::TaskStatus::WAITING_FOR_GRADIENTS:
+  case proto::TaskStatus::WAITING_FOR_NORM:
     for (auto& x : awaited_)
       *result.add_waits_for() = to_proto(x);
     break;
@@ -124,6 +125,8 @@ std::string describe(const proto::TaskStatus& x) {
       : with("waits for the update", "by");
   case proto::TaskStatus::WAITING_FOR_GRADIENTS:
     return with("waits for gradients", "of");
+  case proto::TaskStatus::WAITING_FOR_NORM:
+    return with("waits for the gradient's norm", "from");
   case proto::TaskStatus::UPDATING:
     return "updates its weights";
   case proto::TaskStatus::WAITING_FOR_READERS:

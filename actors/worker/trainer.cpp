@@ -1,7 +1,10 @@
 #include "actors/worker/trainer.hpp"
 
+#include "kernels/gradient_norm.hpp"
+
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace troupe {
 
@@ -51,7 +54,9 @@ void trainer::on_train(const train_batch& x) {
   payload gradient = payload::floats(plan.parameters().size());
   const auto hand_over = [&](std::size_t bucket) {
     const auto where = plan.buckets()[bucket].elements;
-    send(synchronizer_, contribute{x.step, where.begin, where.end, x.batch.rows, gradient});
+    send(synchronizer_,
+         contribute{x.step, where.begin, where.end, x.batch.rows, gradient,
+                    sum_of_squares(where, gradient)});
   };
   std::array<feed<float>, 2> feeds;
   const auto fed = [](const payload& data, bool integers) {
@@ -67,7 +72,23 @@ void trainer::on_train(const train_batch& x) {
   arguments.gradient = gradient.as_mutable_floats();
   arguments.on_bucket = hand_over;
   const auto result = executor_.run(arguments);
-  send(listener_, batch_trained{x.step, x.batch.rows, result.loss});
+  batch_trained done{x.step, x.batch.rows, result.loss, {}};
+  if (!std::isfinite(result.loss)) {
+    // The gradient of the first run is lent.
+    auto spare = payload::floats(plan.parameters().size());
+    arguments.gradient = spare.as_mutable_floats();
+    arguments.on_bucket = {};
+    done.not_finite = executor_.find_not_finite(arguments);
+  }
+  send(listener_, std::move(done));
+}
+
+// Here, because the bucket is in the cache, and the thread may compute.
+double trainer::sum_of_squares(range where, const payload& gradient) const {
+  if (context_->rule.clip_norm == 0 || context_->job.protocol() != proto::ASYNC_PS)
+    return 0;
+  return squared_norm(context_->parameters(), where,
+                      gradient.as_floats().subspan(where.begin, where.size()));
 }
 
 } // namespace troupe

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -24,6 +25,8 @@ struct batch_trained {
   std::uint64_t step = 0;
   std::uint64_t samples = 0;
   double loss_sum = 0;
+  /// Where the loss is not finite: what was found first that is not.
+  std::string not_finite;
 };
 
 } // namespace troupe
@@ -67,6 +70,7 @@ protected:
 
 private:
   void on_train(const train_batch& x);
+  double sum_of_squares(range where, const payload& gradient) const;
 
   std::shared_ptr<const job_context> context_;
   synchronizer_actor synchronizer_;

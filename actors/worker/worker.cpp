@@ -26,7 +26,7 @@ worker::behavior_type worker::make_behavior() {
     in_view(this, &worker::on_lease),
     [this](const acquired& x) { on_acquired(x); },
     [this](const committed& x) { on_committed(x); },
-    [this](const broken& x) { fail(x.reason); },
+    [this](const broken& x) { on_broken(x); },
     [this](const worker_parts& x) { on_parts(x); },
     [this](const batch_read& x) { on_batch(x); },
     [this](const input_ready& x) {
@@ -69,6 +69,8 @@ proto::Progress worker::progress() {
   result.set_staleness_sum(staleness_sum_);
   for (const auto count : staleness_)
     result.add_staleness(count);
+  if (gradient_norm_)
+    result.set_gradient_norm(*gradient_norm_);
   result.set_computing(board.seconds_in(proto::TaskStatus::COMPUTING, now));
   result.set_waiting_for_lease(board.seconds_in(proto::TaskStatus::WAITING_FOR_LEASE, now));
   result.set_waiting_for_data(board.seconds_in(proto::TaskStatus::WAITING_FOR_DATA, now));
@@ -230,10 +232,9 @@ void worker::compute_if_ready() {
 
 void worker::on_trained(const batch_trained& x) {
   if (!std::isfinite(x.loss_sum)) {
-    const auto& lease = leases_.front();
-    fail(self() + ": the loss is not finite (step " + std::to_string(x.step) + ", epoch "
-         + std::to_string(lease.epoch() + 1)
-         + "): lower learning_rate.base, or look for extreme values in the data");
+    fail(self() + ": the loss of its step " + std::to_string(produced_) + " is not finite"
+           + (x.not_finite.empty() ? "" : "; the first tensor that is not: " + x.not_finite),
+         true);
     return;
   }
   enter(phase::committing);
@@ -272,6 +273,7 @@ void worker::count_applied(const committed& x) {
   samples_ += trained_.samples;
   staleness_sum_ += x.staleness;
   ++staleness_[staleness_bucket(x.staleness)];
+  gradient_norm_ = x.gradient_norm;
 }
 
 // -- end ----------------------------------------------------------------------------------------
@@ -304,13 +306,21 @@ void worker::leave() {
     report_front_lease(say_goodbye);
 }
 
-void worker::fail(const std::string& reason) {
+void worker::on_broken(const broken& x) {
+  if (x.not_finite)
+    fail(self() + ", step " + std::to_string(produced_) + ": " + x.reason, true);
+  else
+    fail(x.reason);
+}
+
+void worker::fail(const std::string& reason, bool not_finite) {
   if (phase_ == phase::left)
     return;
   enter(phase::left);
   proto::Failure failure;
   *failure.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
   failure.set_reason(reason);
+  failure.set_not_finite(not_finite);
   send(options_.coordinator, std::move(failure));
 }
 

@@ -89,6 +89,7 @@ private:
   void on_acquired(const acquired& x);
   void on_batch(const batch_read& x);
   void on_trained(const batch_trained& x);
+  void on_broken(const broken& x);
   void on_committed(const committed& x);
   void on_leave(const leave_run& x);
   void on_heartbeat();
@@ -102,7 +103,7 @@ private:
   void compute_if_ready();
   void report_front_lease(std::function<void()> then);
   void leave();
-  void fail(const std::string& reason);
+  void fail(const std::string& reason, bool not_finite = false);
   /// A header with this worker's view, index and incarnation.
   template <class Header>
   Header identified() const;
@@ -145,6 +146,7 @@ private:
   std::uint64_t samples_ = 0;
   std::uint64_t staleness_sum_ = 0;
   staleness_counts staleness_{};
+  std::optional<double> gradient_norm_;
 };
 
 } // namespace troupe

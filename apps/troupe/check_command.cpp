@@ -111,6 +111,12 @@ void print_job(const proto::Job& job) {
   line("job",
        fmt::format("{}, hash {}", job.name().empty() ? "without a name" : job.name(),
                    job_hash(job).substr(0, 12)));
+  if (job.solver() == proto::EXACT) {
+    line("training",
+         fmt::format("none: the coordinator solves for the weights, in one pass, weight decay {:g}",
+                     job.optimizer().weight_decay()));
+    return;
+  }
   std::string rule = in_words(proto::OptimizerKind_Name(job.optimizer().kind()));
   line("training",
        fmt::format("{}, {}, {}, {}", protocol_name(job.protocol()), rule,
@@ -207,6 +213,10 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   line("shards", "");
   for (std::size_t i = 0; i < cluster.ps; ++i) {
     const auto where = context.shard(i, cluster.ps);
+    if (where.empty()) {
+      fmt::print("{:12}ps/{}  {:>9}  no parameters\n", "", i, readable_bytes(0));
+      continue;
+    }
     fmt::print("{:12}ps/{}  {:>9}  parameters {} to {}: {}\n", "", i,
                readable_bytes(where.size() * sizeof(float)), number(where.begin),
                number(where.end - 1), tensors_in(context.parameters(), where));
@@ -311,9 +321,11 @@ int run(const check_command& x) {
       print_data(*context, *data);
       check_tasks(*context, cluster, x.cluster.empty() ? "--workers" : x.cluster,
                   x.cluster.empty() ? "--ps" : x.cluster);
-      print_steps(*context, cluster);
+      if (job.solver() != proto::EXACT)
+        print_steps(*context, cluster);
     }
-    print_shards(*context, cluster);
+    if (job.solver() != proto::EXACT)
+      print_shards(*context, cluster);
     print_placement(processes);
     if (data)
       print_memory(*context, *data, cluster, processes, program);

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_SUITE(checkpoint_assembly)
 
 // Seven parameters in three parts of 3, 2 and 2.
 BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
-  troupe::checkpoint_assembly x{7, 3, 2, false};
+  troupe::checkpoint_assembly x{split_evenly(7, 3), 2, false};
   const std::size_t sizes[] = {3, 2, 2};
   std::vector<payload> sent;
   for (std::uint32_t slot = 0; slot < 2; ++slot)
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit) {
-  troupe::checkpoint_assembly x{7, 3, 2, false};
+  troupe::checkpoint_assembly x{split_evenly(7, 3), 2, false};
   BOOST_TEST(x.add(header(1, 3, 0), payload::floats(2)) == outcome::misfit);
   BOOST_TEST(x.add(header(1, 0, 2), payload::floats(3)) == outcome::misfit);
   BOOST_TEST(x.add(header(1, 0, 0), payload::floats(2)) == outcome::misfit);
@@ -64,13 +64,13 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(parts_may_be_empty) {
-  troupe::checkpoint_assembly x{1, 2, 1, false};
+  troupe::checkpoint_assembly x{split_evenly(1, 2), 1, false};
   BOOST_TEST(x.add(header(1, 1, 0), {}) == outcome::taken);
   BOOST_TEST(x.add(header(1, 0, 0), payload::floats(1)) == outcome::complete);
 }
 
 BOOST_AUTO_TEST_CASE(versions_are_apart) {
-  troupe::checkpoint_assembly x{2, 2, 1, false};
+  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, false};
   x.add(header(50, 0, 0), payload::floats(1));
   x.add(header(100, 0, 0), payload::floats(1));
   BOOST_TEST(x.add(header(100, 1, 0), payload::floats(1)) == outcome::complete);
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(versions_are_apart) {
 }
 
 BOOST_AUTO_TEST_CASE(the_least_mark_of_all_shards_counts) {
-  troupe::checkpoint_assembly x{2, 2, 1, false};
+  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, false};
   auto first = header(1, 0, 0);
   mark(first, 0, 7, 3);
   mark(first, 1, 2, 4);
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(the_least_mark_of_all_shards_counts) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_speak_of_their_own_worker) {
-  troupe::checkpoint_assembly x{2, 2, 1, true};
+  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, true};
   for (const std::uint32_t rank : {0, 1}) {
     auto part = header(1, rank, 0);
     mark(part, rank, 5, 8 + rank);

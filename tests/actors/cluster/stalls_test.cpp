@@ -19,11 +19,12 @@ namespace {
 constexpr auto notice_begin = "nothing has moved for ";
 
 simulation_options training(proto::Protocol protocol, std::uint64_t seed,
-                            std::chrono::nanoseconds latency = 5ms) {
-  const auto job =
-    example_job("digits_mlp",
-                {"data.digits={train: 480 test: 20}", "data.batch=16", "epochs=100000",
-                 "model.layer[0].dense.units=8", "protocol=" + proto::Protocol_Name(protocol)});
+                            std::chrono::nanoseconds latency = 5ms,
+                            const std::string& change = "name=healthy") {
+  const auto job = example_job("digits_mlp",
+                               {"data.digits={train: 480 test: 20}", "data.batch=16",
+                                "epochs=100000", "model.layer[0].dense.units=8",
+                                "protocol=" + proto::Protocol_Name(protocol), change});
   auto result = simulated(job, 3, 2, seed);
   result.links.latency = latency;
   result.limit = 6s;
@@ -45,6 +46,8 @@ struct stall {
   std::function<void(simulation&)> inject;
   /// The stall begins later than it is caused: with the end of an epoch.
   bool later = false;
+  /// Of the job.
+  std::string change = "name=stalled";
 };
 
 auto frozen_worker(std::size_t i) {
@@ -73,6 +76,10 @@ auto dead_link_to_shard(std::size_t worker, std::size_t shard) {
   };
 }
 
+auto dead_link_of_shards(std::size_t a, std::size_t b) {
+  return [a, b](simulation& x) { x.network().partition(x.ps_node(a), x.ps_node(b)); };
+}
+
 /// The shard's weights do not arrive at the coordinator, while it is heard of.
 auto lost_snapshot(std::size_t i) {
   return [i](simulation& x) {
@@ -93,6 +100,7 @@ std::vector<stall> all_stalls() {
   const auto computes = " has been computing one gradient";
   const auto reads = " has been waiting for its own input";
   const auto silent = " is alive, but answers nobody";
+  const std::string clips = "optimizer.clip_norm=1";
   return {
     {proto::SYNC_PS, paused("worker/0"), frozen_worker(0)},
     {proto::SYNC_PS, paused("worker/2"), frozen_worker(2)},
@@ -106,6 +114,9 @@ std::vector<stall> all_stalls() {
     {proto::SYNC_PS, link("worker/0", "ps/0"), dead_link_to_shard(0, 0)},
     {proto::SYNC_PS, link("worker/2", "ps/1"), dead_link_to_shard(2, 1)},
     {proto::ASYNC_PS, link("worker/1", "ps/0"), dead_link_to_shard(1, 0), true},
+    {proto::SYNC_PS, link("ps/0", "ps/1"), dead_link_of_shards(0, 1), false, clips},
+    {proto::SYNC_PS, paused("ps/1"), frozen_shard(1), false, clips},
+    {proto::SYNC_PS, paused("worker/2"), frozen_worker(2), false, clips},
     {proto::RING, link("worker/0", "worker/1"), dead_link(0, 1)},
     {proto::RING, link("worker/1", "worker/2"), dead_link(1, 2)},
     {proto::RING, link("worker/2", "worker/0"), dead_link(2, 0)},
@@ -137,7 +148,7 @@ BOOST_AUTO_TEST_CASE(each_is_explained_within_two_seconds) {
   for (auto& x : all_stalls()) {
     ++seed;
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol) << ", " << x.root << ", seed " << seed) {
-      simulation run{training(x.protocol, seed)};
+      simulation run{training(x.protocol, seed, 5ms, x.change)};
       const auto begin = 1500ms + seed * 41ms;
       run.at(begin, [&] { x.inject(run); });
       run.run();

@@ -202,6 +202,33 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   check(free, kind::link, worker(0), ps(0));
 }
 
+// Shards that clip by norm. Either both wait, or one has had the other's part in time, and is a
+// step ahead.
+BOOST_AUTO_TEST_CASE(a_dead_link_between_shards) {
+  for (const bool ahead : {false, true}) {
+    auto x = healthy({worker(0), worker(1), ps(0), ps(1)});
+    for (const auto i : {0U, 1U})
+      x.set(worker(i), status::WAITING_FOR_UPDATE, ahead ? names{ps(1)} : names{ps(0), ps(1)});
+    x.set(ps(1), status::WAITING_FOR_NORM, {ps(0)});
+    if (ahead) {
+      x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+      ++x.actors[ps(0)].steps;
+    } else {
+      x.set(ps(0), status::WAITING_FOR_NORM, {ps(1)});
+    }
+    check(x, kind::link, ps(0), ps(1));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_shard_without_gradients_whose_norm_others_wait_for) {
+  auto x = healthy({worker(0), worker(1), ps(0), ps(1)});
+  x.set(worker(0), status::WAITING_FOR_UPDATE, {ps(0), ps(1)});
+  x.set(ps(0), status::WAITING_FOR_NORM, {ps(1)});
+  x.set(ps(1), status::WAITING_FOR_GRADIENTS, {worker(1)});
+  x.pause(worker(1));
+  check(x, kind::silent, worker(1));
+}
+
 BOOST_AUTO_TEST_CASE(a_dead_link_of_a_ring) {
   for (const auto left : {0U, 1U, 2U}) {
     auto x = healthy(ring_of_three);

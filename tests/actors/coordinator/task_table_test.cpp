@@ -66,6 +66,21 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   BOOST_TEST(tasks[3].activity_seconds == 2); // One when it was told, and one since.
 }
 
+BOOST_AUTO_TEST_CASE(norms_of_gradients) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {}, t);
+  table.hear(first_worker, progress(4), t + 1s);
+  BOOST_TEST(!table.gradient_norm());
+  auto clipped = progress(5);
+  clipped.set_gradient_norm(3);
+  table.hear(first_worker, clipped, t + 1s);
+  BOOST_TEST(table.gradient_norm().value() == 3);
+  clipped.set_gradient_norm(0);
+  table.hear(second_worker, clipped, t + 1s);
+  BOOST_TEST(table.gradient_norm().value() == 1.5);
+}
+
 BOOST_AUTO_TEST_CASE(late_news_are_no_news) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;

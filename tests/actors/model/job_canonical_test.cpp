@@ -81,12 +81,26 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(what_matters) {
   const auto hash = job_hash(digits_job());
-  for (const char* different :
-       {"model.layer[0].dense.units=17", "model.layer[0].name=x", "model.layer[0].dense.bias=false",
-        "optimizer.momentum=0.8", "optimizer.kind=NESTEROV", "optimizer.clip_value=1",
-        "learning_rate.base=0.2", "learning_rate.one_cycle={}", "learning_rate.cosine={}",
-        "protocol=RING", "epochs=4", "seed=2", "data.batch=9", "data.digits.seed=2",
-        "async_ps.max_staleness=0", "runtime.bucket_bytes=4", "runtime.ring_chunk_bytes=4"}) {
+  for (const char* different : {"model.layer[0].dense.units=17",
+                                "model.layer[0].name=x",
+                                "model.layer[0].dense.bias=false",
+                                "optimizer.momentum=0.8",
+                                "optimizer.kind=NESTEROV",
+                                "optimizer.clip_value=1",
+                                "optimizer.clip_norm=1",
+                                "optimizer.l1=0.1",
+                                "solver=EXACT",
+                                "learning_rate.base=0.2",
+                                "learning_rate.one_cycle={}",
+                                "learning_rate.cosine={}",
+                                "protocol=RING",
+                                "epochs=4",
+                                "seed=2",
+                                "data.batch=9",
+                                "data.digits.seed=2",
+                                "async_ps.max_staleness=0",
+                                "runtime.bucket_bytes=4",
+                                "runtime.ring_chunk_bytes=4"}) {
     BOOST_TEST(job_hash(with(different)) != hash, different);
     BOOST_TEST(!first_difference(digits_job(), with(different)).empty(), different);
     BOOST_TEST(!first_difference(with(different), digits_job()).empty(), different);

@@ -112,8 +112,9 @@ BOOST_AUTO_TEST_CASE(training) {
       BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
                           std::string{field} + ": expected 0 or more and less than 1"));
   for (const char* field :
-       {"optimizer.epsilon", "optimizer.clip_value", "learning_rate.exponential.factor",
-        "learning_rate.one_cycle.start_divisor", "learning_rate.one_cycle.end_divisor"})
+       {"optimizer.epsilon", "optimizer.clip_value", "optimizer.clip_norm", "optimizer.l1",
+        "learning_rate.exponential.factor", "learning_rate.one_cycle.start_divisor",
+        "learning_rate.one_cycle.end_divisor"})
     for (const char* value : {"-0.1", "nan", "inf"})
       BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
                           std::string{field} + ": expected a finite number"));
@@ -144,12 +145,26 @@ BOOST_AUTO_TEST_CASE(training) {
   BOOST_TEST(contains(problems({"runtime.join_timeout_ms=0"}), "runtime.join_timeout_ms"));
 }
 
+BOOST_AUTO_TEST_CASE(exact_solutions) {
+  const auto job = csv_job("x");
+  BOOST_TEST(problems(job, {"solver=EXACT"}) == "");
+  BOOST_TEST(contains(problems({"solver=EXACT"}), "solver: EXACT needs a linear model"));
+  BOOST_TEST(contains(problems(job, {"solver=EXACT", "model.layer[0].dense.activation=RELU"}),
+                      "solver: EXACT needs a linear model"));
+  BOOST_TEST(contains(problems(job, {"solver=EXACT", "optimizer.l1=0.1"}),
+                      "optimizer.l1: there is no closed form"));
+  BOOST_TEST(contains(problems(job, {"solver=EXACT", "checkpoint.every_steps=5"}),
+                      "checkpoint: solver: EXACT takes no steps"));
+}
+
 BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
   auto job = digits_job();
+  job.set_solver(proto::SOLVER_UNSET);
   job.set_protocol(proto::PROTOCOL_UNSET);
   job.mutable_optimizer()->set_kind(proto::OPTIMIZER_UNSET);
   const auto text = problems(job, {});
   BOOST_TEST(contains(text, "protocol: expected ASYNC_PS"));
+  BOOST_TEST(contains(text, "solver: expected ITERATIVE or EXACT"));
   BOOST_TEST(contains(text, "optimizer.kind: expected SGD"));
 }
 

@@ -36,6 +36,12 @@ BOOST_AUTO_TEST_CASE(kinds) {
   BOOST_TEST((build_optimizer(options) == adam));
   options.set_kind(proto::ADAMW);
   BOOST_TEST((build_optimizer(options).kind == optimizer_kind::adamw));
+  options.set_kind(proto::LAMB);
+  options.set_clip_norm(2);
+  options.set_l1(0.125);
+  BOOST_TEST((build_optimizer(options).kind == optimizer_kind::lamb));
+  BOOST_TEST(build_optimizer(options).clip_norm == 2);
+  BOOST_TEST(build_optimizer(options).l1 == 0.125);
   options.set_kind(proto::OPTIMIZER_UNSET);
   BOOST_TEST(contains(error_of([&] { build_optimizer(options); }), "optimizer.kind"));
 }

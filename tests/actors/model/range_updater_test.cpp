@@ -1,4 +1,5 @@
 #include "actors/model/job_context.hpp"
+#include "kernels/operations.hpp"
 
 #include "tests/actors/model/example_job.hpp"
 #include "tests/kernels/numeric.hpp"
@@ -26,6 +27,25 @@ std::shared_ptr<const job_context> context() {
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
+/// Two tensors of 6 elements, with three elements of state between them.
+std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 2});
+  const auto first = g.variable("first", {3, 2}, initializer::constant(1));
+  g.variable("mean", {3}, initializer::constant(1), parameter_kind::state, 0.25);
+  const auto second = g.variable("second", {2, 3}, initializer::constant(1));
+  plan_options options;
+  options.loss = sum(matmul(matmul(x, first, false, true), second, false, true));
+  options.gradients = true;
+  auto result = std::make_shared<job_context>();
+  result->data = {records, 2, label_kind::targets, 1};
+  result->training = std::make_shared<plan>(g, options);
+  result->rule.kind = kind;
+  result->rule.weight_decay = 0.01F;
+  result->rate.base = 0.1;
+  return result;
+}
+
 /// Samples of a step; not all steps have as many.
 std::uint64_t samples_of_step(std::uint64_t step) {
   return step % 4 == 3 ? 5 : 16;
@@ -39,7 +59,7 @@ std::vector<float> gradient_of_step(std::size_t n, std::uint64_t step) {
 /// 20 steps on the whole vector.
 std::vector<float> uncut(const job_context& job) {
   const auto n = job.parameters().size();
-  range_updater updater{job, n};
+  range_updater updater{job, {0, n}};
   std::vector<float> weights(n);
   job.initialize({0, n}, weights);
   for (std::uint64_t step = 0; step < 20; ++step)
@@ -59,7 +79,7 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
     std::vector<float> result(n);
     for (std::size_t s = 0; s < count; ++s) {
       const auto where = job->shard(s, count);
-      troupe::range_updater updater{*job, where.size()};
+      troupe::range_updater updater{*job, where};
       // Out of place, as shards do.
       std::vector<float> old(where.size());
       std::vector<float> updated(where.size());
@@ -104,15 +124,94 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
   check_close(std::span<const float>{uncut(*job)}, w, 1e-5, 1e-6, "weights after 20 steps");
 }
 
+BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
+  const auto job = context();
+  troupe::range_updater clipped{*job, {0, 100}};
+  troupe::range_updater whole{*job, {0, 100}};
+  const auto gradient = gradient_of_step(100, 0);
+  std::vector<float> quarter(gradient);
+  for (auto& x : quarter)
+    x /= 4;
+  std::vector<float> a(100, 1);
+  std::vector<float> b(100, 1);
+  clipped.apply(a, gradient, 16, a, 0.25);
+  whole.apply(b, quarter, 16, b);
+  BOOST_TEST(same_bits(a, b));
+}
+
+// State is averaged by samples, whatever the optimizer, the rate and the factor; wherever it is
+// cut.
+BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
+  for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
+    const auto job = context_with_state(kind);
+    const auto n = job->parameters().size();
+    BOOST_TEST_REQUIRE(n == 15U);
+    std::vector<float> gradient(n, 1);
+    // Worker 0: 3 samples of statistic 2, worker 1: 5 samples of statistic 10.
+    for (std::size_t i = 6; i < 9; ++i)
+      gradient[i] = 3 * 2 + 5 * 10;
+    for (const std::size_t count : {1, 2, 4, 15}) {
+      std::vector<float> weights(n, 1);
+      for (std::size_t s = 0; s < count; ++s) {
+        const auto where = job->shard(s, count);
+        troupe::range_updater updater{*job, where};
+        const auto cut = [&](auto& x) { return std::span{x}.subspan(where.begin, where.size()); };
+        updater.apply(cut(weights), cut(gradient), 8, cut(weights), 0.125);
+      }
+      for (std::size_t i = 0; i < n; ++i)
+        if (i >= 6 && i < 9)
+          BOOST_TEST(weights[i] == 1 + 0.25F * (7 - 1));
+        else
+          BOOST_TEST(weights[i] != 1);
+    }
+  }
+}
+
+// LAMB: each tensor by itself, in shards as in the uncut vector.
+BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
+  const auto job = context_with_state(optimizer_kind::lamb);
+  const auto n = job->parameters().size();
+  for (const std::size_t count : {1, 2, 3, 4, 7}) {
+    std::size_t end = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+      const auto where = job->shard(s, count);
+      BOOST_TEST(where.begin == end);
+      end = where.end;
+      for (const auto& tensor : job->parameters().entries()) {
+        const auto common = intersect(tensor.elements(), where).size();
+        BOOST_TEST((common == 0 || common == tensor.size));
+      }
+    }
+    BOOST_TEST(end == n);
+  }
+  troupe::range_updater whole{*job, {0, n}};
+  std::vector<float> together(n, 1);
+  std::vector<float> apart(n, 1);
+  const auto gradient = gradient_of_step(n, 3);
+  whole.apply(together, gradient, 4, together);
+  for (const auto& tensor : job->parameters().entries()) {
+    const auto cut = [&](auto& x) { return std::span{x}.subspan(tensor.offset, tensor.size); };
+    troupe::range_updater own{*job, tensor.elements()};
+    own.apply(cut(apart), cut(gradient), 4, cut(apart));
+  }
+  BOOST_TEST(same_bits(together, apart));
+  // The trust ratio of a tensor of ones is the length of its step: sqrt(6) for 6 elements.
+  double length = 0;
+  for (std::size_t i = 0; i < 6; ++i)
+    length += std::pow(together[i] - 1.0, 2);
+  const double rate = job->rate.at(4.0 / records);
+  BOOST_TEST(std::abs(std::sqrt(length) - rate * std::sqrt(6.0)) < 1e-6);
+}
+
 BOOST_AUTO_TEST_CASE(samples_count) {
   const auto job = context();
-  troupe::range_updater updater{*job, 3};
+  troupe::range_updater updater{*job, {0, 3}};
   BOOST_TEST(updater.samples() == 0u);
   std::vector<float> x{1, 2, 3};
   updater.apply(x, x, 7, x);
   updater.apply(x, x, 5, x);
   BOOST_TEST(updater.samples() == 12u);
-  troupe::range_updater nothing{*job, 0};
+  troupe::range_updater nothing{*job, {0, 0}};
   nothing.apply({}, {}, 7, {});
   BOOST_TEST(nothing.samples() == 7u);
 }

@@ -5,8 +5,10 @@
 #include "actors/model/optimizer_builder.hpp"
 #include "kernels/data/permutation.hpp"
 #include "kernels/executor.hpp"
+#include "kernels/gradient_norm.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -37,6 +39,14 @@ public:
     const auto rate = build_learning_rate(job_);
     const std::uint64_t size = data_.train->size();
     std::vector<float> state(rule.slots() * weights_.size());
+    const auto& layout = model_.graph->parameters();
+    std::vector<range> parts{{0, weights_.size()}};
+    if (rule.by_tensor()) {
+      parts.clear();
+      for (const auto& tensor : layout.entries())
+        parts.push_back(tensor.elements());
+    }
+    std::uint64_t step = 0;
     for (std::uint64_t done = 0; done < size * job_.epochs();) {
       const std::uint64_t first = done % size;
       const permutation order{size, job_.seed(), done / size};
@@ -46,9 +56,22 @@ public:
       run(*data_.train, records);
       done += records.size();
       const double progress = static_cast<double>(done) / static_cast<double>(size);
-      update<float>(rule,
-                    {weights_, gradient_, state, weights_, rate.at(progress),
-                     1.0 / static_cast<double>(records.size())});
+      const double mean = 1.0 / static_cast<double>(records.size());
+      const double norm = std::sqrt(squared_norm(layout, {0, weights_.size()}, gradient_)) * mean;
+      const double scale = mean * clip_factor(rule.clip_norm, norm);
+      ++step;
+      for (const auto& part : parts) {
+        const auto cut = [&](std::vector<float>& x) {
+          return std::span{x}.subspan(part.begin, part.size());
+        };
+        const auto own = rule.slots() == 0
+          ? std::span<float>{}
+          : std::span{state}.subspan(part.begin,
+                                     (rule.slots() - 1) * weights_.size() + part.size());
+        update<float>(rule,
+                      {cut(weights_), cut(gradient_), own, cut(weights_), rate.at(progress), scale,
+                       step, weights_.size()});
+      }
     }
   }
 

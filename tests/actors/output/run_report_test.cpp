@@ -193,6 +193,8 @@ BOOST_AUTO_TEST_CASE(progress) {
     {"updates", 7},        {"staleness_mean", 1.5},
   };
   BOOST_TEST(json::parse(to_json(x)) == expected);
+  x.gradient_norm = 0.75;
+  BOOST_TEST(json::parse(to_json(x)).at("gradient_norm") == 0.75);
   x.samples = 0;
   BOOST_TEST(json::parse(to_json(x)).at("train_loss").is_null(), "none is known yet");
 }

@@ -204,6 +204,9 @@ BOOST_AUTO_TEST_CASE(progress_becomes_scalars) {
                                               {"waiting_share/worker/1", 0.25F}};
   BOOST_TEST((x.scalars == expected));
   BOOST_TEST(x.histograms.empty());
+  auto clipped = progress();
+  clipped.gradient_norm = 0.75;
+  BOOST_TEST(only(log.add(clipped, 8)).scalars.at("gradient/norm") == 0.75F);
 }
 
 BOOST_AUTO_TEST_CASE(waiting_is_told_since_the_last_report) {

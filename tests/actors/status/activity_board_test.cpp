@@ -60,6 +60,10 @@ BOOST_AUTO_TEST_CASE(others_are_named_while_they_are_waited_for) {
   board.arrived({job_kind::ps, 2});
   board.await({job_kind::worker, 4});
   BOOST_TEST(describe(board.status(t)) == "waits for gradients from worker/4");
+  board.arrived({job_kind::worker, 4});
+  board.await({job_kind::ps, 1});
+  board.enter(status::WAITING_FOR_NORM, t);
+  BOOST_TEST(describe(board.status(t)) == "waits for the gradient's norm from ps/1");
   board.enter(status::WAITING_FOR_LEASE, t);
   BOOST_TEST(describe(board.status(t)) == "waits for a lease");
 }

@@ -1,0 +1,145 @@
+// A loss, a gradient or weights that are not finite end a run, with what a person needs to know.
+
+#include "actors/checkpoint/checkpoint.hpp"
+#include "actors/model/model_file.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/reduce.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <limits>
+#include <string>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& more) {
+  std::vector<std::string> changes{"data.digits={train: 320 test: 20}",
+                                   "data.batch=16",
+                                   "epochs=3",
+                                   "model.layer[0].dense.units=20",
+                                   "output=out",
+                                   "learning_rate={base: 0.05}",
+                                   "protocol=" + proto::Protocol_Name(protocol)};
+  changes.insert(changes.end(), more.begin(), more.end());
+  return example_job("digits_mlp", changes);
+}
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+/// Features of a data set, one of which is not finite.
+class spoilt : public dataset {
+public:
+  spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)
+    : source_(std::move(source)), record_(record) {}
+
+  std::uint64_t size() const noexcept override { return source_->size(); }
+  std::size_t feature_width() const noexcept override { return source_->feature_width(); }
+  label_kind labels() const noexcept override { return source_->labels(); }
+  std::size_t label_width() const noexcept override { return source_->label_width(); }
+  void read(std::span<const std::uint64_t> records, std::span<float> features,
+            label_batch labels) const override {
+    source_->read(records, features, labels);
+    for (std::size_t i = 0; i < records.size(); ++i)
+      if (records[i] == record_)
+        features[i * feature_width()] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+private:
+  std::shared_ptr<const dataset> source_;
+  std::uint64_t record_;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(not_finite)
+
+// Whoever notices first: a worker its loss, a shard or rank the gradient that it is to clip.
+BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
+  for (const auto protocol : all_protocols)
+    for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
+      for (const std::size_t workers : {1, 3})
+        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << clip << ", " << workers) {
+          const auto job = job_with(protocol, {"learning_rate.base=1e30", clip});
+          simulation run{simulated(job, workers, 2)};
+          const auto result = run.run();
+          const auto& text = result.summary.failure;
+          BOOST_TEST_MESSAGE(text);
+          BOOST_TEST(result.summary.not_finite);
+          BOOST_TEST(contains(text, "not finite"), text);
+          BOOST_TEST(contains(text, "step "), text);
+          BOOST_TEST(contains(text, "dense_"), text);
+          BOOST_TEST(contains(text, "(epoch 1 of 3)"), text);
+          BOOST_TEST(contains(text, "No checkpoint was written; checkpoint.every_steps"), text);
+          BOOST_TEST(contains(text, "Lower learning_rate.base, set optimizer.clip_norm"), text);
+          BOOST_TEST(run.files().contents("out/weights.safetensors").empty());
+          // All nodes have ended.
+          for (auto& node : result.nodes)
+            BOOST_TEST(node.has_value());
+        }
+}
+
+BOOST_AUTO_TEST_CASE(processes_end_too) {
+  for (const auto protocol : all_protocols) {
+    auto job = job_with(protocol, {"learning_rate.base=1e30"});
+    job.clear_output();
+    const auto result = train_in_processes(job, 2, 2);
+    BOOST_TEST(contains(result.failure, "not finite"), result.failure);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
+  for (const auto protocol : all_protocols) {
+    auto options = simulated(job_with(protocol, {}), 2, 2);
+    options.data.train = std::make_shared<spoilt>(options.data.train, 77);
+    const auto text = simulate(options).summary.failure;
+    BOOST_TEST(contains(text, "the first tensor that is not: features (epoch 1 of 3)"), text);
+  }
+}
+
+// The loss of the last batch of an epoch is finite, what it leads to is not: the evaluation
+// notices, and the weights of an earlier epoch stay.
+BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
+  for (const auto protocol : all_protocols) {
+    const auto job = job_with(protocol,
+                              {"data.batch=320", "optimizer.kind=SGD", "epochs=2",
+                               "learning_rate={base: 0.1 step {every_epochs: 2 factor: 1e38}}"});
+    simulation run{simulated(job, 1, 2)};
+    const auto result = run.run().summary;
+    BOOST_TEST_MESSAGE(result.failure);
+    BOOST_TEST(result.not_finite);
+    BOOST_TEST(contains(result.failure, "not finite"), result.failure);
+    BOOST_TEST(contains(result.failure, "(epoch 2 of 2)"), result.failure);
+    const auto context = make_job_context(job, shape_of(*build_data(job).train));
+    const auto file = run.files().contents("out/weights.safetensors");
+    const auto written = read_model(as_byte_span(file), context->parameters(), "weights");
+    BOOST_TEST(written.info.version == 1U);
+    BOOST_TEST(all_finite(written.weights));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_last_checkpoint_is_named_and_finite) {
+  for (const auto protocol : all_protocols) {
+    const auto job = job_with(protocol,
+                              {"learning_rate={base: 0.05 step {every_epochs: 1.5 factor: 1e35}}",
+                               "checkpoint.every_steps=1", "checkpoint.keep=100"});
+    auto options = simulated(job, 2, 2);
+    options.files = std::make_shared<memory_storage>();
+    simulation run{options};
+    const auto text = run.run().summary.failure;
+    const auto begin = text.find("The last checkpoint is ");
+    BOOST_TEST_REQUIRE(begin != std::string::npos, text);
+    const auto name = text.substr(begin + 23, text.find(". ", begin) - begin - 23);
+    const auto from = read_checkpoint(*options.files, name);
+    const auto context = make_job_context(job, shape_of(*build_data(job).train));
+    BOOST_TEST(all_finite(fit_checkpoint(from, *context).slots[0].as_floats()));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
