@@ -1,0 +1,57 @@
+#pragma once
+
+#include "actors/model/exact_solution.hpp"
+#include "actors/tick.hpp"
+#include "messages/buffer.hpp"
+#include "messages/caf_shim.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// What came of it.
+struct solved {
+  /// Why there are no weights; empty where there are.
+  std::string problem;
+  /// The flat parameter vector, float32.
+  payload weights;
+  std::uint64_t samples = 0;
+  double train_loss = 0;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::solved)
+
+namespace troupe {
+
+using solved_listener = caf::typed_actor<rpc<void, solved>>;
+
+/// Solves for the weights of a job's linear model, on a thread of its own. A block of records per
+/// message, so that it can be ended in between.
+class exact_solver : public caf::typed_actor<rpc<void, tick>>::base {
+public:
+  using super = caf::typed_actor<rpc<void, tick>>::base;
+
+  exact_solver(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+               std::shared_ptr<const dataset> train, solved_listener listener);
+
+  const char* name() const override { return "troupe.exact_solver"; }
+
+protected:
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  void on_tick();
+
+  std::shared_ptr<const job_context> context_;
+  std::shared_ptr<const dataset> train_;
+  solved_listener listener_;
+  exact_solution solution_;
+};
+
+} // namespace troupe

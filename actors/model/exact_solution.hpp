@@ -1,0 +1,56 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "kernels/data/dataset.hpp"
+#include "kernels/least_squares.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The weights of a linear model that a job's gradient descent would end at, solved for in one pass
+/// over the training data (`solver: EXACT`). By SGD's definition the gradient of a step is 0 where
+///
+///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
+///
+/// with N samples, K targets, and a column of ones for the bias: so W minimizes the sum of squared
+/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too; that makes
+/// no difference where features and targets have mean 0 (data.csv.standardize).
+class exact_solution {
+public:
+  /// Both must outlive it. `context` is that of a linear model (is_linear).
+  exact_solution(const job_context& context, const dataset& train);
+
+  /// Reads the next records, a few MiB at most. False once all are read.
+  bool read_some();
+
+  std::uint64_t samples_read() const noexcept { return next_; }
+
+  struct result {
+    /// The flat parameter vector.
+    std::vector<float> weights;
+    /// Mean over the training records.
+    double train_loss = 0;
+  };
+
+  /// After all records were read.
+  /// @throws input_error naming the columns, where the weights are not unique, or values are not
+  /// finite
+  result solve() const;
+
+private:
+  std::string feature_name(std::size_t index) const;
+  std::string dependence(const std::vector<std::size_t>& features) const;
+
+  const job_context& context_;
+  const dataset& train_;
+  least_squares sums_;
+  std::uint64_t next_ = 0;
+  std::vector<std::uint64_t> records_;
+  std::vector<float> features_;
+  std::vector<float> targets_;
+};
+
+} // namespace troupe

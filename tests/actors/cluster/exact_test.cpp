@@ -1,0 +1,145 @@
+// Linear models that are solved for.
+
+#include "actors/model/exact_solution.hpp"
+#include "actors/model/model_file.hpp"
+#include "kernels/formats/file.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/actors/model/serial_training.hpp"
+#include "tests/support/example_job.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <iostream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A table with three features, neither centred nor of one size, and noise.
+class table {
+public:
+  explicit table(std::size_t rows = 300, bool dependent = false) {
+    std::ofstream out{folder_ / "table.csv"};
+    out << "a,b,c,y\n";
+    for (std::size_t i = 0; i < rows; ++i) {
+      random_stream draw{7, {i}};
+      const double a = 3 + draw.normal();
+      const double b = draw.normal() / 2;
+      const double c = dependent ? 2 * a + 1 : draw.normal() - 1;
+      out << a << ',' << b << ',' << c << ',' << 2 * a - 3 * b + c / 2 + 5 + draw.normal() / 10
+          << '\n';
+    }
+  }
+
+  proto::Job job(const std::vector<std::string>& changes = {}) const {
+    auto result = parse_job(R"(
+      model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR }
+      data { csv { features: "a" features: "b" features: "c" target: "y" } batch: 50 }
+      optimizer { kind: SGD }
+      learning_rate { base: 0.05 }
+      output: "out")",
+                            "job");
+    result.mutable_data()->mutable_csv()->set_path((folder_ / "table.csv").string());
+    for (auto& x : changes)
+      apply_override(result, x);
+    validate(result);
+    return result;
+  }
+
+private:
+  temporary_directory folder_;
+};
+
+std::vector<float> solve(const proto::Job& job) {
+  const auto data = build_data(job);
+  const auto context = make_job_context(job, shape_of(*data.train));
+  exact_solution solution{*context, *data.train};
+  while (solution.read_some())
+    continue;
+  return solution.solve().weights;
+}
+
+void check_same(const std::vector<float>& a, const std::vector<float>& b, double tolerance) {
+  BOOST_TEST_REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    BOOST_TEST(std::abs(a[i] - b[i]) <= tolerance * (1 + std::abs(b[i])), a[i] << " and " << b[i]);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(exact)
+
+// The gradient over all data, until it changes nothing.
+BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
+  const table data;
+  for (const auto* const change :
+       {"name=plain", "optimizer.weight_decay=0.1", "model.layer[0].dense.bias=false",
+        "data.csv.standardize=true"}) {
+    const auto job = data.job({"data.batch=300", "epochs=5000", change});
+    serial_training descent{job};
+    descent.train();
+    check_same(solve(job), descent.weights(), 2e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_of_any_kind) {
+  const table data;
+  const auto expected = solve(data.job());
+  for (const auto protocol : all_protocols) {
+    const auto job = data.job({"solver=EXACT", "protocol=" + proto::Protocol_Name(protocol)});
+    for (const auto how : all_ways) {
+      const auto result = train(how, job, 2, 2);
+      BOOST_TEST(result.failure == "");
+      BOOST_TEST(result.samples == 300U);
+      BOOST_TEST(result.coefficients.size() == 4U);
+      BOOST_TEST(result.train_loss < 0.012);
+      BOOST_TEST(result.test_loss == result.train_loss, boost::test_tools::tolerance(1e-4));
+    }
+    simulation run{simulated(job, 2, 2)};
+    BOOST_TEST(run.run().summary.protocol == "exact");
+    const auto context = make_job_context(job, shape_of(*build_data(job).train));
+    const auto file = run.files().contents("out/weights.safetensors");
+    BOOST_TEST(read_model(as_byte_span(file), context->parameters(), "weights").weights == expected,
+               boost::test_tools::per_element());
+    BOOST_TEST(run.files().contents("out/report.html").find("exact") != std::string::npos);
+    BOOST_TEST(run.files().contents("out/metrics.jsonl").find("\"event\":\"epoch\"")
+               != std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_are_not_unique) {
+  const table dependent{300, true};
+  auto text = simulate(simulated(dependent.job({"solver=EXACT"}), 1, 1)).summary.failure;
+  BOOST_TEST(text.find("\"c\" is constant, or a sum of multiples of the features before")
+               != std::string::npos,
+             text);
+  BOOST_TEST(text.find("optimizer.weight_decay") != std::string::npos, text);
+  const auto ridge = dependent.job({"solver=EXACT", "optimizer.weight_decay=0.01"});
+  BOOST_TEST(simulate(simulated(ridge, 1, 1)).summary.failure == "");
+
+  const table few{2};
+  text = simulate(simulated(few.job({"solver=EXACT", "data.batch=2"}), 1, 1)).summary.failure;
+  BOOST_TEST(text.find("fewer training records (2)") != std::string::npos, text);
+  BOOST_TEST(text.find("\"b\", \"c\"") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_CASE(advertising) {
+  if (data_folder().empty()) {
+    std::cout << "skipped: there is no advertising.csv in TROUPE_DATA\n";
+    return;
+  }
+  const auto job = example_job("advertising", {"solver=EXACT"});
+  const auto result = train(way::here, job, 1, 1);
+  BOOST_TEST(result.failure == "");
+  // James, Witten, Hastie, Tibshirani.
+  const std::vector<double> expected{2.938889, 0.045765, 0.188530, -0.001037};
+  BOOST_TEST_REQUIRE(result.coefficients.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    BOOST_TEST(std::abs(result.coefficients[i] - expected[i]) < 1e-6);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
