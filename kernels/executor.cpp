@@ -1,9 +1,11 @@
 #include "kernels/executor_state.hpp"
 
+#include "kernels/cpu/dropout.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
+#include "kernels/random.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -67,6 +69,7 @@ void executor<T>::state::bind(const run_arguments<T>& arguments) {
   std::ranges::copy(arguments.weights, weights.begin());
   std::ranges::copy(arguments.feeds, feeds.begin());
   gradient = arguments.gradient.data();
+  seed = arguments.seed;
 }
 
 template <class T>
@@ -152,12 +155,14 @@ void executor<T>::state::execute_softmax_loss(const instruction& x) {
   const auto size = matrix_extent(x.inputs[0].shape, rows);
   const auto sums =
     cpu::softmax_cross_entropy<T>(size.rows, size.columns, read(x.inputs[0]), labels(x.inputs[1]),
-                                  write(x.gradient), x.output.exists());
-  write_scalar(x.output, sums.loss);
+                                  x.labels, x.factor, write(x.gradient), x.output.exists());
+  write_scalar(x.output, x.factor * sums.loss);
   if (T* p = write(x.correct)) {
     *p = static_cast<T>(sums.correct);
-    if (x.correct.index == what->correct().index)
+    if (x.correct.index == what->correct().index) {
       correct = sums.correct;
+      counted = sums.counted;
+    }
   }
 }
 
@@ -216,10 +221,15 @@ void executor<T>::state::execute(const instruction& x) {
     break;
   case operation::binary_correct:
     correct = cpu::binary_correct(elements(x.inputs[0]), read(x.inputs[0]), labels(x.inputs[1]));
+    counted = elements(x.inputs[0]);
     write_scalar(x.output, static_cast<double>(correct));
     break;
   case operation::to_float:
     std::copy_n(labels(x.inputs[0]), elements(x.output), write(x.output));
+    break;
+  case operation::dropout:
+    cpu::dropout<T>(elements(x.output), read(x.inputs[0]), x.factor, stream_key(seed, {x.key}),
+                    write(x.output));
     break;
   case operation::softmax_cross_entropy:
   case operation::softmax_cross_entropy_gradient:
@@ -286,7 +296,7 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   s.bind(arguments);
   for (const auto& part : s.what->zero_gradients())
     std::fill_n(s.gradient + part.begin, part.size(), T(0));
-  s.correct = 0;
+  s.correct = s.counted = 0;
   run_result result;
   if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
     result.loss = static_cast<double>(*p); // a loss that is a constant, or a variable
@@ -308,6 +318,7 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
     if (arguments.on_bucket)
       arguments.on_bucket(next);
   result.correct = s.correct;
+  result.counted = s.counted;
   return result;
 }
 

@@ -33,8 +33,11 @@ struct run_arguments {
   /// One per placeholder, in the order of graph::placeholders(); those that the plan does not read
   /// may be empty.
   std::span<const feed<T>> feeds;
+  /// Of the masks of dropout: the same seed gives the same masks.
+  std::uint64_t seed = 0;
   /// The flat gradient, layout.size() elements, overwritten: d (loss summed over the rows) / d
-  /// parameter. All zero where rows == 0. Empty for a plan without gradients.
+  /// parameter, and what graph::update_state says of state. All zero where rows == 0. Empty for a
+  /// plan without gradients.
   std::span<T> gradient;
   /// Called on the running thread during backward, once per bucket in the order of plan.buckets(),
   /// as soon as that part of `gradient` is final and its weights are not read again. It may
@@ -48,6 +51,8 @@ struct run_result {
   double loss = 0;
   /// How many samples were classified correctly; 0 for a plan that does not count them.
   std::size_t correct = 0;
+  /// Of how many: labels that are not ignored.
+  std::size_t counted = 0;
 };
 
 /// Runs a plan on one CPU core. T: float, or double for reference tests.

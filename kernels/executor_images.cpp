@@ -1,3 +1,4 @@
+#include "kernels/cpu/channels.hpp"
 #include "kernels/executor_state.hpp"
 
 // Convolutions and pooling.
@@ -15,6 +16,42 @@ cpu::images executor<T>::state::images_of(const operand& x) const {
     return {count, extent(1), extent(2), extent(3)};
   return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
           1};
+}
+
+/// Batch normalization.
+template <class T>
+void executor<T>::state::execute_channels(const instruction& x) {
+  const T* const a = read(x.inputs[0]);
+  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  T* const out = write(x.output);
+  const auto channels = elements(x.output); // of the summed ones
+  switch (x.op) {
+  case operation::multiply_channels:
+    cpu::multiply_channels(images_of(x.output), a, b, out);
+    break;
+  case operation::channel_moments:
+    cpu::channel_moments(images_of(x.inputs[0]), a, out);
+    break;
+  case operation::normalize_channels:
+    cpu::normalize_channels(images_of(x.output), a, b, x.factor, out);
+    break;
+  case operation::normalize_channels_gradient:
+    cpu::normalize_channels_gradient(images_of(x.output), a, b, read(x.inputs[2]), x.factor, out);
+    break;
+  case operation::summed_mean:
+    for (std::size_t c = 0; c < channels; ++c)
+      out[c] = static_cast<T>(rows) * a[c];
+    break;
+  case operation::summed_variance: {
+    const auto n = static_cast<double>(rows) * x.factor;
+    const auto factor = static_cast<T>(static_cast<double>(rows) * (n > 1 ? n / (n - 1) : 1));
+    for (std::size_t c = 0; c < channels; ++c)
+      out[c] = factor * a[channels + c];
+    break;
+  }
+  default:
+    break;
+  }
 }
 
 template <class T>
@@ -57,6 +94,7 @@ void executor<T>::state::execute_image(const instruction& x) {
     cpu::average_pool_gradient(output, input, x.window, a, out);
     break;
   default:
+    execute_channels(x);
     break;
   }
 }

@@ -70,6 +70,7 @@ struct executor<T>::state {
   /// Pointers for a chain.
   std::vector<const T*> registers;
   T* gradient = nullptr;
+  std::uint64_t seed = 0;
 
   void bind(const run_arguments<T>& arguments);
   const T* read(const operand& x) const;
@@ -82,6 +83,7 @@ struct executor<T>::state {
   /// What the last instruction that made a scalar made, before it was rounded to T.
   double scalar = 0;
   std::size_t correct = 0;
+  std::size_t counted = 0;
 
   void execute(const instruction& x);
   void execute_matmul(const instruction& x);
@@ -89,6 +91,7 @@ struct executor<T>::state {
   void execute_softmax_loss(const instruction& x);
   void execute_reduction(const instruction& x);
   void execute_image(const instruction& x);
+  void execute_channels(const instruction& x);
   cpu::images images_of(const operand& x) const;
   void execute_sequence(const instruction& x);
   void execute_moves(const instruction& x);

@@ -148,10 +148,13 @@ void reverse_mode::visit_loss(const node& n, expression g) {
   const auto b = at(n.inputs[1]);
   switch (n.op) {
   case operation::softmax_cross_entropy:
-    give(a.id(), times(softmax_cross_entropy_gradient(a, b), g));
+    give(a.id(), times(softmax_cross_entropy_gradient(a, b, n.labels), g));
     break;
   case operation::softmax_cross_entropy_gradient:
-    give(a.id(), softmax_gradient(g, softmax(a)));
+    if (n.labels.ignored)
+      throw input_error("gradients: \"" + n.name
+                        + "\" ignores a label and cannot be differentiated again");
+    give(a.id(), scale(softmax_gradient(g, softmax(a)), n.factor));
     break;
   case operation::squared_error: // factor * sum (a - b)^2
     if (wants(a.id()))
@@ -176,6 +179,9 @@ void reverse_mode::visit(std::uint32_t id) {
   case operation::binary_correct:
   case operation::to_float:
   case operation::stop_gradient:
+    break;
+  case operation::dropout:
+    give(n.inputs[0], dropout(g, n.factor, n.key));
     break;
   case operation::matmul:
     visit_matmul(n, g);

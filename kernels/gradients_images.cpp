@@ -1,7 +1,32 @@
+#include "kernels/channel_operations.hpp"
+#include "kernels/error.hpp"
 #include "kernels/image_operations.hpp"
+#include "kernels/operations.hpp"
 #include "kernels/reverse_mode.hpp"
 
 namespace troupe {
+
+void reverse_mode::visit_channels(const node& n, expression g) {
+  const auto a = at(n.inputs[0]);
+  switch (n.op) {
+  case operation::multiply_channels:
+    if (wants(n.inputs[1]))
+      give(n.inputs[1], sum_channels(multiply(g, a)));
+    if (wants(a.id()))
+      give(a.id(), multiply_channels(g, at(n.inputs[1])));
+    break;
+  case operation::normalize_channels:
+    if (wants(a.id()))
+      give(a.id(), normalize_channels_gradient(g, a, at(n.inputs[1]), n.factor));
+    break;
+  case operation::normalize_channels_gradient:
+    throw input_error("gradients: \"" + n.name
+                      + "\" is the gradient of a normalization over the batch, which cannot be "
+                        "differentiated again");
+  default: // Moments and sums of them are no part of any loss.
+    break;
+  }
+}
 
 void reverse_mode::visit_image(const node& n, expression g) {
   const auto a = at(n.inputs[0]);
@@ -57,6 +82,7 @@ void reverse_mode::visit_image(const node& n, expression g) {
     give(a.id(), reshape(g, a.shape()));
     break;
   default:
+    visit_channels(n, g);
     break;
   }
 }

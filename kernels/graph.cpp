@@ -88,6 +88,8 @@ std::string_view to_string(operation op) noexcept {
     return "squared_error";
   case operation::to_float:
     return "to_float";
+  case operation::dropout:
+    return "dropout";
   case operation::conv2d:
     return "conv2d";
   case operation::conv2d_input_gradient:
@@ -100,6 +102,18 @@ std::string_view to_string(operation op) noexcept {
     return "sum_channels";
   case operation::broadcast_channels:
     return "broadcast_channels";
+  case operation::multiply_channels:
+    return "multiply_channels";
+  case operation::channel_moments:
+    return "channel_moments";
+  case operation::normalize_channels:
+    return "normalize_channels";
+  case operation::normalize_channels_gradient:
+    return "normalize_channels_gradient";
+  case operation::summed_mean:
+    return "summed_mean";
+  case operation::summed_variance:
+    return "summed_variance";
   case operation::max_pool_select:
     return "max_pool_select";
   case operation::max_pool_gradient:
@@ -210,6 +224,23 @@ expression graph::variable(std::string name, shape dims, initializer initial, pa
   x.shape = entry.shape;
   x.index = parameters_.entries().size() - 1;
   return append(std::move(x));
+}
+
+void graph::update_state(expression variable, expression sum) {
+  const auto& n = variable.node();
+  const bool is_state = &variable.owner() == this && n.op == operation::variable
+    && parameters_.entries()[n.index].kind == parameter_kind::state;
+  if (!is_state)
+    throw input_error("update_state: \"" + n.name + "\" is not a state variable of this graph");
+  if (&sum.owner() != this || sum.shape() != n.shape)
+    throw input_error("update_state: \"" + sum.name() + "\" " + to_string(sum.shape())
+                      + " does not fit \"" + n.name + "\" " + to_string(n.shape)
+                      + ": the same shape was expected");
+  if (std::ranges::find(state_updates_, variable.id(),
+                        &std::pair<std::uint32_t, std::uint32_t>::first)
+      != state_updates_.end())
+    throw input_error("update_state: \"" + n.name + "\" is updated already");
+  state_updates_.emplace_back(variable.id(), sum.id());
 }
 
 expression graph::constant(double value, shape dims) {

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -64,6 +66,8 @@ enum class operation : std::uint8_t {
   squared_error,
   // whole numbers
   to_float,
+  // a random mask
+  dropout,
   // images: kernels/image_operations.hpp
   conv2d,
   conv2d_input_gradient,
@@ -71,6 +75,12 @@ enum class operation : std::uint8_t {
   add_channel_bias,
   sum_channels,
   broadcast_channels,
+  multiply_channels,
+  channel_moments,
+  normalize_channels,
+  normalize_channels_gradient,
+  summed_mean,
+  summed_variance,
   max_pool_select,
   max_pool_gradient,
   average_pool,
@@ -123,6 +133,17 @@ struct window {
   bool operator==(const window&) const = default;
 };
 
+/// How softmax_cross_entropy takes its labels, as PyTorch's CrossEntropyLoss.
+struct cross_entropy {
+  /// The wanted probabilities are 1 - smoothing for the label, and smoothing / classes for all
+  /// classes besides (Szegedy et al., 2016). 0 <= smoothing < 1.
+  double smoothing = 0;
+  /// Rows with this label count nothing.
+  std::optional<std::int32_t> ignored = std::nullopt;
+
+  bool operator==(const cross_entropy&) const = default;
+};
+
 /// What a recurrent layer does in a time step; kernels/sequence_operations.hpp has the formulas.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
@@ -138,9 +159,14 @@ struct node {
   /// matmul, batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale and squared_error, summand of offset, slope of leaky_relu, epsilon of
-  /// normalize_rows.
+  /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, slope of
+  /// leaky_relu, epsilon of normalize_rows and normalize_channels, rate of dropout, positions per
+  /// sample of summed_variance.
   double factor = 1;
+  /// softmax_cross_entropy and its siblings.
+  cross_entropy labels;
+  /// dropout: names the mask.
+  std::uint64_t key = 0;
   /// Convolutions and pooling.
   troupe::window window;
   /// transpose: for each dimension of the result, that of the operand. slice, place: axis and first
@@ -187,6 +213,17 @@ public:
   /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
   expression variable(std::string name, shape dims, initializer initial = {},
                       parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
+  /// Says what a batch tells about a variable of kind state: `sum`, of the variable's shape, is the
+  /// batch's value of it times the samples of the batch (summed_mean(), say). A plan with gradients
+  /// writes it to the variable's place in the flat gradient, so that it reaches the update like a
+  /// gradient, summed over workers. Once per variable. Throws input_error for a variable that is
+  /// trainable, for another shape, and the second time.
+  void update_state(expression variable, expression sum);
+  /// (variable, sum) of all calls of update_state.
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
+    return state_updates_;
+  }
+
   /// A constant of that shape, all elements the same.
   expression constant(double value, shape dims = {});
   /// A constant with the given elements, row-major. Symbolic shapes are not possible.
@@ -209,6 +246,7 @@ public:
 private:
   std::vector<troupe::node> nodes_;
   std::vector<std::uint32_t> placeholders_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> state_updates_;
   layout parameters_;
 };
 

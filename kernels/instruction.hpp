@@ -67,6 +67,10 @@ struct instruction {
   bool transpose_b = false;
   double factor = 1;
 
+  /// As those of the node.
+  cross_entropy labels;
+  std::uint64_t key = 0;
+
   /// Convolutions and pooling.
   troupe::window window;
   /// As those of the node.

@@ -1,6 +1,7 @@
 #include "kernels/operations.hpp"
 
 #include "kernels/node_builder.hpp"
+#include "kernels/random.hpp"
 
 #include <algorithm>
 #include <numbers>
@@ -246,24 +247,6 @@ expression softmax(expression logits) {
   return append(operation::softmax, {logits}, logits.shape());
 }
 
-expression softmax_cross_entropy(expression logits, expression labels) {
-  constexpr auto op = operation::softmax_cross_entropy;
-  labels_of(op, logits, labels);
-  return append(op, {logits, labels}, {});
-}
-
-expression softmax_cross_entropy_gradient(expression logits, expression labels) {
-  constexpr auto op = operation::softmax_cross_entropy_gradient;
-  labels_of(op, logits, labels);
-  return append(op, {logits, labels}, logits.shape());
-}
-
-expression softmax_correct(expression logits, expression labels) {
-  constexpr auto op = operation::softmax_correct;
-  labels_of(op, logits, labels);
-  return append(op, {logits, labels}, {});
-}
-
 namespace {
 
 /// What makes a sum over all elements a sum over samples of means over their outputs.
@@ -274,7 +257,33 @@ double mean_factor(const shape& x) {
   return samples / static_cast<double>(per_sample);
 }
 
+expression classify(operation op, expression logits, expression labels, const cross_entropy& how,
+                    shape dims) {
+  const auto rows = labels_of(op, logits, labels);
+  if (!(how.smoothing >= 0 && how.smoothing < 1))
+    refuse(op,
+           "label smoothing " + std::to_string(how.smoothing)
+             + "; a number from 0 to less than 1 was expected");
+  auto x = make_node(op, std::move(dims));
+  x.factor = mean_factor(rows);
+  x.labels = how;
+  return append(std::move(x), {logits, labels});
+}
+
 } // namespace
+
+expression softmax_cross_entropy(expression logits, expression labels, const cross_entropy& how) {
+  return classify(operation::softmax_cross_entropy, logits, labels, how, {});
+}
+
+expression softmax_cross_entropy_gradient(expression logits, expression labels,
+                                          const cross_entropy& how) {
+  return classify(operation::softmax_cross_entropy_gradient, logits, labels, how, logits.shape());
+}
+
+expression softmax_correct(expression logits, expression labels, const cross_entropy& how) {
+  return classify(operation::softmax_correct, logits, labels, how, {});
+}
 
 expression mean_squared_error(expression outputs, expression targets) {
   constexpr auto op = operation::squared_error;
@@ -318,6 +327,22 @@ expression to_float(expression labels, const shape& dims) {
   if (!same)
     refuse(op, describe(labels) + " to " + to_string(dims) + ": as many elements were expected");
   return append(op, {labels}, dims);
+}
+
+expression dropout(expression x, double rate, const std::string& name) {
+  return dropout(x, rate, stream_key(0, name));
+}
+
+expression dropout(expression x, double rate, std::uint64_t key) {
+  constexpr auto op = operation::dropout;
+  check_float(op, x);
+  if (!(rate >= 0 && rate < 1))
+    refuse(op,
+           "a rate of " + std::to_string(rate) + "; a number from 0 to less than 1 was expected");
+  auto result = make_node(op, x.shape());
+  result.factor = rate;
+  result.key = key;
+  return append(std::move(result), {x});
 }
 
 expression activate(expression x, activation how) {

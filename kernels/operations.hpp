@@ -104,14 +104,19 @@ expression broadcast_last(expression x, const shape& dims);
 
 /// exp(x_i) / sum_j exp(x_j) along the last dimension, computed with the maximum subtracted.
 expression softmax(expression logits);
-/// Sum over rows r of log(sum_j exp(z_rj)) - z_r,label(r). logits z (R, classes), labels int32 (R).
-/// A label outside 0..classes-1 makes the loss and that row of the gradient NaN.
-expression softmax_cross_entropy(expression logits, expression labels);
-/// softmax(z) - one_hot(labels), (R, classes): gradient of the above with respect to z.
-expression softmax_cross_entropy_gradient(expression logits, expression labels);
-/// The number of rows whose label has the largest logit (the first of equal ones): scalar, no
-/// gradient. A NaN in a row makes it wrong.
-expression softmax_correct(expression logits, expression labels);
+/// Sum over samples of the mean over a sample's rows r (one row, where labels are (batch)) of
+/// log(sum_j exp(z_rj)) - sum_j q_rj z_rj. logits z (R, classes), labels int32 (R); q_rj = 1 where
+/// j is the label of r, else 0, or see cross_entropy. A label outside 0..classes-1 makes the loss
+/// and that row of the gradient NaN. An ignored one makes both 0; the mean stays one over all rows.
+expression softmax_cross_entropy(expression logits, expression labels,
+                                 const cross_entropy& how = {});
+/// softmax(z) - q, divided by the rows of a sample, (R, classes): gradient of the above with
+/// respect to z.
+expression softmax_cross_entropy_gradient(expression logits, expression labels,
+                                          const cross_entropy& how = {});
+/// The number of rows whose label has the largest logit (the first of equal ones) and is not
+/// ignored: scalar, no gradient. A NaN in a row makes it wrong.
+expression softmax_correct(expression logits, expression labels, const cross_entropy& how = {});
 /// Sum over samples of the mean over a sample's outputs of (output - target)^2. Both (batch, ...).
 expression mean_squared_error(expression outputs, expression targets);
 /// As mean_squared_error, of |output - target|.
@@ -129,6 +134,17 @@ expression binary_correct(expression logits, expression labels);
 expression to_float(expression labels, const shape& dims);
 
 // -- Layers
+
+/// x_i / (1 - rate) with probability 1 - rate, else 0 (Srivastava et al., 2014); 0 <= rate < 1.
+///
+/// Which elements stay depends on the seed of the run, on `name` and on i alone: i the position in
+/// row-major order, k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32,
+/// m(h): h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons' low
+/// bias mixer): the element stays where m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is
+/// at least rate * 2^24. The gradient makes the same mask again; nothing is stored.
+expression dropout(expression x, double rate, const std::string& name);
+/// The same with the key of an existing one: its gradient.
+expression dropout(expression x, double rate, std::uint64_t key);
 
 enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
 

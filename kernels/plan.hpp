@@ -81,8 +81,8 @@ public:
   /// Places of loss and number of correct ones; of kind none where not asked for.
   const operand& loss() const noexcept { return loss_; }
   const operand& correct() const noexcept { return correct_; }
-  /// Ranges of the flat gradient that no instruction writes: state, and variables that the loss
-  /// does not depend on.
+  /// Ranges of the flat gradient that no instruction writes: state that is not updated
+  /// (graph::update_state), and variables that the loss does not depend on.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
   /// Instructions with shapes, places and bytes; arena; buckets.

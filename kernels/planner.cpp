@@ -87,6 +87,8 @@ void planner::differentiate() {
     if (!independent)
       parameter_gradients_.emplace_back(results[i].id(), entries[i]);
   }
+  for (const auto& [variable, sum] : g.state_updates())
+    parameter_gradients_.emplace_back(sum, at(variable).index);
 }
 
 void planner::mark_needed() {

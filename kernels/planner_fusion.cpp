@@ -126,7 +126,7 @@ void planner::emit_softmax(std::uint32_t id) {
   s.inputs = at(id).inputs;
   for (auto other = id; other < needed_.size(); ++other) {
     if (!needed_[other] || emitted_[other] || !is_softmax_loss(at(other).op)
-        || at(other).inputs != s.inputs)
+        || at(other).inputs != s.inputs || at(other).labels != at(id).labels)
       continue;
     auto& result = at(other).op == operation::softmax_cross_entropy ? s.output
       : at(other).op == operation::softmax_correct                  ? s.correct

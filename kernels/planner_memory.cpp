@@ -22,6 +22,10 @@ bool works_in_place(operation op) {
   case operation::elementwise:
   case operation::add_bias:
   case operation::add_channel_bias:
+  case operation::dropout:
+  case operation::multiply_channels:
+  case operation::normalize_channels:
+  case operation::normalize_channels_gradient:
   case operation::multiply_rows:
   case operation::normalize_rows:
   case operation::normalize_rows_gradient:
@@ -192,6 +196,8 @@ void planner::write_instructions() {
     x.transpose_a = n.transpose_a;
     x.transpose_b = n.transpose_b;
     x.factor = n.factor;
+    x.labels = n.labels;
+    x.key = n.key;
     x.window = n.window;
     x.axes = n.axes;
     x.cell = n.cell;

@@ -68,6 +68,7 @@ private:
   void visit_reduction(const node& n, expression g);
   void visit_loss(const node& n, expression g);
   void visit_image(const node& n, expression g);
+  void visit_channels(const node& n, expression g);
   void visit_sequence(const node& n, expression y, expression g);
   void visit_concat(const node& n, expression g);
   expression again(const node& n, expression g);

@@ -1,5 +1,6 @@
 #include "kernels/cpu/losses.hpp"
 
+#include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/math.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
@@ -72,9 +73,18 @@ void softmax(std::size_t rows, std::size_t columns, const T* x, T* out) {
 
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
-                                     const std::int32_t* labels, T* gradient, bool need_loss) {
+                                     const std::int32_t* labels, const cross_entropy& how,
+                                     double factor, T* gradient, bool need_loss) {
   classification result;
+  const auto spread = static_cast<T>(how.smoothing / static_cast<double>(classes));
+  const auto sure = static_cast<T>(1 - how.smoothing);
   for (std::size_t r = 0; r < rows; ++r, logits += classes) {
+    if (how.ignored && labels[r] == *how.ignored) {
+      if (gradient != nullptr)
+        std::fill_n(gradient + r * classes, classes, T(0));
+      continue;
+    }
+    ++result.counted;
     // A negative label becomes a very large one.
     const auto label = static_cast<std::size_t>(static_cast<std::uint32_t>(labels[r]));
     if (label >= classes) {
@@ -88,7 +98,10 @@ classification softmax_cross_entropy(std::size_t rows, std::size_t classes, cons
     if (gradient == nullptr && !need_loss)
       continue;
     const T largest = maximum(classes, logits);
-    const T wanted = logits[label];
+    double wanted = static_cast<double>(logits[label]);
+    if (how.smoothing > 0)
+      wanted = (1 - how.smoothing) * wanted
+        + how.smoothing / static_cast<double>(classes) * sum(classes, logits);
     T total = 0;
     if (gradient == nullptr) {
       total = sum_of_exponentials(classes, logits, largest);
@@ -97,10 +110,15 @@ classification softmax_cross_entropy(std::size_t rows, std::size_t classes, cons
       total = exponentials(classes, logits, largest, row);
       for (std::size_t j = 0; j < classes; ++j)
         row[j] /= total;
-      row[label] -= T(1);
+      if (how.smoothing > 0)
+        for (std::size_t j = 0; j < classes; ++j)
+          row[j] -= spread;
+      row[label] -= sure;
+      if (factor != 1)
+        for (std::size_t j = 0; j < classes; ++j)
+          row[j] *= static_cast<T>(factor);
     }
-    result.loss += std::log(static_cast<double>(total)) + static_cast<double>(largest)
-      - static_cast<double>(wanted);
+    result.loss += std::log(static_cast<double>(total)) + static_cast<double>(largest) - wanted;
   }
   return result;
 }
@@ -128,7 +146,8 @@ double squared_error(std::size_t n, const T* a, const T* b) {
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void softmax(std::size_t, std::size_t, const T*, T*);                                   \
   template classification softmax_cross_entropy(std::size_t, std::size_t, const T*,                \
-                                                const std::int32_t*, T*, bool);                    \
+                                                const std::int32_t*, const cross_entropy&, double, \
+                                                T*, bool);                                         \
   template std::size_t binary_correct(std::size_t, const T*, const std::int32_t*);                 \
   template double squared_error(std::size_t, const T*, const T*);
 // NOLINTEND(bugprone-macro-parentheses)

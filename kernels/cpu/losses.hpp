@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/graph.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -9,18 +11,21 @@ namespace troupe::cpu {
 struct classification {
   double loss = 0;
   std::size_t correct = 0;
+  /// Rows whose label is not ignored.
+  std::size_t counted = 0;
 };
 
 /// out = softmax(x), each row of (rows, columns). `out` may be x.
 template <class T>
 void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
-/// Loss, number of correct rows and, unless nullptr, the gradient (rows, classes) of logits (rows,
-/// classes) and labels (rows), in one pass; see kernels/operations.hpp. `gradient` may be `logits`.
-/// `need_loss` false saves the exponentials where no gradient is wanted either.
+/// Loss, number of correct rows and, unless nullptr, `factor` times the gradient (rows, classes) of
+/// logits (rows, classes) and labels (rows), in one pass; see kernels/operations.hpp. `gradient`
+/// may be `logits`. `need_loss` false saves the exponentials where no gradient is wanted either.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
-                                     const std::int32_t* labels, T* gradient, bool need_loss);
+                                     const std::int32_t* labels, const cross_entropy& how,
+                                     double factor, T* gradient, bool need_loss);
 
 /// How many of n logits are above 0 exactly if their label is 1; labels other than 0 and 1 are
 /// wrong, and NaN is.

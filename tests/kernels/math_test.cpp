@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_of_broken_rows) {
   const std::vector<std::int32_t> good{2, 2, 0, 2, 0};
   std::vector<float> gradient(z.size());
   auto result =
-    cpu::softmax_cross_entropy<float>(5, 3, z.data(), good.data(), gradient.data(), true);
+    cpu::softmax_cross_entropy<float>(5, 3, z.data(), good.data(), {}, 1, gradient.data(), true);
   BOOST_TEST(std::isnan(result.loss));
   BOOST_TEST(result.correct
              == 3U); // the row with NaN is wrong; of equal logits the first one counts
@@ -147,8 +147,8 @@ BOOST_AUTO_TEST_CASE(cross_entropy_of_broken_rows) {
   for (std::int32_t bad : {-1, 3, std::numeric_limits<std::int32_t>::min()}) {
     const std::vector<std::int32_t> labels{2, bad};
     const std::vector<float> two{1, 2, 3, 1, 2, 3};
-    result =
-      cpu::softmax_cross_entropy<float>(2, 3, two.data(), labels.data(), gradient.data(), true);
+    result = cpu::softmax_cross_entropy<float>(2, 3, two.data(), labels.data(), {}, 1,
+                                               gradient.data(), true);
     BOOST_TEST(std::isnan(result.loss));
     BOOST_TEST(result.correct == 1U);
     BOOST_TEST(std::isnan(gradient[4]));

@@ -158,6 +158,7 @@ executed execute(const graph& g, const leaves& values, expression loss,
   executed out;
   out.loss = result.loss;
   out.correct = result.correct;
+  out.counted = result.counted;
   out.gradient.assign(gradient.get().begin(), gradient.get().end());
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     auto x = run.fetched(i);

@@ -80,6 +80,7 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
 struct executed {
   double loss = 0;
   std::size_t correct = 0;
+  std::size_t counted = 0;
   std::vector<std::vector<double>> fetches;
   std::vector<double> gradient;
 };

@@ -5,6 +5,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -154,6 +156,49 @@ BOOST_AUTO_TEST_CASE(softmax_and_cross_entropy) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(cross_entropy_with_smoothing_and_an_ignored_label) {
+  for (const auto& how :
+       {cross_entropy{0.1, std::nullopt}, cross_entropy{0, 1}, cross_entropy{0.3, 2}}) {
+    graph g;
+    auto x = g.placeholder("x", {batch, 4});
+    auto labels = g.placeholder("labels", {batch}, dtype::int32);
+    auto z = dense_layer(x, "dense", 5);
+    auto loss = softmax_cross_entropy(z, labels, how);
+    check_forward(g, loss);
+    check_gradient(g, loss);
+    check_forward(g, softmax_cross_entropy_gradient(z, labels, how));
+    check_forward(g, softmax_correct(z, labels, how));
+    // Of others with the same operands, each keeps its own.
+    check_gradient(g, loss + softmax_cross_entropy(z, labels));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(cross_entropy_is_a_mean_over_positions_and_a_sum_over_samples) {
+  graph g;
+  auto x = g.placeholder("x", {batch, 3, 4});
+  auto labels = g.placeholder("labels", {batch, 3}, dtype::int32);
+  auto z = dense_layer(x, "dense", 5);
+  auto loss = softmax_cross_entropy(z, labels, {0.1, 1});
+  check_forward(g, loss);
+  check_gradient(g, loss);
+  check_both(g, softmax_cross_entropy_gradient(z, labels));
+  BOOST_TEST(loss.node().factor == 1.0 / 3);
+}
+
+BOOST_AUTO_TEST_CASE(ignored_labels_are_not_counted) {
+  graph g;
+  auto z = g.placeholder("z", {batch, 3, 2});
+  auto labels = g.placeholder("labels", {batch, 3}, dtype::int32);
+  const cross_entropy how{0, -100};
+  leaves values;
+  values.rows = 2;
+  values.feeds = {{0, 1, 1, 0, 5, 0, 0, 1, 1, 0, 0, 3}, {1, -100, 1, 1, -100, -100}};
+  const auto result = execute<float>(g, values, softmax_cross_entropy(z, labels, how), {}, false,
+                                     softmax_correct(z, labels, how));
+  BOOST_TEST(result.correct == 2u);
+  BOOST_TEST(result.counted == 3u);
+}
+
 BOOST_AUTO_TEST_CASE(squared_error_is_a_mean_over_outputs_and_a_sum_over_samples) {
   model m;
   auto targets = m.g.placeholder("targets", {batch, 5});
@@ -214,6 +259,22 @@ BOOST_AUTO_TEST_CASE(misfits_name_both_tensors_and_their_shapes) {
   graph other;
   BOOST_CHECK_THROW(add(x, other.placeholder("images", {batch, 784})), input_error);
   BOOST_CHECK_THROW(relu(expression()), input_error);
+}
+
+BOOST_AUTO_TEST_CASE(bad_rates_and_smoothings) {
+  const auto says = [](const char* text) {
+    return [text](const input_error& e) {
+      return std::string(e.what()).find(text) != std::string::npos;
+    };
+  };
+  graph g;
+  auto x = g.placeholder("images", {batch, 4});
+  auto labels = g.placeholder("labels", {batch}, dtype::int32);
+  for (double rate : {-0.1, 1.0, std::nan("")}) {
+    BOOST_CHECK_EXCEPTION(dropout(x, rate, "drop"), input_error, says("dropout: a rate of"));
+    BOOST_CHECK_EXCEPTION(softmax_cross_entropy(x, labels, {rate, std::nullopt}), input_error,
+                          says("label smoothing"));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -63,13 +63,32 @@ values classify(const node& n, const values& z, table t, const values& labels) {
   for (std::size_t r = 0; r < t.rows; ++r) {
     auto* row = p.data() + r * t.columns;
     const auto label = static_cast<std::ptrdiff_t>(labels[r]);
-    loss -= std::log(row[label]);
-    correct += std::max_element(row, row + t.columns) - row == label ? 1 : 0;
-    row[label] -= 1;
+    const bool counts = labels[r] != n.labels.ignored.value_or(-1);
+    correct += counts && std::max_element(row, row + t.columns) - row == label ? 1 : 0;
+    for (std::ptrdiff_t j = 0; j < static_cast<std::ptrdiff_t>(t.columns); ++j) {
+      const double smoothing = n.labels.smoothing;
+      const double wanted =
+        (j == label ? 1 - smoothing : 0) + smoothing / static_cast<double>(t.columns);
+      loss -= counts ? wanted * std::log(row[j]) : 0;
+      row[j] = counts ? n.factor * (row[j] - wanted) : 0;
+    }
   }
   if (n.op == operation::softmax_cross_entropy_gradient)
     return p;
-  return {n.op == operation::softmax_correct ? correct : loss};
+  return {n.op == operation::softmax_correct ? correct : n.factor * loss};
+}
+
+/// Whether dropout keeps element i in a run with seed 0.
+bool stays(const node& n, std::size_t i) {
+  const auto key = stream_key(0, {n.key});
+  const auto mix = [](std::uint64_t h) {
+    constexpr std::uint64_t word = 0xffffffff;
+    h = ((h ^ (h >> 16)) * 0x7feb352d) & word;
+    h = ((h ^ (h >> 15)) * 0x846ca68b) & word;
+    return h ^ (h >> 16);
+  };
+  const auto h = mix(mix((i * 0x9e3779b9 + key) & 0xffffffff) ^ (key >> 32));
+  return static_cast<double>(h >> 8) >= std::floor(n.factor * (1 << 24));
 }
 
 /// Element-wise operations: a, b of the same size.
@@ -166,6 +185,10 @@ values evaluate(const node& n, const std::vector<values>& x, const std::vector<t
     return y;
   case operation::to_float:
     return x[0];
+  case operation::dropout:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = stays(n, i) ? x[0][i] / (1 - n.factor) : 0;
+    return y;
   case operation::squared_error:
     for (std::size_t i = 0; i < x[0].size(); ++i)
       y[0] += element(n, x[0][i], x[1][i]);

@@ -3,8 +3,11 @@
 
 #include "reference_images.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <stdexcept>
+#include <string>
 
 namespace troupe::test {
 
@@ -80,6 +83,76 @@ void each_largest(const window& how, const image& x, const image& y, F f) {
 
 } // namespace
 
+namespace {
+
+/// Batch normalization.
+values channel_value(const node& n, const std::vector<values>& inputs, const image& a,
+                     const image& y, std::size_t batch) {
+  values out(n.shape.elements(batch));
+  const auto& x0 = inputs[0];
+  const auto channel = [](const image& whole, std::size_t i) {
+    const auto pixels = static_cast<std::size_t>(whole.height * whole.width);
+    return i / pixels % static_cast<std::size_t>(whole.channels);
+  };
+  const auto channels = static_cast<std::size_t>(a.channels);
+  const auto each = static_cast<double>(a.count * a.height * a.width);
+  const auto mean = [&](auto f) {
+    values result(channels);
+    for (std::size_t i = 0; i < x0.size(); ++i)
+      result[channel(a, i)] += f(i) / each;
+    return result;
+  };
+  switch (n.op) {
+  case operation::multiply_channels:
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = x0[i] * inputs[1][channel(y, i)];
+    return out;
+  case operation::channel_moments: {
+    const auto means = mean([&](auto i) { return x0[i]; });
+    const auto variances = mean([&](auto i) { return std::pow(x0[i] - means[channel(a, i)], 2); });
+    std::copy(means.begin(), means.end(), out.begin());
+    std::copy(variances.begin(), variances.end(), out.begin() + a.channels);
+    return out;
+  }
+  case operation::normalize_channels:
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto c = channel(y, i);
+      out[i] = (x0[i] - inputs[1][c]) / std::sqrt(inputs[1][channels + c] + n.factor);
+    }
+    return out;
+  case operation::normalize_channels_gradient: {
+    const auto& moments = inputs[2];
+    const auto deviation = [&](auto c) { return std::sqrt(moments[channels + c] + n.factor); };
+    const auto normal = [&](auto i) {
+      const auto c = channel(a, i);
+      return (inputs[1][i] - moments[c]) / deviation(c);
+    };
+    const auto sum = mean([&](auto i) { return x0[i]; });
+    const auto product = mean([&](auto i) { return x0[i] * normal(i); });
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto c = channel(a, i);
+      out[i] = (x0[i] - sum[c] - normal(i) * product[c]) / deviation(c);
+    }
+    return out;
+  }
+  case operation::summed_mean:
+    for (std::size_t c = 0; c < out.size(); ++c)
+      out[c] = static_cast<double>(batch) * x0[c];
+    return out;
+  case operation::summed_variance: {
+    const auto count = static_cast<double>(batch) * n.factor;
+    for (std::size_t c = 0; c < out.size(); ++c)
+      out[c] =
+        static_cast<double>(batch) * x0[out.size() + c] * (count > 1 ? count / (count - 1) : 1);
+    return out;
+  }
+  default:
+    throw std::logic_error("no reference for " + std::string(to_string(n.op)));
+  }
+}
+
+} // namespace
+
 std::vector<double> image_value(const graph& g, const node& n,
                                 const std::vector<std::vector<double>>& inputs, std::size_t batch) {
   values out(n.shape.elements(batch));
@@ -130,9 +203,11 @@ std::vector<double> image_value(const graph& g, const node& n,
   case operation::average_pool_gradient:
     each_term(each_channel, y, a, [&](auto o, auto, auto i) { out[i] += share * x0[o]; });
     break;
-  default: // reshape
+  case operation::reshape:
     out = x0;
     break;
+  default:
+    return channel_value(n, inputs, a, y, batch);
   }
   return out;
 }
