@@ -262,6 +262,10 @@ expression graph::constant(std::vector<double> values, shape dims) {
   return append(std::move(x));
 }
 
+void graph::rename(expression x, std::string name) {
+  nodes_.at(x.id()).name = std::move(name);
+}
+
 expression graph::find(std::string_view name) {
   auto i = std::ranges::find(nodes_, name, &node::name);
   if (i == nodes_.end())

@@ -213,6 +213,11 @@ public:
   /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
   expression variable(std::string name, shape dims, initializer initial = {},
                       parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
+  /// A constant of that shape, all elements the same.
+  expression constant(double value, shape dims = {});
+  /// A constant with the given elements, row-major. Symbolic shapes are not possible.
+  expression constant(std::vector<double> values, shape dims);
+
   /// Says what a batch tells about a variable of kind state: `sum`, of the variable's shape, is the
   /// batch's value of it times the samples of the batch (summed_mean(), say). A plan with gradients
   /// writes it to the variable's place in the flat gradient, so that it reaches the update like a
@@ -224,11 +229,6 @@ public:
     return state_updates_;
   }
 
-  /// A constant of that shape, all elements the same.
-  expression constant(double value, shape dims = {});
-  /// A constant with the given elements, row-major. Symbolic shapes are not possible.
-  expression constant(std::vector<double> values, shape dims);
-
   /// The layout of the flat parameter vector: variables in the order in which they were made.
   const layout& parameters() const noexcept { return parameters_; }
   /// Ids of the placeholders in the order in which they were made: feeds of a run come in this
@@ -236,6 +236,8 @@ public:
   const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
   const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
+  /// Gives a node another name.
+  void rename(expression x, std::string name);
   /// The node of that name. Throws input_error where there is none.
   expression find(std::string_view name);
 

@@ -63,6 +63,8 @@ std::shared_ptr<const dataset> read_images(const std::string& images,
 
 /// Classes of the model: units of its last layer, for the softmax loss; 0: not known.
 std::size_t classes_of(const proto::Model& model) {
+  if (model.loss() == proto::BINARY_CROSS_ENTROPY || model.loss() == proto::HINGE)
+    return 2;
   if (model.loss() != proto::SOFTMAX_CROSS_ENTROPY || model.layer_size() == 0)
     return 0;
   return model.layer(model.layer_size() - 1).dense().units();

@@ -1,4 +1,5 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/layer_list.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/sha256.hpp"
 #include "kernels/formats/file.hpp"
@@ -137,7 +138,8 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
   std::ranges::sort(fields, {}, [](const FieldDescriptor* field) { return field->number(); });
   for (const auto* field : fields) {
     const std::string path = prefix + field->name();
-    if (std::ranges::find(not_hashed, path) != not_hashed.end())
+    const bool says_where = &type == proto::Layer::descriptor() && field->name() == "line";
+    if (says_where || std::ranges::find(not_hashed, path) != not_hashed.end())
       continue;
     if (field->is_repeated())
       flatten_list(message, *field, path, out);
@@ -167,9 +169,17 @@ void normalize(proto::Optimizer& x) {
     x.set_epsilon(build_optimizer(x).epsilon);
 }
 
+/// Writes out the names that layers have by default.
+void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
+  for (int i = 0; i < layers.size(); ++i) {
+    layers[i].set_name(layer_name(layers[i], i));
+    if (layers[i].has_block())
+      name_layers(*layers[i].mutable_block()->mutable_layer());
+  }
+}
+
 std::vector<flat_field> flatten(proto::Job job) {
-  for (int i = 0; i < job.model().layer_size(); ++i)
-    job.mutable_model()->mutable_layer(i)->set_name(layer_name(job.model(), i));
+  name_layers(*job.mutable_model()->mutable_layer());
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
   std::vector<flat_field> fields;

@@ -39,7 +39,7 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   result->model = build_model(job.model(), data);
   plan_options options;
   options.max_rows = job.data().batch();
-  options.loss = result->model.loss;
+  options.loss = result->model.training_loss;
   options.gradients = true;
   options.bucket_bytes = job.runtime().bucket_bytes();
   result->training = std::make_shared<plan>(*result->model.graph, options);

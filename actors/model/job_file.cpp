@@ -16,28 +16,65 @@ namespace {
 
 constexpr std::uint64_t max_job_bytes = std::uint64_t{16} << 20;
 
+using google::protobuf::TextFormat;
+using layer_list = google::protobuf::RepeatedPtrField<proto::Layer>;
+
+/// Tells each layer on which line it stands, as far as `places` knows.
+void set_lines(layer_list& layers, const google::protobuf::Descriptor& type,
+               const TextFormat::ParseInfoTree* places) {
+  const auto* field = type.FindFieldByName("layer");
+  for (int i = 0; i < layers.size(); ++i) {
+    auto& layer = layers[i];
+    layer.clear_line();
+    const auto* place = places != nullptr ? places->GetTreeForNested(field, i) : nullptr;
+    if (place != nullptr)
+      layer.set_line(static_cast<std::uint32_t>(places->GetLocation(field, i).line + 1));
+    if (!layer.has_block())
+      continue;
+    const auto* block = proto::Layer::descriptor()->FindFieldByName("block");
+    set_lines(*layer.mutable_block()->mutable_layer(), *proto::Block::descriptor(),
+              place != nullptr ? place->GetTreeForNested(block, -1) : nullptr);
+  }
+}
+
+void set_lines(proto::Job& job, const TextFormat::ParseInfoTree* places) {
+  if (!job.has_model())
+    return;
+  const auto* model = proto::Job::descriptor()->FindFieldByName("model");
+  set_lines(*job.mutable_model()->mutable_layer(), *proto::Model::descriptor(),
+            places != nullptr ? places->GetTreeForNested(model, -1) : nullptr);
+}
+
 } // namespace
 
 proto::Job parse_job(std::string_view text, std::string_view name) {
   if (text.size() > max_job_bytes)
     throw input_error(std::string{name} + ": longer than the 16 MiB accepted for a job file");
-  if (is_json_job(text, name))
-    return parse_job_json(text, name);
+  if (is_json_job(text, name)) {
+    auto job = parse_job_json(text, name);
+    set_lines(job, nullptr);
+    return job;
+  }
   text_errors errors{name};
-  google::protobuf::TextFormat::Parser parser;
+  TextFormat::Parser parser;
+  TextFormat::ParseInfoTree places;
   parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&places);
   parser.SetRecursionLimit(32);
   google::protobuf::io::ArrayInputStream stream{text.data(), static_cast<int>(text.size())};
   proto::Job job;
   if (!parser.Parse(&stream, &job) || !errors.text().empty())
     throw input_error(errors.text().empty() ? std::string{name} + ": not a job in text format"
                                             : errors.text());
+  set_lines(job, &places);
   return job;
 }
 
 std::string job_text(const proto::Job& job) {
+  auto without_lines = job;
+  set_lines(without_lines, nullptr);
   std::string result;
-  google::protobuf::TextFormat::PrintToString(job, &result);
+  TextFormat::PrintToString(without_lines, &result);
   return result;
 }
 
@@ -67,15 +104,6 @@ std::string expand_environment(std::string_view text, std::string_view field) {
     result += value;
     rest = rest.substr(close + 1);
   }
-}
-
-std::string layer_name(const proto::Model& model, int index) {
-  const auto& layer = model.layer(index);
-  if (layer.has_name())
-    return layer.name();
-  const auto* kind = layer.GetReflection()->GetOneofFieldDescriptor(
-    layer, proto::Layer::descriptor()->FindOneofByName("kind"));
-  return (kind != nullptr ? kind->name() : "layer") + "_" + std::to_string(index + 1);
 }
 
 } // namespace troupe

@@ -47,10 +47,6 @@ enum class data_from { job, program };
 /// @throws input_error listing *all* problems, one per line, each beginning with the field's path.
 void validate(const proto::Job& job, data_from data = data_from::job);
 
-/// The name of a layer's tensors: `name`, or kind and position, such as "dense_1" (positions from
-/// 1).
-std::string layer_name(const proto::Model& model, int index);
-
 /// "async_ps", "sync_ps", "ring".
 std::string protocol_name(proto::Protocol x);
 

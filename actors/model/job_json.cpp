@@ -109,6 +109,9 @@ private:
       if (!is_real(x))
         report(path, "a number", x);
       break;
+    case FieldDescriptor::CPPTYPE_INT32:
+      check_signed(x, path);
+      break;
     case FieldDescriptor::CPPTYPE_UINT32:
       check_unsigned(x, std::numeric_limits<std::uint32_t>::max(), path);
       break;
@@ -128,6 +131,15 @@ private:
       report(path,
              "no value " + json_excerpt(x) + "; "
                + suggestion(x.get<std::string>(), value_names(type)));
+  }
+
+  void check_signed(const json& x, const std::string& path) {
+    using limits = std::numeric_limits<std::int32_t>;
+    if (!x.is_number_integer() || x < limits::min() || x > limits::max())
+      report(path,
+             "a whole number from " + std::to_string(limits::min()) + " to "
+               + std::to_string(limits::max()),
+             x);
   }
 
   void check_unsigned(const json& x, std::uint64_t largest, const std::string& path) {

@@ -1,8 +1,8 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/layer_list.hpp"
 #include "actors/model/model_builder.hpp"
-#include "kernels/error.hpp"
+#include "actors/model/problem_list.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -11,79 +11,46 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint32_t max_units = 1U << 24;
 constexpr std::uint32_t max_batch = 1U << 24;
 constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
 constexpr std::uint32_t digit_classes_needed = 10;
 
-/// Problems of a job, each beginning with a field's path.
-class problem_list {
-public:
-  void add(const std::string& path, const std::string& what) {
-    lines_.push_back(path + ": " + what);
-  }
-
-  /// Adds the problem unless `ok`.
-  void require(bool ok, const std::string& path, const std::string& what) {
-    if (!ok)
-      add(path, what);
-  }
-
-  void throw_if_any() const {
-    std::string text;
-    for (const auto& line : lines_)
-      text += (text.empty() ? "" : "\n") + line;
-    if (!text.empty())
-      throw input_error(text);
-  }
-
-private:
-  std::vector<std::string> lines_;
-};
-
-bool valid_name(std::string_view name) {
-  const auto valid = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'
-      || c == '-' || c == '.' || c == '/';
-  };
-  return !name.empty() && name.size() <= 200 && std::ranges::all_of(name, valid);
+/// The dense layer that makes the outputs, or nullptr.
+const proto::Layer* last_dense(const proto::Model& model) {
+  const auto n = model.layer_size();
+  return n > 0 && model.layer(n - 1).has_dense() ? &model.layer(n - 1) : nullptr;
 }
 
-/// Units of the last layer; 0 when there is none.
+/// Units of that layer; 0 where there is none.
 std::uint32_t last_units(const proto::Model& model) {
-  return model.layer_size() > 0 ? model.layer(model.layer_size() - 1).dense().units() : 0;
+  const auto* last = last_dense(model);
+  return last != nullptr ? last->dense().units() : 0;
 }
 
 std::string last_name(const proto::Model& model) {
-  return model.layer_size() > 0 ? layer_name(model, model.layer_size() - 1) : "";
+  const auto index = model.layer_size() - 1;
+  return index >= 0 ? layer_name(model.layer(index), index) : "";
 }
 
 void check_model(const proto::Model& model, problem_list& problems) {
   problems.require(model.layer_size() > 0, "model.layer",
                    "no layers; add at least one, such as layer { dense { units: 10 } }");
   problems.require(model.loss() != proto::LOSS_UNSET, "model.loss",
-                   "missing; expected SOFTMAX_CROSS_ENTROPY or MEAN_SQUARED_ERROR");
-  std::set<std::string> names;
-  for (int i = 0; i < model.layer_size(); ++i) {
-    const auto& layer = model.layer(i);
-    const std::string path = "model.layer[" + std::to_string(i) + "]";
-    const std::string name = layer_name(model, i);
-    problems.require(valid_name(name), path + ".name",
-                     "expected 1 to 200 letters, digits, \"_\", \"-\", \".\" or \"/\"");
-    problems.require(names.insert(name).second, path + ".name",
-                     "\"" + name + "\" is the name of another layer; names must differ");
-    if (!layer.has_dense())
-      problems.add(path, "no kind; add one, such as dense { units: 10 }");
-    else
-      problems.require(layer.dense().units() >= 1 && layer.dense().units() <= max_units,
-                       path + ".dense.units",
-                       "expected 1 to " + std::to_string(max_units) + ", got "
-                         + std::to_string(layer.dense().units()));
-  }
-  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && model.layer_size() > 0)
+                   "missing; expected one of " + loss_names());
+  list_layers(model, problems);
+  problems.require(
+    model.label_smoothing() >= 0 && model.label_smoothing() < 1, "model.label_smoothing",
+    "expected 0 or more and less than 1, got " + std::to_string(model.label_smoothing()));
+  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY) {
     problems.require(last_units(model) != 1, "model.loss",
                      "SOFTMAX_CROSS_ENTROPY over a single class (layer \"" + last_name(model)
                        + "\" has 1 unit) learns nothing; give it a unit per class");
+    return;
+  }
+  problems.require(model.label_smoothing() == 0, "model.label_smoothing",
+                   "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
+  problems.require(!model.has_ignored_label(), "model.ignored_label",
+                   "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
 }
 
 void check_idx(const proto::Data& data, problem_list& problems) {
@@ -161,26 +128,34 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
 /// Whether model and data fit, as far as that shows without reading the data.
 void check_fit(const proto::Job& job, problem_list& problems) {
   const auto& model = job.model();
-  const bool classes = job.data().has_idx() || job.data().has_digits();
   const std::uint32_t units = last_units(model);
-  if (units == 0)
-    return;
-  if (model.loss() == proto::MEAN_SQUARED_ERROR && classes)
+  const bool softmax = model.loss() == proto::SOFTMAX_CROSS_ENTROPY;
+  const bool unset = model.loss() == proto::LOSS_UNSET;
+  const auto last = [&] {
+    return "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units) + " units";
+  };
+  if (job.data().has_digits() && !softmax && !unset)
     problems.add("model.loss",
-                 "MEAN_SQUARED_ERROR needs targets, but the data has classes; use "
-                 "SOFTMAX_CROSS_ENTROPY");
-  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && job.data().has_csv())
+                 proto::Loss_Name(model.loss())
+                   + " does not fit the digits' 10 classes; use SOFTMAX_CROSS_ENTROPY");
+  const bool needs_targets =
+    model.loss() == proto::MEAN_SQUARED_ERROR || model.loss() == proto::MEAN_ABSOLUTE_ERROR;
+  if (job.data().has_idx() && needs_targets)
+    problems.add("model.loss",
+                 proto::Loss_Name(model.loss())
+                   + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
+  if (softmax && job.data().has_csv())
     problems.add("model.loss",
                  "SOFTMAX_CROSS_ENTROPY needs classes, but data.csv has a target; use "
                  "MEAN_SQUARED_ERROR");
-  if (model.loss() == proto::MEAN_SQUARED_ERROR && job.data().has_csv())
+  if (units == 0)
+    return;
+  if (!softmax && job.data().has_csv())
     problems.require(units == 1, "model.layer",
-                     "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units)
-                       + " units, but the data has 1 target; expected units: 1");
-  if (model.loss() == proto::SOFTMAX_CROSS_ENTROPY && job.data().has_digits())
+                     last() + ", but the data has 1 target; expected units: 1");
+  if (softmax && job.data().has_digits())
     problems.require(units >= digit_classes_needed, "model.layer",
-                     "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units)
-                       + " units, but the digits have 10 classes; expected units: 10");
+                     last() + ", but the digits have 10 classes; expected units: 10");
 }
 
 void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) {

@@ -1,61 +1,128 @@
 #include "actors/model/model_builder.hpp"
 
-#include "actors/model/job_file.hpp"
+#include "actors/model/layer_builder.hpp"
+#include "actors/model/layer_list.hpp"
 #include "kernels/error.hpp"
-#include "kernels/image_operations.hpp"
 #include "kernels/operations.hpp"
 
-#include <string>
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
-activation activation_of(proto::Activation how) {
-  switch (how) {
-  case proto::NONE:
-    return activation::none;
-  case proto::RELU:
-    return activation::relu;
-  case proto::TANH:
-    return activation::tanh;
-  case proto::SIGMOID:
-    return activation::sigmoid;
+std::string units_text(const shape& output) {
+  return "makes " + to_string(output) + " of each batch";
+}
+
+/// The loss and the labels that it reads, checked against each other.
+class loss_builder {
+public:
+  loss_builder(const proto::Model& model, const record_shape& data, const listed_layer& last)
+    : model_(model), data_(data), layer_("layer \"" + last.name + "\""),
+      line_(at_line(*last.layer)) {}
+
+  void add(built_model& result, const layer_output& output) const {
+    check_kind();
+    if (model_.loss() == proto::SOFTMAX_CROSS_ENTROPY)
+      return add_softmax(result, output);
+    if (data_.labels == label_kind::classes)
+      return add_two_classes(result, output);
+    check_targets(output.testing.shape());
+    result.loss = of_targets(output.testing, result.labels);
+    result.training_loss = output.same() ? result.loss : of_targets(output.training, result.labels);
   }
-  return activation::none;
-}
 
-expression add_layer(expression x, const proto::Model& model, int index) {
-  const auto& layer = model.layer(index);
-  const std::string name = layer_name(model, index);
-  if (!layer.has_dense() || layer.dense().units() == 0)
-    throw input_error("layer \"" + name + "\": expected a kind, such as dense { units: 10 }");
-  const auto& dense = layer.dense();
-  return dense_layer(x.shape().rank() == 4 ? flatten(x) : x, name, dense.units(),
-                     activation_of(dense.activation()), dense.bias());
-}
+private:
+  std::string name() const { return proto::Loss_Name(model_.loss()); }
 
-/// Throws where the last layer does not fit the labels.
-void check_labels(const proto::Model& model, label_kind labels, std::size_t width) {
-  const std::string name = layer_name(model, model.layer_size() - 1);
-  const std::size_t units = model.layer(model.layer_size() - 1).dense().units();
-  const bool softmax = model.loss() == proto::SOFTMAX_CROSS_ENTROPY;
-  if (softmax && labels != label_kind::classes)
-    throw input_error("model.loss: SOFTMAX_CROSS_ENTROPY needs classes, but the data has "
-                      + std::to_string(width) + " targets per sample; use MEAN_SQUARED_ERROR");
-  if (!softmax && labels != label_kind::targets)
-    throw input_error("model.loss: MEAN_SQUARED_ERROR needs targets, but the data has classes; use "
-                      "SOFTMAX_CROSS_ENTROPY");
-  if (softmax && width > units)
-    throw input_error("layer \"" + name + "\" has " + std::to_string(units)
-                      + " units, but the data has " + std::to_string(width)
-                      + " classes; expected at least a unit per class");
-  if (!softmax && width != units)
-    throw input_error("layer \"" + name + "\" has " + std::to_string(units)
-                      + " units, but the data has " + std::to_string(width)
-                      + " targets per sample; expected as many");
-}
+  void check_kind() const {
+    const bool two = model_.loss() == proto::BINARY_CROSS_ENTROPY || model_.loss() == proto::HINGE;
+    const bool softmax = model_.loss() == proto::SOFTMAX_CROSS_ENTROPY;
+    if (softmax && data_.labels != label_kind::classes)
+      throw input_error("model.loss: SOFTMAX_CROSS_ENTROPY needs classes, but the data has "
+                        + std::to_string(data_.label_width)
+                        + " targets per sample; use MEAN_SQUARED_ERROR");
+    if (!softmax && !two && data_.labels != label_kind::targets)
+      throw input_error("model.loss: " + name()
+                        + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
+    if (two && data_.labels == label_kind::classes
+        && (data_.label_width > 2 || data_.labels_per_record != 1))
+      throw input_error("model.loss: " + name() + " needs two classes, but the data has "
+                        + std::to_string(data_.label_width)
+                        + (data_.labels_per_record != 1 ? " at several positions" : "")
+                        + "; use SOFTMAX_CROSS_ENTROPY");
+  }
+
+  void add_softmax(built_model& result, const layer_output& output) const {
+    const auto dims = output.testing.shape();
+    const auto labels = result.labels.shape();
+    const auto units = static_cast<std::size_t>(dims.last());
+    const bool fits = dims.rank() == labels.rank() + 1
+      && std::equal(labels.extents().begin(), labels.extents().end(), dims.extents().begin());
+    if (!fits)
+      throw input_error(layer_ + " " + units_text(dims) + ", but the data has labels "
+                        + to_string(labels) + "; expected logits for each label" + line_);
+    if (data_.label_width > units)
+      throw input_error(layer_ + " has " + std::to_string(units) + " units, but the data has "
+                        + std::to_string(data_.label_width)
+                        + " classes; expected at least a unit per class" + line_);
+    cross_entropy how;
+    how.smoothing = model_.label_smoothing();
+    if (model_.has_ignored_label())
+      how.ignored = model_.ignored_label();
+    result.training_loss = softmax_cross_entropy(output.training, result.labels, how);
+    result.loss = output.same() ? result.training_loss
+                                : softmax_cross_entropy(output.testing, result.labels, how);
+    result.correct = softmax_correct(output.testing, result.labels, how);
+  }
+
+  /// Classes 0 and 1 as targets of one output.
+  void add_two_classes(built_model& result, const layer_output& output) const {
+    const auto dims = output.testing.shape();
+    if (dims != shape{shape::batch, 1})
+      throw input_error(layer_ + " " + units_text(dims) + "; " + name()
+                        + " of two classes needs one unit" + line_);
+    auto targets = to_float(result.labels, dims);
+    if (model_.loss() == proto::HINGE)
+      targets = offset(scale(targets, 2), -1);
+    result.loss = of_targets(output.testing, targets);
+    result.training_loss = output.same() ? result.loss : of_targets(output.training, targets);
+    result.correct = binary_correct(output.testing, result.labels);
+  }
+
+  void check_targets(const shape& output) const {
+    const shape expected{shape::batch, static_cast<std::int64_t>(data_.label_width)};
+    if (output == expected)
+      return;
+    if (output.rank() == 2)
+      throw input_error(layer_ + " has " + std::to_string(output.last())
+                        + " units, but the data has " + std::to_string(data_.label_width)
+                        + " targets per sample; expected as many" + line_);
+    throw input_error(layer_ + " " + units_text(output) + ", but the data has targets "
+                      + to_string(expected) + "; expected the same" + line_);
+  }
+
+  expression of_targets(expression output, expression targets) const {
+    switch (model_.loss()) {
+    case proto::BINARY_CROSS_ENTROPY:
+      return binary_cross_entropy(output, targets);
+    case proto::MEAN_ABSOLUTE_ERROR:
+      return mean_absolute_error(output, targets);
+    case proto::HINGE:
+      return hinge(output, targets);
+    default:
+      return mean_squared_error(output, targets);
+    }
+  }
+
+  const proto::Model& model_;
+  const record_shape& data_;
+  std::string layer_;
+  std::string line_;
+};
 
 shape per_sample(const shape& dims) {
   auto extents = dims.extents();
@@ -68,16 +135,47 @@ shape label_dims(const record_shape& data) {
   return one ? shape{} : shape{static_cast<std::int64_t>(data.label_elements())};
 }
 
+/// Such as "conv2d relu".
+std::string kind_in_words(const proto::Layer& layer) {
+  auto activation = proto::NONE;
+  if (layer.has_dense())
+    activation = layer.dense().activation();
+  else if (layer.has_conv2d())
+    activation = layer.conv2d().activation();
+  else if (layer.has_activation())
+    activation = layer.activation();
+  auto result = layer_kind(layer);
+  if (activation != proto::NONE)
+    result += " " + proto::Activation_Name(activation);
+  for (auto& c : result)
+    c = c == '_' ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+/// What `troupe check` tells of a layer whose variables are those from `first` on.
+built_layer describe(const listed_layer& layer, std::span<const layer_output> inputs,
+                     const layer_output& output, const layout& parameters, std::size_t first) {
+  built_layer result;
+  result.name = layer.name;
+  result.kind = kind_in_words(*layer.layer);
+  for (const auto& input : inputs)
+    result.inputs.push_back(input.testing.shape());
+  result.output = output.testing.shape();
+  for (auto i = first; i < parameters.entries().size(); ++i)
+    result.parameters += parameters.entries()[i].size;
+  return result;
+}
+
 } // namespace
 
 built_model build_model(const proto::Model& model, const record_shape& data) {
   if (model.layer_size() == 0)
     throw input_error("model.layer: no layers; add at least one");
   if (model.loss() == proto::LOSS_UNSET)
-    throw input_error("model.loss: missing; expected SOFTMAX_CROSS_ENTROPY or MEAN_SQUARED_ERROR");
+    throw input_error("model.loss: missing; expected one of " + loss_names());
   if (data.feature_width() == 0)
     throw input_error("data: no features per sample; expected at least one");
-  check_labels(model, data.labels, data.label_width);
+  const auto layers = list_layers(model);
   built_model result;
   result.graph = std::make_unique<graph>();
   auto& g = *result.graph;
@@ -86,16 +184,24 @@ built_model build_model(const proto::Model& model, const record_shape& data) {
                   data.features == feature_kind::tokens ? dtype::int32 : dtype::float32);
   result.labels = g.placeholder("labels", per_sample(label_dims(data)),
                                 data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
-  result.output = result.features;
-  for (int i = 0; i < model.layer_size(); ++i)
-    result.output = add_layer(result.output, model, i);
-  if (data.labels == label_kind::classes) {
-    result.loss = softmax_cross_entropy(result.output, result.labels);
-    result.correct = softmax_correct(result.output, result.labels);
-  } else {
-    result.loss = mean_squared_error(result.output, result.labels);
+  layer_builder builder{g, data.features == feature_kind::tokens ? data.vocabulary : 0};
+  std::vector<layer_output> outputs{{result.features, result.features}};
+  for (const auto& layer : layers) {
+    std::vector<layer_output> inputs;
+    for (auto input : layer.inputs)
+      inputs.push_back(outputs[input]);
+    const auto first = g.parameters().entries().size();
+    outputs.push_back(builder.add(layer, inputs));
+    result.layers.push_back(describe(layer, inputs, outputs.back(), g.parameters(), first));
   }
+  result.output = outputs.back().testing;
+  loss_builder{model, data, layers.back()}.add(result, outputs.back());
   return result;
+}
+
+std::string loss_names() {
+  return "SOFTMAX_CROSS_ENTROPY, MEAN_SQUARED_ERROR, BINARY_CROSS_ENTROPY, MEAN_ABSOLUTE_ERROR, "
+         "HINGE";
 }
 
 bool is_linear(const proto::Model& model) {

@@ -4,9 +4,24 @@
 #include "kernels/graph.hpp"
 #include "messages/proto/job.pb.h"
 
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace troupe {
+
+/// A layer of a model, for people.
+struct built_layer {
+  std::string name;
+  /// Such as "conv2d relu".
+  std::string kind;
+  /// Shapes of what it reads and makes.
+  std::vector<shape> inputs;
+  shape output;
+  /// Elements of its tensors, state included.
+  std::size_t parameters = 0;
+};
 
 /// The graph of a job's model, and the nodes that a run feeds or reads.
 ///
@@ -17,17 +32,24 @@ struct built_model {
   expression features; ///< "features": (batch, dims...), float32, or int32 for tokens
   expression labels;   ///< "labels": int32 (batch), or (batch, labels_per_record) where there are
                        ///< several; or float32 (batch, label_width)
-  expression
-    output;        ///< what the last layer makes, (batch, units): logits with softmax cross-entropy
-  expression loss; ///< scalar, summed over the samples of the run
-  expression
-    correct; ///< samples whose label has the largest logit; not valid() for mean squared error
+  expression output;   ///< what the last layer makes when testing, (batch, units) or (batch, time,
+                       ///< units): logits with softmax cross-entropy
+  expression loss;     ///< when testing: scalar, summed over the samples of the run
+  expression correct;  ///< how many labels are classified correctly; not valid() for targets
+  /// When training: dropout and batch normalization make it another one; else the same as `loss`.
+  expression training_loss;
+  /// In the order in which they are computed, blocks unrolled.
+  std::vector<built_layer> layers;
 };
 
 /// Builds the graph of a validated model for such data.
-/// @throws input_error naming the layer: the loss does not fit the kind of labels; labels beyond
-/// the classes (units of the last layer); another number of targets than units.
+/// @throws input_error naming layers, their shapes, and the line of the job file: what
+/// list_layers() refuses; shapes that do not fit; the loss does not fit the kind of labels; labels
+/// beyond the classes (units of the last layer); another number of targets than units.
 built_model build_model(const proto::Model& model, const record_shape& data);
+
+/// The names of the losses, for messages.
+std::string loss_names();
 
 /// Whether the model is linear in its features: one dense layer without activation, and mean
 /// squared error. Its coefficients can then be given in the units of the data

@@ -45,6 +45,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     pointers_[i] = weights.data() + parameters.entries()[i].offset;
   double loss = 0;
   std::size_t correct = 0;
+  std::size_t counted = 0;
   for (std::uint64_t first = 0; first < set.size(); first += test_rows) {
     const auto rows = std::min<std::uint64_t>(test_rows, set.size() - first);
     records_.resize(rows);
@@ -70,6 +71,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     const auto result = executor_.run(arguments);
     loss += result.loss;
     correct += result.correct;
+    counted += result.counted;
     if (!listener)
       continue;
     tested.features = features.numbers;
@@ -82,7 +84,8 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   const auto n = static_cast<double>(std::max<std::uint64_t>(set.size(), 1));
   test_result result{loss / n, std::nullopt};
   if (!classes_.empty())
-    result.accuracy = static_cast<double>(correct) / n;
+    result.accuracy =
+      static_cast<double>(correct) / static_cast<double>(std::max<std::size_t>(counted, 1));
   return result;
 }
 

@@ -16,7 +16,7 @@ namespace troupe {
 struct test_result {
   /// Mean over the records.
   double loss = 0;
-  /// Share of the records whose label has the largest logit; classes only.
+  /// Share of the labels that are classified correctly, ignored ones left out; classes only.
   std::optional<double> accuracy;
 };
 

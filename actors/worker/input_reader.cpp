@@ -1,6 +1,7 @@
 #include "actors/worker/input_reader.hpp"
 
 #include "kernels/data/permutation.hpp"
+#include "kernels/random.hpp"
 #include "messages/errors.hpp"
 
 #include <exception>
@@ -56,6 +57,7 @@ void input_reader::on_read(const read_batch& x) {
   batch_read result;
   result.ticket = x.ticket;
   result.rows = x.end - x.begin;
+  result.seed = stream_key(context_->job.seed(), {x.epoch, x.begin});
   if (result.rows > 0) {
     records_.resize(result.rows);
     permutation{data_->size(), context_->job.seed(), x.epoch}.fill(x.begin, records_);

@@ -67,6 +67,7 @@ void trainer::on_train(const train_batch& x) {
   feeds[1] = fed(x.batch.labels, context_->data.labels == label_kind::classes);
   run_arguments<float> arguments;
   arguments.rows = x.batch.rows;
+  arguments.seed = x.batch.seed;
   arguments.weights = binding_.bind(x.weights);
   arguments.feeds = feeds;
   arguments.gradient = gradient.as_mutable_floats();

@@ -124,6 +124,14 @@ void print_job(const proto::Job& job) {
                    fmt::format("learning rate {:g}", job.learning_rate().base())));
 }
 
+/// Of a sample, such as "1 x 28 x 28".
+std::string sizes(const shape& x) {
+  std::string result;
+  for (std::size_t i = 1; i < x.rank(); ++i)
+    result += (i > 1 ? " x " : "") + number(static_cast<std::uint64_t>(x[i]));
+  return result.empty() ? "1" : result;
+}
+
 void print_model(const job_context& context) {
   const auto& model = context.job.model();
   const auto& parameters = context.parameters();
@@ -132,20 +140,12 @@ void print_model(const job_context& context) {
                    readable_bytes(parameters.size() * sizeof(float)),
                    in_words(proto::Loss_Name(model.loss()))));
   text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
-  std::size_t inputs = context.data.feature_width();
-  for (int i = 0; i < model.layer_size(); ++i) {
-    const auto name = layer_name(model, i);
-    const auto& dense = model.layer(i).dense();
-    std::size_t elements = 0;
-    for (auto& entry : parameters.entries())
-      if (entry.name.starts_with(name + '.'))
-        elements += entry.size;
-    std::string kind = "dense";
-    if (dense.activation() != proto::NONE)
-      kind += ' ' + in_words(proto::Activation_Name(dense.activation()));
-    table.add({name, kind, number(inputs), number(dense.units()), number(elements),
-               readable_bytes(elements * sizeof(float))});
-    inputs = dense.units();
+  for (auto& layer : context.model.layers) {
+    std::string inputs;
+    for (auto& input : layer.inputs)
+      inputs += (inputs.empty() ? "" : ", ") + sizes(input);
+    table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
+               readable_bytes(layer.parameters * sizeof(float))});
   }
   table.print();
 }

@@ -136,7 +136,7 @@ class Check(Command):
                      "40 per epoch", "ps/0", "ps/1", "dense_1.weight (3,925 of 7,840)", "dense_1.weight (3,915 of 7,840)",
                      "dense_1.bias", "coordinator/0", "worker/1", "2 epochs", "async_ps"):
             self.assertIn(text, output)
-        self.assertRegex(output, r"dense_1 +dense +784 +10 +7,850 +30.7 KiB")
+        self.assertRegex(output, r"dense_1 +dense +1 x 28 x 28 +10 +7,850 +30.7 KiB")
 
     def test_ring(self):
         output, _ = self.check("--workers=4", "--protocol=ring")

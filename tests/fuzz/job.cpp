@@ -1,6 +1,7 @@
 // Job files: parsed, validated, hashed, and written out again.
 
 #include "actors/model/job_file.hpp"
+#include "actors/model/layer_list.hpp"
 #include "tests/fuzz/target.hpp"
 
 using namespace troupe;
@@ -11,8 +12,10 @@ TROUPE_FUZZ_TARGET(job, input) {
   fuzz::require(job_hash(parse_job(job.DebugString(), "written")) == hash,
                 "a job that is written and read is the same job");
   fuzz::require(first_difference(job, job).empty(), "a job does not differ from itself");
-  for (int i = 0; i < job.model().layer_size(); ++i)
-    fuzz::require(!layer_name(job.model(), i).empty() || job.model().layer(i).has_name(),
-                  "a layer has a name");
   validate(job);
+  // What is valid has its layers in order.
+  const auto layers = list_layers(job.model());
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    for (const auto input : layers[i].inputs)
+      fuzz::require(input <= i, "a layer reads what was computed before");
 }

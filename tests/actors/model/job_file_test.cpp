@@ -1,4 +1,5 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/layer_list.hpp"
 
 #include "kernels/formats/file.hpp"
 #include "tests/actors/model/example_job.hpp"
@@ -100,8 +101,8 @@ BOOST_AUTO_TEST_CASE(environment) {
 
 BOOST_AUTO_TEST_CASE(layer_names) {
   const auto job = digits_job();
-  BOOST_TEST(layer_name(job.model(), 0) == "dense_1");
-  BOOST_TEST(layer_name(job.model(), 1) == "head");
+  BOOST_TEST(layer_name(job.model().layer(0), 0) == "dense_1");
+  BOOST_TEST(layer_name(job.model().layer(1), 1) == "head");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "actors/model/layer_list.hpp"
+#include "kernels/channel_operations.hpp"
+#include "kernels/graph.hpp"
+#include "kernels/operations.hpp"
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+/// What a layer makes of its inputs: one expression where training and testing do the same, else
+/// two over the same variables.
+struct layer_output {
+  expression training;
+  expression testing;
+
+  bool same() const { return training == testing; }
+};
+
+/// Adds layers of the job file to a graph, with variables named as in PyTorch. Internal to
+/// actors/model.
+class layer_builder {
+public:
+  /// @param vocabulary the tokens of the data, for embeddings; 0 where it has none
+  layer_builder(graph& owner, std::size_t vocabulary) : graph_(owner), vocabulary_(vocabulary) {}
+
+  /// Appends a layer; its last node bears its name.
+  /// @throws input_error where shapes do not fit, naming the layer, what it reads with their
+  /// shapes, and the job file's line
+  layer_output add(const listed_layer& layer, std::span<const layer_output> inputs);
+
+private:
+  expression build(const proto::Layer& layer, std::span<const expression> inputs, bool training);
+  expression build_image(const proto::Layer& layer, expression x, bool training);
+  expression build_sequence(const proto::Layer& layer, expression x);
+  expression build_combination(const proto::Layer& layer, std::span<const expression> inputs);
+  expression variable(const std::string& tensor, const shape& dims, const initializer& initial = {},
+                      parameter_kind kind = parameter_kind::trainable, double decay = 0);
+  expression dense(expression x, const std::string& tensor, std::int64_t units,
+                   const initializer& weights, bool bias, const std::string& bias_tensor);
+  expression convolution(expression x, const proto::Conv2d& how);
+  expression normalized_batch(expression x, const proto::BatchNorm& how, bool training);
+  expression embedded(expression x, const proto::Embedding& how);
+  expression positions_added(expression x, const proto::PositionEmbedding& how);
+  expression recurrent(expression x, const proto::Recurrent& how, cell kind);
+  expression attention(expression x, const proto::Attention& how);
+
+  graph& graph_;
+  std::size_t vocabulary_;
+  /// Of the layer being built.
+  std::string name_;
+  std::map<std::string, expression> variables_;
+};
+
+} // namespace troupe

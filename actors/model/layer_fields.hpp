@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/model/problem_list.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <string>
+
+namespace troupe {
+
+/// How many inputs a layer may have.
+struct input_count {
+  std::size_t least = 1;
+  std::size_t most = 1;
+  std::string text = "one input";
+};
+
+/// By the kind of the layer.
+input_count inputs_needed(const proto::Layer& layer);
+
+/// Adds what is wrong with the fields of a layer, without its name and its inputs. Whether shapes
+/// fit shows when the model is built.
+/// @param path where the layer stands: "model.layer[0]".
+void check_layer(const proto::Layer& layer, const std::string& path, problem_list& problems);
+
+} // namespace troupe

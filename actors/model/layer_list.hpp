@@ -1,0 +1,47 @@
+#pragma once
+
+#include "actors/model/problem_list.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A layer of a model whose blocks are unrolled.
+struct listed_layer {
+  const proto::Layer* layer = nullptr;
+  /// Such as "dense_1", or "h.0.attn" in a block.
+  std::string name;
+  /// Where it stands in the job: "model.layer[1].block.layer[0]".
+  std::string path;
+  /// What it reads: positions in the list plus 1; 0 for the features.
+  std::vector<std::size_t> inputs;
+};
+
+/// Most layers of a model, those of blocks counted as often as they are repeated.
+inline constexpr std::size_t most_layers = 4096;
+
+/// The layers in the order in which they are computed: each reads those before it. The last one
+/// makes the outputs. Refers to `model`.
+///
+/// Adds to `problems`: names that are missing, not valid, taken or reserved; inputs that are
+/// unknown or stand below; another number of inputs than the kind needs; layers without a kind, or
+/// that no layer reads; numbers out of range; blocks that are empty or nest too deep; too many
+/// layers. Where there are problems, the list is of no use.
+std::vector<listed_layer> list_layers(const proto::Model& model, problem_list& problems);
+
+/// `list_layers`, or throws input_error with all problems.
+std::vector<listed_layer> list_layers(const proto::Model& model);
+
+/// The name of a layer in a list of layers: its own, or kind and position, such as "dense_1".
+std::string layer_name(const proto::Layer& layer, int index);
+
+/// Such as "conv2d"; empty where there is none.
+std::string layer_kind(const proto::Layer& layer);
+
+/// " (line 12)" where the job file's line is known.
+std::string at_line(const proto::Layer& layer);
+
+} // namespace troupe

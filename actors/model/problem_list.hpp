@@ -1,0 +1,41 @@
+#pragma once
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Problems of a job, each beginning with a field's path. Internal to actors/model.
+class problem_list {
+public:
+  /// The same problem of the same field, as in layers that are repeated, counts once.
+  void add(const std::string& path, const std::string& what) {
+    auto line = path + ": " + what;
+    if (std::ranges::find(lines_, line) == lines_.end())
+      lines_.push_back(std::move(line));
+  }
+
+  /// Adds the problem unless `ok`.
+  void require(bool ok, const std::string& path, const std::string& what) {
+    if (!ok)
+      add(path, what);
+  }
+
+  bool empty() const noexcept { return lines_.empty(); }
+
+  void throw_if_any() const {
+    std::string text;
+    for (const auto& line : lines_)
+      text += (text.empty() ? "" : "\n") + line;
+    if (!text.empty())
+      throw input_error(text);
+  }
+
+private:
+  std::vector<std::string> lines_;
+};
+
+} // namespace troupe
