@@ -134,13 +134,13 @@ void check_fit(const proto::Job& job, problem_list& problems) {
   const auto last = [&] {
     return "the last layer, \"" + last_name(model) + "\", has " + std::to_string(units) + " units";
   };
-  if (job.data().has_digits() && !softmax && !unset)
+  const bool needs_targets =
+    model.loss() == proto::MEAN_SQUARED_ERROR || model.loss() == proto::MEAN_ABSOLUTE_ERROR;
+  if (job.data().has_digits() && !softmax && !unset && !needs_targets)
     problems.add("model.loss",
                  proto::Loss_Name(model.loss())
                    + " does not fit the digits' 10 classes; use SOFTMAX_CROSS_ENTROPY");
-  const bool needs_targets =
-    model.loss() == proto::MEAN_SQUARED_ERROR || model.loss() == proto::MEAN_ABSOLUTE_ERROR;
-  if (job.data().has_idx() && needs_targets)
+  if ((job.data().has_idx() || job.data().has_digits()) && needs_targets)
     problems.add("model.loss",
                  proto::Loss_Name(model.loss())
                    + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");

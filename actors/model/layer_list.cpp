@@ -144,6 +144,7 @@ private:
     for (auto names = scopes_.rbegin(); names != scopes_.rend(); ++names)
       if (const auto found = names->find(name); found != names->end())
         return found->second;
+    lost_ = true;
     const auto line = at_line(layers[index]);
     for (int i = index; i < layers.size(); ++i)
       if (layer_name(layers[i], i) == name) {
@@ -162,7 +163,10 @@ private:
     return features;
   }
 
+  /// An input that was not found would look like a layer that nobody reads.
   void check_readers() {
+    if (lost_ || stopped_)
+      return;
     for (std::size_t i = 0; i + 1 < result_.size(); ++i)
       problems_.require(read_.contains(i + 1), result_[i].path,
                         "no layer reads \"" + result_[i].name
@@ -176,6 +180,7 @@ private:
   std::set<std::size_t> read_;
   std::size_t repetitions_ = 0;
   bool stopped_ = false;
+  bool lost_ = false;
 };
 
 } // namespace

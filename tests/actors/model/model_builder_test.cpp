@@ -70,7 +70,8 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(fail({}, 1, label_kind::targets, 1), "no layers"));
   auto job = digits_job();
   apply_override(job, "model.layer[1].name=dense_1");
-  BOOST_TEST(contains(fail(job.model(), 784, label_kind::classes, 10), "dense_1.weight"));
+  BOOST_TEST(contains(fail(job.model(), 784, label_kind::classes, 10),
+                      "\"dense_1\" is the name of another layer"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
