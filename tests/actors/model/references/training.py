@@ -175,9 +175,9 @@ def main():
     train("digits_resnet", named(conv=conv(1, 4, 3, 2), bn=nn.BatchNorm2d(4), relu=nn.ReLU(), layer1=stage(4, 4, 1),
                                  layer2=stage(4, 6, 2), layer3=stage(6, 8, 2), pool=nn.AdaptiveAvgPool2d(1),
                                  flatten=nn.Flatten(), fc=nn.Linear(8, 10)), 0.05, image, 10)
-    train("text_lstm", Recurrent(nn.LSTM, 11, 6, 7), 0.5, [9], 11, tokens=True)
-    train("text_gru", Recurrent(nn.GRU, 11, 6, 7), 0.5, [9], 11, tokens=True)
-    train("text_gpt", Gpt(11, 9, 8, 2, 2), 0.1, [9], 11, tokens=True)
+    train("shakespeare_lstm", Recurrent(nn.LSTM, 11, 6, 7), 0.5, [9], 11, tokens=True)
+    train("shakespeare_gru", Recurrent(nn.GRU, 11, 6, 7), 0.5, [9], 11, tokens=True)
+    train("shakespeare_gpt", Gpt(11, 9, 8, 2, 2), 0.1, [9], 11, tokens=True)
 
 
 main()
