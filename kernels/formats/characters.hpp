@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// The characters (code points) of a text in UTF-8 (RFC 3629); plain bytes below 128 are
+/// themselves. Memory: 4 bytes per byte of input.
+/// @param name what errors call the input, usually the path.
+/// @throws input_error naming `name`, the line and the byte: what is not UTF-8.
+std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name);
+
+/// The same as UTF-8; a code point that does not exist becomes U+FFFD.
+std::string encode_utf8(std::u32string_view text);
+
+/// The characters that a model knows, each with a number. Immutable.
+class vocabulary {
+public:
+  vocabulary() = default;
+  /// The distinct characters of a text, in the order of their code points.
+  explicit vocabulary(std::u32string_view text);
+
+  std::size_t size() const noexcept { return characters_.size(); }
+
+  /// All characters, in the order of their numbers.
+  std::u32string_view characters() const noexcept { return characters_; }
+
+  /// The numbers of a text's characters.
+  /// @throws input_error naming `name`, line and column: a character that is not known.
+  std::vector<std::int32_t> encode(std::u32string_view text, std::string_view name) const;
+
+  /// The text of such numbers; each must be at least 0 and below size().
+  std::u32string decode(std::span<const std::int32_t> tokens) const;
+
+private:
+  std::u32string characters_; // ascending
+};
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+#include "kernels/formats/libsvm.hpp"
+
+#include "tests/support/input_errors.hpp"
+
+BOOST_AUTO_TEST_SUITE(libsvm)
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_CASE(rows) {
+  const auto x = parse_libsvm(bytes_of("+1 1:0.5 3:-2e1 # a comment 9:9\r\n"
+                                       "\n"
+                                       "-1\n"
+                                       "# only a comment\n"
+                                       "  2.5\t7:+1 \n"
+                                       "0 2:1"),
+                              "x");
+  BOOST_TEST(x.labels == (std::vector<double>{1, -1, 2.5, 0}));
+  BOOST_TEST(x.row_starts == (std::vector<std::uint64_t>{0, 2, 2, 3, 4}));
+  BOOST_TEST(x.columns == (std::vector<std::uint32_t>{0, 2, 6, 1}));
+  BOOST_TEST(x.values == (std::vector<float>{0.5F, -20, 1, 1}));
+  BOOST_TEST(x.width == 7u);
+  BOOST_TEST(parse_libsvm(bytes_of("1\n"), "x").width == 0u);
+  BOOST_TEST(parse_libsvm(bytes_of("1 2147483648:1"), "x").width == 1U << 31);
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_the_line) {
+  const auto error = [](std::string_view text) {
+    return error_of([&] { parse_libsvm(bytes_of(text), "a.txt"); });
+  };
+  BOOST_TEST(contains(error(""), "a.txt: no rows"));
+  BOOST_TEST(contains(error("# nothing\n\n"), "no rows"));
+  BOOST_TEST(contains(error("1 1:1\nx 1:1"), "a.txt:2: label \"x\""));
+  BOOST_TEST(contains(error("nan 1:1"), "expected a finite number"));
+  BOOST_TEST(contains(error("1 1:inf"), "value \"inf\""));
+  BOOST_TEST(contains(error("1 1:1e39"), "value \"1e39\""));
+  BOOST_TEST(contains(error("1 1:"), "value \"\""));
+  BOOST_TEST(contains(error("1 1"), "\"1\": expected index:value"));
+  BOOST_TEST(contains(error("1 0:1"), "index \"0\": expected a whole number from 1"));
+  BOOST_TEST(contains(error("1 2147483649:1"), "index \"2147483649\""));
+  BOOST_TEST(contains(error("1 99999999999999999999:1"), "index \"99999999999999999999\""));
+  BOOST_TEST(contains(error("1 qid:3 1:1"), "index \"qid\""));
+  BOOST_TEST(contains(error("1 3:1 2:1"), "index 2 after index 3: expected ascending"));
+  BOOST_TEST(contains(error("1 3:1 3:1"), "index 3 after index 3"));
+}
+
+BOOST_AUTO_TEST_CASE(hostile_input) {
+  survive_hostile_variants(bytes_of("1 1:0.5 3:-2e1 # c\n-1\n+2 7:1\n"),
+                           [](auto b) { parse_libsvm(b, "x"); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
