@@ -5,6 +5,7 @@
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
+#include "kernels/cpu/sparse.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
@@ -59,11 +60,15 @@ void executor<T>::state::bind(const run_arguments<T>& arguments) {
          + " elements, the layout has " + std::to_string(what->parameters().size()));
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const auto& given = arguments.feeds[i];
-    const bool is_label = what->feed(i).type == dtype::int32;
-    if (arguments.rows > 0 && what->reads_feed(i)
-        && (is_label ? given.labels == nullptr : given.values == nullptr))
+    const auto type = what->feed(i).type;
+    const bool fed = type == dtype::int32 ? given.labels != nullptr
+      : type == dtype::sparse             ? given.sparse.starts != nullptr
+                                          : given.values != nullptr;
+    if (arguments.rows > 0 && what->reads_feed(i) && !fed)
       fail("placeholder \"" + what->feed(i).name + "\" was not fed with "
-           + (is_label ? "labels" : "values"));
+           + (type == dtype::int32      ? "labels"
+                : type == dtype::sparse ? "sparse rows"
+                                        : "values"));
   }
   rows = arguments.rows;
   std::ranges::copy(arguments.weights, weights.begin());
@@ -141,6 +146,17 @@ void executor<T>::state::execute_matmul(const instruction& x) {
 }
 
 template <class T>
+void executor<T>::state::execute_sparse(const instruction& x) {
+  const auto& matrix = feeds[x.inputs[0].index].sparse;
+  const auto features = static_cast<std::size_t>(x.inputs[0].shape.last());
+  const auto units = static_cast<std::size_t>(x.output.shape.last());
+  if (x.op == operation::sparse_matmul)
+    cpu::sparse_matmul(rows, features, units, matrix, read(x.inputs[1]), write(x.output));
+  else
+    cpu::sparse_matmul_gradient(rows, features, units, matrix, read(x.inputs[1]), write(x.output));
+}
+
+template <class T>
 void executor<T>::state::execute_chain(const instruction& x) {
   const auto inputs = x.inputs.size();
   for (std::size_t i = 0; i < inputs; ++i)
@@ -208,6 +224,10 @@ void executor<T>::state::execute(const instruction& x) {
                      nullptr, write(x.output));
     break;
   }
+  case operation::sparse_matmul:
+  case operation::sparse_matmul_gradient:
+    execute_sparse(x);
+    break;
   case operation::elementwise:
     execute_chain(x);
     break;

@@ -11,15 +11,26 @@
 
 namespace troupe {
 
+/// A sparse matrix as compressed rows: the entries of row r are those from starts[r] up to, not
+/// including, starts[r + 1]. Borrowed.
+template <class T>
+struct sparse_rows {
+  const std::int32_t* starts = nullptr; ///< (rows + 1)
+  const std::int32_t* columns = nullptr;
+  const T* values = nullptr; ///< as columns
+};
+
 /// What a placeholder is fed with: row-major, `rows` samples. Borrowed for the run.
 template <class T>
 struct feed {
   const T* values = nullptr;
   const std::int32_t* labels = nullptr;
+  sparse_rows<T> sparse;
 
   feed() = default;
   feed(const T* x) : values(x) {}            // NOLINT: implicit
   feed(const std::int32_t* x) : labels(x) {} // NOLINT: implicit
+  feed(sparse_rows<T> x) : sparse(x) {}      // NOLINT: implicit
 };
 
 /// Arguments of a run. All memory is the caller's, and borrowed for the run.

@@ -89,6 +89,7 @@ struct executor<T>::state {
   void execute_matmul(const instruction& x);
   void execute_chain(const instruction& x);
   void execute_softmax_loss(const instruction& x);
+  void execute_sparse(const instruction& x);
   void execute_reduction(const instruction& x);
   void execute_image(const instruction& x);
   void execute_channels(const instruction& x);

@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/reverse_mode.hpp"
+#include "kernels/sparse_operations.hpp"
 
 #include <numbers>
 
@@ -167,6 +168,13 @@ void reverse_mode::visit_loss(const node& n, expression g) {
   }
 }
 
+/// The gradient of a sparse matrix would be a dense one.
+void reverse_mode::refuse_sparse_gradient(const node& n) const {
+  if (wants(n.inputs[0]))
+    throw input_error("gradients: \"" + graph_.at(n.inputs[0]).name
+                      + "\" is sparse; nothing can be differentiated by it");
+}
+
 void reverse_mode::visit(std::uint32_t id) {
   // A copy: appending nodes moves them.
   const node n = graph_.at(id);
@@ -191,6 +199,14 @@ void reverse_mode::visit(std::uint32_t id) {
       give(n.inputs[1], sum_leading(g));
     if (wants(n.inputs[0]))
       give(n.inputs[0], g);
+    break;
+  case operation::sparse_matmul:
+    refuse_sparse_gradient(n);
+    give(n.inputs[1], sparse_matmul_gradient(at(n.inputs[0]), g));
+    break;
+  case operation::sparse_matmul_gradient: // linear in g
+    refuse_sparse_gradient(n);
+    give(n.inputs[1], sparse_matmul(at(n.inputs[0]), g));
     break;
   case operation::softmax:
     give(n.inputs[0], softmax_gradient(g, at(id)));

@@ -18,6 +18,10 @@ std::string_view to_string(operation op) noexcept {
     return "matmul";
   case operation::add_bias:
     return "add_bias";
+  case operation::sparse_matmul:
+    return "sparse_matmul";
+  case operation::sparse_matmul_gradient:
+    return "sparse_matmul_gradient";
   case operation::add:
     return "add";
   case operation::subtract:

@@ -26,6 +26,9 @@ enum class operation : std::uint8_t {
   // linear algebra
   matmul,
   add_bias,
+  // kernels/sparse_operations.hpp
+  sparse_matmul,
+  sparse_matmul_gradient,
   // element by element
   add,
   subtract,

@@ -27,6 +27,13 @@ inline void check_float(operation op, expression x) {
     refuse(op, describe(x) + " is int32, a tensor of floating-point numbers was expected");
 }
 
+/// Only products with sparse matrices take one.
+inline void check_not_sparse(operation op, expression x) {
+  if (x.node().type == dtype::sparse && op != operation::sparse_matmul
+      && op != operation::sparse_matmul_gradient)
+    refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
+}
+
 /// A node whose inputs and attributes are still to come.
 inline node make_node(operation op, shape dims) {
   node x;
@@ -41,6 +48,7 @@ inline expression append(node x, std::span<const expression> inputs) {
   for (auto input : inputs) {
     if (!input.valid() || &input.owner() != &owner)
       refuse(x.op, "the arguments belong to different graphs");
+    check_not_sparse(x.op, input);
     x.inputs.push_back(input.id());
   }
   return owner.append(std::move(x));

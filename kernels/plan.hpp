@@ -35,6 +35,16 @@ struct bucket {
   std::size_t ready_after = 0;
 };
 
+/// The gradient of a parameter (n, ...) whose rows are 0 but for those that a feed names in the
+/// run: the columns of a sparse feed, or the ids that an embedding was fed with. Rows may be named
+/// twice.
+struct row_sparse_gradient {
+  /// Position in the layout.
+  std::size_t parameter = 0;
+  /// Position among the placeholders.
+  std::size_t feed = 0;
+};
+
 /// How a graph is executed: instructions in order, each with the place of its operands. Built once,
 /// immutable, shared by any number of executors and threads; keeps nothing of the graph it was made
 /// from.
@@ -85,6 +95,12 @@ public:
   /// (graph::update_state), and variables that the loss does not depend on.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
+  /// Parameters whose gradient is row-sparse, in the order of the layout: who sends it may send
+  /// these rows alone.
+  const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
+    return row_sparse_;
+  }
+
   /// Instructions with shapes, places and bytes; arena; buckets.
   std::string to_string() const;
 
@@ -99,6 +115,7 @@ private:
   std::vector<constant_value> constants_;
   std::vector<operand> fetches_;
   std::vector<range> zero_gradients_;
+  std::vector<row_sparse_gradient> row_sparse_;
   operand loss_;
   operand correct_;
   std::size_t arena_elements_ = 0;

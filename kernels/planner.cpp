@@ -20,6 +20,7 @@ void planner::run() {
   if (options_.gradients)
     differentiate();
   mark_needed();
+  find_row_sparse();
   copy_shared_gradients();
   emit_steps();
   place_leaves();
@@ -113,6 +114,17 @@ void planner::mark_needed() {
       needed_[input] = true;
       users_[input].push_back(id);
     }
+  }
+}
+
+void planner::find_row_sparse() {
+  for (const auto& [id, entry] : parameter_gradients_) {
+    const auto op = at(id).op;
+    if (op != operation::sparse_matmul_gradient && op != operation::embedding_gradient)
+      continue;
+    const auto& names_rows = at(at(id).inputs[op == operation::embedding_gradient ? 1 : 0]);
+    if (names_rows.op == operation::placeholder)
+      plan_.row_sparse_.push_back({entry, names_rows.index});
   }
 }
 

@@ -71,6 +71,7 @@ private:
   void visit_channels(const node& n, expression g);
   void visit_sequence(const node& n, expression y, expression g);
   void visit_concat(const node& n, expression g);
+  void refuse_sparse_gradient(const node& n) const;
   expression again(const node& n, expression g);
   void visit_recurrent(const node& n, expression y, expression g);
 

@@ -92,7 +92,7 @@ vocabulary::vocabulary(std::u32string_view text) {
   std::u32string found;
   const auto compact = [&] {
     std::ranges::sort(found);
-    found.erase(std::ranges::unique(found).begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
   };
   std::size_t bound = 4096;
   for (const char32_t c : text) {

@@ -100,6 +100,40 @@ std::vector<double> central_differences(const std::function<double()>& f, std::s
   return result;
 }
 
+namespace {
+
+/// Leaves one of four, and nothing in each third row.
+void make_sparse(std::vector<double>& values, std::size_t rows, std::uint64_t salt) {
+  random_stream stream(seed() + salt, "sparse");
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (stream.below(4) != 0 || i / (values.size() / rows) % 3 == 1)
+      values[i] = 0;
+}
+
+/// A matrix as compressed rows.
+template <class T>
+struct compressed {
+  std::vector<std::int32_t> starts{0};
+  std::vector<std::int32_t> columns;
+  std::vector<T> values;
+
+  compressed() = default;
+  compressed(std::span<const double> matrix, std::size_t rows) {
+    const auto width = rows == 0 ? 0 : matrix.size() / rows;
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t j = 0; j < width; ++j)
+        if (const double x = matrix[r * width + j]; x != 0) {
+          columns.push_back(static_cast<std::int32_t>(j));
+          values.push_back(static_cast<T>(x));
+        }
+      starts.push_back(static_cast<std::int32_t>(columns.size()));
+    }
+  }
+  sparse_rows<T> view() const { return {starts.data(), columns.data(), values.data()}; }
+};
+
+} // namespace
+
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes, std::uint64_t salt) {
   leaves result;
   result.rows = rows;
@@ -113,6 +147,8 @@ leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes, std
       for (auto& x : values)
         x = static_cast<double>(stream.below(static_cast<std::uint64_t>(classes)));
     }
+    if (n.type == dtype::sparse)
+      make_sparse(values, rows, salt);
     result.feeds.push_back(std::move(values));
   }
   return result;
@@ -135,12 +171,16 @@ executed execute(const graph& g, const leaves& values, expression loss,
     pointers.push_back(weights.emplace_back(x.begin(), x.end()).data());
   std::vector<std::vector<T>> floats(values.feeds.size());
   std::vector<std::vector<std::int32_t>> labels(values.feeds.size());
+  std::vector<compressed<T>> sparse(values.feeds.size());
   std::vector<feed<T>> feeds;
   for (std::size_t i = 0; i < values.feeds.size(); ++i) {
     const auto& x = values.feeds[i];
     if (g.at(g.placeholders()[i]).type == dtype::int32) {
       labels[i].assign(x.begin(), x.end());
       feeds.emplace_back(labels[i].data());
+    } else if (g.at(g.placeholders()[i]).type == dtype::sparse) {
+      sparse[i] = {x, values.rows};
+      feeds.emplace_back(sparse[i].view());
     } else {
       floats[i].assign(x.begin(), x.end());
       feeds.emplace_back(floats[i].data());

@@ -151,6 +151,13 @@ values evaluate(const node& n, const std::vector<values>& x, const std::vector<t
   switch (n.op) {
   case operation::matmul:
     return matmul(n, x[0], t[0], x[1], t[1]);
+  case operation::sparse_matmul:
+    return matmul(n, x[0], t[0], x[1], t[1]);
+  case operation::sparse_matmul_gradient: {
+    node transposed = n;
+    transposed.transpose_a = true;
+    return matmul(transposed, x[0], t[0], x[1], t[1]);
+  }
   case operation::add_bias:
     for (std::size_t i = 0; i < size; ++i)
       y[i] = x[0][i] + x[1][i % out.columns];

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/executor.hpp"
+
+#include <cstddef>
+
+namespace troupe::cpu {
+
+// Formulas: kernels/sparse_operations.hpp. T: float, double.
+
+/// out (rows, units) = x (rows, features) times weight (features, units).
+template <class T>
+void sparse_matmul(std::size_t rows, std::size_t features, std::size_t units,
+                   const sparse_rows<T>& x, const T* weight, T* out);
+
+/// out (features, units) = x^T g, g (rows, units). Sets all of `out`, and adds to the rows that x
+/// names.
+template <class T>
+void sparse_matmul_gradient(std::size_t rows, std::size_t features, std::size_t units,
+                            const sparse_rows<T>& x, const T* g, T* out);
+
+} // namespace troupe::cpu
