@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace troupe {
@@ -74,9 +75,11 @@ data_shape parse_data(const field_reader& in) {
   data_shape result;
   result.train_records = in.number<std::uint64_t>("train_records");
   const auto features = in.text("features");
-  if (features != "numbers" && features != "tokens")
-    in.fail("features", "expected \"numbers\" or \"tokens\"");
-  result.features = features == "tokens" ? feature_kind::tokens : feature_kind::numbers;
+  const std::array kinds{feature_kind::numbers, feature_kind::tokens, feature_kind::sparse};
+  const auto kind = std::ranges::find(kinds, features, [](feature_kind x) { return to_string(x); });
+  if (kind == kinds.end())
+    in.fail("features", "expected \"numbers\", \"tokens\" or \"sparse numbers\"");
+  result.features = *kind;
   std::vector<std::int64_t> dims;
   for (auto& x : in.list("dims")) {
     if (!x.is_number_unsigned())

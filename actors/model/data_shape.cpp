@@ -19,6 +19,7 @@ proto::DataShape to_proto(const data_shape& x) {
   proto::DataShape result;
   result.set_train_records(x.train_records);
   result.set_tokens(x.features == feature_kind::tokens);
+  result.set_sparse(x.features == feature_kind::sparse);
   result.mutable_dims()->Assign(x.dims.extents().begin(), x.dims.extents().end());
   result.set_vocabulary(x.vocabulary);
   result.set_classes(x.labels == label_kind::classes);
@@ -30,7 +31,9 @@ proto::DataShape to_proto(const data_shape& x) {
 data_shape from_proto(const proto::DataShape& x) {
   data_shape result;
   result.train_records = x.train_records();
-  result.features = x.tokens() ? feature_kind::tokens : feature_kind::numbers;
+  result.features = x.tokens() ? feature_kind::tokens
+    : x.sparse()               ? feature_kind::sparse
+                               : feature_kind::numbers;
   result.dims = shape{std::vector<std::int64_t>{x.dims().begin(), x.dims().end()}};
   if (result.dims.has_batch())
     throw input_error("dimensions of the data: " + to_string(result.dims));

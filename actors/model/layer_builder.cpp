@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 #include "kernels/image_operations.hpp"
 #include "kernels/sequence_operations.hpp"
+#include "kernels/sparse_operations.hpp"
 
 #include <utility>
 #include <vector>
@@ -186,7 +187,10 @@ expression layer_builder::dense(expression x, const std::string& tensor, std::in
                                 const std::string& bias_tensor) {
   if (x.shape().rank() < 2)
     throw input_error("a tensor (batch, ..., features) was expected");
-  const auto y = troupe::dense(x, variable(tensor, {units, x.shape().last()}, weights));
+  const auto inputs = x.shape().last();
+  const auto y = x.node().type == dtype::sparse
+    ? sparse_matmul(x, variable(tensor, {inputs, units}, initializer::glorot_uniform()))
+    : troupe::dense(x, variable(tensor, {units, inputs}, weights));
   return bias ? add_bias(y, variable(bias_tensor, {units})) : y;
 }
 

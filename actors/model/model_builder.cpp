@@ -130,6 +130,18 @@ shape per_sample(const shape& dims) {
   return shape{std::move(extents)};
 }
 
+dtype feature_type(feature_kind kind) {
+  switch (kind) {
+  case feature_kind::numbers:
+    return dtype::float32;
+  case feature_kind::tokens:
+    return dtype::int32;
+  case feature_kind::sparse:
+    return dtype::sparse;
+  }
+  return dtype::float32;
+}
+
 shape label_dims(const record_shape& data) {
   const bool one = data.labels == label_kind::classes && data.labels_per_record == 1;
   return one ? shape{} : shape{static_cast<std::int64_t>(data.label_elements())};
@@ -179,9 +191,7 @@ built_model build_model(const proto::Model& model, const record_shape& data) {
   built_model result;
   result.graph = std::make_unique<graph>();
   auto& g = *result.graph;
-  result.features =
-    g.placeholder("features", per_sample(data.dims),
-                  data.features == feature_kind::tokens ? dtype::int32 : dtype::float32);
+  result.features = g.placeholder("features", per_sample(data.dims), feature_type(data.features));
   result.labels = g.placeholder("labels", per_sample(label_dims(data)),
                                 data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
   layer_builder builder{g, data.features == feature_kind::tokens ? data.vocabulary : 0};

@@ -28,12 +28,45 @@ model_tester::model_tester(const job_context& context)
     record_(context.data) {
   if (record_.features == feature_kind::tokens)
     tokens_.resize(test_rows * record_.feature_width());
-  else
+  else if (record_.features == feature_kind::numbers)
     features_.resize(test_rows * record_.feature_width());
   if (record_.labels == label_kind::classes)
     classes_.resize(test_rows * record_.label_elements());
   else
     targets_.resize(test_rows * record_.label_elements());
+}
+
+/// Where the features of records_ go.
+feature_batch model_tester::room_for(const dataset& set, std::size_t rows) {
+  const auto n = rows * record_.feature_width();
+  feature_batch result;
+  switch (record_.features) {
+  case feature_kind::numbers:
+    result.numbers = std::span{features_}.first(n);
+    break;
+  case feature_kind::tokens:
+    result.tokens = std::span{tokens_}.first(n);
+    break;
+  case feature_kind::sparse:
+    row_starts_.assign(rows + 1, 0);
+    columns_.resize(set.entries(records_));
+    features_.resize(columns_.size());
+    result.sparse = {row_starts_, columns_, features_};
+    break;
+  }
+  return result;
+}
+
+feed<float> model_tester::fed_features() const {
+  switch (record_.features) {
+  case feature_kind::tokens:
+    return tokens_.data();
+  case feature_kind::sparse:
+    return sparse_rows<float>{row_starts_.data(), columns_.data(), features_.data()};
+  case feature_kind::numbers:
+    break;
+  }
+  return features_.data();
 }
 
 test_result model_tester::run(std::span<const float> weights, const dataset& set,
@@ -56,14 +89,12 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     const auto some = [rows](auto& buffer) {
       return std::span{buffer}.first(buffer.size() / test_rows * rows);
     };
-    feature_batch features;
-    features.numbers = some(features_);
-    features.tokens = some(tokens_);
+    const auto features = room_for(set, rows);
     const label_batch labels{some(classes_), some(targets_)};
     set.read(records_, features, labels);
-    const std::array<feed<float>, 2> feeds{
-      tokens_.empty() ? feed<float>{features_.data()} : feed<float>{tokens_.data()},
-      classes_.empty() ? feed<float>{targets_.data()} : feed<float>{classes_.data()}};
+    const std::array<feed<float>, 2> feeds{fed_features(),
+                                           classes_.empty() ? feed<float>{targets_.data()}
+                                                            : feed<float>{classes_.data()}};
     run_arguments<float> arguments;
     arguments.rows = rows;
     arguments.weights = pointers_;

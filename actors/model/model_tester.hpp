@@ -25,8 +25,8 @@ struct test_result {
 struct tested_records {
   std::uint64_t first = 0;
   std::size_t count = 0;
-  std::span<const float> features;       ///< (count, dims...); empty for tokens
-  std::span<const std::int32_t> tokens;  ///< (count, dims...); empty for numbers
+  std::span<const float> features;       ///< (count, dims...); of numbers only
+  std::span<const std::int32_t> tokens;  ///< (count, dims...); of tokens only
   std::span<const std::int32_t> classes; ///< (count, labels_per_record); empty for targets
   std::span<const float> targets;        ///< (count, label_width); empty for classes
   std::span<const float> outputs;        ///< (count, units): logits with softmax cross-entropy
@@ -49,12 +49,17 @@ public:
   std::size_t memory_bytes() const noexcept;
 
 private:
+  feature_batch room_for(const dataset& set, std::size_t rows);
+  feed<float> fed_features() const;
+
   executor<float> executor_;
   std::vector<const float*> pointers_;
   std::vector<std::uint64_t> records_;
   record_shape record_;
   std::vector<float> features_;
   std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> row_starts_;
+  std::vector<std::int32_t> columns_;
   std::vector<float> targets_;
   std::vector<std::int32_t> classes_;
 };

@@ -4,6 +4,7 @@
 #include "kernels/random.hpp"
 #include "messages/errors.hpp"
 
+#include <bit>
 #include <exception>
 
 namespace troupe {
@@ -12,6 +13,29 @@ namespace {
 
 std::span<std::int32_t> integers_of(payload& x) {
   return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
+}
+
+/// Memory for the features of some records, in the payloads of a batch.
+feature_batch make_features(std::span<const std::uint64_t> records, const dataset& data,
+                            batch_read& out) {
+  feature_batch result;
+  if (data.record().features == feature_kind::sparse) {
+    // Sizes that come again, since the pool keeps buffers by size.
+    const auto room = std::bit_ceil(data.entries(records));
+    out.row_starts = payload::floats(records.size() + 1);
+    out.columns = payload::floats(room);
+    out.features = payload::floats(room);
+    result.sparse = {integers_of(out.row_starts), integers_of(out.columns),
+                     out.features.as_mutable_floats()};
+    result.sparse.row_starts[0] = 0;
+    return result;
+  }
+  out.features = payload::floats(records.size() * data.record().feature_width());
+  if (data.record().features == feature_kind::tokens)
+    result.tokens = integers_of(out.features);
+  else
+    result.numbers = out.features.as_mutable_floats();
+  return result;
 }
 
 } // namespace
@@ -62,12 +86,7 @@ void input_reader::on_read(const read_batch& x) {
     records_.resize(result.rows);
     permutation{data_->size(), context_->job.seed(), x.epoch}.fill(x.begin, records_);
     const auto& shape = data_->record();
-    result.features = payload::floats(result.rows * shape.feature_width());
-    feature_batch features;
-    if (shape.features == feature_kind::tokens)
-      features.tokens = integers_of(result.features);
-    else
-      features.numbers = result.features.as_mutable_floats();
+    const auto features = make_features(records_, *data_, result);
     result.labels = payload::floats(result.rows * shape.label_elements());
     label_batch labels;
     if (shape.labels == label_kind::classes)

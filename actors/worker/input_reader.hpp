@@ -25,7 +25,8 @@ struct read_batch {
 };
 
 /// A batch: `rows` samples, features (rows, dims...) float32, or int32 for tokens; labels (rows,
-/// labels_per_record) int32 or (rows, label_width) float32.
+/// labels_per_record) int32 or (rows, label_width) float32. Sparse features: their values, with
+/// row_starts (rows + 1) and columns int32; values and columns may have room to spare.
 struct batch_read {
   std::uint64_t ticket = 0;
   std::size_t rows = 0;
@@ -34,6 +35,8 @@ struct batch_read {
   /// from a checkpoint, has the same.
   std::uint64_t seed = 0;
   payload features;
+  payload row_starts;
+  payload columns;
   payload labels;
 };
 

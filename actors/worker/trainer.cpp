@@ -8,6 +8,25 @@
 
 namespace troupe {
 
+namespace {
+
+const std::int32_t* integers(const payload& data) {
+  return reinterpret_cast<const std::int32_t*>(data.data());
+}
+
+feed<float> fed(const payload& data, bool as_integers) {
+  return as_integers ? feed<float>{integers(data)} : feed<float>{data.as_floats().data()};
+}
+
+feed<float> fed_features(const batch_read& x, feature_kind kind) {
+  if (kind == feature_kind::sparse)
+    return sparse_rows<float>{integers(x.row_starts), integers(x.columns),
+                              x.features.as_floats().data()};
+  return fed(x.features, kind == feature_kind::tokens);
+}
+
+} // namespace
+
 weight_binding::weight_binding(const layout& parameters)
   : parameters_(&parameters), pointers_(parameters.entries().size()),
     gathered_(parameters.entries().size()) {}
@@ -58,13 +77,8 @@ void trainer::on_train(const train_batch& x) {
          contribute{x.step, where.begin, where.end, x.batch.rows, gradient,
                     sum_of_squares(where, gradient)});
   };
-  std::array<feed<float>, 2> feeds;
-  const auto fed = [](const payload& data, bool integers) {
-    return integers ? feed<float>{reinterpret_cast<const std::int32_t*>(data.data())}
-                    : feed<float>{data.as_floats().data()};
-  };
-  feeds[0] = fed(x.batch.features, context_->data.features == feature_kind::tokens);
-  feeds[1] = fed(x.batch.labels, context_->data.labels == label_kind::classes);
+  const std::array feeds{fed_features(x.batch, context_->data.features),
+                         fed(x.batch.labels, context_->data.labels == label_kind::classes)};
   run_arguments<float> arguments;
   arguments.rows = x.batch.rows;
   arguments.seed = x.batch.seed;

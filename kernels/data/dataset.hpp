@@ -8,15 +8,26 @@
 
 namespace troupe {
 
+/// Sparse features of a batch, as compressed rows: the entries of row i are row_starts[i] up to,
+/// not including, row_starts[i + 1].
+struct sparse_batch {
+  /// (batch + 1). The first is the caller's: entries are written from there on.
+  std::span<std::int32_t> row_starts;
+  std::span<std::int32_t> columns; ///< from 0; room for all entries of the batch
+  std::span<float> values;         ///< as columns
+};
+
 /// Where `dataset::read` puts features: the member that matches the data set's feature kind; the
-/// other stays empty.
+/// others stay empty.
 struct feature_batch {
   std::span<float> numbers;       ///< (batch, dims...), row-major
   std::span<std::int32_t> tokens; ///< (batch, dims...), row-major
+  sparse_batch sparse;            ///< rows of dims
 
   feature_batch() = default;
   feature_batch(std::span<float> x) : numbers(x) {}       // NOLINT: implicit
   feature_batch(std::span<std::int32_t> x) : tokens(x) {} // NOLINT: implicit
+  feature_batch(sparse_batch x) : sparse(x) {}            // NOLINT: implicit
 };
 
 /// Where `dataset::read` puts labels: the member that matches the data set's label kind; the other
@@ -50,6 +61,9 @@ public:
 
   /// The data set that holds the records: this one, unless it shows a part of another.
   virtual const dataset& storage() const noexcept { return *this; }
+
+  /// Sparse features: how many entries these records have together, at most 2^31 - 1.
+  virtual std::uint64_t entries(std::span<const std::uint64_t>) const { return 0; }
 
   /// Gathers a batch, one row per entry of `records`, in that order; a record may appear twice.
   ///

@@ -3,7 +3,15 @@
 namespace troupe {
 
 std::string_view to_string(feature_kind kind) noexcept {
-  return kind == feature_kind::tokens ? "tokens" : "numbers";
+  switch (kind) {
+  case feature_kind::numbers:
+    return "numbers";
+  case feature_kind::tokens:
+    return "tokens";
+  case feature_kind::sparse:
+    return "sparse numbers";
+  }
+  return "invalid";
 }
 
 std::string to_string(const record_shape& x) {

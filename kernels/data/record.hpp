@@ -13,9 +13,10 @@ namespace troupe {
 enum class feature_kind : std::uint8_t {
   numbers, ///< floats
   tokens,  ///< int32 in [0, vocabulary)
+  sparse,  ///< floats that are mostly 0: columns and values of the others; dims has one extent
 };
 
-/// "numbers", "tokens".
+/// "numbers", "tokens", "sparse numbers".
 std::string_view to_string(feature_kind kind) noexcept;
 
 /// What a record is labelled with.

@@ -29,25 +29,45 @@ public:
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
 
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    std::uint64_t result = 0;
+    each_part(records, [&](auto part) { result += whole_->entries(part); });
+    return result;
+  }
+
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
+    each_part(records, [&](auto part) {
+      const auto n = part.size();
+      feature_batch some_features;
+      some_features.numbers = take(features.numbers, n * record().feature_width());
+      some_features.tokens = take(features.tokens, n * record().feature_width());
+      if (record().features == feature_kind::sparse) {
+        some_features.sparse = {features.sparse.row_starts.first(n + 1), features.sparse.columns,
+                                features.sparse.values};
+        features.sparse.row_starts = features.sparse.row_starts.subspan(n);
+      }
+      label_batch some_labels;
+      some_labels.classes = take(labels.classes, n * record().label_elements());
+      some_labels.targets = take(labels.targets, n * record().label_elements());
+      whole_->read(part, some_features, some_labels);
+    });
+  }
+
+private:
+  /// Calls f with some of the records after another, by their numbers in the whole.
+  template <class F>
+  void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;
     while (!records.empty()) {
       const std::size_t n = std::min(records.size(), renumbered.size());
       std::ranges::transform(records.first(n), renumbered.begin(),
                              [this](std::uint64_t record) { return first_ + record; });
-      feature_batch some_features;
-      some_features.numbers = take(features.numbers, n * record().feature_width());
-      some_features.tokens = take(features.tokens, n * record().feature_width());
-      label_batch some_labels;
-      some_labels.classes = take(labels.classes, n * record().label_elements());
-      some_labels.targets = take(labels.targets, n * record().label_elements());
-      whole_->read(std::span{renumbered}.first(n), some_features, some_labels);
+      f(std::span<const std::uint64_t>{renumbered}.first(n));
       records = records.subspan(n);
     }
   }
 
-private:
   std::shared_ptr<const dataset> whole_;
   std::uint64_t first_;
   std::uint64_t count_;

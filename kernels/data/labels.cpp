@@ -1,0 +1,91 @@
+#include "kernels/data/labels.hpp"
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+/// As short as it is exact.
+std::string text_of(double x) {
+  std::array<char, 32> buffer{};
+  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
+}
+
+/// -1 where a label is none of the classes 0 to 2^31 - 1.
+double class_of(double label, class_numbers numbering) noexcept {
+  if (numbering == class_numbers::signs)
+    return label == -1 ? 0 : label == 1 ? 1 : -1;
+  const double result = label - (numbering == class_numbers::from_one ? 1 : 0);
+  const bool valid = result >= 0 && result < std::numeric_limits<std::int32_t>::max()
+    && result == std::floor(result);
+  return valid ? result : -1;
+}
+
+} // namespace
+
+class_numbers numbering_of(std::span<const double> labels) noexcept {
+  if (std::ranges::any_of(labels, [](double x) { return x < 0; }))
+    return class_numbers::signs;
+  const bool zero = std::ranges::find(labels, 0.0) != labels.end();
+  const bool above_one = std::ranges::any_of(labels, [](double x) { return x > 1; });
+  return !zero && above_one ? class_numbers::from_one : class_numbers::from_zero;
+}
+
+stored_labels stored_labels::as_classes(std::span<const double> labels, class_numbers numbering,
+                                        std::size_t classes, std::string_view name) {
+  stored_labels result;
+  result.width_ = std::max<std::size_t>(classes, 2);
+  result.classes_.reserve(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double which = class_of(labels[i], numbering);
+    const bool outside = classes != 0 && which >= static_cast<double>(classes);
+    if (which < 0 || outside) {
+      const std::string expected = numbering == class_numbers::signs ? "-1 or 1"
+        : outside ? std::to_string(classes) + " classes (the units of the last layer)"
+        : numbering == class_numbers::from_one ? "a whole number from 1"
+                                               : "a whole number from 0";
+      throw input_error(std::string{name} + ": record " + std::to_string(i) + " has label "
+                        + text_of(labels[i]) + "; expected " + expected);
+    }
+    result.classes_.push_back(static_cast<std::int32_t>(which));
+    result.width_ = std::max(result.width_, static_cast<std::size_t>(which) + 1);
+  }
+  return result;
+}
+
+stored_labels stored_labels::as_targets(std::span<const double> labels, std::size_t width,
+                                        std::string_view name) {
+  stored_labels result;
+  result.kind_ = label_kind::targets;
+  result.width_ = width;
+  result.targets_.reserve(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (!(std::abs(labels[i]) <= std::numeric_limits<float>::max()))
+      throw input_error(std::string{name} + ": record " + std::to_string(i / width) + " has target "
+                        + text_of(labels[i]) + "; expected a finite number that fits float32");
+    result.targets_.push_back(static_cast<float>(labels[i]));
+  }
+  return result;
+}
+
+std::size_t stored_labels::memory_bytes() const noexcept {
+  return (classes_.size() + targets_.size()) * sizeof(float);
+}
+
+void stored_labels::read(std::span<const std::uint64_t> records, label_batch out) const {
+  for (std::size_t i = 0; i < records.size(); ++i)
+    if (kind_ == label_kind::classes)
+      out.classes[i] = classes_[records[i]];
+    else
+      std::copy_n(targets_.data() + records[i] * width_, width_, out.targets.data() + i * width_);
+}
+
+} // namespace troupe

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// A text as records to learn the next character from: windows of characters (tokens), labelled at
+/// each position with the character that follows there.
+///
+/// Record i begins at character begin + i * stride: its tokens are the `window` characters from
+/// there, its labels those one further. With a stride of `window` each character is a label once;
+/// with a stride of 1 there is a record for each place where a window fits. No record reaches
+/// beyond `end`, so parts that do not overlap share nothing, not even as a label.
+class text_dataset final : public dataset {
+public:
+  /// All of a text.
+  /// @param tokens each from 0 to vocabulary - 1.
+  /// @param window, stride at least 1.
+  /// @throws input_error where not even one window and the character after it fit.
+  text_dataset(std::vector<std::int32_t> tokens, std::size_t vocabulary, std::size_t window,
+               std::size_t stride);
+
+  /// Characters begin .. end - 1 of the text that another one shows; shares its memory.
+  /// @throws input_error as above, and where these do not lie within the text.
+  text_dataset(std::shared_ptr<const text_dataset> whole, std::uint64_t begin, std::uint64_t end);
+
+  std::uint64_t size() const noexcept override { return size_; }
+  const record_shape& record() const noexcept override { return record_; }
+  std::size_t memory_bytes() const noexcept override {
+    return tokens().size() * sizeof(std::int32_t);
+  }
+  const dataset& storage() const noexcept override { return whole_ ? *whole_ : *this; }
+  void read(std::span<const std::uint64_t> records, feature_batch features,
+            label_batch labels) const override;
+
+  /// The whole text.
+  const std::vector<std::int32_t>& tokens() const noexcept {
+    return whole_ ? whole_->tokens_ : tokens_;
+  }
+
+private:
+  void count_records(std::uint64_t end);
+
+  std::shared_ptr<const text_dataset> whole_; // null: this one holds the text
+  std::vector<std::int32_t> tokens_;
+  std::uint64_t begin_ = 0;
+  std::size_t window_;
+  std::size_t stride_;
+  std::uint64_t size_ = 0;
+  record_shape record_;
+};
+
+} // namespace troupe
