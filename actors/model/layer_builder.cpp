@@ -152,7 +152,10 @@ expression layer_builder::build(const proto::Layer& layer, std::span<const expre
   case proto::Layer::kDense: {
     const auto& how = layer.dense();
     const auto after = activation_of(how.activation());
-    const auto weights = initializer_of(how.has_weights(), how.weights(), initial_weights(after));
+    // Rows of features, (inputs, units), do not tell the fan-in as PyTorch counts it.
+    const bool sparse = x.node().type == dtype::sparse;
+    const auto usual = sparse ? initializer::glorot_uniform() : initial_weights(after);
+    const auto weights = initializer_of(how.has_weights(), how.weights(), usual);
     const auto flat = x.shape().rank() == 4 ? flatten(x) : x;
     return activate(dense(flat, "weight", how.units(), weights, how.bias(), "bias"), after);
   }
@@ -189,7 +192,7 @@ expression layer_builder::dense(expression x, const std::string& tensor, std::in
     throw input_error("a tensor (batch, ..., features) was expected");
   const auto inputs = x.shape().last();
   const auto y = x.node().type == dtype::sparse
-    ? sparse_matmul(x, variable(tensor, {inputs, units}, initializer::glorot_uniform()))
+    ? sparse_matmul(x, variable(tensor, {inputs, units}, weights))
     : troupe::dense(x, variable(tensor, {units, inputs}, weights));
   return bias ? add_bias(y, variable(bias_tensor, {units})) : y;
 }
