@@ -103,7 +103,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   result.data = bytes_of_data(data);
   if (context.job.solver() == proto::EXACT) {
     result.gradients =
-      least_squares::memory_bytes(context.data.feature_width, context.data.label_width);
+      least_squares::memory_bytes(context.data.feature_width(), context.data.label_width);
     return result;
   }
   const bool ring = context.job.protocol() == proto::RING;

@@ -20,32 +20,33 @@ constexpr std::size_t most_names = 4;
 
 exact_solution::exact_solution(const job_context& context, const dataset& train)
   : context_(context), train_(train),
-    sums_(train.feature_width(), train.label_width(), context.parameters().entries().size() > 1) {}
+    sums_(train.record().feature_width(), train.record().label_width,
+          context.parameters().entries().size() > 1) {}
 
 bool exact_solution::read_some() {
-  const auto width = train_.feature_width() + train_.label_width();
+  const auto width = train_.record().feature_width() + train_.record().label_width;
   const auto count = std::min<std::uint64_t>(
     std::clamp<std::size_t>(most_values / width, 1, most_records), train_.size() - next_);
   if (count == 0)
     return false;
   records_.resize(count);
   std::iota(records_.begin(), records_.end(), next_);
-  features_.resize(count * train_.feature_width());
-  targets_.resize(count * train_.label_width());
-  train_.read(records_, features_, {{}, targets_});
+  features_.resize(count * train_.record().feature_width());
+  targets_.resize(count * train_.record().label_width);
+  train_.read(records_, std::span{features_}, {{}, targets_});
   sums_.add(features_, targets_);
   next_ += count;
   return true;
 }
 
 exact_solution::result exact_solution::solve() const {
-  const auto features = train_.feature_width();
+  const auto features = train_.record().feature_width();
   const auto bad = sums_.first_not_finite();
   if (bad <= features)
     throw input_error("solver: EXACT: the training data have a value that is not finite, or too "
                       "large, in "
                       + (bad < features ? feature_name(bad) : std::string{"a target"}));
-  const auto terms = static_cast<double>(sums_.samples() * train_.label_width());
+  const auto terms = static_cast<double>(sums_.samples() * train_.record().label_width);
   const auto found = sums_.solve(double{context_.rule.weight_decay} * terms / 2);
   if (!found.dependent.empty())
     throw input_error(dependence(found.dependent));
@@ -70,7 +71,7 @@ std::string exact_solution::dependence(const std::vector<std::size_t>& features)
   if (features.size() > most_names)
     names += " and " + std::to_string(features.size() - most_names) + " others";
   std::string text = "solver: EXACT: the weights are not unique: ";
-  if (sums_.samples() < context_.parameters().size() / train_.label_width())
+  if (sums_.samples() < context_.parameters().size() / train_.record().label_width)
     text += "there are fewer training records (" + std::to_string(sums_.samples())
       + ") than coefficients; ";
   return text + names + (features.size() == 1 ? " is constant, or a sum" : " are constant, or sums")

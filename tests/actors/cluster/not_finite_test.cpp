@@ -40,15 +40,13 @@ public:
     : source_(std::move(source)), record_(record) {}
 
   std::uint64_t size() const noexcept override { return source_->size(); }
-  std::size_t feature_width() const noexcept override { return source_->feature_width(); }
-  label_kind labels() const noexcept override { return source_->labels(); }
-  std::size_t label_width() const noexcept override { return source_->label_width(); }
-  void read(std::span<const std::uint64_t> records, std::span<float> features,
+  const record_shape& record() const noexcept override { return source_->record(); }
+  void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
     source_->read(records, features, labels);
     for (std::size_t i = 0; i < records.size(); ++i)
       if (records[i] == record_)
-        features[i * feature_width()] = std::numeric_limits<float>::quiet_NaN();
+        features.numbers[i * record().feature_width()] = std::numeric_limits<float>::quiet_NaN();
   }
 
 private:

@@ -304,6 +304,33 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
              [](const caf::error& x) { BOOST_ERROR(explain(x)); });
 }
 
+BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_have_an_error_of_their_own) {
+  program p;
+  for (const auto protocol : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
+    auto options = plane_options(protocol);
+    options.job.mutable_learning_rate()->set_base(1e30F);
+    const auto error = p.error_of(std::move(options));
+    BOOST_TEST((code_of(error) == errc::not_finite), explain(error));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_exact_solution_is_trained_weights_too) {
+  program p;
+  const auto told = std::make_shared<heard>();
+  auto options = plane_options(proto::ASYNC_PS);
+  options.job.set_solver(proto::EXACT);
+  const auto observer = p.sys.spawn<listener>(told, nullptr);
+  options.observer = observer;
+  options.weights = observer;
+  p.actors_before = p.sys.registry().running();
+  p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
+  BOOST_TEST(p.empties());
+  BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 1; }));
+  BOOST_TEST(told->epochs == 1);
+  p.self->send_exit(observer, caf::exit_reason::user_shutdown);
+  p.self->wait_for(observer);
+}
+
 BOOST_AUTO_TEST_CASE(data_that_fail_to_read_end_the_run) {
   program p;
   auto options = plane_options(proto::ASYNC_PS);

@@ -38,7 +38,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   options.loss = sum(matmul(matmul(x, first, false, true), second, false, true));
   options.gradients = true;
   auto result = std::make_shared<job_context>();
-  result->data = {records, 2, label_kind::targets, 1};
+  result->data.train_records = records;
   result->training = std::make_shared<plan>(g, options);
   result->rule.kind = kind;
   result->rule.weight_decay = 0.01F;
