@@ -9,6 +9,8 @@
 #include "kernels/random.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,7 +40,7 @@ std::size_t scratch_elements(const plan& what) {
     else if (x.op == operation::conv2d_weight_gradient)
       convolve(x.inputs[0], x.inputs[1]);
   }
-  return result;
+  return (result + 15) / 16 * 16;
 }
 
 } // namespace
@@ -141,8 +143,28 @@ void executor<T>::state::execute_matmul(const instruction& x) {
   const auto k = x.transpose_a ? a.rows : a.columns;
   const auto n = x.transpose_b ? b.rows : b.columns;
   T* const out = write(x.output);
-  cpu::gemm<T>(m, n, k, left, right, out, n, scratch.get());
-  cpu::add_bias<T>(m, n, out, read(x.bias), x.after, read(x.epilogue_operand), out);
+  const T* const bias = read(x.bias);
+  const T* const operand = read(x.epilogue_operand);
+  const auto least = [&](std::size_t width) {
+    return least_products / std::max<std::size_t>(width * k, 1) + 1;
+  };
+  if (m >= n || bias != nullptr || x.after != epilogue::none) {
+    split(m, least(n), [&](range part, std::size_t thread) {
+      T* const to = out + part.begin * n;
+      cpu::gemm<T>(part.size(), n, k,
+                   {left.data + part.begin * left.row_stride, left.row_stride, left.column_stride},
+                   right, to, n, scratch_of(thread));
+      cpu::add_bias<T>(part.size(), n, to, bias, x.after,
+                       operand != nullptr ? operand + part.begin * n : nullptr, to);
+    });
+    return;
+  }
+  split(n, least(m), [&](range part, std::size_t thread) {
+    cpu::gemm<T>(
+      m, part.size(), k, left,
+      {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride},
+      out + part.begin, n, scratch_of(thread));
+  });
 }
 
 template <class T>
@@ -159,19 +181,40 @@ void executor<T>::state::execute_sparse(const instruction& x) {
 template <class T>
 void executor<T>::state::execute_chain(const instruction& x) {
   const auto inputs = x.inputs.size();
-  for (std::size_t i = 0; i < inputs; ++i)
-    registers[i] = read(x.inputs[i]);
-  cpu::elementwise<T>(x.program, elements(x.output),
-                      std::span{registers}.first(inputs + x.temporaries), inputs, scratch.get(),
-                      write(x.output));
+  split(elements(x.output), least_elements, [&](range part, std::size_t thread) {
+    const auto mine = std::span{registers}.subspan(thread * register_count, inputs + x.temporaries);
+    for (std::size_t i = 0; i < inputs; ++i)
+      mine[i] = read(x.inputs[i]) + part.begin;
+    cpu::elementwise<T>(x.program, part.size(), mine, inputs, scratch_of(thread),
+                        write(x.output) + part.begin);
+  });
 }
 
+/// In parts whose number does not depend on the threads: the sum is always the same.
 template <class T>
 void executor<T>::state::execute_softmax_loss(const instruction& x) {
+  constexpr std::size_t parts = 16;
   const auto size = matrix_extent(x.inputs[0].shape, rows);
-  const auto sums =
-    cpu::softmax_cross_entropy<T>(size.rows, size.columns, read(x.inputs[0]), labels(x.inputs[1]),
-                                  x.labels, x.factor, write(x.gradient), x.output.exists());
+  const T* const logits = read(x.inputs[0]);
+  const std::int32_t* const classes = labels(x.inputs[1]);
+  T* const gradient = write(x.gradient);
+  std::array<cpu::classification, parts> results;
+  split(parts, least_elements / (size.rows * size.columns / parts + 1) + 1,
+        [&](range some, std::size_t) {
+          for (auto i = some.begin; i < some.end; ++i) {
+            const auto part = part_of(size.rows, parts, i);
+            const auto begin = part.begin * size.columns;
+            results[i] = cpu::softmax_cross_entropy<T>(
+              part.size(), size.columns, logits + begin, classes + part.begin, x.labels, x.factor,
+              gradient != nullptr ? gradient + begin : nullptr, x.output.exists());
+          }
+        });
+  cpu::classification sums;
+  for (const auto& part : results) {
+    sums.loss += part.loss;
+    sums.correct += part.correct;
+    sums.counted += part.counted;
+  }
   write_scalar(x.output, x.factor * sums.loss);
   if (T* p = write(x.correct)) {
     *p = static_cast<T>(sums.correct);
@@ -188,28 +231,59 @@ void executor<T>::state::execute_reduction(const instruction& x) {
   T* const out = write(x.output);
   const auto input = matrix_extent(x.inputs[0].shape, rows);
   const auto output = matrix_extent(x.output.shape, rows);
+  const auto by_rows = [&](auto f) {
+    split_rows(output.rows, output.columns, [&](range part, std::size_t) {
+      const auto begin = part.begin * output.columns;
+      f(part, begin);
+    });
+  };
   switch (x.op) {
   case operation::sum_leading:
-    cpu::sum_leading(input.rows, input.columns, in, out);
+    split(input.columns, least_elements / (input.rows + 1) + 16, [&](range part, std::size_t) {
+      cpu::sum_leading(input.rows, part.size(), input.columns, in + part.begin, out + part.begin);
+    });
     break;
   case operation::sum_last:
-    cpu::sum_last(input.rows, input.columns, in, out);
+    split_rows(input.rows, input.columns, [&](range part, std::size_t) {
+      cpu::sum_last(part.size(), input.columns, in + part.begin * input.columns, out + part.begin);
+    });
     break;
   case operation::broadcast:
     std::fill_n(out, elements(x.output), *in);
     break;
   case operation::broadcast_leading:
-    cpu::broadcast_leading(output.rows, output.columns, in, out);
+    by_rows([&](range part, std::size_t begin) {
+      cpu::broadcast_leading(part.size(), output.columns, in, out + begin);
+    });
     break;
   case operation::broadcast_last:
-    cpu::broadcast_last(output.rows, output.columns, in, out);
+    by_rows([&](range part, std::size_t begin) {
+      cpu::broadcast_last(part.size(), output.columns, in + part.begin, out + begin);
+    });
     break;
   case operation::softmax:
-    cpu::softmax(input.rows, input.columns, in, out);
+    by_rows([&](range part, std::size_t begin) {
+      cpu::softmax(part.size(), output.columns, in + begin, out + begin);
+    });
     break;
   default:
     break;
   }
+}
+
+template <class T>
+void executor<T>::state::execute_elementwise(const instruction& x) {
+  const T* const a = read(x.inputs[0]);
+  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  T* const out = write(x.output);
+  const auto factor = static_cast<T>(x.factor);
+  split(elements(x.output), least_elements, [&](range part, std::size_t) {
+    const auto i = part.begin;
+    if (elementwise_arity(x.op) == 1)
+      cpu::unary<T>(x.op, part.size(), a + i, factor, out + i);
+    else
+      cpu::binary<T>(x.op, part.size(), a + i, b + i, factor, out + i);
+  });
 }
 
 template <class T>
@@ -220,8 +294,11 @@ void executor<T>::state::execute(const instruction& x) {
     break;
   case operation::add_bias: {
     const auto size = matrix_extent(x.output.shape, rows);
-    cpu::add_bias<T>(size.rows, size.columns, read(x.inputs[0]), read(x.inputs[1]), epilogue::none,
-                     nullptr, write(x.output));
+    split_rows(size.rows, size.columns, [&](range part, std::size_t) {
+      const auto begin = part.begin * size.columns;
+      cpu::add_bias<T>(part.size(), size.columns, read(x.inputs[0]) + begin, read(x.inputs[1]),
+                       epilogue::none, nullptr, write(x.output) + begin);
+    });
     break;
   }
   case operation::sparse_matmul:
@@ -265,12 +342,8 @@ void executor<T>::state::execute(const instruction& x) {
     write_scalar(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])));
     break;
   default:
-    if (elementwise_arity(x.op) == 1)
-      cpu::unary<T>(x.op, elements(x.output), read(x.inputs[0]), static_cast<T>(x.factor),
-                    write(x.output));
-    else if (elementwise_arity(x.op) == 2)
-      cpu::binary<T>(x.op, elements(x.output), read(x.inputs[0]), read(x.inputs[1]),
-                     static_cast<T>(x.factor), write(x.output));
+    if (elementwise_arity(x.op) > 0)
+      execute_elementwise(x);
     else if (x.op >= operation::transpose && x.op <= operation::recurrent_gradient)
       execute_sequence(x);
     else
@@ -280,13 +353,19 @@ void executor<T>::state::execute(const instruction& x) {
 }
 
 template <class T>
-executor<T>::executor(std::shared_ptr<const plan> what) : state_(std::make_unique<state>()) {
+executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
+  : state_(std::make_unique<state>()) {
   auto& s = *state_;
+  threads = std::max<std::size_t>(threads, 1);
   s.what = std::move(what);
   s.arena = make_aligned<T>(s.what->arena_elements());
-  s.scratch = make_aligned<T>(scratch_elements<T>(*s.what));
+  s.scratch_size = scratch_elements<T>(*s.what);
+  s.scratch = make_aligned<T>(threads * s.scratch_size);
+  if (threads > 1)
+    s.team = std::make_unique<thread_team>(threads);
   for (const auto& x : s.what->instructions())
-    s.registers.resize(std::max(s.registers.size(), x.inputs.size() + x.temporaries));
+    s.register_count = std::max(s.register_count, x.inputs.size() + x.temporaries);
+  s.registers.resize(threads * s.register_count);
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
   const auto& loss = s.what->loss();
@@ -328,6 +407,8 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
       const cpu::flush_denormals mode;
       s.execute(instructions[i]);
     }
+    if (arguments.on_instruction)
+      arguments.on_instruction(i);
     if (i == s.loss_instruction)
       result.loss = s.loss_of(instructions[i]);
     for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
@@ -355,12 +436,13 @@ const plan& executor<T>::what() const noexcept {
 
 template <class T>
 std::size_t executor<T>::memory_bytes() const noexcept {
-  return memory_bytes(*state_->what);
+  return memory_bytes(*state_->what, state_->team ? state_->team->size() : 1);
 }
 
 template <class T>
-std::size_t executor<T>::memory_bytes(const plan& what) noexcept {
-  return (what.arena_elements() + scratch_elements<T>(what)) * sizeof(T);
+std::size_t executor<T>::memory_bytes(const plan& what, std::size_t threads) noexcept {
+  return (what.arena_elements() + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what))
+    * sizeof(T);
 }
 
 template class executor<float>;

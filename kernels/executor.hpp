@@ -54,6 +54,9 @@ struct run_arguments {
   /// as soon as that part of `gradient` is final and its weights are not read again. It may
   /// overwrite those weights.
   function_ref<void(std::size_t)> on_bucket;
+  /// Called on the running thread after each instruction of the plan, with its number: to see where
+  /// time goes.
+  function_ref<void(std::size_t)> on_instruction;
 };
 
 /// What a run returns.
@@ -66,15 +69,18 @@ struct run_result {
   std::size_t counted = 0;
 };
 
-/// Runs a plan on one CPU core. T: float, or double for reference tests.
+/// Runs a plan on the CPU. T: float, or double for reference tests.
 ///
 /// All memory is allocated by the constructor; `run` allocates nothing. One run at a time per
 /// executor; different executors, of the same plan too, may run in different threads. Same input,
-/// same bits, on any x86-64-v3 machine.
+/// same bits, on any x86-64-v3 machine, for any number of threads.
+///
+/// With several threads, each instruction that is large enough is cut into parts of its result, one
+/// for each thread: the calling one, and others that live as long as the executor.
 template <class T>
 class executor {
 public:
-  explicit executor(std::shared_ptr<const plan> what);
+  explicit executor(std::shared_ptr<const plan> what, std::size_t threads = 1);
   ~executor();
   executor(executor&&) noexcept;
   executor& operator=(executor&&) noexcept;
@@ -97,7 +103,7 @@ public:
   /// Bytes allocated for activations, constants and scratch space.
   std::size_t memory_bytes() const noexcept;
   /// What an executor of that plan would allocate.
-  static std::size_t memory_bytes(const plan& what) noexcept;
+  static std::size_t memory_bytes(const plan& what, std::size_t threads = 1) noexcept;
 
 private:
   struct state;

@@ -62,36 +62,60 @@ void executor<T>::state::execute_image(const instruction& x) {
   const auto input = images_of(x.inputs[0]);
   const auto output = images_of(x.output);
   const cpu::finish<T> last{read(x.bias), x.after, read(x.epilogue_operand)};
+  const auto each_image = [&](std::size_t count, std::size_t elements, auto f) {
+    split_rows(count, elements,
+               [&](range part, std::size_t thread) { f(part, scratch_of(thread)); });
+  };
+  const auto each_plane = [&](const cpu::images& size, auto f) {
+    split_rows(size.count * size.channels, size.pixels(),
+               [&](range part, std::size_t) { f(part); });
+  };
   switch (x.op) {
   case operation::conv2d:
-    cpu::conv2d(input, output, x.window, a, b, last, out, scratch.get());
+    each_image(input.count, output.per_image(), [&](range part, T* space) {
+      cpu::conv2d(input, output, x.window, a, b, last, out, space, part);
+    });
     break;
   case operation::conv2d_input_gradient:
-    cpu::conv2d_input_gradient(output, input, x.window, a, b, last, out, scratch.get());
+    each_image(input.count, output.per_image(), [&](range part, T* space) {
+      cpu::conv2d_input_gradient(output, input, x.window, a, b, last, out, space, part);
+    });
     break;
-  case operation::conv2d_weight_gradient:
-    cpu::conv2d_weight_gradient(input, images_of(x.inputs[1]), x.window, a, b, out, scratch.get());
+  case operation::conv2d_weight_gradient: {
+    const auto patch = x.output.shape.elements(1) / extent(x.output, 0);
+    split(patch, 8, [&](range part, std::size_t thread) {
+      cpu::conv2d_weight_gradient(input, images_of(x.inputs[1]), x.window, a, b, out,
+                                  scratch_of(thread), part);
+    });
     break;
+  }
   case operation::add_channel_bias:
     cpu::add_channel_bias(output, a, b, out);
     break;
   case operation::sum_channels:
-    cpu::sum_channels(input, a, out);
+    split(input.channels, least_elements / (input.count * input.pixels() + 1) + 1,
+          [&](range part, std::size_t) { cpu::sum_channels(input, a, out, part); });
     break;
   case operation::broadcast_channels:
     cpu::broadcast_channels(output, a, out);
     break;
   case operation::max_pool_select:
-    cpu::max_pool_select(input, output, x.window, a, b, out);
+    each_plane(input,
+               [&](range part) { cpu::max_pool_select(input, output, x.window, a, b, out, part); });
     break;
   case operation::max_pool_gradient:
-    cpu::max_pool_gradient(output, input, x.window, a, b, out);
+    each_plane(output, [&](range part) {
+      cpu::max_pool_gradient(output, input, x.window, a, b, last, out, part);
+    });
     break;
   case operation::average_pool:
-    cpu::average_pool(input, output, x.window, a, out);
+    each_plane(input,
+               [&](range part) { cpu::average_pool(input, output, x.window, a, out, part); });
     break;
   case operation::average_pool_gradient:
-    cpu::average_pool_gradient(output, input, x.window, a, out);
+    each_plane(output, [&](range part) {
+      cpu::average_pool_gradient(output, input, x.window, a, out, part);
+    });
     break;
   default:
     execute_channels(x);

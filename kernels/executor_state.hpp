@@ -3,6 +3,8 @@
 #include "kernels/cpu/convolution.hpp"
 #include "kernels/cpu/sequences.hpp"
 #include "kernels/executor.hpp"
+#include "kernels/range.hpp"
+#include "kernels/thread_team.hpp"
 
 #include <algorithm>
 #include <new>
@@ -58,17 +60,26 @@ inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
           static_cast<std::size_t>(weight.shape.last())};
 }
 
+/// Below so many elements, or multiply-adds, waking another thread costs more than it brings.
+inline constexpr std::size_t least_elements = 8192;
+inline constexpr std::size_t least_products = std::size_t{1} << 17;
+
 template <class T>
 struct executor<T>::state {
   std::shared_ptr<const plan> what;
   aligned_array<T> arena;
+  /// A part for each thread, scratch_size elements.
   aligned_array<T> scratch;
+  std::size_t scratch_size = 0;
+  /// Absent where there is one thread.
+  std::unique_ptr<thread_team> team;
   // Of the last run; copied into vectors of the right size.
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
-  /// Pointers for a chain.
+  /// Pointers for a chain, register_count for each thread.
   std::vector<const T*> registers;
+  std::size_t register_count = 0;
   T* gradient = nullptr;
   std::uint64_t seed = 0;
 
@@ -85,9 +96,35 @@ struct executor<T>::state {
   std::size_t correct = 0;
   std::size_t counted = 0;
 
+  /// How many threads get a part of n pieces of work of which each takes at least `least`.
+  std::size_t parts_of(std::size_t n, std::size_t least) const {
+    return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
+  }
+  /// Calls f(part of [0, n), thread) for all of [0, n), on several threads where a part of it has
+  /// at least `least` elements. Parts must not change the bits of a result.
+  template <class F>
+  void split(std::size_t n, std::size_t least, F f) {
+    const auto parts = parts_of(n, least);
+    if (parts == 1) {
+      f(range{0, n}, std::size_t{0});
+      return;
+    }
+    team->run([&](std::size_t thread) {
+      if (thread < parts)
+        f(part_of(n, parts, thread), thread);
+    });
+  }
+  /// Rows of so many columns.
+  template <class F>
+  void split_rows(std::size_t rows, std::size_t columns, F f) {
+    split(rows, least_elements / std::max<std::size_t>(columns, 1) + 1, f);
+  }
+  T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
+
   void execute(const instruction& x);
   void execute_matmul(const instruction& x);
   void execute_chain(const instruction& x);
+  void execute_elementwise(const instruction& x);
   void execute_softmax_loss(const instruction& x);
   void execute_sparse(const instruction& x);
   void execute_reduction(const instruction& x);
@@ -97,9 +134,17 @@ struct executor<T>::state {
   void execute_sequence(const instruction& x);
   void execute_moves(const instruction& x);
   void execute_products(const instruction& x);
-  std::size_t extent(const operand& x, std::size_t axis) const;
+  void execute_recurrence(const instruction& x);
+  std::size_t extent(const operand& x, std::size_t axis) const {
+    return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
+  }
   /// Product of the extents of axes [first, last).
-  std::size_t extents(const operand& x, std::size_t first, std::size_t last) const;
+  std::size_t extents(const operand& x, std::size_t first, std::size_t last) const {
+    std::size_t result = 1;
+    for (auto axis = first; axis < last; ++axis)
+      result *= extent(x, axis);
+    return result;
+  }
   void write_scalar(const operand& where, double value);
   double loss_of(const instruction& x) const;
 };

@@ -13,14 +13,17 @@ bool is_softmax_loss(operation op) {
     || op == operation::softmax_correct;
 }
 
+/// What a bias and an activation may be applied to before it leaves the cache.
 bool is_product(operation op) {
   return op == operation::matmul || op == operation::conv2d
-    || op == operation::conv2d_input_gradient;
+    || op == operation::conv2d_input_gradient || op == operation::max_pool_gradient;
 }
 
-/// What adds a bias to a product.
+/// What adds a bias to a product; placeholder: nothing does.
 operation bias_after(operation product) {
-  return product == operation::matmul ? operation::add_bias : operation::add_channel_bias;
+  return product == operation::matmul         ? operation::add_bias
+    : product == operation::max_pool_gradient ? operation::placeholder
+                                              : operation::add_channel_bias;
 }
 
 epilogue epilogue_of(operation op) {

@@ -72,11 +72,36 @@ struct doctor_command {
   task_options where;
 };
 
+/// `troupe bench train`: how fast models train, here and with a peer.
+struct bench_train_command {
+  /// Empty, or "torch".
+  std::string peer;
+  /// Interpreter that has PyTorch; empty: looked for.
+  std::string python;
+  /// Names of works; empty: all.
+  std::vector<std::string> works;
+  std::uint32_t threads = 1;
+  std::uint32_t rounds = 15;
+  /// Least length of a round.
+  double seconds = 0.2;
+  bool profile = false;
+  bool json = false;
+};
+
+/// `troupe bench kernels`: what parts of training reach of what the machine can.
+struct bench_kernels_command {
+  /// Time for each measurement.
+  double seconds = 0.3;
+  bool json = false;
+};
+
 /// All return an exit code, and throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
 int run(const train_command& x);
 int run(const check_command& x);
 int run(const predict_command& x);
+int run(const bench_train_command& x);
+int run(const bench_kernels_command& x);
 
 } // namespace troupe

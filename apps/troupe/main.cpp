@@ -144,6 +144,48 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
   return *sub;
 }
 
+void add_bench(CLI::App& app, troupe::bench_train_command& train,
+               troupe::bench_kernels_command& kernels, std::function<int()>& action) {
+  auto* sub = app.add_subcommand("bench", "Measure how fast this machine trains");
+  sub->require_subcommand(1);
+  const auto positive = CLI::Range(1e-6, 3600.0, "SECONDS");
+  auto* models = sub->add_subcommand("train", "Whole steps of some models, also in PyTorch");
+  models->add_option("--peer", train.peer, "What to measure in turns with this program")
+    ->type_name("{torch}");
+  models
+    ->add_option("--python", train.python,
+                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
+    ->type_name("PATH");
+  models->add_option("--work", train.works, "Which model; may be repeated (default: all)")
+    ->allow_extra_args(false)
+    ->type_name("NAME");
+  models->add_option("--threads", train.threads, "Threads to compute with")->capture_default_str();
+  models->add_option("--rounds", train.rounds, "How often to measure")->capture_default_str();
+  models->add_option("--seconds", train.seconds, "Least length of a round")
+    ->check(positive)
+    ->capture_default_str();
+  models->add_flag("--profile", train.profile, "Also say where the time of a step goes");
+  models->add_flag("--json", train.json, "Results as JSON");
+  models->footer("Examples:\n"
+                 "  troupe bench train --peer=torch\n"
+                 "  troupe bench train --work=mlp-64 --work=cnn --threads=2 --profile");
+  models->callback([&] { action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(train);
+    };
+  });
+  auto* parts = sub->add_subcommand("kernels", "Products of matrices, updates, operations");
+  parts->add_option("--seconds", kernels.seconds, "Time for each measurement")
+    ->check(positive)
+    ->capture_default_str();
+  parts->add_flag("--json", kernels.json, "Results as JSON");
+  parts->callback([&] { action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(kernels);
+    };
+  });
+}
+
 CLI::App& add_completion(CLI::App& app, std::string& shell) {
   auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
   sub->add_option("shell", shell, "Which shell is to read it")
@@ -194,12 +236,15 @@ int main(int argc, char** argv) {
   troupe::check_command check;
   troupe::predict_command predict;
   troupe::doctor_command doctor;
+  troupe::bench_train_command bench_train;
+  troupe::bench_kernels_command bench_kernels;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
   add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
   add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
+  add_bench(app, bench_train, bench_kernels, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

@@ -117,6 +117,11 @@ void block_stop_signals() {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
+void unblock_stop_signals() {
+  const auto signals = stop_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 run_summary run_session(session_options options) {
   caf::actor_system_config cfg;
   configure(cfg);

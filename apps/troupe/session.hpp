@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster_node.hpp"
+#include "apps/troupe/exit_code.hpp"
 
 #include <functional>
 #include <optional>
@@ -8,9 +9,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Exit codes of the program.
-enum exit_code : int { exit_done = 0, exit_failed = 1, exit_bad_input = 2 };
 
 /// How a process takes part in a cluster.
 struct session_options {
@@ -33,6 +31,8 @@ struct session_options {
 
 /// Makes SIGINT and SIGTERM wait until a session takes them. To be called first of all.
 void block_stop_signals();
+/// For commands without a session: the signals end the process again.
+void unblock_stop_signals();
 
 /// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the
 /// operator's wish to stop. To be called once per process, from its main thread, before any other

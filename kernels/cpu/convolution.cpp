@@ -1,7 +1,9 @@
 #include "kernels/cpu/convolution.hpp"
 
+#include "kernels/cpu/direct_convolution.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/sums.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
@@ -119,8 +121,8 @@ matrix<T> rows_of(const T* data, std::size_t columns) {
 
 /// Calls f(image, group).
 template <class F>
-void each_group(const images& in, const geometry& g, F f) {
-  for (std::size_t n = 0; n < in.count; ++n)
+void each_group(range part, const geometry& g, F f) {
+  for (auto n = part.begin; n < part.end; ++n)
     for (std::size_t group = 0; group < g.groups; ++group)
       f(n, group);
 }
@@ -138,15 +140,18 @@ template <class T>
 std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how) {
   const geometry g(x, y, how);
   const auto patches = (g.patch * g.positions + 15) / 16 * 16;
-  return gemm_scratch_elements<T>() + patches + g.filters * g.patch;
+  const auto product = gemm_scratch_elements<T>() + patches + g.filters * g.patch;
+  return is_direct(x, how) ? std::max(product, direct_scratch_elements<T>(x, y, how)) : product;
 }
 
 template <class T>
 void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
-            const finish<T>& last, T* y, T* scratch) {
+            const finish<T>& last, T* y, T* scratch, range part) {
+  if (is_direct(in, how))
+    return direct_conv2d(in, out, how, x, w, last, y, scratch, part);
   const geometry g(in, out, how);
   T* const patches = scratch + gemm_scratch_elements<T>();
-  each_group(in, g, [&](std::size_t n, std::size_t group) {
+  each_group(part, g, [&](std::size_t n, std::size_t group) {
     const T* image = x + n * in.per_image() + group * g.channels * in.pixels();
     if (!is_pointwise(how))
       gather_patches(g, image, patches);
@@ -160,11 +165,13 @@ void conv2d(const images& in, const images& out, const window& how, const T* x, 
 
 template <class T>
 void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
-                           const T* w, const finish<T>& last, T* dx, T* scratch) {
+                           const T* w, const finish<T>& last, T* dx, T* scratch, range part) {
+  if (is_direct(in, how))
+    return direct_input_gradient(in, out, how, dy, w, last, dx, scratch, part);
   const geometry g(in, out, how);
   T* const patches = scratch + gemm_scratch_elements<T>();
-  std::fill_n(dx, in.count * in.per_image(), T(0));
-  each_group(in, g, [&](std::size_t n, std::size_t group) {
+  std::fill_n(dx + part.begin * in.per_image(), part.size() * in.per_image(), T(0));
+  each_group(part, g, [&](std::size_t n, std::size_t group) {
     T* image = dx + n * in.per_image() + group * g.channels * in.pixels();
     gemm<T>(g.patch, g.positions, g.filters,
             rows_of(w + group * g.filters * g.patch, g.patch).transposed(),
@@ -179,22 +186,27 @@ void conv2d_input_gradient(const images& in, const images& out, const window& ho
 
 template <class T>
 void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
-                            const T* dy, T* dw, T* scratch) {
+                            const T* dy, T* dw, T* scratch, range part) {
+  if (is_direct(in, how))
+    return direct_weight_gradient(in, out, how, x, dy, dw, scratch, part);
   const geometry g(in, out, how);
   T* const patches = scratch + gemm_scratch_elements<T>();
-  T* const part = patches + (g.patch * g.positions + 15) / 16 * 16;
-  const auto size = g.filters * g.patch;
-  std::fill_n(dw, g.groups * size, T(0));
-  each_group(in, g, [&](std::size_t n, std::size_t group) {
+  T* const one = patches + (g.patch * g.positions + 15) / 16 * 16;
+  const auto width = part.size();
+  for (std::size_t i = 0; i < g.groups * g.filters; ++i)
+    std::fill_n(dw + i * g.patch + part.begin, width, T(0));
+  each_group({0, in.count}, g, [&](std::size_t n, std::size_t group) {
     const T* image = x + n * in.per_image() + group * g.channels * in.pixels();
     if (!is_pointwise(how))
       gather_patches(g, image, patches);
-    gemm<T>(g.filters, g.patch, g.positions,
+    const T* rows = (is_pointwise(how) ? image : patches) + part.begin * g.positions;
+    gemm<T>(g.filters, width, g.positions,
             rows_of(dy + n * out.per_image() + group * g.filters * g.positions, g.positions),
-            rows_of(is_pointwise(how) ? image : patches, g.positions).transposed(), part, g.patch,
-            scratch);
-    T* const sum = dw + group * size;
-    binary<T>(operation::add, size, sum, part, T(1), sum);
+            rows_of(rows, g.positions).transposed(), one, width, scratch);
+    for (std::size_t f = 0; f < g.filters; ++f) {
+      T* const sum = dw + (group * g.filters + f) * g.patch + part.begin;
+      binary<T>(operation::add, width, sum, one + f * width, T(1), sum);
+    }
   });
 }
 
@@ -206,14 +218,11 @@ void add_channel_bias(const images& size, const T* x, const T* b, T* out) {
 }
 
 template <class T>
-void sum_channels(const images& size, const T* x, T* out) {
-  for (std::size_t c = 0; c < size.channels; ++c) {
+void sum_channels(const images& size, const T* x, T* out, range part) {
+  for (auto c = part.begin; c < part.end; ++c) {
     double total = 0;
-    for (std::size_t n = 0; n < size.count; ++n) {
-      const T* plane = x + n * size.per_image() + c * size.pixels();
-      for (std::size_t j = 0; j < size.pixels(); ++j)
-        total += static_cast<double>(plane[j]);
-    }
+    for (std::size_t n = 0; n < size.count; ++n)
+      total += sum_of(size.pixels(), x + n * size.per_image() + c * size.pixels());
     out[c] = static_cast<T>(total);
   }
 }
@@ -227,13 +236,13 @@ void broadcast_channels(const images& size, const T* x, T* out) {
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template std::size_t conv2d_scratch_elements<T>(const images&, const images&, const window&);    \
   template void conv2d(const images&, const images&, const window&, const T*, const T*,            \
-                       const finish<T>&, T*, T*);                                                  \
+                       const finish<T>&, T*, T*, range);                                           \
   template void conv2d_input_gradient(const images&, const images&, const window&, const T*,       \
-                                      const T*, const finish<T>&, T*, T*);                         \
+                                      const T*, const finish<T>&, T*, T*, range);                  \
   template void conv2d_weight_gradient(const images&, const images&, const window&, const T*,      \
-                                       const T*, T*, T*);                                          \
+                                       const T*, T*, T*, range);                                   \
   template void add_channel_bias(const images&, const T*, const T*, T*);                           \
-  template void sum_channels(const images&, const T*, T*);                                         \
+  template void sum_channels(const images&, const T*, T*, range);                                  \
   template void broadcast_channels(const images&, const T*, T*);
 
 TROUPE_INSTANTIATE(float)

@@ -2,6 +2,7 @@
 
 #include "kernels/graph.hpp"
 #include "kernels/instruction.hpp"
+#include "kernels/range.hpp"
 
 #include <cstddef>
 
@@ -21,7 +22,9 @@ struct images {
 // Convolutions as products of matrices: the patches under the window become the columns of a matrix
 // (channels x window, positions), one image and group at a time, so that it stays in the
 // second-level cache (Chellapilla, Puri and Simard, 2006). Formulas: kernels/image_operations.hpp.
-// `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes.
+// Those of stride 1 do without such a matrix: direct_convolution.hpp. `scratch`:
+// conv2d_scratch_elements<T>(), aligned to 64 bytes. Parts of a result may be made in different
+// threads, with scratch space of their own; they do not change its bits.
 
 /// x: sizes of the input, y: of the output.
 template <class T>
@@ -37,44 +40,47 @@ struct finish {
   const T* operand = nullptr;
 };
 
-/// y = conv2d(x, w).
+/// Images `part` of y = conv2d(x, w).
 template <class T>
 void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
-            const finish<T>& last, T* y, T* scratch);
+            const finish<T>& last, T* y, T* scratch, range part);
 
-/// dx = conv2d_input_gradient(dy, w). in: sizes of dx, out: of dy.
+/// Images `part` of dx = conv2d_input_gradient(dy, w). in: sizes of dx, out: of dy.
 template <class T>
 void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
-                           const T* w, const finish<T>& last, T* dx, T* scratch);
+                           const T* w, const finish<T>& last, T* dx, T* scratch, range part);
 
-/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images.
+/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images: of each filter, the
+/// elements `part` of (channels / groups, height, width).
 template <class T>
 void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
-                            const T* dy, T* dw, T* scratch);
+                            const T* dy, T* dw, T* scratch, range part);
 
 // -- channels: x (count, channels, pixels) --
 
 /// out = x + b per channel. out may be x.
 template <class T>
 void add_channel_bias(const images& size, const T* x, const T* b, T* out);
-/// out (channels): sums over images and pixels, added up in double.
+/// Channels `part` of out (channels): sums over images and pixels, added up in double.
 template <class T>
-void sum_channels(const images& size, const T* x, T* out);
+void sum_channels(const images& size, const T* x, T* out, range part);
 template <class T>
 void broadcast_channels(const images& size, const T* x, T* out);
 
-// -- pooling; in: sizes of the images, out: of what the window makes of them --
+// -- pooling; in: sizes of the images, out: of what the window makes of them; the channels of all
+// images, one after another, are planes --
 
 template <class T>
 void max_pool_select(const images& in, const images& out, const window& how, const T* v, const T* x,
-                     T* y);
+                     T* y, range planes);
 template <class T>
 void max_pool_gradient(const images& in, const images& out, const window& how, const T* dy,
-                       const T* x, T* dx);
+                       const T* x, const finish<T>& last, T* dx, range planes);
 template <class T>
-void average_pool(const images& in, const images& out, const window& how, const T* x, T* y);
+void average_pool(const images& in, const images& out, const window& how, const T* x, T* y,
+                  range planes);
 template <class T>
 void average_pool_gradient(const images& in, const images& out, const window& how, const T* dy,
-                           T* dx);
+                           T* dx, range planes);
 
 } // namespace troupe::cpu

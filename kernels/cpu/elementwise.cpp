@@ -1,6 +1,7 @@
 #include "kernels/cpu/elementwise.hpp"
 
 #include "kernels/cpu/math.hpp"
+#include "kernels/cpu/sums.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
@@ -206,17 +207,14 @@ void elementwise(std::span<const element_step> program, std::size_t n,
 
 template <class T>
 double sum(std::size_t n, const T* x) {
-  double total = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    total += static_cast<double>(x[i]);
-  return total;
+  return sum_of(n, x);
 }
 
 template <class T>
-void sum_leading(std::size_t rows, std::size_t columns, const T* x, T* out) {
+void sum_leading(std::size_t rows, std::size_t columns, std::size_t stride, const T* x, T* out) {
   std::fill_n(out, columns, T(0));
   for (std::size_t r = 0; r < rows; ++r) {
-    const T* row = x + r * columns;
+    const T* row = x + r * stride;
     TROUPE_INDEPENDENT
     for (std::size_t j = 0; j < columns; ++j)
       out[j] += row[j];
@@ -251,7 +249,7 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
   template void add_row_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*,     \
                              T*);                                                                  \
   template double sum(std::size_t, const T*);                                                      \
-  template void sum_leading(std::size_t, std::size_t, const T*, T*);                               \
+  template void sum_leading(std::size_t, std::size_t, std::size_t, const T*, T*);                  \
   template void sum_last(std::size_t, std::size_t, const T*, T*);                                  \
   template void broadcast_leading(std::size_t, std::size_t, const T*, T*);                         \
   template void broadcast_last(std::size_t, std::size_t, const T*, T*);

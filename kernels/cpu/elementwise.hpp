@@ -44,9 +44,9 @@ void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
 template <class T>
 double sum(std::size_t n, const T* x);
 
-/// out (columns) = sum over rows of x (rows, columns), in the order of the rows.
+/// out (columns) = sum over rows of x (rows, columns), `stride` apart, in the order of the rows.
 template <class T>
-void sum_leading(std::size_t rows, std::size_t columns, const T* x, T* out);
+void sum_leading(std::size_t rows, std::size_t columns, std::size_t stride, const T* x, T* out);
 
 /// out (rows) = sum of each row of x (rows, columns), added up in double.
 template <class T>

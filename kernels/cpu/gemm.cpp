@@ -1,139 +1,137 @@
-// Compiled with -ffp-contract=fast: multiply-adds that Eigen leaves to the compiler (edges) are
-// fused like those in its vectors.
-
 #include "kernels/cpu/gemm.hpp"
 
-#include <Eigen/Core>
+#include "kernels/cpu/gemm_avx512.hpp"
+#include "kernels/cpu/gemm_tiles.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace troupe::cpu {
 
 namespace {
 
-using Eigen::ColMajor;
-using Eigen::Dynamic;
-using Eigen::Index;
-using Eigen::RowMajor;
-
-/// Bounds of the packed blocks. Depth: of floats Eigen's choice for 32 KiB of first-level cache,
-/// whatever the machine has: rounding does not differ from machine to machine, and the step of an
-/// MLP takes the same time with 264 to 784 floats. Elements: both blocks share the second-level
-/// cache.
 template <class T>
-constexpr std::size_t max_depth = 1152 / sizeof(T);
-template <class T>
-constexpr std::size_t block_elements = (std::size_t{1} << 19) / sizeof(T);
+using narrow = tiles<T, 32>;
 
-std::size_t round_up(std::size_t x, std::size_t unit) {
-  return (x + unit - 1) / unit * unit;
+/// Sum of x[p] y[p], in 32 chains that are added up at the end.
+template <class T>
+T dot(std::size_t n, const T* x, const T* y) {
+  using lanes = narrow<T>;
+  constexpr std::size_t chains = 32;
+  constexpr auto vectors = chains / lanes::lanes;
+  typename lanes::vector sums[vectors] = {};
+  std::size_t p = 0;
+  for (; p + chains <= n; p += chains)
+    TROUPE_UNROLL(8)
+  for (std::size_t v = 0; v < vectors; ++v)
+    sums[v] += lanes::load(x + p + v * lanes::lanes) * lanes::load(y + p + v * lanes::lanes);
+  T rest[chains];
+  for (std::size_t v = 0; v < vectors; ++v)
+    lanes::store(rest + v * lanes::lanes, sums[v]);
+  for (std::size_t i = 0; p < n; ++i, ++p)
+    rest[i] += x[p] * y[p];
+  for (auto half = chains / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i)
+      rest[i] += rest[i + half];
+  return rest[0];
 }
 
-/// Blocks of about equal sizes, at most `most` each, multiples of `unit`.
-std::size_t block_size(std::size_t n, std::size_t most, std::size_t unit) {
-  const auto blocks = (n + most - 1) / most;
-  return std::min(n, round_up((n + blocks - 1) / blocks, unit));
-}
-
-/// Where Eigen packs its operands, and in blocks of which size: space of ours, bounded for matrices
-/// of any size.
+/// c (m), elements `stride` apart, = or += x (m, k) v (k), rows and v without gaps.
 template <class T>
-class packing : public Eigen::internal::level3_blocking<T, T> {
-public:
-  packing(std::size_t rows, std::size_t columns, std::size_t depth, T* scratch) {
-    // Multiples of what Eigen's kernels take at a time: 8 of the depth, 24 (12) rows, 4 columns.
-    const auto kc = block_size(depth, max_depth<T>, 8);
-    this->m_kc = static_cast<Index>(kc);
-    this->m_mc = static_cast<Index>(block_size(rows, block_elements<T> / kc / 24 * 24, 24));
-    this->m_nc = static_cast<Index>(block_size(columns, block_elements<T> / kc / 4 * 4, 4));
-    this->m_blockA = scratch;
-    this->m_blockB = scratch + block_elements<T>;
+void multiply_vector(std::size_t m, std::size_t k, matrix<T> x, const T* v, T* c,
+                     std::size_t stride, bool accumulate) {
+  for (std::size_t i = 0; i < m; ++i) {
+    const T sum = dot(k, x.data + i * x.row_stride, v);
+    c[i * stride] = accumulate ? c[i * stride] + sum : sum;
   }
-};
-
-/// The stride that is not 1.
-template <class T>
-Index outer_stride(const matrix<T>& x) {
-  return static_cast<Index>(x.column_stride == 1 ? x.row_stride : x.column_stride);
-}
-
-/// c += a b. Eigen's kernels make column-major matrices: c^T += b^T a^T.
-template <int order_a, int order_b, class T>
-void multiply_blocks(Index m, Index n, Index k, matrix<T> a, matrix<T> b, T* c, Index row_stride,
-                     packing<T>& blocks) {
-  constexpr int left = order_b == RowMajor ? ColMajor : RowMajor;
-  constexpr int right = order_a == RowMajor ? ColMajor : RowMajor;
-  using product = Eigen::internal::general_matrix_matrix_product<Index, T, left, false, T, right,
-                                                                 false, ColMajor, 1>;
-  product::run(n, m, k, b.data, outer_stride(b), a.data, outer_stride(a), c, 1, row_stride, T(1),
-               blocks);
-}
-
-template <class T, class... Rest>
-void multiply_matrices(Index m, Index n, Index k, matrix<T> a, matrix<T> b, Rest&&... rest) {
-  const bool rows_of_a = a.column_stride == 1;
-  const bool rows_of_b = b.column_stride == 1;
-  if (rows_of_a && rows_of_b)
-    multiply_blocks<RowMajor, RowMajor>(m, n, k, a, b, rest...);
-  else if (rows_of_a)
-    multiply_blocks<RowMajor, ColMajor>(m, n, k, a, b, rest...);
-  else if (rows_of_b)
-    multiply_blocks<ColMajor, RowMajor>(m, n, k, a, b, rest...);
-  else
-    multiply_blocks<ColMajor, ColMajor>(m, n, k, a, b, rest...);
-}
-
-/// out (m) = x (m, k) v (k).
-template <int order, class T>
-void multiply_vector(Index m, Index k, matrix<T> x, const T* v, T* out) {
-  using vector = Eigen::Matrix<T, Dynamic, 1>;
-  using view = Eigen::Map<const Eigen::Matrix<T, Dynamic, Dynamic, order>, Eigen::Unaligned,
-                          Eigen::OuterStride<>>;
-  Eigen::Map<vector>(out, m).noalias() =
-    view(x.data, m, k, Eigen::OuterStride<>(outer_stride(x))) * Eigen::Map<const vector>(v, k);
-}
-
-template <class T>
-void multiply_vector(Index m, Index k, matrix<T> x, const T* v, T* out) {
-  if (x.column_stride == 1)
-    multiply_vector<RowMajor>(m, k, x, v, out);
-  else
-    multiply_vector<ColMajor>(m, k, x, v, out);
 }
 
 } // namespace
 
 template <class T>
 std::size_t gemm_scratch_elements() noexcept {
-  return 2 * block_elements<T>;
+  constexpr auto own = narrow<T>::scratch_elements;
+  if constexpr (std::is_same_v<T, float>)
+    return std::max(own, wide_scratch_elements());
+  return own;
 }
 
 template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
-          std::size_t row_stride, T* scratch) {
+          std::size_t row_stride, T* scratch, bool accumulate) {
   if (m == 0 || n == 0)
     return;
-  const auto rows = static_cast<Index>(m);
-  const auto columns = static_cast<Index>(n);
-  const auto depth = static_cast<Index>(k);
-  // Only vectors without gaps: Eigen copies others, on the heap if they are long.
-  if (k > 0 && m == 1 && a.column_stride == 1)
-    return multiply_vector(columns, depth, b.transposed(), a.data, c);
-  if (k > 0 && n == 1 && b.row_stride == 1 && row_stride == 1)
-    return multiply_vector(rows, depth, a, b.data, c);
-  for (std::size_t i = 0; i < m; ++i)
-    std::fill_n(c + i * row_stride, n, T(0));
-  if (k == 0)
+  if (k == 0) {
+    for (std::size_t i = 0; i < m && !accumulate; ++i)
+      std::fill_n(c + i * row_stride, n, T(0));
     return;
-  packing<T> blocks(n, m, k, scratch);
-  multiply_matrices(rows, columns, depth, a, b, c, static_cast<Index>(row_stride), blocks);
+  }
+  if (m == 1 && b.row_stride == 1 && a.column_stride == 1)
+    return multiply_vector(n, k, b.transposed(), a.data, c, 1, accumulate);
+  if (n == 1 && a.column_stride == 1 && b.row_stride == 1)
+    return multiply_vector(m, k, a, b.data, c, row_stride, accumulate);
+  if constexpr (std::is_same_v<T, float>)
+    if (has_wide_vectors())
+      return wide_product(m, n, k, a, b, c, row_stride, accumulate, scratch);
+  narrow<T>::product(m, n, k, a, b, c, row_stride, accumulate, scratch);
 }
 
-template std::size_t gemm_scratch_elements<float>() noexcept;
-template std::size_t gemm_scratch_elements<double>() noexcept;
-template void gemm(std::size_t, std::size_t, std::size_t, matrix<float>, matrix<float>, float*,
-                   std::size_t, float*);
-template void gemm(std::size_t, std::size_t, std::size_t, matrix<double>, matrix<double>, double*,
-                   std::size_t, double*);
+template <class T>
+std::size_t packed_elements(std::size_t k, std::size_t n) noexcept {
+  return k * ((n + 15) / 16) * 16;
+}
+
+template <class T>
+void pack(std::size_t k, std::size_t n, matrix<T> b, T* panels) {
+  if constexpr (std::is_same_v<T, float>)
+    if (has_wide_vectors())
+      return wide_pack(k, n, b, panels);
+  narrow<T>::pack(k, n, b, panels);
+}
+
+template <class T>
+void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
+                 std::size_t row_stride, T* scratch, bool accumulate) {
+  if constexpr (std::is_same_v<T, float>)
+    if (has_wide_vectors())
+      return wide_product_packed(m, n, k, a, panels, c, row_stride, accumulate, scratch);
+  narrow<T>::product_packed(m, n, k, a, panels, c, row_stride, accumulate, scratch);
+}
+
+template <class T>
+void gemm_at(std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b,
+             const std::size_t* offsets, T* c, std::size_t row_stride) {
+  if constexpr (std::is_same_v<T, float>)
+    if (has_wide_vectors())
+      return wide_product_at(m, n, k, a, b, offsets, c, row_stride);
+  narrow<T>::product_at(m, n, k, a, b, offsets, c, row_stride);
+}
+
+template <class T>
+void gemm_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t width, const T* a,
+                const std::size_t* offsets, std::size_t line, const T* panels, T* c,
+                std::size_t row_stride) {
+  if constexpr (std::is_same_v<T, float>)
+    if (has_wide_vectors())
+      return wide_product_lines(m, n, height, width, a, offsets, line, panels, c, row_stride);
+  narrow<T>::product_lines(m, n, height, width, a, offsets, line, panels, c, row_stride);
+}
+
+#define TROUPE_INSTANTIATE(T)                                                                      \
+  template std::size_t gemm_scratch_elements<T>() noexcept;                                        \
+  template void gemm(std::size_t, std::size_t, std::size_t, matrix<T>, matrix<T>, T*, std::size_t, \
+                     T*, bool);                                                                    \
+  template std::size_t packed_elements<T>(std::size_t, std::size_t) noexcept;                      \
+  template void pack(std::size_t, std::size_t, matrix<T>, T*);                                     \
+  template void gemm_packed(std::size_t, std::size_t, std::size_t, matrix<T>, const T*, T*,        \
+                            std::size_t, T*, bool);                                                \
+  template void gemm_at(std::size_t, std::size_t, std::size_t, const T*, const T*,                 \
+                        const std::size_t*, T*, std::size_t);                                      \
+  template void gemm_lines(std::size_t, std::size_t, std::size_t, std::size_t, const T*,           \
+                           const std::size_t*, std::size_t, const T*, T*, std::size_t);
+
+TROUPE_INSTANTIATE(float)
+TROUPE_INSTANTIATE(double)
+#undef TROUPE_INSTANTIATE
 
 } // namespace troupe::cpu

@@ -15,28 +15,52 @@ struct matrix {
   matrix transposed() const noexcept { return {data, column_stride, row_stride}; }
 };
 
-/// Elements of scratch space that a product of matrices of any size may need.
+// Products of matrices on one thread, by register tiles over packed panels (Goto and van de Geijn,
+// 2008), with AVX-512 where the processor has it, else with AVX2.
+//
+// Each element of c is one chain of fused multiply-adds over k, in order, from 0 (or from what
+// stood there): its bits depend on its row of a and its column of b alone. They are the same with
+// vectors of any width, for any number of rows and columns, and however a product is cut among
+// calls or threads. Only where a or b is one vector, and both lie in the direction of k without
+// gaps, they are 32 such chains, added up. (On machines without fused multiply-adds each step
+// rounds twice.)
+//
+// Nothing is allocated. `scratch` has gemm_scratch_elements<T>() elements, aligned to 64 bytes.
+
 template <class T>
 std::size_t gemm_scratch_elements() noexcept;
 
-/// c (m, n) = a (m, k) b (k, n). c is row-major with `row_stride` elements from row to row, and
-/// apart from a and b. All zero where k == 0. `scratch`: gemm_scratch_elements<T>() elements,
-/// aligned to 64 bytes.
-///
-/// Eigen's blocked product, on one thread, and its matrix-vector product for one row or one column.
-/// Eigen packs into `scratch`, in blocks of bounded size: nothing is allocated for matrices of any
-/// size, on the heap or on the stack. The sizes of blocks do not depend on the machine's caches, so
-/// the bits of c depend on m, n, k and the operands alone. A row of c may differ in rounding
-/// between batches of one row and of several.
+/// c (m, n) = a (m, k) b (k, n), or c += a b. c is row-major with `row_stride` elements from row to
+/// row, and apart from a and b. All zero where k == 0.
 template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
-          std::size_t row_stride, T* scratch);
+          std::size_t row_stride, T* scratch, bool accumulate = false);
 
-extern template std::size_t gemm_scratch_elements<float>() noexcept;
-extern template std::size_t gemm_scratch_elements<double>() noexcept;
-extern template void gemm(std::size_t, std::size_t, std::size_t, matrix<float>, matrix<float>,
-                          float*, std::size_t, float*);
-extern template void gemm(std::size_t, std::size_t, std::size_t, matrix<double>, matrix<double>,
-                          double*, std::size_t, double*);
+/// A b that is multiplied with several times: `pack` once, to packed_elements. a is row-major.
+template <class T>
+std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
+template <class T>
+void pack(std::size_t k, std::size_t n, matrix<T> b, T* panels);
+template <class T>
+void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
+                 std::size_t row_stride, T* scratch, bool accumulate = false);
+
+// For convolutions: matrices whose rows overlap in an image.
+
+/// Columns come in multiples of this.
+inline constexpr std::size_t gemm_columns = 32;
+
+/// c (m, n) = a (m, k) b (k, n): a row-major without gaps, row p of b at b + offsets[p]; n a
+/// multiple of gemm_columns.
+template <class T>
+void gemm_at(std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b,
+             const std::size_t* offsets, T* c, std::size_t row_stride);
+
+/// c (m, n) += a (m, height * width) times a packed b. Row i of a lies at a + offsets[i], in
+/// `height` lines of `width` elements, `line` apart. c has rows of a multiple of gemm_columns.
+template <class T>
+void gemm_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t width, const T* a,
+                const std::size_t* offsets, std::size_t line, const T* panels, T* c,
+                std::size_t row_stride);
 
 } // namespace troupe::cpu

@@ -17,11 +17,15 @@ std::size_t round_up(std::size_t n) {
 template <class T>
 struct workspace {
   workspace(const recurrence& size, T* scratch)
-    : gemm(scratch), gates(scratch + gemm_scratch_elements<T>()),
+    : gemm(scratch), weights(scratch + gemm_scratch_elements<T>()),
+      gates(weights
+            + packed_elements<T>(round_up(size.gates() * size.hidden), round_up(size.hidden))),
       dh(gates + round_up(size.batch * size.gates() * size.hidden)),
       through(dh + round_up(size.batch * size.hidden)) {}
 
   T* gemm;
+  /// Packed, for products of every step.
+  T* weights;
   /// (batch, gates * hidden)
   T* gates;
   /// (batch, hidden): what comes back from the next step to h by the product with w, and without
@@ -38,7 +42,7 @@ T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::siz
 
 /// space.gates = h_{t-1} w^T; 0 at the first step.
 template <class T>
-void from_last_step(const recurrence& size, std::size_t t, const T* states, const T* w,
+void from_last_step(const recurrence& size, std::size_t t, const T* states,
                     const workspace<T>& space) {
   const auto width = size.stored() * size.hidden;
   const auto gates = size.gates() * size.hidden;
@@ -47,8 +51,8 @@ void from_last_step(const recurrence& size, std::size_t t, const T* states, cons
     return;
   }
   const T* const h = states + t * width - size.hidden;
-  gemm<T>(size.batch, gates, size.hidden, {h, size.time * width, 1},
-          matrix<T>{w, size.hidden, 1}.transposed(), space.gates, gates, space.gemm);
+  gemm_packed<T>(size.batch, gates, size.hidden, {h, size.time * width, 1}, space.weights,
+                 space.gates, gates, space.gemm);
 }
 
 // One sample, one step. `a` is what came from the last step, `before` its c or h, or nullptr.
@@ -159,8 +163,10 @@ std::size_t recurrence::parts() const noexcept {
 
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size) {
-  return gemm_scratch_elements<T>() + round_up(size.batch * size.gates() * size.hidden)
-    + 2 * round_up(size.batch * size.hidden);
+  const auto gates = size.gates() * size.hidden;
+  // W is packed either way round.
+  return gemm_scratch_elements<T>() + packed_elements<T>(round_up(gates), round_up(size.hidden))
+    + round_up(size.batch * gates) + 2 * round_up(size.batch * size.hidden);
 }
 
 template <class T>
@@ -169,8 +175,9 @@ void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* st
   const auto h = size.hidden;
   const auto width = size.stored() * h;
   const auto gates = size.gates() * h;
+  pack<T>(h, gates, matrix<T>{w, h, 1}.transposed(), space.weights);
   for (std::size_t t = 0; t < size.time; ++t) {
-    from_last_step(size, t, states, w, space);
+    from_last_step(size, t, states, space);
     for (std::size_t n = 0; n < size.batch; ++n) {
       const T* const in = row(z, size, n, t, gates);
       const T* const a = space.gates + n * gates;
@@ -195,6 +202,7 @@ void recurrent_gradient(const recurrence& size, const T* dh, const T* states, co
   const auto width = size.stored() * h;
   const auto gates = size.gates() * h;
   const auto parts = size.parts() * h;
+  pack<T>(gates, h, {w, h, 1}, space.weights);
   std::fill_n(space.dh, size.batch * h, T(0));
   std::fill_n(space.through, size.batch * h, T(0));
   for (auto t = size.time; t-- > 0;) {
@@ -217,7 +225,7 @@ void recurrent_gradient(const recurrence& size, const T* dh, const T* states, co
     const bool is_gru = size.cell == cell::gru;
     const matrix<T> d =
       is_gru ? matrix<T>{space.gates, gates, 1} : matrix<T>{out + t * parts, size.time * parts, 1};
-    gemm<T>(size.batch, h, gates, d, {w, h, 1}, space.dh, h, space.gemm);
+    gemm_packed<T>(size.batch, h, gates, d, space.weights, space.dh, h, space.gemm);
     if (is_gru)
       for (std::size_t i = 0; i < size.batch * h; ++i)
         space.dh[i] += space.through[i];

@@ -1,6 +1,7 @@
 #include "kernels/cpu/sequences.hpp"
 
 #include "kernels/cpu/losses.hpp"
+#include "kernels/cpu/sums.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
@@ -20,15 +21,17 @@ struct moments {
 
 template <class T>
 moments moments_of(std::size_t n, const T* x, double epsilon) {
-  double total = 0;
-  for (std::size_t j = 0; j < n; ++j)
-    total += static_cast<double>(x[j]);
-  const double mean = total / static_cast<double>(n);
-  double squares = 0;
-  for (std::size_t j = 0; j < n; ++j) {
-    const double d = static_cast<double>(x[j]) - mean;
-    squares += d * d;
-  }
+  const double mean = sum_of(n, x) / static_cast<double>(n);
+  const double squares = sum_terms(
+    n,
+    [&](std::size_t j) {
+      const auto d = load_doubles(x + j) - mean;
+      return d * d;
+    },
+    [&](std::size_t j) {
+      const auto d = static_cast<double>(x[j]) - mean;
+      return d * d;
+    });
   return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
 }
 
@@ -84,15 +87,16 @@ void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size
 
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-                        const T* dy, T* out) {
-  std::fill_n(out, entries * columns, T(0));
+                        range part, const T* dy, T* out) {
+  for (std::size_t i = 0; i < entries; ++i)
+    std::fill(out + i * columns + part.begin, out + i * columns + part.end, T(0));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!is_entry(ids[i], entries))
       continue;
     T* const row = out + static_cast<std::size_t>(ids[i]) * columns;
     const T* const from = dy + i * columns;
     TROUPE_INDEPENDENT
-    for (std::size_t j = 0; j < columns; ++j)
+    for (std::size_t j = part.begin; j < part.end; ++j)
       row[j] += from[j];
   }
 }
@@ -132,12 +136,15 @@ void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy,
     const T* const g = dy + r * columns;
     T* const to = out + r * columns;
     const auto m = moments_of(columns, from, epsilon);
-    double sum = 0;
-    double product = 0;
-    for (std::size_t j = 0; j < columns; ++j) {
-      sum += static_cast<double>(g[j]);
-      product += static_cast<double>(g[j]) * (static_cast<double>(from[j]) - m.mean) * m.scale;
-    }
+    const double sum = sum_of(columns, g);
+    const double product =
+      m.scale
+      * sum_terms(
+        columns,
+        [&](std::size_t j) { return load_doubles(g + j) * (load_doubles(from + j) - m.mean); },
+        [&](std::size_t j) {
+          return static_cast<double>(g[j]) * (static_cast<double>(from[j]) - m.mean);
+        });
     const auto mean = static_cast<T>(m.mean);
     const auto scale = static_cast<T>(m.scale);
     const auto g_mean = static_cast<T>(sum / n);
@@ -163,7 +170,7 @@ void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
                                const T*, T*);                                                      \
   template void copy_rows(std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t);       \
   template void embedding(std::span<const std::int32_t>, std::size_t, std::size_t, const T*, T*);  \
-  template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t,        \
+  template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t, range, \
                                    const T*, T*);                                                  \
   template void multiply_rows(std::size_t, std::size_t, const T*, const T*, T*);                   \
   template void normalize_rows(std::size_t, std::size_t, const T*, double, T*);                    \

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/graph.hpp"
+#include "kernels/range.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,10 +28,10 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
 template <class T>
 void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
                const T* table, T* out);
-/// out (entries, columns) = sums of rows of dy (ids, columns).
+/// Columns `part` of out (entries, columns) = sums of rows of dy (ids, columns).
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-                        const T* dy, T* out);
+                        range part, const T* dy, T* out);
 
 // The next four: `out` may be one of the operands of its size.
 

@@ -8,3 +8,11 @@
 #else
 #define TROUPE_INDEPENDENT
 #endif
+
+/// Before a loop over the registers of a tile: n iterations at most, all of them written out.
+#define TROUPE_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define TROUPE_UNROLL(n) TROUPE_PRAGMA(unroll n)
+#else
+#define TROUPE_UNROLL(n) TROUPE_PRAGMA(GCC unroll n)
+#endif

@@ -1,0 +1,139 @@
+#include "apps/troupe/bench/runner.hpp"
+
+#include "apps/troupe/bench/statistics.hpp"
+#include "kernels/initializers.hpp"
+#include "kernels/operations.hpp"
+#include "kernels/random.hpp"
+
+#include <chrono>
+
+namespace troupe::bench {
+
+namespace {
+
+constexpr std::uint64_t seed = 1;
+
+/// The model, its inputs and labels, its loss; for a plan.
+struct description {
+  explicit description(const work& what) {
+    const auto width = static_cast<std::int64_t>(what.inputs);
+    const auto positions = static_cast<std::int64_t>(what.labels);
+    const auto inputs = g.placeholder("inputs", {shape::batch, width},
+                                      what.takes_ids ? dtype::int32 : dtype::float32);
+    const auto labels = g.placeholder(
+      "labels", what.labels == 1 ? shape{shape::batch} : shape{shape::batch, positions},
+      dtype::int32);
+    loss = softmax_cross_entropy(what.build(inputs), labels);
+  }
+
+  std::shared_ptr<const troupe::plan> plan(std::size_t batch) const {
+    plan_options options;
+    options.max_rows = batch;
+    options.loss = loss;
+    options.gradients = true;
+    return std::make_shared<const troupe::plan>(g, options);
+  }
+
+  graph g;
+  expression loss;
+};
+
+using clock = std::chrono::steady_clock;
+
+double since(clock::time_point begin) {
+  return std::chrono::duration<double>(clock::now() - begin).count();
+}
+
+} // namespace
+
+material::material(const work& what) : parameters(description{what}.g.parameters()) {
+  weights.resize(parameters.size());
+  initialize(parameters, {0, parameters.size()}, seed, weights);
+  random_stream random{seed, "bench"};
+  const auto samples = batches * what.batch;
+  const auto below = [&](std::size_t n) { return static_cast<std::int32_t>(random.below(n)); };
+  if (what.takes_ids) {
+    ids.resize(samples * what.inputs);
+    for (auto& x : ids)
+      x = below(what.classes);
+  } else {
+    features.resize(samples * what.inputs);
+    for (auto& x : features)
+      x = static_cast<float>(random.normal());
+  }
+  labels.resize(samples * what.labels);
+  for (auto& x : labels)
+    x = below(what.classes);
+}
+
+runner::runner(const work& what, const material& data, std::size_t threads)
+  : what_(what), data_(data), weights_(data.weights), gradient_(weights_.size()),
+    state_(weights_.size() * what.rule.slots()),
+    executor_(description{what}.plan(what.batch), threads) {
+  for (const auto& entry : data.parameters.entries())
+    pointers_.push_back(weights_.data() + entry.offset);
+}
+
+double runner::step(function_ref<void(std::size_t)> on_instruction) {
+  const auto first = steps_ % batches * what_.batch;
+  const feed<float> inputs = what_.takes_ids
+    ? feed<float>{data_.ids.data() + first * what_.inputs}
+    : feed<float>{data_.features.data() + first * what_.inputs};
+  const feed<float> feeds[] = {inputs, data_.labels.data() + first * what_.labels};
+  run_arguments<float> arguments;
+  arguments.rows = what_.batch;
+  arguments.weights = pointers_;
+  arguments.feeds = feeds;
+  arguments.gradient = gradient_;
+  arguments.on_instruction = on_instruction;
+  const auto result = executor_.run(arguments);
+  const auto labels = static_cast<double>(what_.batch * what_.labels);
+  update<float>(what_.rule,
+                {weights_, gradient_, state_, weights_, what_.rate, 1 / labels, ++steps_});
+  return result.loss / labels;
+}
+
+round runner::run(std::size_t steps) {
+  round result;
+  result.losses.reserve(steps);
+  const auto begin = clock::now();
+  for (std::size_t i = 0; i < steps; ++i)
+    result.losses.push_back(step({}));
+  result.seconds = since(begin);
+  return result;
+}
+
+std::vector<std::string> runner::names() const {
+  std::vector<std::string> result;
+  for (const auto& x : executor_.what().instructions()) {
+    const auto& made = x.output.exists() ? x.output : x.gradient;
+    std::string text{to_string(x.op)};
+    for (const auto& input : x.inputs)
+      text += ' ' + to_string(input.shape);
+    result.push_back(text + " -> " + made.name + ' ' + to_string(made.shape));
+  }
+  result.emplace_back("update of the weights");
+  return result;
+}
+
+std::vector<double> runner::profile(std::size_t steps) {
+  std::vector<std::vector<double>> times(executor_.what().instructions().size() + 1);
+  for (auto& x : times)
+    x.reserve(steps);
+  for (std::size_t i = 0; i < steps; ++i) {
+    auto last = clock::now();
+    const auto add = [&](std::size_t instruction) {
+      const auto now = clock::now();
+      times[instruction].push_back(std::chrono::duration<double>(now - last).count());
+      last = now;
+    };
+    step(add);
+    add(times.size() - 1);
+  }
+  std::vector<double> result;
+  for (const auto& x : times)
+    result.push_back(statistics{x}.median);
+  return result;
+}
+
+} // namespace troupe::bench

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+#include "kernels/optimizer.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace troupe::bench {
+
+/// A model, its batch and its optimizer, as `troupe bench train` trains them. The names of its
+/// tensors are those of the PyTorch module that does the same (torch_peer.py).
+struct work {
+  std::string_view name;
+  std::string_view what;
+  std::size_t batch;
+  /// Numbers, or ids below `classes` where the model begins with an embedding, per sample.
+  std::size_t inputs;
+  bool takes_ids;
+  /// Labels per sample: one, or one per position of a sequence.
+  std::size_t labels;
+  std::size_t classes;
+  optimizer rule;
+  double rate;
+  /// Inputs (batch, inputs), made to logits (batch, classes) or (batch, labels, classes).
+  expression (*build)(expression inputs);
+};
+
+std::span<const work> works();
+
+} // namespace troupe::bench

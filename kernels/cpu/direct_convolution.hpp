@@ -1,0 +1,33 @@
+#pragma once
+
+#include "kernels/cpu/convolution.hpp"
+
+namespace troupe::cpu {
+
+// Convolutions of stride 1 without a matrix of patches: in an image with its zeros around it, the
+// elements under (u, v) of the window, for all its positions in the order of the image, are the
+// image itself, shifted. A product of matrices reads its operand there, and results of positions
+// across the right edge, which lie between the lines, are left out afterwards. Internal to
+// convolution.cpp, whose arguments these functions take.
+
+bool is_direct(const images& in, const window& how);
+
+template <class T>
+std::size_t direct_scratch_elements(const images& in, const images& out, const window& how);
+
+/// Of images [first, last).
+template <class T>
+void direct_conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
+                   const finish<T>& last_step, T* y, T* scratch, range part);
+
+template <class T>
+void direct_input_gradient(const images& in, const images& out, const window& how, const T* dy,
+                           const T* w, const finish<T>& last_step, T* dx, T* scratch, range part);
+
+/// Of rows [begin, end) of the patch of each filter: elements of channels, lines and columns of the
+/// kernel in their order.
+template <class T>
+void direct_weight_gradient(const images& in, const images& out, const window& how, const T* x,
+                            const T* dy, T* dw, T* scratch, range part);
+
+} // namespace troupe::cpu

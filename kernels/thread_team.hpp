@@ -1,0 +1,43 @@
+#pragma once
+
+#include "kernels/function_ref.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+/// A few threads that do one piece of work together, again and again: parts of an instruction, a
+/// few microseconds each. They wait busily for a moment, because the next piece mostly follows at
+/// once, and then sleep. Used by one thread at a time, its owner.
+class thread_team {
+public:
+  /// The owner's thread is one of `size`; the others are started here, take no signals, and take
+  /// denormal numbers for zero. Throws std::system_error where they cannot be started.
+  explicit thread_team(std::size_t size);
+  ~thread_team();
+  thread_team(const thread_team&) = delete;
+  thread_team& operator=(const thread_team&) = delete;
+
+  std::size_t size() const noexcept { return threads_.size() + 1; }
+
+  /// Calls work(i) once for each i < size(), each on a thread of its own, 0 on the calling one, and
+  /// returns when all have returned. `work` must not throw. Allocates nothing.
+  void run(function_ref<void(std::size_t)> work);
+
+private:
+  void serve(std::size_t index);
+  void end();
+
+  function_ref<void(std::size_t)> work_;
+  /// Counts calls of run; changed last of all, so that who sees it sees the work.
+  std::atomic<std::int32_t> round_ = 0;
+  std::atomic<std::int32_t> busy_ = 0;
+  bool ended_ = false;
+  std::vector<std::thread> threads_;
+};
+
+} // namespace troupe
