@@ -1,9 +1,9 @@
 #include "kernels/cpu/convolution.hpp"
 
 #include "kernels/cpu/elementwise.hpp"
-#include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace troupe::cpu {
 
@@ -55,43 +55,120 @@ bool is_halving(const window& how) {
     && how.pad_y == 0 && how.pad_x == 0;
 }
 
-/// Whether b takes the place of a, which comes before it.
+/// N elements at a time: vectors of 16 or 32 bytes, and one element for what is smaller.
+template <class T, std::size_t N>
+struct group {
+  using type [[gnu::vector_size(N * sizeof(T))]] = T;
+  using unaligned [[gnu::vector_size(N * sizeof(T)), gnu::aligned(sizeof(T)), gnu::may_alias]] = T;
+
+  static type load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
+  static void store(T* p, type x) { *reinterpret_cast<unaligned*>(p) = x; }
+
+  /// Elements 0, 2, 4, ... (odd: 1, 3, 5, ...) of 2 N.
+  template <bool odd>
+  static type every_second(const T* p) {
+    constexpr int o = odd ? 1 : 0;
+    const auto a = load(p);
+    const auto b = load(p + N);
+    if constexpr (N == 8)
+      return __builtin_shufflevector(a, b, o, o + 2, o + 4, o + 6, o + 8, o + 10, o + 12, o + 14);
+    else if constexpr (N == 4)
+      return __builtin_shufflevector(a, b, o, o + 2, o + 4, o + 6);
+    else
+      return __builtin_shufflevector(a, b, o, o + 2);
+  }
+  /// The reverse: a and b by turns.
+  static void store_by_turns(T* p, type a, type b) {
+    if constexpr (N == 8) {
+      store(p, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
+      store(p + N, __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+    } else if constexpr (N == 4) {
+      store(p, __builtin_shufflevector(a, b, 0, 4, 1, 5));
+      store(p + N, __builtin_shufflevector(a, b, 2, 6, 3, 7));
+    } else {
+      store(p, __builtin_shufflevector(a, b, 0, 2));
+      store(p + N, __builtin_shufflevector(a, b, 1, 3));
+    }
+  }
+};
+
 template <class T>
-bool is_larger(T b, T a) {
+struct group<T, 1> {
+  static T load(const T* p) { return *p; }
+  static void store(T* p, T x) { *p = x; }
+  template <bool odd>
+  static T every_second(const T* p) {
+    return p[odd ? 1 : 0];
+  }
+  static void store_by_turns(T* p, T a, T b) {
+    p[0] = a;
+    p[1] = b;
+  }
+};
+
+/// Whether b takes the place of a, which comes before it; of vectors, which elements.
+template <class V>
+auto is_larger(V b, V a) {
   return (b > a) | ((b != b) & (a == a));
 }
 
+/// The windows of N neighbours.
+template <class T, std::size_t N>
+struct windows {
+  using part = group<T, N>;
+  using V = decltype(part::load(nullptr));
+
+  windows(const T* top, const T* bottom)
+    : a(part::template every_second<false>(top)), b(part::template every_second<true>(top)),
+      c(part::template every_second<false>(bottom)), d(part::template every_second<true>(bottom)),
+      upper(is_larger(b, a) ? b : a), lower(is_larger(d, c) ? d : c) {}
+
+  V largest() const { return is_larger(lower, upper) ? lower : upper; }
+
+  /// dy to where the largest is, 0 to the others.
+  void spread(V dy, T* above, T* below) const {
+    const V zero{};
+    const V up = is_larger(lower, upper) ? zero : dy;
+    const V down = is_larger(lower, upper) ? dy : zero;
+    part::store_by_turns(above, is_larger(b, a) ? zero : up, is_larger(b, a) ? up : zero);
+    part::store_by_turns(below, is_larger(d, c) ? zero : down, is_larger(d, c) ? down : zero);
+  }
+
+  V a, b, c, d;
+  V upper, lower;
+};
+
+/// Calls f(windows, first) for n windows in groups of N, the last of which may overlap the one
+/// before; with smaller groups where there are fewer.
+template <std::size_t N, class T, class F>
+void each_window(std::size_t n, const T* top, const T* bottom, F f) {
+  if constexpr (N > 1) {
+    if (n < N)
+      return each_window<N / 2>(n, top, bottom, f);
+  }
+  for (std::size_t j = 0; j < n; j += N) {
+    const auto first = std::min(j, n - N);
+    f(windows<T, N>(top + 2 * first, bottom + 2 * first), first);
+  }
+}
+
+template <class T>
+constexpr std::size_t most_lanes = 32 / sizeof(T);
+
 template <class T>
 void halve_line(std::size_t n, const T* top, const T* bottom, T* y) {
-  TROUPE_INDEPENDENT
-  for (std::size_t j = 0; j < n; ++j) {
-    const T a = top[2 * j];
-    const T b = top[2 * j + 1];
-    const T c = bottom[2 * j];
-    const T d = bottom[2 * j + 1];
-    const T upper = is_larger(b, a) ? b : a;
-    const T lower = is_larger(d, c) ? d : c;
-    y[j] = is_larger(lower, upper) ? lower : upper;
-  }
+  each_window<most_lanes<T>>(n, top, bottom, [y](const auto& x, std::size_t first) {
+    std::remove_cvref_t<decltype(x)>::part::store(y + first, x.largest());
+  });
 }
 
 /// What halve_line took gets dy, the others 0.
 template <class T>
 void spread_line(std::size_t n, const T* dy, const T* top, const T* bottom, T* above, T* below) {
-  TROUPE_INDEPENDENT
-  for (std::size_t j = 0; j < n; ++j) {
-    const T a = top[2 * j];
-    const T b = top[2 * j + 1];
-    const T c = bottom[2 * j];
-    const T d = bottom[2 * j + 1];
-    const bool right_above = is_larger(b, a);
-    const bool right_below = is_larger(d, c);
-    const bool is_below = is_larger(right_below ? d : c, right_above ? b : a);
-    above[2 * j] = !is_below & !right_above ? dy[j] : T(0);
-    above[2 * j + 1] = !is_below & right_above ? dy[j] : T(0);
-    below[2 * j] = is_below & !right_below ? dy[j] : T(0);
-    below[2 * j + 1] = is_below & right_below ? dy[j] : T(0);
-  }
+  each_window<most_lanes<T>>(n, top, bottom, [&](const auto& x, std::size_t first) {
+    using part = typename std::remove_cvref_t<decltype(x)>::part;
+    x.spread(part::load(dy + first), above + 2 * first, below + 2 * first);
+  });
 }
 
 template <class T>
