@@ -84,6 +84,8 @@ struct bench_train_command {
   std::uint32_t rounds = 15;
   /// Least length of a round.
   double seconds = 0.2;
+  /// Of the thread that computes, instead of the time that passes.
+  bool processor_time = false;
   bool profile = false;
   bool json = false;
 };

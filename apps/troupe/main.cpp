@@ -164,12 +164,16 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
   models->add_option("--seconds", train.seconds, "Least length of a round")
     ->check(positive)
     ->capture_default_str();
+  models->add_flag("--processor-time", train.processor_time,
+                   "Count the time in which a processor worked for the thread that computes: on a "
+                   "busy machine");
   models->add_flag("--profile", train.profile, "Also say where the time of a step goes");
   models->add_flag("--json", train.json, "Results as JSON");
   models->footer("Examples:\n"
                  "  troupe bench train --peer=torch\n"
                  "  troupe bench train --work=mlp-64 --work=cnn --threads=2 --profile");
-  models->callback([&] { action = [&] {
+  models->callback([&] {
+    action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(train);
     };
@@ -179,7 +183,8 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     ->check(positive)
     ->capture_default_str();
   parts->add_flag("--json", kernels.json, "Results as JSON");
-  parts->callback([&] { action = [&] {
+  parts->callback([&] {
+    action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(kernels);
     };

@@ -5,8 +5,6 @@
 #include "kernels/operations.hpp"
 #include "kernels/random.hpp"
 
-#include <chrono>
-
 namespace troupe::bench {
 
 namespace {
@@ -38,12 +36,6 @@ struct description {
   expression loss;
 };
 
-using clock = std::chrono::steady_clock;
-
-double since(clock::time_point begin) {
-  return std::chrono::duration<double>(clock::now() - begin).count();
-}
-
 } // namespace
 
 material::material(const work& what) : parameters(description{what}.g.parameters()) {
@@ -66,8 +58,8 @@ material::material(const work& what) : parameters(description{what}.g.parameters
     x = below(what.classes);
 }
 
-runner::runner(const work& what, const material& data, std::size_t threads)
-  : what_(what), data_(data), weights_(data.weights), gradient_(weights_.size()),
+runner::runner(const work& what, const material& data, std::size_t threads, passing how)
+  : what_(what), data_(data), how_(how), weights_(data.weights), gradient_(weights_.size()),
     state_(weights_.size() * what.rule.slots()),
     executor_(description{what}.plan(what.batch), threads) {
   for (const auto& entry : data.parameters.entries())
@@ -87,19 +79,19 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   arguments.gradient = gradient_;
   arguments.on_instruction = on_instruction;
   const auto result = executor_.run(arguments);
-  const auto labels = static_cast<double>(what_.batch * what_.labels);
+  const auto samples = static_cast<double>(what_.batch);
   update<float>(what_.rule,
-                {weights_, gradient_, state_, weights_, what_.rate, 1 / labels, ++steps_});
-  return result.loss / labels;
+                {weights_, gradient_, state_, weights_, what_.rate, 1 / samples, ++steps_});
+  return result.loss / samples;
 }
 
 round runner::run(std::size_t steps) {
   round result;
   result.losses.reserve(steps);
-  const auto begin = clock::now();
+  const stopwatch watch(how_);
   for (std::size_t i = 0; i < steps; ++i)
     result.losses.push_back(step({}));
-  result.seconds = since(begin);
+  result.seconds = watch.seconds();
   return result;
 }
 
@@ -121,12 +113,8 @@ std::vector<double> runner::profile(std::size_t steps) {
   for (auto& x : times)
     x.reserve(steps);
   for (std::size_t i = 0; i < steps; ++i) {
-    auto last = clock::now();
-    const auto add = [&](std::size_t instruction) {
-      const auto now = clock::now();
-      times[instruction].push_back(std::chrono::duration<double>(now - last).count());
-      last = now;
-    };
+    stopwatch watch(how_);
+    const auto add = [&](std::size_t instruction) { times[instruction].push_back(watch.lap()); };
     step(add);
     add(times.size() - 1);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/bench/works.hpp"
 #include "kernels/executor.hpp"
 
@@ -36,7 +37,7 @@ struct round {
 /// Trains a work with troupe, on the calling thread and threads of the executor.
 class runner {
 public:
-  runner(const work& what, const material& data, std::size_t threads);
+  runner(const work& what, const material& data, std::size_t threads, passing how);
 
   round run(std::size_t steps);
 
@@ -51,6 +52,7 @@ private:
 
   const work& what_;
   const material& data_;
+  passing how_;
   std::vector<float> weights_;
   std::vector<float> gradient_;
   std::vector<float> state_;

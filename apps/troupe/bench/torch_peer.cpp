@@ -1,5 +1,6 @@
 #include "apps/troupe/bench/torch_peer.hpp"
 
+#include "apps/troupe/bench/openblas.hpp"
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>
@@ -27,16 +28,6 @@ extern const std::string_view torch_peer_script;
 
 namespace {
 
-std::string_view openblas_core() {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f"))
-    return "SkylakeX";
-  if (__builtin_cpu_supports("avx2"))
-    return "Haswell";
-#endif
-  return "";
-}
-
 /// The environment, with the number of threads of OpenMP and of the libraries that multiply
 /// matrices.
 std::vector<std::string> environment_for(std::size_t threads) {
@@ -48,9 +39,8 @@ std::vector<std::string> environment_for(std::size_t threads) {
   }
   for (const auto* name : {"OMP", "OPENBLAS", "MKL", "BLIS"})
     result.push_back(fmt::format("{}_NUM_THREADS={}", name, threads));
-  // Releases of OpenBLAS before 2024 take the newest processors for the oldest.
-  if (std::getenv("OPENBLAS_CORETYPE") == nullptr)
-    result.push_back(fmt::format("OPENBLAS_CORETYPE={}", openblas_core()));
+  if (std::getenv("OPENBLAS_CORETYPE") == nullptr && *openblas::core_type() != '\0')
+    result.push_back(fmt::format("OPENBLAS_CORETYPE={}", openblas::core_type()));
   return result;
 }
 
@@ -73,13 +63,14 @@ pid_t spawn(const std::string& python, std::size_t threads, int input, int outpu
   return error == 0 ? pid : 0;
 }
 
-nlohmann::json describe(const work& what, const material& data, std::size_t threads) {
+nlohmann::json describe(const work& what, const material& data, std::size_t threads, passing how) {
   auto tensors = nlohmann::json::array();
   for (const auto& x : data.parameters.entries())
     tensors.push_back({x.name, x.shape.extents()});
   const auto kind = what.rule.kind;
   return {{"work", what.name},
           {"threads", threads},
+          {"processor_time", how == passing::processor_time},
           {"tensors", tensors},
           {"batches", batches},
           {"batch", what.batch},
@@ -98,13 +89,13 @@ nlohmann::json describe(const work& what, const material& data, std::size_t thre
 } // namespace
 
 torch_peer::torch_peer(const std::string& python, const work& what, const material& data,
-                       std::size_t threads) {
+                       std::size_t threads, passing how) {
   const auto candidates = python.empty() ? std::vector<std::string>{"python3", "/usr/bin/python3"}
                                          : std::vector<std::string>{python};
   std::string reasons;
   for (const auto& x : candidates) {
     std::string reason;
-    if (start(x, what, data, threads, reason))
+    if (start(x, what, data, threads, how, reason))
       return;
     end();
     reasons += (reasons.empty() ? "" : "; ") + reason;
@@ -119,7 +110,7 @@ torch_peer::~torch_peer() {
 }
 
 bool torch_peer::start(const std::string& python, const work& what, const material& data,
-                       std::size_t threads, std::string& reason) {
+                       std::size_t threads, passing how, std::string& reason) {
   // A socket pair: writing to a peer that has ended is an error there, and no signal.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -132,7 +123,7 @@ bool torch_peer::start(const std::string& python, const work& what, const materi
     return false;
   }
   try {
-    tell(describe(what, data, threads).dump() + '\n');
+    tell(describe(what, data, threads, how).dump() + '\n');
     tell(data.weights.data(), data.weights.size() * sizeof(float));
     tell(data.features.data(), data.features.size() * sizeof(float));
     tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));

@@ -15,8 +15,8 @@ class torch_peer {
 public:
   /// Throws input_error where `python` (or, if that is empty, python3 on the PATH and then
   /// /usr/bin/python3) has no PyTorch.
-  torch_peer(const std::string& python, const work& what, const material& data,
-             std::size_t threads);
+  torch_peer(const std::string& python, const work& what, const material& data, std::size_t threads,
+             passing how);
   ~torch_peer();
   torch_peer(const torch_peer&) = delete;
   torch_peer& operator=(const torch_peer&) = delete;
@@ -29,7 +29,7 @@ public:
 private:
   /// False, with a reason, where there is no such interpreter or it has no PyTorch.
   bool start(const std::string& python, const work& what, const material& data, std::size_t threads,
-             std::string& reason);
+             passing how, std::string& reason);
   void end();
   void tell(const void* bytes, std::size_t size);
   void tell(const std::string& text) { tell(text.data(), text.size()); }

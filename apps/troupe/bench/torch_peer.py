@@ -177,11 +177,13 @@ def main():
     optimizer = optimizer_of(model, given["optimizer"])
     answer(version=torch.__version__, blas=blas())
 
+    # Of the thread that asks: another one that waits busily counts for nothing.
+    clock = time.thread_time if given["processor_time"] else time.perf_counter
     done = 0
     for line in sys.stdin.buffer:
         steps = int(line)
         losses = []
-        begin = time.perf_counter()
+        begin = clock()
         for _ in range(steps):
             i = done % count
             done += 1
@@ -191,7 +193,7 @@ def main():
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
-        seconds = time.perf_counter() - begin
+        seconds = clock() - begin
         answer(seconds=seconds, losses=[x.item() for x in losses])
 
 

@@ -76,10 +76,11 @@ measurement measure(const work& what, const bench_train_command& x) {
   measurement result;
   result.what = &what;
   const material data(what);
-  runner ours(what, data, x.threads);
+  const auto how = x.processor_time ? passing::processor_time : passing::time;
+  runner ours(what, data, x.threads, how);
   std::optional<torch_peer> peer;
   if (!x.peer.empty()) {
-    peer.emplace(x.python, what, data, x.threads);
+    peer.emplace(x.python, what, data, x.threads, how);
     result.peer = fmt::format("PyTorch {}, {}", peer->version(), peer->blas());
   }
   const auto turn = [&](std::size_t steps, bool timed) {
@@ -122,8 +123,9 @@ std::string speed(double x) {
 void print_table(const std::vector<measurement>& results, const bench_train_command& x) {
   const bool peer = !x.peer.empty();
   fmt::print("Samples per second, {} thread{}, float32; forward, backward and update; {} rounds of "
-             "at least {:g} s{}\n\n",
+             "at least {:g} s{}{}\n\n",
              x.threads, x.threads == 1 ? "" : "s", x.rounds, x.seconds,
+             x.processor_time ? " of processor time" : "",
              peer ? ", in turns with " + results.front().peer : "");
   std::vector<std::string> header{"work", "batch", "us/step", "median", "least", "most"};
   if (peer)
@@ -197,6 +199,8 @@ int run(const bench_train_command& x) {
     throw input_error{"--peer=" + x.peer + ": torch was expected"};
   if (x.threads == 0 || x.rounds == 0)
     throw input_error{"--threads and --rounds must be at least 1"};
+  if (x.processor_time && x.threads != 1)
+    throw input_error{"--processor-time is that of one thread; --threads=1 was expected"};
   std::vector<measurement> results;
   for (const auto* what : chosen(x.works))
     results.push_back(measure(*what, x));

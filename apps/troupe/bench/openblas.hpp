@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+namespace troupe::bench {
+
+/// The OpenBLAS that is installed, loaded when it is asked for: nothing of troupe needs it.
+class openblas {
+public:
+  openblas();
+
+  bool found() const noexcept { return sgemm_ != nullptr; }
+  /// Such as "OpenBLAS 0.3.21, SkylakeX".
+  const std::string& name() const noexcept { return name_; }
+
+  /// As cblas_sgemm, row-major, one thread.
+  void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
+                const float* b, int ldb, float* c, int ldc) const;
+
+  /// What OPENBLAS_CORETYPE is set to where nobody has set it: releases before 2024 take the newest
+  /// processors for the oldest, and are slow on them. Empty: nothing.
+  static const char* core_type();
+
+private:
+  using sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int,
+                         float, float*, int);
+  sgemm sgemm_ = nullptr;
+  std::string name_;
+};
+
+} // namespace troupe::bench

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ctime>
+
+namespace troupe::bench {
+
+/// What passes: time, or that of it in which a processor worked for the calling thread, which
+/// hardly changes when others keep the machine busy.
+enum class passing { time, processor_time };
+
+/// Seconds since it was made.
+class stopwatch {
+public:
+  explicit stopwatch(passing what)
+    : clock_(what == passing::time ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID), begin_(now()) {}
+
+  double seconds() const { return now() - begin_; }
+  /// The same, and begins again.
+  double lap() {
+    const double end = now();
+    const double result = end - begin_;
+    begin_ = end;
+    return result;
+  }
+
+private:
+  double now() const {
+    timespec x{};
+    ::clock_gettime(clock_, &x);
+    return static_cast<double>(x.tv_sec) + 1e-9 * static_cast<double>(x.tv_nsec);
+  }
+
+  clockid_t clock_;
+  double begin_;
+};
+
+} // namespace troupe::bench
