@@ -1,7 +1,10 @@
 #include "actors/cluster/coordinator_setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
+
+#include <algorithm>
 
 namespace troupe {
 
@@ -20,6 +23,11 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
   auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);
+  if (!setup.resume)
+    if (const auto weights = initial_weights(setup.context->job, setup.context->parameters())) {
+      setup.initial = payload::floats(weights->size());
+      std::ranges::copy(*weights, setup.initial.as_mutable_floats().begin());
+    }
   if (written)
     setup.files->tidy(checkpoint_folder(setup.output));
 }

@@ -23,12 +23,16 @@ struct coordinator_setup {
   run_origin origin = here_and_now();
   /// What the run goes on from; null: it begins at the beginning.
   std::shared_ptr<const checkpoint> resume;
+  /// The weights that a run begins with that does not go on from a checkpoint; empty: those of the
+  /// initializers.
+  payload initial;
   /// What the operator should know before it begins.
   std::vector<std::string> notices;
 };
 
 /// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
-/// goes on from (see choose_checkpoint). `setup` has context, output and files.
+/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has
+/// context, output and files.
 /// @throws input_error, or std::system_error where the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 

@@ -1,6 +1,7 @@
 #include "actors/cluster/training.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
 
 #include <system_error>
@@ -10,7 +11,8 @@ namespace troupe {
 namespace {
 
 coordinator_setup make_setup(const training_options& options) {
-  const auto& job = options.job;
+  auto job = options.job;
+  embed_onnx(job);
   const bool own_data = options.data.train != nullptr;
   validate(job, own_data ? data_from::program : data_from::job);
   if (options.workers == 0)

@@ -86,6 +86,8 @@ struct coordinator_options {
   run_origin origin;
   /// What the run goes on from; null: it begins at the beginning.
   std::shared_ptr<const checkpoint> resume;
+  /// The weights that it begins with otherwise; empty: those of the initializers.
+  payload initial;
   /// What the operator should know before it begins.
   std::vector<std::string> notices;
   /// May be null.
@@ -166,6 +168,7 @@ private:
 
   // -- checkpoints --
   void restore();
+  void hand_over(proto::Restore order, const std::vector<payload>& slots);
   caf::result<proto::Ack> on_checkpoint_part(const proto::CheckpointPart& x, const payload& data);
   void write(const assembled_checkpoint& x);
   void on_checkpoint_written(const checkpoint_written& x);

@@ -4,6 +4,7 @@
 #include "messages/configure.hpp"
 
 #include <algorithm>
+#include <utility>
 
 // Checkpoints: how a run goes on from one, and how others come about. Whoever holds the state sends
 // its parts by itself; here they are brought together with what the book of leases knows.
@@ -13,22 +14,27 @@ namespace troupe {
 // -- going on from one --------------------------------------------------------------------------
 
 void coordinator::restore() {
-  if (!options_.resume) {
-    start_training();
-    return;
-  }
-  const auto& from = *options_.resume;
   proto::Restore order;
   order.set_view(view_.number);
-  order.set_version(from.manifest.step);
-  order.set_samples(from.manifest.samples);
-  auto missing = std::make_shared<std::size_t>(reporters_.size() * from.slots.size());
+  if (const auto& from = options_.resume) {
+    order.set_version(from->manifest.step);
+    order.set_samples(from->manifest.samples);
+    hand_over(order, from->slots);
+  } else if (options_.initial.size() > 0) {
+    hand_over(order, {std::exchange(options_.initial, {})});
+  } else {
+    start_training();
+  }
+}
+
+void coordinator::hand_over(proto::Restore order, const std::vector<payload>& slots) {
+  auto missing = std::make_shared<std::size_t>(reporters_.size() * slots.size());
   const auto copies = uses_shards() ? 1 : reporters_.size();
-  const auto how = requests().for_bytes(copies * from.slots.size() * from.slots[0].size());
+  const auto how = requests().for_bytes(copies * slots.size() * slots[0].size());
   for (std::size_t i = 0; i < reporters_.size(); ++i) {
     const auto all = options_.context->parameters().size();
     const auto where = uses_shards() ? options_.context->shard(i, shards_.size()) : range{0, all};
-    for (std::size_t slot = 0; slot < from.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       order.set_slot(static_cast<std::uint32_t>(slot));
       ask(
         this, reporters_[i], how,
@@ -37,9 +43,9 @@ void coordinator::restore() {
             start_training();
         },
         [this](const caf::error& error) {
-          fail("cannot hand over the checkpoint: " + explain(error));
+          fail("cannot hand over the weights to begin with: " + explain(error));
         },
-        order, from.slots[slot].slice_floats(where.begin, where.size()));
+        order, slots[slot].slice_floats(where.begin, where.size()));
     }
   }
 }

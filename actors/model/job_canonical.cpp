@@ -21,8 +21,10 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that nodes need not agree on.
-constexpr std::array<std::string_view, 6> not_hashed{"name",
+constexpr std::array<std::string_view, 8> not_hashed{"name",
                                                      "output",
+                                                     "model.onnx",
+                                                     "model.initial_weights",
                                                      "runtime.request_timeout_ms",
                                                      "runtime.join_timeout_ms",
                                                      "checkpoint.every_steps",
@@ -180,6 +182,8 @@ void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
 
 std::vector<flat_field> flatten(proto::Job job) {
   name_layers(*job.mutable_model()->mutable_layer());
+  if (const auto& structure = job.model().onnx_structure(); !structure.empty())
+    job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
   std::vector<flat_field> fields;

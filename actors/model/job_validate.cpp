@@ -33,8 +33,11 @@ std::string last_name(const proto::Model& model) {
 }
 
 void check_model(const proto::Model& model, problem_list& problems) {
-  problems.require(model.layer_size() > 0, "model.layer",
+  const bool onnx = model.has_onnx() || model.has_onnx_structure();
+  problems.require(model.layer_size() > 0 || onnx, "model.layer",
                    "no layers; add at least one, such as layer { dense { units: 10 } }");
+  problems.require(model.layer_size() == 0 || !onnx, "model.layer",
+                   "model.onnx says what the model is; leave out one of the two");
   problems.require(model.loss() != proto::LOSS_UNSET, "model.loss",
                    "missing; expected one of " + loss_names());
   list_layers(model, problems);

@@ -2,6 +2,7 @@
 
 #include "actors/model/layer_builder.hpp"
 #include "actors/model/layer_list.hpp"
+#include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
 #include "kernels/operations.hpp"
 
@@ -20,9 +21,10 @@ std::string units_text(const shape& output) {
 /// The loss and the labels that it reads, checked against each other.
 class loss_builder {
 public:
-  loss_builder(const proto::Model& model, const record_shape& data, const listed_layer& last)
-    : model_(model), data_(data), layer_("layer \"" + last.name + "\""),
-      line_(at_line(*last.layer)) {}
+  /// @param layer what makes the outputs, for messages; `line`: and where it stands
+  loss_builder(const proto::Model& model, const record_shape& data, std::string layer,
+               std::string line)
+    : model_(model), data_(data), layer_(std::move(layer)), line_(std::move(line)) {}
 
   void add(built_model& result, const layer_output& output) const {
     check_kind();
@@ -178,22 +180,9 @@ built_layer describe(const listed_layer& layer, std::span<const layer_output> in
   return result;
 }
 
-} // namespace
-
-built_model build_model(const proto::Model& model, const record_shape& data) {
-  if (model.layer_size() == 0)
-    throw input_error("model.layer: no layers; add at least one");
-  if (model.loss() == proto::LOSS_UNSET)
-    throw input_error("model.loss: missing; expected one of " + loss_names());
-  if (data.feature_width() == 0)
-    throw input_error("data: no features per sample; expected at least one");
-  const auto layers = list_layers(model);
-  built_model result;
-  result.graph = std::make_unique<graph>();
+void build_from_layers(const proto::Model& model, const record_shape& data, built_model& result) {
   auto& g = *result.graph;
-  result.features = g.placeholder("features", per_sample(data.dims), feature_type(data.features));
-  result.labels = g.placeholder("labels", per_sample(label_dims(data)),
-                                data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
+  const auto layers = list_layers(model);
   layer_builder builder{g, data.features == feature_kind::tokens ? data.vocabulary : 0};
   std::vector<layer_output> outputs{{result.features, result.features}};
   for (const auto& layer : layers) {
@@ -205,7 +194,41 @@ built_model build_model(const proto::Model& model, const record_shape& data) {
     result.layers.push_back(describe(layer, inputs, outputs.back(), g.parameters(), first));
   }
   result.output = outputs.back().testing;
-  loss_builder{model, data, layers.back()}.add(result, outputs.back());
+  const auto& last = layers.back();
+  loss_builder{model, data, "layer \"" + last.name + "\"", at_line(*last.layer)}.add(
+    result, outputs.back());
+}
+
+void build_from_onnx(const proto::Model& model, const record_shape& data, built_model& result) {
+  result.output = add_onnx(model, result.features);
+  result.layers.push_back({"onnx",
+                           "onnx",
+                           {result.features.shape()},
+                           result.output.shape(),
+                           result.graph->parameters().size()});
+  loss_builder{model, data, "the model of " + model.onnx(), ""}.add(result,
+                                                                    {result.output, result.output});
+}
+
+} // namespace
+
+built_model build_model(const proto::Model& model, const record_shape& data) {
+  if (model.layer_size() == 0 && !model.has_onnx_structure())
+    throw input_error("model.layer: no layers; add at least one");
+  if (model.loss() == proto::LOSS_UNSET)
+    throw input_error("model.loss: missing; expected one of " + loss_names());
+  if (data.feature_width() == 0)
+    throw input_error("data: no features per sample; expected at least one");
+  built_model result;
+  result.graph = std::make_unique<graph>();
+  auto& g = *result.graph;
+  result.features = g.placeholder("features", per_sample(data.dims), feature_type(data.features));
+  result.labels = g.placeholder("labels", per_sample(label_dims(data)),
+                                data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
+  if (model.has_onnx_structure())
+    build_from_onnx(model, data, result);
+  else
+    build_from_layers(model, data, result);
   return result;
 }
 

@@ -121,8 +121,14 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   for (const auto& x : from.initializer())
     if (!model.is_weight(x.name()))
       values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});
+  onnx_node::names used;
+  for (const auto& output : from.output())
+    used.insert(output.name());
+  for (const auto& proto : from.node())
+    used.insert(proto.input().begin(), proto.input().end());
   for (const auto& proto : from.node()) {
-    onnx_node node{proto, model.name(), model.version(), model.constant_limit(), values, target};
+    onnx_node node{proto,  used,  model.name(), model.version(), model.constant_limit(),
+                   values, target};
     convert(node, proto);
   }
   std::vector<onnx_output> result;

@@ -6,7 +6,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 #include <unordered_map>
@@ -20,39 +19,24 @@ constexpr std::int64_t oldest = 1;
 constexpr std::int64_t newest = 21;
 constexpr std::size_t least_limit = 65'536;
 
-/// Operators that move elements: what is learnt before is learnt behind.
-constexpr std::array<std::string_view, 9> moving{
-  "Slice", "Reshape", "Transpose", "Concat", "Squeeze", "Unsqueeze", "Identity", "Expand", "Split"};
-
-bool moves(const onnx::NodeProto& node, int input) {
-  return std::ranges::find(moving, node.op_type()) != moving.end()
-    && (input == 0 || node.op_type() == "Concat");
-}
-
-/// Whether an input of a node is a tensor that sums and products are made of.
-bool computes(const onnx::NodeProto& node, int input) {
-  static const std::set<std::string, std::less<>> all{"Add",
-                                                      "Sub",
-                                                      "Mul",
-                                                      "Div",
-                                                      "MatMul",
-                                                      "Gemm",
-                                                      "Conv",
-                                                      "LayerNormalization",
-                                                      "InstanceNormalization",
-                                                      "GroupNormalization",
-                                                      "PRelu",
-                                                      "Sum",
-                                                      "Mean"};
-  if (all.contains(node.op_type()))
+/// Whether an input of a node only says what is to be done: no gradient flows into it.
+bool only_says(const onnx::NodeProto& node, int input) {
+  static const std::set<std::string, std::less<>> all{
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
+    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
+  static const std::set<std::string, std::less<>> all_but_the_first{
+    "Reshape", "Expand", "Slice", "Split",   "Squeeze",   "Unsqueeze", "Gather",
+    "Pad",     "Clip",   "Pow",   "Dropout", "ReduceSum", "ReduceMean"};
+  const auto& op = node.op_type();
+  if (all.contains(op))
     return true;
-  if (node.op_type() == "Gather")
+  if (all_but_the_first.contains(op))
+    return input > 0;
+  if (op == "Where")
     return input == 0;
-  if (node.op_type() == "BatchNormalization")
-    return input <= 2;
-  const bool recurrent =
-    node.op_type() == "RNN" || node.op_type() == "LSTM" || node.op_type() == "GRU";
-  return recurrent && input <= 3;
+  if (op == "BatchNormalization")
+    return input > 2;
+  return (op == "RNN" || op == "LSTM" || op == "GRU") && input > 3;
 }
 
 std::string describe(const onnx::NodeProto& node) {
@@ -107,12 +91,14 @@ void onnx_model::check_operator_sets() {
 void onnx_model::find_weights() {
   const auto& graph = proto_->graph();
   std::unordered_set<std::string_view> learnt;
+  for (const auto& output : graph.output())
+    learnt.insert(output.name());
   for (int i = graph.node_size(); i-- > 0;) {
     const auto& node = graph.node(i);
-    const bool goes_on = std::ranges::any_of(
-      node.output(), [&](const std::string& output) { return learnt.contains(output); });
+    if (std::ranges::none_of(node.output(), [&](auto& output) { return learnt.contains(output); }))
+      continue;
     for (int input = 0; input < node.input_size(); ++input)
-      if (computes(node, input) || (moves(node, input) && goes_on))
+      if (!only_says(node, input))
         learnt.insert(node.input(input));
   }
   for (const auto& x : graph.initializer())

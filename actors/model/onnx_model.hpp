@@ -27,9 +27,10 @@ namespace troupe {
 /// alone.
 class onnx_model {
 public:
-  /// A learnt tensor of the model: of the element type float, at least one dimension, and its
-  /// values take part in sums and products (masks, or tensors from which shapes are computed, do
-  /// not). ONNX does not say what is trained, so all of them are parameters.
+  /// A learnt tensor of the model: an initializer of the element type float with at least one
+  /// dimension, into which gradients can flow (not a mask that is compared with 0, or a shape).
+  /// ONNX does not say what is trained, so all of them are parameters. Single numbers, and what
+  /// Constant nodes hold, are constants.
   struct weight {
     std::string name;
     troupe::shape shape;

@@ -6,9 +6,10 @@
 
 namespace troupe {
 
-onnx_node::onnx_node(const onnx::NodeProto& proto, std::string_view model, std::int64_t version,
-                     std::size_t limit, values& all, graph& g)
-  : proto_(proto), model_(model), version_(version), limit_(limit), values_(all), graph_(g) {}
+onnx_node::onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
+                     std::int64_t version, std::size_t limit, values& all, graph& g)
+  : proto_(proto), used_(used), model_(model), version_(version), limit_(limit), values_(all),
+    graph_(g) {}
 
 const std::string& onnx_node::op() const {
   return proto_.op_type();
@@ -164,7 +165,8 @@ std::size_t onnx_node::outputs() const {
 }
 
 bool onnx_node::has_output(std::size_t i) const {
-  return i < outputs() && !proto_.output(static_cast<int>(i)).empty();
+  return i < outputs() && !proto_.output(static_cast<int>(i)).empty()
+    && used_.contains(proto_.output(static_cast<int>(i)));
 }
 
 void onnx_node::set(std::size_t i, onnx_value x) {

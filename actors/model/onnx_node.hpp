@@ -30,12 +30,14 @@ public:
 class onnx_node {
 public:
   using values = std::map<std::string, onnx_value, std::less<>>;
+  using names = std::set<std::string, std::less<>>;
 
+  /// @param used names that other nodes, or the outputs of the model, read
   /// @param model what errors call the model
   /// @param version of the operator set
   /// @param limit elements of a constant that may be computed
-  onnx_node(const onnx::NodeProto& proto, std::string_view model, std::int64_t version,
-            std::size_t limit, values& all, graph& g);
+  onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
+            std::int64_t version, std::size_t limit, values& all, graph& g);
 
   graph& target() const noexcept { return graph_; }
   std::int64_t version() const noexcept { return version_; }
@@ -81,10 +83,11 @@ public:
 
   // -- outputs
   std::size_t outputs() const;
+  /// Whether anybody reads it.
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
-  /// Throws where output i is asked for.
+  /// Throws where anybody reads output i.
   void refuse_output(std::size_t i, std::string_view what) const;
 
   /// a + b, ..., with broadcasting.
@@ -97,6 +100,7 @@ private:
   const onnx::AttributeProto* typed(std::string_view name, int type);
 
   const onnx::NodeProto& proto_;
+  const names& used_;
   std::string model_;
   std::int64_t version_;
   std::size_t limit_;

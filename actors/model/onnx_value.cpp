@@ -46,8 +46,15 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
 /// x of a lower rank, or with the batch elsewhere, as if it had this rank and the batch there.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
-  const auto x = to_tensor(v, g);
-  auto dims = v.dims();
+  // One number for all, the samples of the batch included, may as well be there once.
+  onnx_value once = v;
+  if (v.known && v.known->uniform()) {
+    auto constant = *v.known;
+    std::ranges::replace(constant.dims, onnx_constant::batch, std::int64_t{1});
+    once = constant;
+  }
+  const auto x = to_tensor(once, g);
+  auto dims = once.dims();
   dims.insert(dims.begin(), rank - dims.size(), 1);
   const bool has_batch = v.has_batch();
   const auto own = v.batch_at + rank - v.rank();
@@ -135,7 +142,8 @@ expression with_number(arithmetic how, expression x, double number, bool number_
 
 /// Whether a constant is one number that does not make the other operand larger.
 bool is_number(const onnx_value& v, std::size_t rank) {
-  return v.known && v.known->uniform() && v.known->elements() == 1 && v.rank() <= rank;
+  return v.known && v.known->uniform() && v.rank() <= rank
+    && std::ranges::all_of(v.known->dims, [](auto extent) { return extent == 1; });
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
+#include "actors/model/model_source.hpp"
 #include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
 
@@ -122,8 +123,9 @@ void recorder::on_summary(const run_summary& x) {
   append_line(to_json(x));
   append_events(events_.add(x, time()));
   attempt([&] {
-    const auto page = render_report({context_->job.name(), version(), origin_,
-                                     job_text(context_->job), context_->hash, history_, x});
+    const auto page =
+      render_report({context_->job.name(), version(), origin_,
+                     job_text(without_structure(context_->job)), context_->hash, history_, x});
     storage_->replace(directory_ / "report.html", bytes_of(page));
   });
 }

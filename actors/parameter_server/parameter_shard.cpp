@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe {
 
@@ -401,7 +402,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
     return proto::Ack{}; // A repetition that came late: training has begun.
   if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
-  } else if (versions_->version() != x.version()) {
+  } else if (!std::exchange(restored_, true)) {
     // Nobody reads before training begins, so there is a slot.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());

@@ -132,6 +132,8 @@ private:
   checkpoint_schedule checkpoints_;
   /// Of the weights that training went on from, and the samples trained before.
   std::uint64_t first_version_ = 0;
+  /// The weights to begin with were handed over.
+  bool restored_ = false;
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
   /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each

@@ -246,7 +246,7 @@ caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
     const auto mine = values.as_floats().subspan(bucket->where.begin, bucket->where.size());
     if (x.slot() > 0) {
       bucket->updater.restore(x.slot() - 1, mine);
-    } else if (bucket->versions.version() != x.version()) {
+    } else if (!restored_) {
       // Nobody reads before training begins, so there is a slot.
       bucket->versions.begin();
       std::ranges::copy(mine, bucket->versions.next().begin());
@@ -254,6 +254,7 @@ caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
     }
     bucket->updater.restore(x.samples(), x.version());
   }
+  restored_ = restored_ || x.slot() == 0;
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }

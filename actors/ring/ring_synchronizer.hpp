@@ -91,6 +91,8 @@ private:
   std::uint64_t step_ = 0;
   /// The first step of this run. Collectives of the ring count from there.
   std::uint64_t first_step_ = 0;
+  /// The weights to begin with were handed over.
+  bool restored_ = false;
   /// Which batch the step under way trains.
   acquire attributes_;
   checkpoint_schedule checkpoints_;

@@ -100,7 +100,9 @@ std::optional<data_shape> widths_of(const proto::Job& job) {
     const auto bytes = read_plain_or_gzip(path);
     const auto shape = parse_idx_u8(bytes, 3, path).shape;
     result.dims = {1, static_cast<std::int64_t>(shape[1]), static_cast<std::int64_t>(shape[2])};
-    result.label_width = job.model().layer(job.model().layer_size() - 1).dense().units();
+    const auto& model = job.model();
+    result.label_width =
+      model.layer_size() > 0 ? model.layer(model.layer_size() - 1).dense().units() : 1;
     return result;
   } catch (const input_error&) {
     return std::nullopt;
@@ -132,6 +134,15 @@ std::string sizes(const shape& x) {
   return result.empty() ? "1" : result;
 }
 
+/// The parameters of a model that has no layers.
+void print_tensors(const layout& parameters) {
+  text_table table{{"tensor", "shape", "parameters", "bytes"}};
+  for (auto& entry : parameters.entries())
+    table.add({entry.name, to_string(entry.shape), number(entry.size),
+               readable_bytes(entry.size * sizeof(float))});
+  table.print();
+}
+
 void print_model(const job_context& context) {
   const auto& model = context.job.model();
   const auto& parameters = context.parameters();
@@ -139,6 +150,8 @@ void print_model(const job_context& context) {
        fmt::format("{}, {}; loss: {}", count(parameters.size(), "parameter"),
                    readable_bytes(parameters.size() * sizeof(float)),
                    in_words(proto::Loss_Name(model.loss()))));
+  if (model.has_onnx_structure())
+    return print_tensors(parameters);
   text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
   for (auto& layer : context.model.layers) {
     std::string inputs;

@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/model_source.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/nearest_name.hpp"
@@ -55,6 +56,7 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
     result.set_protocol(protocol_of(protocol));
   if (!out.empty())
     result.set_output(out);
+  embed_onnx(result);
   validate(result);
   return result;
 }

@@ -98,6 +98,19 @@ std::size_t batch_axis(const example& x) {
 /// What each output is, and should be.
 using computed = std::vector<std::pair<std::vector<double>, std::vector<double>>>;
 
+void prepend_constant(onnx::ModelProto& model, const std::string& name,
+                      const onnx::TensorProto& value) {
+  auto nodes = model.graph().node();
+  model.mutable_graph()->clear_node();
+  auto& first = *model.mutable_graph()->add_node();
+  first.set_op_type("Constant");
+  first.add_output(name);
+  auto& attribute = *first.add_attribute();
+  attribute.set_name("value");
+  *attribute.mutable_t() = value;
+  model.mutable_graph()->mutable_node()->MergeFrom(nodes);
+}
+
 /// Throws input_error where the model is refused.
 template <class T>
 computed compute(const example& x, const way& how) {
@@ -109,7 +122,15 @@ computed compute(const example& x, const way& how) {
     const auto& tensor = x.inputs[i];
     auto& port = *proto.mutable_graph()->mutable_input(static_cast<int>(i));
     const bool constant = (how.are_known == way::known::integers && !is_real(tensor))
-      || (how.are_known == way::known::others && i > 0) || how.are_known == way::known::all;
+      || (how.are_known == way::known::others && i > 0);
+    if (how.are_known == way::known::all) {
+      prepend_constant(proto, port.name(), tensor);
+      // Of no type that inputs could not have.
+      port.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+      port.set_name("unused " + std::to_string(i));
+      inputs.push_back(g.placeholder(port.name(), {}));
+      continue;
+    }
     if (constant) {
       auto& initializer = *proto.mutable_graph()->add_initializer();
       initializer = tensor;

@@ -1,0 +1,139 @@
+#include "actors/model/model_source.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/onnx_importer.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/image_operations.hpp"
+
+#include <span>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t most_structure = std::size_t{4} << 20;
+
+std::string path_of(const proto::Model& model) {
+  return expand_environment(model.onnx(), "model.onnx");
+}
+
+std::string names_of(const std::vector<std::string>& names) {
+  std::string result;
+  for (const auto& name : names)
+    result += (result.empty() ? "" : ", ") + ("\"" + name + "\"");
+  return result.empty() ? "none" : result;
+}
+
+/// The only input of a model.
+onnx_port only_input(const onnx_model& model) {
+  const auto ports = onnx_inputs(model);
+  std::vector<std::string> names;
+  for (const auto& port : ports)
+    names.push_back(port.name);
+  if (ports.size() != 1)
+    throw input_error(model.name() + ": expected one input, the features; it has "
+                      + names_of(names));
+  return ports[0];
+}
+
+/// The shape that features get for the model: what it leaves open, they say.
+shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
+  const auto refuse = [&](const std::string& what) {
+    auto text = std::string{"("};
+    for (std::size_t i = 0; i < port.dims.size(); ++i)
+      text += (i > 0 ? ", " : "") + (port.dims[i] < 0 ? "?" : std::to_string(port.dims[i]));
+    throw input_error(model.name() + ": input \"" + port.name + "\" " + text + ") " + what
+                      + " the data's features, " + to_string(features));
+  };
+  if (port.dims.empty())
+    refuse("has no batch in front, unlike");
+  auto extents = port.dims;
+  extents[0] = shape::batch;
+  std::size_t open = 0;
+  for (std::size_t i = 1; i < extents.size(); ++i)
+    open += extents[i] < 0 ? 1 : 0;
+  if (open > 1 && extents.size() != features.rank())
+    refuse("leaves more than one extent open, and has other dimensions than");
+  auto rest = static_cast<std::int64_t>(features.elements(1));
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i] < 0 && extents.size() == features.rank())
+      extents[i] = features[i];
+    if (extents[i] == 0 || (extents[i] > 0 && rest % extents[i] != 0))
+      refuse("does not fit");
+    rest /= extents[i] > 0 ? extents[i] : 1;
+  }
+  for (auto& extent : extents)
+    if (&extent != extents.data() && extent < 0)
+      extent = std::exchange(rest, 1);
+  if (rest != 1)
+    refuse("has other than as many elements as");
+  return shape{std::move(extents)};
+}
+
+} // namespace
+
+void embed_onnx(proto::Job& job) {
+  auto& model = *job.mutable_model();
+  model.clear_onnx_structure();
+  if (model.onnx().empty())
+    return;
+  const auto path = path_of(model);
+  auto structure = onnx_model::parse(read_file(path), path).structure();
+  if (structure.size() > most_structure)
+    throw input_error(path + ": besides its weights, the model takes "
+                      + std::to_string(structure.size())
+                      + " bytes, and 4 MiB are allowed; it holds large constants, which a layer or "
+                        "Constant node makes from fewer numbers");
+  model.set_onnx_structure(std::move(structure));
+}
+
+proto::Job without_structure(const proto::Job& job) {
+  auto result = job;
+  if (result.has_model())
+    result.mutable_model()->clear_onnx_structure();
+  return result;
+}
+
+expression add_onnx(const proto::Model& model, expression features) {
+  const auto& bytes = model.onnx_structure();
+  if (bytes.empty())
+    throw input_error("model.onnx: " + model.onnx() + " has not been read");
+  const auto source = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), model.onnx());
+  const auto port = only_input(source);
+  if (port.type != features.node().type)
+    throw input_error(source.name() + ": input \"" + port.name + "\" takes "
+                      + (port.type == dtype::int32
+                           ? "whole numbers, and the data's features are real"
+                           : "real numbers, and the data's are tokens"));
+  const auto dims = fed_shape(source, port, features.shape());
+  const auto input = dims == features.shape() ? features : reshape(features, dims);
+  const auto outputs = import_onnx(source, features.owner(), {input});
+  if (outputs.size() != 1)
+    throw input_error(source.name() + ": expected one output; it has "
+                      + names_of(onnx_outputs(source)));
+  const auto result = outputs[0].x;
+  if (!result.shape().has_batch() || result.shape().rank() < 2)
+    throw input_error(source.name() + ": output \"" + onnx_outputs(source)[0] + "\" has shape "
+                      + to_string(result.shape()) + "; expected (batch, units)");
+  return result;
+}
+
+std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters) {
+  const auto& model = job.model();
+  if (!model.initial_weights().empty()) {
+    const auto path = expand_environment(model.initial_weights(), "model.initial_weights");
+    return read_model(read_file(path), parameters, path).weights;
+  }
+  if (model.onnx().empty())
+    return std::nullopt;
+  const auto path = path_of(model);
+  const auto source = onnx_model::parse(read_file(path), path);
+  if (source.structure() != model.onnx_structure())
+    throw input_error(path + ": has changed since the job was read");
+  return source.values(parameters);
+}
+
+} // namespace troupe

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "kernels/graph.hpp"
+#include "kernels/layout.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// Models and weights that a job takes from files.
+
+/// Reads the ONNX file that the job names, where it names one, and puts its structure (the model
+/// without the values of its weights) into the job: nodes that receive the job need no file.
+/// To be called by whoever loads a job, before `validate`.
+/// @throws input_error as onnx_model::parse; when the file cannot be read, or has more than 4 MiB
+/// besides the weights.
+void embed_onnx(proto::Job& job);
+
+/// The job without what embed_onnx() put there: for people to read.
+proto::Job without_structure(const proto::Job& job);
+
+/// Appends the computation of the job's ONNX model to the graph of `features`, (batch, dims...).
+/// @return the model's only output
+/// @throws input_error as import_onnx; when the features do not fit the model's input, which must
+/// be the only one
+expression add_onnx(const proto::Model& model, expression features);
+
+/// The weights that training begins with: those of the file that the job names, or of its ONNX
+/// model; nothing where the layers' initializers say.
+/// @throws input_error listing every tensor that is missing, too many, or of another shape
+std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters);
+
+} // namespace troupe
