@@ -67,6 +67,15 @@ struct predict_command {
   std::vector<std::string> overrides;
 };
 
+/// `troupe export`: trained weights and their model as an ONNX file.
+struct export_command {
+  std::string weights;
+  std::string job;
+  /// The file to be written.
+  std::string output;
+  std::vector<std::string> overrides;
+};
+
 /// `troupe doctor`: who of a cluster reaches whom.
 struct doctor_command {
   task_options where;
@@ -105,5 +114,6 @@ int run(const check_command& x);
 int run(const predict_command& x);
 int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
+int run(const export_command& x);
 
 } // namespace troupe

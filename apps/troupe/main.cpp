@@ -191,6 +191,20 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
   });
 }
 
+CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
+  auto* sub = app.add_subcommand("export", "Write a trained model as an ONNX file");
+  sub
+    ->add_option("--weights", x.weights,
+                 "Weights file, such as out/weights.safetensors, or the output directory")
+    ->required()
+    ->type_name("FILE");
+  add_job(*sub, x.job, x.overrides);
+  sub->add_option("--output", x.output, "The file to be written")->required()->type_name("FILE");
+  sub->footer("Examples:\n"
+              "  troupe export --weights=out --job=job.textproto --output=model.onnx");
+  return *sub;
+}
+
 CLI::App& add_completion(CLI::App& app, std::string& shell) {
   auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
   sub->add_option("shell", shell, "Which shell is to read it")
@@ -240,6 +254,7 @@ int main(int argc, char** argv) {
   troupe::train_command train;
   troupe::check_command check;
   troupe::predict_command predict;
+  troupe::export_command exporting;
   troupe::doctor_command doctor;
   troupe::bench_train_command bench_train;
   troupe::bench_kernels_command bench_kernels;
@@ -248,6 +263,7 @@ int main(int argc, char** argv) {
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
   add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
   add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
+  add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
   add_bench(app, bench_train, bench_kernels, action);
   add_completion(app, shell).callback([&] {

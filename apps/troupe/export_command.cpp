@@ -1,0 +1,60 @@
+#include "apps/troupe/commands.hpp"
+
+#include "actors/model/job_context.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/onnx_export.hpp"
+#include "actors/output/storage.hpp"
+#include "actors/output/text.hpp"
+#include "apps/troupe/numbers.hpp"
+#include "apps/troupe/session.hpp"
+#include "apps/troupe/setup.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace troupe {
+
+namespace {
+
+/// The weights file that is meant: a file, or that of an output directory.
+std::filesystem::path weights_file(const std::string& given) {
+  const std::filesystem::path path{given};
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
+}
+
+} // namespace
+
+int run(const export_command& x) {
+  const auto job = load_job(x.job, x.overrides, "", "");
+  const auto data = build_data(job);
+  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto file = weights_file(x.weights);
+  const auto weights = read_model(read_file(file), context->parameters(), file.string());
+  const auto& model = context->model;
+  const auto bytes = export_onnx(model.features, model.output, weights.weights, job.name());
+  try {
+    disk_storage{}.replace(x.output, as_byte_span(bytes));
+  } catch (const std::system_error& error) {
+    throw input_error{"--output=" + x.output + ": " + error.what()};
+  }
+  const auto line = [](const char* what, const std::string& value) {
+    fmt::print("  {:<20}{}\n", what, value);
+  };
+  line("weights", fmt::format("{}, version {}", file.string(), weights.info.version));
+  line(
+    "model",
+    fmt::format("{}: ONNX, {}", x.output, readable_bytes(static_cast<std::size_t>(bytes.size()))));
+  line("input", fmt::format("features {}", to_string(model.features.shape())));
+  line("output", fmt::format("output {}", to_string(model.output.shape())));
+  if (data.scaling)
+    line("",
+         "(features are standardized before they reach the model; so must those be that others "
+         "feed it with)");
+  return exit_done;
+}
+
+} // namespace troupe

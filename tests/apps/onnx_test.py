@@ -1,0 +1,148 @@
+"""Models from ONNX files and back: train, check, predict and export."""
+
+import json
+import os
+import pathlib
+import shutil
+import unittest
+
+from program import TestCase
+
+FIXTURES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "tests/actors/model/onnx"
+
+# The model takes images of 8 x 8; a table with so many columns holds them.
+JOB = """
+model {{ onnx: "{onnx}" loss: SOFTMAX_CROSS_ENTROPY }}
+data {{ idx {{ images: "{images}" labels: "{labels}" }} batch: 6 }}
+optimizer {{ kind: SGD }}
+learning_rate {{ base: 0.1 }}
+epochs: {epochs}
+"""
+
+RECORDS = 60
+CLASSES = 3
+
+
+def idx(dims, values):
+    header = bytes([0, 0, 8, len(dims)]) + b"".join(x.to_bytes(4, "big") for x in dims)
+    return header + bytes(values)
+
+
+class Onnx(TestCase):
+    def job(self, epochs=1, onnx=FIXTURES / "image.onnx", name="job.textproto"):
+        images, labels = self.folder / "images", self.folder / "labels"
+        images.write_bytes(idx([RECORDS, 8, 8], [(i * i * 7 + i // 64 * 31) % 256 for i in range(RECORDS * 64)]))
+        labels.write_bytes(idx([RECORDS], [i % CLASSES for i in range(RECORDS)]))
+        return self.file(name, JOB.format(onnx=onnx, images=images, labels=labels, epochs=epochs))
+
+    def run_to_end(self, *arguments, code=0):
+        process = self.start(*arguments)
+        self.assert_exit(process, code)
+        return process.output
+
+    def weights(self, path):
+        """Names and bytes of the tensors of a safetensors file."""
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        header.pop("__metadata__", None)
+        return {name: data[8 + size + x["data_offsets"][0]:8 + size + x["data_offsets"][1]]
+                for name, x in header.items()}
+
+    def train(self, job, out, *more):
+        self.run_to_end("train", f"--job={job}", f"--out={self.folder / out}", *more)
+        lines = [json.loads(x) for x in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+        return lines[-1]
+
+    def test_training_begins_with_the_weights_of_the_file(self):
+        job = self.job()
+        # A rate so small that nothing moves by as much as a bit of most weights.
+        still = ["--set", "learning_rate.base=1e-30"]
+        for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
+            with self.subTest(protocol=protocol):
+                out = f"still_{protocol}"
+                self.train(job, out, f"--protocol={protocol}", "--workers=2", *more, *still)
+                weights = self.weights(self.folder / out / "weights.safetensors")
+                self.assertEqual(set(weights), {"conv.weight", "conv.bias", "mid.weight", "mid.bias", "norm.weight",
+                                                "norm.bias", "head.weight", "head.bias"})
+                file = (FIXTURES / "image.onnx").read_bytes()
+                for name, values in weights.items():
+                    self.assertIn(values, file, name)
+
+    def test_nodes_need_no_file(self):
+        shutil.copy(FIXTURES / "image.onnx", self.folder / "model.onnx")
+        job = self.job(epochs=2, onnx=self.folder / "model.onnx")
+        alone = self.train(job, "alone", "--protocol=sync_ps", "--workers=2")
+        apart = self.train(job, "apart", "--protocol=sync_ps", "--workers=2", "--processes")
+        self.assertEqual(alone["weights_sha256"], apart["weights_sha256"])
+
+    def test_exported_models_compute_the_same(self):
+        job = self.job(epochs=3)
+        end = self.train(job, "first", "--protocol=ring")
+        output = self.folder / "trained.onnx"
+        text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
+        self.assertIn("features (batch, 1, 8, 8)", text)
+        # Train on with a model of the exported file, from the weights in it.
+        again = self.job(onnx=output, name="again.textproto")
+        after = self.train(again, "second", "--protocol=ring", "--set", "learning_rate.base=1e-30")
+        self.assertAlmostEqual(after["test_loss"], end["test_loss"], places=5)
+        self.assertEqual(self.weights(self.folder / "first/weights.safetensors"),
+                         self.weights(self.folder / "second/weights.safetensors"))
+        shown = self.run_to_end("predict", f"--job={again}", f"--weights={self.folder / 'first/weights.safetensors'}")
+        self.assertIn("test accuracy", shown)
+
+    def test_initial_weights(self):
+        job = self.job()
+        self.train(job, "first")
+        first = self.folder / "first/weights.safetensors"
+        self.train(job, "second", "--set", f"model.initial_weights={first}", "--set", "learning_rate.base=1e-30")
+        self.assertEqual(self.weights(first), self.weights(self.folder / "second/weights.safetensors"))
+        other = self.file("other.textproto", """
+            model { layer { name: "head" dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+            data { digits { train: 64 test: 10 } batch: 16 }""")
+        text = self.run_to_end("train", f"--job={other}", "--set", f"model.initial_weights={first}", code=2)
+        for part in ("first/weights.safetensors", "head.weight", "conv.weight", "norm.bias"):
+            self.assertIn(part, text)
+
+    def test_resuming_goes_before_initial_weights(self):
+        job = self.job(epochs=2)
+        whole = self.train(job, "whole", "--protocol=sync_ps", "--set", "checkpoint.every_steps=5")
+        resumed = self.train(job, "resumed", "--protocol=sync_ps",
+                             f"--resume={self.folder / 'whole/checkpoints/step-00000010'}")
+        self.assertEqual(whole["weights_sha256"], resumed["weights_sha256"])
+
+    def test_check_lists_the_tensors(self):
+        text = self.run_to_end("check", f"--job={self.job()}")
+        self.assertRegex(text, r"conv\.weight +\(4, 1, 3, 3\) +36 ")
+
+    def test_wrong_files(self):
+        for name, data, expected in (
+            ("missing", None, "cannot open"),
+            ("text", b"no model at all", "not an ONNX model"),
+            ("short", (FIXTURES / "image.onnx").read_bytes()[:-9], "model.onnx"),
+        ):
+            with self.subTest(name=name):
+                path = self.folder / f"{name}_model.onnx"
+                if data is not None:
+                    path.write_bytes(data)
+                text = self.run_to_end("train", f"--job={self.job(onnx=path)}", code=2)
+                self.assertIn(expected, text)
+        text = self.run_to_end("train", f"--job={self.job(onnx=FIXTURES / 'lstm.onnx')}", code=2)
+        self.assertIn("input \"x\" takes whole numbers, and the data's features are real", text)
+        both = self.file("both.textproto", self.job().read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
+        self.assertIn("model.onnx says what the model is", self.run_to_end("check", f"--job={both}", code=2))
+
+    def test_export_refuses_other_weights(self):
+        job = self.job()
+        self.train(job, "first")
+        other = self.file("other.textproto", """
+            model { layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+            data { digits { train: 64 test: 10 } batch: 16 }""")
+        text = self.run_to_end("export", f"--job={other}", f"--weights={self.folder / 'first'}",
+                               f"--output={self.folder / 'x.onnx'}", code=2)
+        self.assertIn("dense_1.weight", text)
+        self.assertFalse((self.folder / "x.onnx").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
