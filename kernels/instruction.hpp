@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -44,6 +45,9 @@ enum class epilogue : std::uint8_t {
   tanh_gradient,
   sigmoid_gradient,
 };
+
+/// Such as "relu"; "" for none.
+std::string_view to_string(epilogue x) noexcept;
 
 /// One operation of an `elementwise` instruction. Its operands are numbered: first the
 /// instruction's inputs, then temporaries.

@@ -10,23 +10,7 @@ plan::plan(const graph& source, const plan_options& options) {
   planner(*this, source, options).run();
 }
 
-namespace {
-
-std::string describe(const operand& x) {
-  if (!x.exists())
-    return "nothing";
-  auto result = x.name + " " + troupe::to_string(x.shape);
-  switch (x.where) {
-  case operand::place::arena:
-    return result + " @" + std::to_string(x.index);
-  case operand::place::gradient:
-    return result + " @gradient " + std::to_string(x.index);
-  default:
-    return result;
-  }
-}
-
-std::string_view to_string(epilogue x) {
+std::string_view to_string(epilogue x) noexcept {
   switch (x) {
   case epilogue::none:
     return "";
@@ -44,6 +28,22 @@ std::string_view to_string(epilogue x) {
     return "sigmoid_gradient";
   }
   return "invalid";
+}
+
+namespace {
+
+std::string describe(const operand& x) {
+  if (!x.exists())
+    return "nothing";
+  auto result = x.name + " " + troupe::to_string(x.shape);
+  switch (x.where) {
+  case operand::place::arena:
+    return result + " @" + std::to_string(x.index);
+  case operand::place::gradient:
+    return result + " @gradient " + std::to_string(x.index);
+  default:
+    return result;
+  }
 }
 
 std::string describe(const instruction& x) {

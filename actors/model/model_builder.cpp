@@ -200,7 +200,8 @@ void build_from_layers(const proto::Model& model, const record_shape& data, buil
 }
 
 void build_from_onnx(const proto::Model& model, const record_shape& data, built_model& result) {
-  result.output = add_onnx(model, result.features);
+  const auto head = add_onnx(model, result.features);
+  result.output = head.testing;
   result.layers.push_back({"onnx",
                            "onnx",
                            {result.features.shape()},

@@ -97,7 +97,7 @@ proto::Job without_structure(const proto::Job& job) {
   return result;
 }
 
-expression add_onnx(const proto::Model& model, expression features) {
+onnx_head add_onnx(const proto::Model& model, expression features) {
   const auto& bytes = model.onnx_structure();
   if (bytes.empty())
     throw input_error("model.onnx: " + model.onnx() + " has not been read");
@@ -118,7 +118,9 @@ expression add_onnx(const proto::Model& model, expression features) {
   if (!result.shape().has_batch() || result.shape().rank() < 2)
     throw input_error(source.name() + ": output \"" + onnx_outputs(source)[0] + "\" has shape "
                       + to_string(result.shape()) + "; expected (batch, units)");
-  return result;
+  if (!differs_in_training(source))
+    return {result, result};
+  return {import_onnx(source, features.owner(), {input}, true)[0].x, result};
 }
 
 std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters) {

@@ -22,11 +22,16 @@ void embed_onnx(proto::Job& job);
 /// The job without what embed_onnx() put there: for people to read.
 proto::Job without_structure(const proto::Job& job);
 
+/// The only output of an ONNX model; the same, where training makes no difference.
+struct onnx_head {
+  expression training;
+  expression testing;
+};
+
 /// Appends the computation of the job's ONNX model to the graph of `features`, (batch, dims...).
-/// @return the model's only output
 /// @throws input_error as import_onnx; when the features do not fit the model's input, which must
 /// be the only one
-expression add_onnx(const proto::Model& model, expression features);
+onnx_head add_onnx(const proto::Model& model, expression features);
 
 /// The weights that training begins with: those of the file that the job names, or of its ONNX
 /// model; nothing where the layers' initializers say.

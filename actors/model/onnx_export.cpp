@@ -109,6 +109,16 @@ void onnx_exporter::mark_needed() {
     const bool image = n.op == operation::add_channel_bias && first.op == operation::conv2d;
     if (product || image)
       absorb(n.inputs[0]);
+    if (batch_norm_at(n) != nullptr) {
+      // x f + (bias - mean f), f = gain / sqrt(variance + epsilon)
+      const auto factor = first.inputs[1];
+      if (readers_.at(factor) == 2 && absorb(n.inputs[0]) && absorb(n.inputs[1])) {
+        const auto product = at(n.inputs[1]).inputs[1];
+        absorb(product);
+        absorbed_.insert({factor, at(factor).inputs[1], at(at(factor).inputs[1]).inputs[0]});
+      }
+      continue;
+    }
     // add_bias(multiply_rows(normalize_rows(x), gain), bias)
     if (n.op == operation::add_bias && first.op == operation::multiply_rows
         && at(first.inputs[0]).op == operation::normalize_rows && read_once(first.inputs[0]))

@@ -103,6 +103,8 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
     const auto x = add("Cast", {value(n.inputs[0])}, {integer("to", onnx::TensorProto::FLOAT)});
     return add("Reshape", {x, shape_of(n.shape)});
   }
+  case operation::multiply_channels:
+    return add("Mul", {value(n.inputs[0]), per_channel(n.inputs[1], n.shape.rank())});
   case operation::conv2d:
     return convolution(n, "");
   case operation::max_pool_select:
@@ -165,7 +167,44 @@ std::string onnx_exporter::per_channel(std::uint32_t id, std::size_t rank) {
   return axes.empty() ? value(id) : add("Unsqueeze", {value(id), whole_numbers(axes)});
 }
 
+/// Whether `n` is what batch_norm_testing() makes: x f + (bias - mean f), f = gain / sqrt(variance
+/// + epsilon), all of them variables. Returns the node variance + epsilon, or null.
+const node* onnx_exporter::batch_norm_at(const node& n) const {
+  const auto is = [&](std::uint32_t id, operation op) { return at(id).op == op; };
+  if (n.op != operation::add_channel_bias || !is(n.inputs[0], operation::multiply_channels)
+      || !is(n.inputs[1], operation::subtract))
+    return nullptr;
+  const auto factor = at(n.inputs[0]).inputs[1];
+  const auto& summand = at(n.inputs[1]);
+  if (!is(factor, operation::divide) || !is(summand.inputs[0], operation::variable)
+      || !is(summand.inputs[1], operation::multiply))
+    return nullptr;
+  const auto& product = at(summand.inputs[1]);
+  const auto& quotient = at(factor);
+  if (product.inputs[1] != factor || !is(product.inputs[0], operation::variable)
+      || !is(quotient.inputs[0], operation::variable)
+      || !is(quotient.inputs[1], operation::square_root))
+    return nullptr;
+  const auto& sum = at(at(quotient.inputs[1]).inputs[0]);
+  return sum.op == operation::offset && is(sum.inputs[0], operation::variable) ? &sum : nullptr;
+}
+
+std::string onnx_exporter::batch_normalized(const node& n) {
+  const auto* sum = batch_norm_at(n);
+  const auto& scaled = at(n.inputs[0]);
+  const auto& summand = at(n.inputs[1]);
+  const auto& entry = graph_.parameters().entries()[at(sum->inputs[0]).index];
+  return add("BatchNormalization",
+             {value(scaled.inputs[0]), value(at(scaled.inputs[1]).inputs[0]),
+              value(summand.inputs[0]), value(at(summand.inputs[1]).inputs[0]),
+              value(sum->inputs[0])},
+             {real("epsilon", sum->factor), real("momentum", 1 - entry.decay)});
+}
+
 std::string onnx_exporter::biased(const node& n) {
+  if (batch_norm_at(n) != nullptr)
+    return batch_normalized(n);
+
   const auto& first = at(n.inputs[0]);
   const bool together = absorbed_.contains(n.inputs[0]);
   if (together && first.op == operation::matmul)

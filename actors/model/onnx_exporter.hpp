@@ -73,6 +73,8 @@ private:
   std::string moved(const node& n);
   std::string normalized(const node& n, const std::string& gain, const std::string& bias);
   std::string causal_softmax(const node& n);
+  const node* batch_norm_at(const node& n) const;
+  std::string batch_normalized(const node& n);
   std::string per_channel(std::uint32_t id, std::size_t rank);
   // onnx_export_recurrent.cpp
   bool is_states(const node& n) const;

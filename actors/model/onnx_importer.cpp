@@ -54,9 +54,16 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// A variable; its first values are set by whoever knows the model's.
-initializer first_values(const shape& dims) {
-  return dims.rank() >= 2 ? initializer::glorot_uniform() : initializer::zeros();
+/// The variable of that name, made where it is not there yet. Its first values are set by whoever
+/// knows the model's.
+expression variable_of(const onnx_model::weight& x, graph& target) {
+  for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
+    if (target.at(id).op == operation::variable && target.at(id).name == x.name)
+      return {target, id};
+  if (x.decay)
+    return target.variable(x.name, x.shape, initializer::zeros(), parameter_kind::state, *x.decay);
+  return target.variable(
+    x.name, x.shape, x.shape.rank() >= 2 ? initializer::glorot_uniform() : initializer::zeros());
 }
 
 void convert(onnx_node& node, const onnx::NodeProto& proto) {
@@ -107,7 +114,7 @@ std::vector<std::string> onnx_operator_names() {
 }
 
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
-                                     const std::vector<expression>& inputs) {
+                                     const std::vector<expression>& inputs, bool training) {
   const auto& from = model.proto().graph();
   const auto ports = onnx_inputs(model);
   if (ports.size() != inputs.size())
@@ -117,18 +124,19 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   for (std::size_t i = 0; i < ports.size(); ++i)
     values.emplace(ports[i].name, onnx_value{inputs[i]});
   for (const auto& x : model.weights())
-    values.emplace(x.name, onnx_value{target.variable(x.name, x.shape, first_values(x.shape))});
+    values.emplace(x.name, onnx_value{variable_of(x, target)});
   for (const auto& x : from.initializer())
     if (!model.is_weight(x.name()))
       values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});
+  const auto why = training ? onnx_node::purpose::training : onnx_node::purpose::testing;
   onnx_node::names used;
   for (const auto& output : from.output())
     used.insert(output.name());
   for (const auto& proto : from.node())
     used.insert(proto.input().begin(), proto.input().end());
   for (const auto& proto : from.node()) {
-    onnx_node node{proto,  used,  model.name(), model.version(), model.constant_limit(),
-                   values, target};
+    onnx_node node{proto,  used,   model.name(), model.version(), model.constant_limit(),
+                   values, target, why};
     convert(node, proto);
   }
   std::vector<onnx_output> result;
@@ -146,6 +154,13 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
     result.push_back({to_tensor(v, target), v.has_batch() ? v.batch_at : 0});
   }
   return result;
+}
+
+bool differs_in_training(const onnx_model& model) {
+  return std::ranges::any_of(model.proto().graph().node(), [&](const onnx::NodeProto& node) {
+    return measures_batch(node, model.version())
+      || (node.op_type() == "Dropout" && node.input_size() > 2);
+  });
 }
 
 } // namespace troupe

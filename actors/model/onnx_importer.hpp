@@ -39,8 +39,14 @@ std::vector<std::string> onnx_outputs(const onnx_model& model);
 /// @throws input_error naming the node: an operator that troupe does not have (with all that it
 /// has), an attribute that it does not support, shapes that do not fit, a batch that does not stay
 /// a dimension of its own
+/// @param training as it is computed in training: dropout drops, and batch normalization measures
+/// the batch, where the model was exported in training mode. Variables that the graph already has
+/// by these names are used again.
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
-                                     const std::vector<expression>& inputs);
+                                     const std::vector<expression>& inputs, bool training = false);
+
+/// Whether training makes a difference.
+bool differs_in_training(const onnx_model& model);
 
 /// The operators that can be imported, in alphabetical order.
 std::vector<std::string> onnx_operator_names();

@@ -39,6 +39,15 @@ bool only_says(const onnx::NodeProto& node, int input) {
   return (op == "RNN" || op == "LSTM" || op == "GRU") && input > 3;
 }
 
+/// What a batch normalization keeps of its running statistics in an update.
+double momentum_of(const onnx::NodeProto& node) {
+  constexpr double usual = 0.9;
+  for (const auto& x : node.attribute())
+    if (x.name() == "momentum")
+      return static_cast<double>(x.f());
+  return usual;
+}
+
 std::string describe(const onnx::NodeProto& node) {
   std::string result = "node";
   if (!node.name().empty())
@@ -101,15 +110,25 @@ void onnx_model::find_weights() {
       if (!only_says(node, input))
         learnt.insert(node.input(input));
   }
-  for (const auto& x : graph.initializer())
-    if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0
-        && learnt.contains(x.name())) {
-      // Not yet checked: a shape that makes no sense is refused with its name by check_tensors.
-      check_onnx_tensor(x, name_, true);
-      weights_.push_back(
-        {x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}});
-      weight_names_.insert(x.name());
-    }
+  std::unordered_map<std::string_view, double> state;
+  for (const auto& node : graph.node())
+    if (measures_batch(node, version_))
+      for (int input = 3; input < std::min(node.input_size(), 5); ++input)
+        state.emplace(node.input(input), 1 - momentum_of(node));
+  for (const auto& x : graph.initializer()) {
+    const auto running = state.find(x.name());
+    const bool is_state = running != state.end();
+    if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
+        || !(is_state || learnt.contains(x.name())))
+      continue;
+    // Not yet checked: a shape that makes no sense is refused with its name.
+    check_onnx_tensor(x, name_, true);
+    weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
+    if (is_state)
+      found.decay = running->second;
+    weights_.push_back(std::move(found));
+    weight_names_.insert(x.name());
+  }
 }
 
 void onnx_model::check_tensors(bool without_values) const {
@@ -193,6 +212,19 @@ std::vector<float> onnx_model::values(const layout& parameters) const {
                            [](double value) { return static_cast<float>(value); });
   }
   return result;
+}
+
+// Before version 14, the statistics of the batch are outputs of their own.
+bool measures_batch(const onnx::NodeProto& node, std::int64_t version) {
+  constexpr std::int64_t with_attribute = 14;
+  if (node.op_type() != "BatchNormalization")
+    return false;
+  if (version < with_attribute)
+    return version >= 7 && node.output_size() > 1;
+  for (const auto& x : node.attribute())
+    if (x.name() == "training_mode")
+      return x.i() != 0;
+  return false;
 }
 
 } // namespace troupe

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,7 +15,8 @@
 
 namespace onnx {
 class ModelProto;
-}
+class NodeProto;
+} // namespace onnx
 
 namespace troupe {
 
@@ -34,6 +36,9 @@ public:
   struct weight {
     std::string name;
     troupe::shape shape;
+    /// State: a running mean or variance of a batch normalization that is in training mode; the
+    /// share of the new in an update.
+    std::optional<double> decay = std::nullopt;
   };
 
   /// Parses a model.
@@ -78,5 +83,8 @@ private:
   std::int64_t version_ = 0;
   std::size_t constant_limit_ = 0;
 };
+
+/// Whether the node was written for training: a batch normalization that measures the batch.
+bool measures_batch(const onnx::NodeProto& node, std::int64_t version);
 
 } // namespace troupe

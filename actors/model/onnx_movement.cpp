@@ -742,8 +742,14 @@ void dropout(onnx_node& node) {
   node.ignore("seed");
   if (node.version() < 7)
     node.require("is_test", 1, 0);
-  if (node.has_input(2) && node.number_of(2, "training mode") != 0 && ratio != 0)
-    node.refuse("it is in training mode; export the model for inference");
+  const bool drops = node.has_input(2) && node.number_of(2, "training mode") != 0 && ratio != 0;
+  if (drops && node.training()) {
+    node.refuse_output(1, "mask");
+    const auto& v = node.input(0);
+    node.set({troupe::dropout(node.tensor(0), ratio, node.proto().name() + node.proto().output(0)),
+              v.batch_at});
+    return;
+  }
   node.set(node.input(0));
   onnx_constant all;
   all.type = onnx_constant::kind::boolean;

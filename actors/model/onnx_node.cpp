@@ -7,9 +7,9 @@
 namespace troupe {
 
 onnx_node::onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-                     std::int64_t version, std::size_t limit, values& all, graph& g)
+                     std::int64_t version, std::size_t limit, values& all, graph& g, purpose why)
   : proto_(proto), used_(used), model_(model), version_(version), limit_(limit), values_(all),
-    graph_(g) {}
+    graph_(g), why_(why) {}
 
 const std::string& onnx_node::op() const {
   return proto_.op_type();

@@ -32,16 +32,21 @@ public:
   using values = std::map<std::string, onnx_value, std::less<>>;
   using names = std::set<std::string, std::less<>>;
 
+  /// What the computation is for: dropout and batch normalization differ.
+  enum class purpose : std::uint8_t { testing, training };
+
   /// @param used names that other nodes, or the outputs of the model, read
   /// @param model what errors call the model
   /// @param version of the operator set
   /// @param limit elements of a constant that may be computed
   onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-            std::int64_t version, std::size_t limit, values& all, graph& g);
+            std::int64_t version, std::size_t limit, values& all, graph& g, purpose why);
 
   graph& target() const noexcept { return graph_; }
   std::int64_t version() const noexcept { return version_; }
   std::size_t limit() const noexcept { return limit_; }
+  bool training() const noexcept { return why_ == purpose::training; }
+  const onnx::NodeProto& proto() const noexcept { return proto_; }
   const std::string& op() const;
 
   /// Throws onnx_node_error: "MODEL: node "NAME" (OP): " and what is wrong.
@@ -106,6 +111,7 @@ private:
   std::size_t limit_;
   values& values_;
   graph& graph_;
+  purpose why_;
   std::set<std::string, std::less<>> read_;
 };
 

@@ -1,6 +1,8 @@
 // ONNX's operators that bring elements together: sums, means, softmax, normalization.
 
+#include "actors/model/onnx_model.hpp"
 #include "actors/model/onnx_node.hpp"
+#include "kernels/channel_operations.hpp"
 #include "kernels/image_operations.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/sequence_operations.hpp"
@@ -236,19 +238,38 @@ void instance_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::add, y, per_channel(node, 2, rank)));
 }
 
-/// As it is applied to data: with the means and variances that the model holds.
+/// Where the node was exported for training: with statistics of the batch, which the running ones
+/// follow, or in testing, with these.
+onnx_value measured_normalization(const onnx_node& node, double epsilon) {
+  const auto& v = node.input(0);
+  const batch_norm_variables variables{node.tensor(1), node.tensor(2), node.tensor(3),
+                                       node.tensor(4)};
+  for (const auto x : {variables.running_mean, variables.running_variance})
+    if (x.node().op != operation::variable)
+      node.refuse("the running mean and variance must be tensors of the model");
+  const auto x = node.tensor(0);
+  return {node.training() ? batch_norm(x, variables, epsilon)
+                          : batch_norm_testing(x, variables, epsilon),
+          v.batch_at};
+}
+
+/// Otherwise as it is applied to data: with means and variances that stay as they are.
 void batch_normalization(onnx_node& node) {
   const auto& v = node.input(0);
   check_channels(node, v);
-  node.require("training_mode", 0, 0);
   node.ignore("momentum");
-  if (node.version() < 7)
-    node.require("is_test", 1, 0);
+  node.ignore("training_mode");
   const auto epsilon = node.real("epsilon", 1e-5);
   if (node.version() < 9)
     node.require("spatial", 1, 1);
+  if (node.version() < 7)
+    node.require("is_test", 1, 0);
   for (std::size_t i = 1; i < 5; ++i)
     node.refuse_output(i, "statistics of the batch");
+  if (measures_batch(node.proto(), node.version())) {
+    node.set(measured_normalization(node, epsilon));
+    return;
+  }
   const auto rank = v.rank();
   const auto variance = per_channel(node, 4, rank).x;
   const onnx_value deviation{square_root(offset(variance, epsilon))};

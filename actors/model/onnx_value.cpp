@@ -1,5 +1,6 @@
 #include "actors/model/onnx_value.hpp"
 
+#include "kernels/channel_operations.hpp"
 #include "kernels/error.hpp"
 #include "kernels/image_operations.hpp"
 #include "kernels/operations.hpp"
@@ -92,7 +93,7 @@ expression with_vector(arithmetic how, expression a, expression b) {
   if (dims.rank() < 3 || !only_extent(b.shape(), 1) || b.shape()[1] != dims[1])
     return {};
   const auto channels = vector(1);
-  return sum ? add_channel_bias(a, channels) : a * broadcast_channels(channels, dims);
+  return sum ? add_channel_bias(a, channels) : multiply_channels(a, channels);
 }
 
 expression apply(arithmetic how, expression a, expression b) {

@@ -7,6 +7,7 @@
 #include "actors/output/text.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/plan_view.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "kernels/error.hpp"
@@ -342,6 +343,8 @@ int run(const check_command& x) {
     print_placement(processes);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
+    if (x.plan)
+      fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
   }
   std::fflush(stdout);
   if (!problem.empty())

@@ -54,6 +54,8 @@ struct check_command {
   bool processes = false;
   std::string protocol;
   std::vector<std::string> overrides;
+  /// Print the plan of a step, too.
+  bool plan = false;
 };
 
 /// `troupe predict`: what trained weights say of the test data.

@@ -120,7 +120,10 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
     ->excludes(cluster);
   sub->add_flag("--processes", x.processes, "One process per task, as of train")->excludes(cluster);
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
+  sub->add_flag("--plan", x.plan,
+                "Print the plan of a worker's step, too: instructions, FLOPs, bytes, memory");
   sub->footer("Examples:\n"
+              "  troupe check --job=job.textproto --plan\n"
               "  troupe check --job=job.textproto --workers=4 --ps=2 --processes\n"
               "  troupe check --job=job.textproto --cluster=cluster.json --set data.batch=128");
   return *sub;

@@ -5,6 +5,7 @@
 
 #include "actors/model/onnx_importer.hpp"
 #include "actors/model/onnx_model.hpp"
+#include "kernels/channel_operations.hpp"
 #include "kernels/graph_session.hpp"
 #include "kernels/image_operations.hpp"
 #include "kernels/operations.hpp"
@@ -154,6 +155,35 @@ BOOST_AUTO_TEST_CASE(images) {
            const auto b = g.variable("b", {2});
            return add_channel_bias(x, b) * broadcast_channels(b, {shape::batch, 2, 6, 5});
          }});
+}
+
+// Written as it is applied; imported again, the statistics are constants.
+BOOST_AUTO_TEST_CASE(batch_normalization) {
+  exported from{pictures, dtype::float32, [](expression x) {
+                  auto& g = x.owner();
+                  const auto state = parameter_kind::state;
+                  return relu(
+                    batch_norm_testing(x,
+                                       {g.variable("n.weight", {2}), g.variable("n.bias", {2}),
+                                        g.variable("n.running_mean", {2}, {}, state),
+                                        g.variable("n.running_var", {2}, {}, state)}));
+                }};
+  auto weights = weights_of(from.g);
+  weights[6] = 0.5F;
+  weights[7] = 2;
+  const auto bytes = export_onnx(from.x, from.y, weights, "test");
+  const auto model = reread(bytes);
+  BOOST_TEST(model.proto().graph().node(0).op_type() == "BatchNormalization");
+  BOOST_TEST(model.proto().graph().node_size() == 3);
+  graph g;
+  const auto x = g.placeholder("x", pictures);
+  const auto y = import_onnx(model, g, {x})[0].x;
+  BOOST_TEST(g.parameters().size() == 4u);
+  const auto wanted = compute(from.x, from.y, weights);
+  const auto found = compute(x, y, model.values(g.parameters()));
+  BOOST_TEST_REQUIRE(found.size() == wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    BOOST_TEST(std::abs(found[i] - wanted[i]) <= 2e-6F * (1 + std::abs(wanted[i])));
 }
 
 BOOST_AUTO_TEST_CASE(sequences_of_vectors) {

@@ -68,7 +68,7 @@ struct training {
     dims[0] = shape::batch;
     features = g.placeholder("features", shape{dims}, port.type);
     output = import_onnx(model, g, {features}).at(0).x;
-    loss = softmax_cross_entropy(output, labels);
+    loss = softmax_cross_entropy(import_onnx(model, g, {features}, true).at(0).x, labels);
     for (std::size_t i = 0; i < batch * features.shape().elements(1); ++i) {
       images.push_back(std::sin(0.7 * static_cast<double>(i)));
       tokens.push_back(static_cast<std::int32_t>((3 * i + i * i) % 7));
@@ -88,8 +88,8 @@ struct training {
 
 BOOST_AUTO_TEST_CASE(they_compute_and_train_as_in_pytorch) {
   const auto references = expected();
-  BOOST_TEST_REQUIRE(references.size() == 8u);
-  for (const std::string name : {"image", "lstm", "gru", "attention"}) {
+  BOOST_TEST_REQUIRE(references.size() == 10u);
+  for (const std::string name : {"image", "lstm", "gru", "attention", "normal"}) {
     BOOST_TEST_CONTEXT(name) {
       training t{name};
       std::vector<expression> variables;
@@ -118,6 +118,19 @@ BOOST_AUTO_TEST_CASE(they_compute_and_train_as_in_pytorch) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(running_statistics_are_state) {
+  const training t{"normal"};
+  BOOST_TEST(differs_in_training(t.model));
+  BOOST_TEST(!differs_in_training(load("image")));
+  for (const auto& entry : t.g.parameters().entries()) {
+    const bool running = entry.name.starts_with("norm.running_");
+    BOOST_TEST((entry.kind == parameter_kind::state) == running, entry.name);
+    if (running)
+      BOOST_TEST(std::abs(entry.decay - 0.1) < 1e-6);
+  }
+  BOOST_TEST(t.g.state_updates().size() == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(names_are_kept) {

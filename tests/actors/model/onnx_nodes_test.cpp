@@ -300,6 +300,10 @@ BOOST_AUTO_TEST_CASE(all_of_the_operators) {
         ++others;
         continue;
       }
+      // Their masks are random numbers of another generator.
+      const auto name = folder.path().filename().string();
+      if (name.starts_with("test_training_dropout") && name.find("zero") == std::string::npos)
+        continue;
       const auto result = run(folder.path());
       BOOST_TEST(result.wrong == "",
                  folder.path().filename() << " came out wrong, " << result.wrong);
@@ -321,7 +325,7 @@ BOOST_AUTO_TEST_CASE(all_of_the_operators) {
     for (const auto& reason : row.reasons)
       std::cout << "      " << reason << '\n';
   }
-  // 484 and 86 of version 1.12.
+  // 484 and 82 of version 1.12.
   BOOST_TEST(passed >= 400);
   BOOST_TEST(passed > 4 * refused);
 }

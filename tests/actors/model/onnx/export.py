@@ -3,7 +3,7 @@
 
     python3 export.py > expected.txt        # needs the Python package torch
 
-Of each model: its outputs for the batch below, and the mean cross-entropy before each of ten steps of gradient descent
+Of each model: its outputs for the batch below in testing, and the mean cross-entropy before each of ten steps of gradient descent
 on that batch (rate 0.1), in float64.
 """
 import math
@@ -32,6 +32,19 @@ class Image(nn.Module):
     def forward(self, x):
         x = functional.max_pool2d(torch.relu(self.conv(x)), 2).flatten(1)
         return self.head(functional.gelu(self.norm(self.mid(x))))
+
+
+class Normal(nn.Module):
+    """(batch, 1, 8, 8) to classes, with batch normalization."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(36, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).flatten(1))
 
 
 class Recurrent(nn.Module):
@@ -92,8 +105,9 @@ def show(name, model, x):
                           input_names=["x"], output_names=["y"], do_constant_folding=False,
                           training=torch.onnx.TrainingMode.TRAINING,
                           dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}})
-    model = model.double()
+    model = model.double().eval()
     numbers(name, model(x).flatten().tolist())
+    model.train()
     losses = []
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     for _ in range(10):
@@ -110,3 +124,4 @@ show("image", Image(), images())
 show("lstm", Recurrent(nn.LSTM), tokens())
 show("gru", Recurrent(nn.GRU), tokens())
 show("attention", Attention(), tokens())
+show("normal", Normal(), images())
