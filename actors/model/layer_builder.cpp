@@ -42,6 +42,14 @@ initializer initializer_of(bool given, const proto::Initializer& x, initializer 
     return initializer::he_uniform();
   case proto::Initializer::kHeNormal:
     return initializer::he_normal();
+  case proto::Initializer::kGlorotNormal:
+    return initializer::glorot_normal();
+  case proto::Initializer::kNormal:
+    return initializer::normal(x.normal().deviation());
+  case proto::Initializer::kUniform:
+    return initializer::uniform(x.uniform().bound());
+  case proto::Initializer::kOrthogonal:
+    return initializer::orthogonal(x.orthogonal().gain());
   case proto::Initializer::KIND_NOT_SET:
     break;
   }

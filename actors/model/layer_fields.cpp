@@ -52,6 +52,9 @@ public:
             "no kind; add one, such as glorot_uniform {}");
     require(std::isfinite(x.constant().value()), field + ".constant.value",
             "expected a finite number");
+    positive(x.normal().deviation(), field + ".normal.deviation");
+    positive(x.uniform().bound(), field + ".uniform.bound");
+    positive(x.orthogonal().gain(), field + ".orthogonal.gain");
   }
 
   void check(const proto::Dense& x) const {

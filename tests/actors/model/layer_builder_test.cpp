@@ -160,6 +160,13 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(starts("dense { units: 2 }", {3}) == "glorot_uniform");
   BOOST_TEST(starts("dense { units: 2 activation: RELU }", {3}) == "he_uniform");
   BOOST_TEST(starts("dense { units: 2 weights { he_normal {} } }", {3}) == "he_normal");
+  BOOST_TEST(starts("dense { units: 2 weights { glorot_normal {} } }", {3}) == "glorot_normal");
+  BOOST_TEST(starts("dense { units: 2 weights { normal { deviation: 0.5 } } }", {3})
+             == to_string(initializer::normal(0.5)));
+  BOOST_TEST(starts("dense { units: 2 weights { uniform { bound: 0.5 } } }", {3})
+             == to_string(initializer::uniform(0.5)));
+  BOOST_TEST(starts("dense { units: 2 weights { orthogonal { gain: 2 } } }", {3})
+             == to_string(initializer::orthogonal(2)));
   BOOST_TEST(starts("dense { units: 2 weights { constant { value: 0.5 } } }", {3})
              == to_string(initializer::constant(0.5)));
   BOOST_TEST(starts("conv2d { filters: 2 kernel: 1 weights { glorot_uniform {} } }", {3, 1, 1})

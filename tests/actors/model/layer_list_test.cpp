@@ -145,6 +145,11 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("dense { units: 1 weights {} }", ".dense.weights: no kind");
   problem("dense { units: 1 weights { constant { value: inf } } }",
           ".dense.weights.constant.value");
+  problem("dense { units: 1 weights { normal { deviation: 0 } } }",
+          ".dense.weights.normal.deviation: expected a finite number, more than 0");
+  problem("dense { units: 1 weights { uniform { bound: -1 } } }", ".dense.weights.uniform.bound");
+  problem("dense { units: 1 weights { orthogonal { gain: nan } } }",
+          ".dense.weights.orthogonal.gain");
   problem("conv2d { kernel: 3 }", ".conv2d.filters: expected 1");
   problem("conv2d { filters: 1 }", ".conv2d.kernel: expected one number, or two");
   problem("conv2d { filters: 1 kernel: [1, 2, 3] }", ".conv2d.kernel: expected one number, or two");

@@ -1,0 +1,51 @@
+"""The job files of apps/examples: each is checked, trains for a few steps, and tests what it trained."""
+
+import json
+import os
+import pathlib
+import unittest
+
+from program import TestCase
+
+EXAMPLES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps/examples"
+DATA = pathlib.Path(os.environ.get("TROUPE_DATA", "nowhere"))
+
+# What makes a short run of each: fewer records, an epoch. An example that is not listed here fails.
+SHORT = {
+    "advertising": [],
+    "digits_mlp": ["data.digits={ train: 128 test: 64 }"],
+    "digits_resnet": ["data.digits={ train: 128 test: 64 }"],
+    "mnist_lenet": ["data.split={ train: 192 test: 64 }"],
+    "mnist_mlp": ["data.split={ train: 192 test: 64 }"],
+    "mnist_softmax": ["data.split={ train: 192 test: 64 }"],
+}
+
+
+class Examples(TestCase):
+    def needs_data(self, path):
+        if "${TROUPE_DATA}" in path.read_text() and not DATA.is_dir():
+            self.skipTest("skipped: TROUPE_DATA names no folder")
+
+    def test_all_are_listed(self):
+        self.assertEqual(sorted(x.stem for x in EXAMPLES.glob("*.textproto")), sorted(SHORT))
+
+    def test_all_train(self):
+        for name, changes in SHORT.items():
+            with self.subTest(example=name):
+                path = EXAMPLES / f"{name}.textproto"
+                self.needs_data(path)
+                out = self.folder / name
+                changes = [f"--set={x}" for x in [*changes, "epochs=1", "learning_rate.warmup_epochs=0"]]
+                self.assert_exit(self.start("check", f"--job={path}", *changes), 0)
+                self.assert_exit(self.start("train", f"--job={path}", *changes, "--workers=2", f"--out={out}"), 0)
+                end = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+                self.assertGreaterEqual(end["applied"], 2)
+                # What is not finite would be null.
+                self.assertGreater(end["test_loss"], 0)
+                predict = self.start("predict", f"--job={path}", f"--weights={out / 'weights.safetensors'}", *changes)
+                self.assert_exit(predict, 0)
+                self.assertIn(f"{end['test_loss']:.5g}", predict.output)
+
+
+if __name__ == "__main__":
+    unittest.main()
