@@ -10,14 +10,21 @@ from program import TestCase
 EXAMPLES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps/examples"
 DATA = pathlib.Path(os.environ.get("TROUPE_DATA", "nowhere"))
 
+TEXT = ["data.split={ train: 4000 test: 1000 }", "data.batch=16"]
+
 # What makes a short run of each: fewer records, an epoch. An example that is not listed here fails.
 SHORT = {
+    "a9a_logistic": [],
     "advertising": [],
+    "advertising_ridge": [],
     "digits_mlp": ["data.digits={ train: 128 test: 64 }"],
     "digits_resnet": ["data.digits={ train: 128 test: 64 }"],
     "mnist_lenet": ["data.split={ train: 192 test: 64 }"],
     "mnist_mlp": ["data.split={ train: 192 test: 64 }"],
     "mnist_softmax": ["data.split={ train: 192 test: 64 }"],
+    "shakespeare_gpt": TEXT,
+    "shakespeare_gru": TEXT,
+    "shakespeare_lstm": TEXT,
 }
 
 
@@ -27,12 +34,13 @@ class Examples(TestCase):
             self.skipTest("skipped: TROUPE_DATA names no folder")
 
     def test_all_are_listed(self):
-        self.assertEqual(sorted(x.stem for x in EXAMPLES.glob("*.textproto")), sorted(SHORT))
+        self.assertEqual([x.name for x in EXAMPLES.glob("*.textproto") if x.stem not in SHORT], [])
 
     def test_all_train(self):
-        for name, changes in SHORT.items():
+        for path in sorted(EXAMPLES.glob("*.textproto")):
+            name = path.stem
             with self.subTest(example=name):
-                path = EXAMPLES / f"{name}.textproto"
+                changes = SHORT[name]
                 self.needs_data(path)
                 out = self.folder / name
                 changes = [f"--set={x}" for x in [*changes, "epochs=1", "learning_rate.warmup_epochs=0"]]
