@@ -125,7 +125,7 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(self.embedding(x))[0])
 
 
-def train(name, model, rate, dims, classes, tokens=False):
+def train(name, model, rate, dims, classes, tokens=False, smoothing=0.0, ignored=-100):
     """Tensors are named without the word `inner`, which stands for what a class here only wraps."""
     names = {key: key.replace("inner.", "") for key in model.state_dict() if not key.endswith("num_batches_tracked")}
     state = model.state_dict()
@@ -135,12 +135,18 @@ def train(name, model, rate, dims, classes, tokens=False):
         state[key].copy_(1 + tensor if norm else tensor)
     optimizer = torch.optim.SGD(model.parameters(), rate, 0.9)
     losses = []
+
+    def mean_loss(logits, labels):
+        """Over all labels, ignored ones included."""
+        return nn.functional.cross_entropy(logits.reshape(-1, classes), labels.reshape(-1), reduction="sum",
+                                           label_smoothing=smoothing, ignore_index=ignored) / labels.numel()
+
     for step in range(STEPS):
         x = f"{name} features {step}"
         x = integers(x, [ROWS, *dims], classes) if tokens else numbers(x, ROWS * torch.Size(dims).numel()).float().double()
         labels = integers(f"{name} labels {step}", [ROWS, *dims] if tokens else [ROWS], classes)
         logits = model(x.reshape(ROWS, *dims))
-        loss = nn.functional.cross_entropy(logits.reshape(-1, classes), labels.reshape(-1))
+        loss = mean_loss(logits, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -154,7 +160,7 @@ def train(name, model, rate, dims, classes, tokens=False):
     model.eval()
     with torch.no_grad():
         logits = model(x.reshape(ROWS, *dims))
-    print("testing", nn.functional.cross_entropy(logits.reshape(-1, classes), labels.reshape(-1)).item().hex())
+    print("testing", mean_loss(logits, labels).item().hex())
 
 
 def main():
@@ -165,7 +171,7 @@ def main():
     train("mnist_lenet", named(conv_1=nn.Conv2d(1, 3, 5, padding=2), relu_1=nn.ReLU(), pool_1=nn.MaxPool2d(2),
                                conv_2=nn.Conv2d(3, 4, 5), relu_2=nn.ReLU(), pool_2=nn.MaxPool2d(2), flatten=nn.Flatten(),
                                dense_1=nn.Linear(100, 9), relu_3=nn.ReLU(), dense_2=nn.Linear(9, 8), relu_4=nn.ReLU(),
-                               head=nn.Linear(8, 10)), 0.05, image, 10)
+                               head=nn.Linear(8, 10)), 0.05, image, 10, smoothing=0.1)
 
     def stage(inputs, filters, stride):
         shortcut = named(conv=conv(inputs, filters, 1, stride), bn=nn.BatchNorm2d(filters)) if stride > 1 else None
@@ -176,7 +182,7 @@ def main():
                                  layer2=stage(4, 6, 2), layer3=stage(6, 8, 2), pool=nn.AdaptiveAvgPool2d(1),
                                  flatten=nn.Flatten(), fc=nn.Linear(8, 10)), 0.05, image, 10)
     train("shakespeare_lstm", Recurrent(nn.LSTM, 11, 6, 7), 0.5, [9], 11, tokens=True)
-    train("shakespeare_gru", Recurrent(nn.GRU, 11, 6, 7), 0.5, [9], 11, tokens=True)
+    train("shakespeare_gru", Recurrent(nn.GRU, 11, 6, 7), 0.5, [9], 11, tokens=True, ignored=3)
     train("shakespeare_gpt", Gpt(11, 9, 8, 2, 2), 0.1, [9], 11, tokens=True)
 
 
