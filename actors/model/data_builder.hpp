@@ -2,6 +2,7 @@
 
 #include "kernels/data/dataset.hpp"
 #include "kernels/data/table.hpp"
+#include "kernels/formats/characters.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <memory>
@@ -17,6 +18,15 @@ struct job_data {
   std::shared_ptr<const dataset> test = nullptr;
   /// For tables: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
+  /// Evaluated during training, instead of the test records; null where the job has none.
+  std::shared_ptr<const dataset> validation = nullptr;
+  /// Texts: the characters that tokens stand for.
+  std::optional<vocabulary> characters = std::nullopt;
+
+  /// What is evaluated during training.
+  const std::shared_ptr<const dataset>& evaluated() const noexcept {
+    return validation ? validation : test;
+  }
 };
 
 /// Reads or generates the data of a validated job and splits it.

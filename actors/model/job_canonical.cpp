@@ -28,7 +28,9 @@ constexpr std::array<std::string_view, 8> not_hashed{"name",
                                                      "runtime.request_timeout_ms",
                                                      "runtime.join_timeout_ms",
                                                      "checkpoint.every_steps",
-                                                     "checkpoint.keep"};
+                                                     "checkpoint.keep",
+                                                     "evaluate.every_steps",
+                                                     "data.prefetch"};
 
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {

@@ -38,7 +38,7 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   result->data = data;
   result->model = build_model(job.model(), data);
   plan_options options;
-  options.max_rows = job.data().batch();
+  options.max_rows = result->batch();
   options.loss = result->model.training_loss;
   options.gradients = true;
   options.bucket_bytes = job.runtime().bucket_bytes();

@@ -26,6 +26,12 @@ struct job_context {
   optimizer rule;
   learning_rate rate;
 
+  /// Samples of a step, per worker.
+  std::size_t batch() const noexcept {
+    const std::uint32_t given = job.data().batch();
+    return given == 0 ? static_cast<std::size_t>(data.train_records) : given;
+  }
+
   const layout& parameters() const noexcept { return training->parameters(); }
 
   /// The parameters' initial values within `part`.

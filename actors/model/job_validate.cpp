@@ -11,8 +11,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint32_t max_batch = 1U << 24;
-constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
 constexpr std::uint32_t digit_classes_needed = 10;
 
 /// The dense layer that makes the outputs, or nullptr.
@@ -54,78 +52,6 @@ void check_model(const proto::Model& model, problem_list& problems) {
                    "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
   problems.require(!model.has_ignored_label(), "model.ignored_label",
                    "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
-}
-
-void check_idx(const proto::Data& data, problem_list& problems) {
-  const auto& idx = data.idx();
-  problems.require(!idx.images().empty(), "data.idx.images", "missing; expected a path");
-  problems.require(!idx.labels().empty(), "data.idx.labels", "missing; expected a path");
-  problems.require(idx.test_images().empty() == idx.test_labels().empty(), "data.idx",
-                   "test_images and test_labels belong together; give both or none");
-  problems.require(idx.test_images().empty() || !data.has_split(), "data.split",
-                   "there are test files (data.idx.test_images) already; leave out one of the two");
-}
-
-void check_csv(const proto::Csv& csv, problem_list& problems) {
-  problems.require(!csv.path().empty(), "data.csv.path", "missing; expected a path");
-  problems.require(csv.features_size() > 0, "data.csv.features",
-                   "no columns to learn from; name at least one");
-  problems.require(!csv.target().empty(), "data.csv.target", "missing; name the column to predict");
-  std::set<std::string> names{csv.target()};
-  for (int i = 0; i < csv.features_size(); ++i)
-    problems.require(
-      names.insert(csv.features(i)).second, "data.csv.features[" + std::to_string(i) + "]",
-      "column \"" + csv.features(i)
-        + (csv.features(i) == csv.target() ? "\" is the target" : "\" appears twice"));
-}
-
-void check_digits(const proto::Data& data, problem_list& problems) {
-  const std::uint64_t train = data.digits().train();
-  const std::uint64_t test = data.digits().test();
-  problems.require(train >= 1, "data.digits.train", "0 records; expected at least 1");
-  problems.require(train <= max_digits && test <= max_digits && train + test <= max_digits,
-                   "data.digits", "train + test is more than " + std::to_string(max_digits));
-  problems.require(!data.has_split(), "data.split",
-                   "data.digits says how many records train and test; leave out one of the two");
-  problems.require(data.batch() <= train || train == 0, "data.batch",
-                   std::to_string(data.batch()) + " is more than the " + std::to_string(train)
-                     + " training records (data.digits.train)");
-}
-
-void check_split(const proto::Data& data, problem_list& problems) {
-  if (!data.has_split())
-    return;
-  const auto& split = data.split();
-  problems.require(split.has_train() || split.has_test(), "data.split",
-                   "give train, test or both (numbers of records)");
-  problems.require(!split.has_train() || split.train() > 0, "data.split.train",
-                   "0 records; expected at least 1");
-  problems.require(!split.has_test() || split.test() > 0, "data.split.test",
-                   "0 records; expected at least 1");
-  problems.require(split.train() == 0 || data.batch() <= split.train(), "data.batch",
-                   std::to_string(data.batch()) + " is more than the "
-                     + std::to_string(split.train()) + " training records (data.split.train)");
-}
-
-void check_data(const proto::Data& data, data_from origin, problem_list& problems) {
-  problems.require(data.batch() >= 1 && data.batch() <= max_batch, "data.batch",
-                   "expected 1 to " + std::to_string(max_batch) + ", got "
-                     + std::to_string(data.batch()));
-  check_split(data, problems);
-  if (origin == data_from::program)
-    problems.require(!data.has_split(), "data.split",
-                     "the program says itself which records train and test; leave it out");
-  switch (data.source_case()) {
-  case proto::Data::kIdx:
-    return check_idx(data, problems);
-  case proto::Data::kCsv:
-    return check_csv(data.csv(), problems);
-  case proto::Data::kDigits:
-    return check_digits(data, problems);
-  case proto::Data::SOURCE_NOT_SET:
-    problems.require(origin == data_from::program, "data",
-                     "no source; add one of idx, csv, digits");
-  }
 }
 
 /// Whether model and data fit, as far as that shows without reading the data.
@@ -227,6 +153,10 @@ void check_solver(const proto::Job& job, problem_list& problems) {
   problems.require(is_linear(job.model()), "solver",
                    "EXACT needs a linear model: one dense layer without activation, and loss "
                    "MEAN_SQUARED_ERROR; use ITERATIVE");
+  problems.require(!job.data().has_libsvm(), "solver",
+                   "EXACT is not for sparse rows (data.libsvm); use ITERATIVE");
+  problems.require(!job.has_evaluate(), "evaluate",
+                   "solver: EXACT takes no steps to evaluate after; leave it out");
   problems.require(job.optimizer().l1() == 0, "optimizer.l1",
                    "there is no closed form with an L1 penalty; leave it out, or use solver: "
                    "ITERATIVE");
@@ -267,6 +197,9 @@ void validate(const proto::Job& job, data_from data) {
                      "expected a number of updates, at least 1");
     problems.require(job.checkpoint().keep() >= 1, "checkpoint.keep", "expected at least 1");
   }
+  if (job.has_evaluate())
+    problems.require(job.evaluate().every_steps() >= 1, "evaluate.every_steps",
+                     "expected a number of updates, at least 1");
   problems.throw_if_any();
 }
 

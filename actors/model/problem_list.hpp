@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -37,5 +38,8 @@ public:
 private:
   std::vector<std::string> lines_;
 };
+
+/// Checks Job.data, as `validate` does. Internal to actors/model.
+void check_data(const proto::Data& data, data_from origin, problem_list& problems);
 
 } // namespace troupe

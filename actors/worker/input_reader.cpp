@@ -44,7 +44,7 @@ input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_con
                            data_source source, input_listener listener)
   : super(cfg), context_(std::move(context)), source_(std::move(source)),
     listener_(std::move(listener)) {
-  records_.reserve(context_->job.data().batch());
+  records_.reserve(context_->batch());
 }
 
 input_reader::behavior_type input_reader::make_behavior() {

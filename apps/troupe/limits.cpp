@@ -29,7 +29,7 @@ std::size_t memory_here() {
 
 void check_tasks(const job_context& context, const cluster_shape& cluster,
                  const std::string& workers_from, const std::string& ps_from) {
-  const std::uint64_t batch = context.job.data().batch();
+  const std::uint64_t batch = context.batch();
   const auto records = context.data.train_records;
   const auto batches = (records + batch - 1) / batch;
   if (cluster.workers > batches)

@@ -62,7 +62,10 @@ BOOST_AUTO_TEST_CASE(data_of_the_program) {
 
 BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(contains(problems({"data={}"}), "data: no source"));
-  BOOST_TEST(contains(problems({"data.batch=0"}), "data.batch: expected 1"));
+  BOOST_TEST(problems({"data.batch=0"}) == "(no error)");
+  BOOST_TEST(contains(problems({"data.batch=16777217"}), "data.batch: expected 0 (all"));
+  BOOST_TEST(contains(problems({"data.prefetch=0"}), "data.prefetch: expected 1 to 64"));
+  BOOST_TEST(contains(problems({"evaluate={}"}), "evaluate.every_steps: expected a number"));
   BOOST_TEST(contains(problems({"data.batch=101"}),
                       "data.batch: 101 is more than the 100 training records"));
   BOOST_TEST(contains(problems({"data.digits.train=0"}), "data.digits.train"));
@@ -73,8 +76,8 @@ BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(contains(problems({"data={ idx { images: \"a\" labels: \"b\" test_images: \"c\" } }"}),
                       "test_images and test_labels belong together"));
   BOOST_TEST(contains(problems({"data={ idx { images: \"a\" labels: \"b\" test_images: \"c\" "
-                                "test_labels: \"d\" } split { train: 100 } }"}),
-                      "data.split: there are test files"));
+                                "test_labels: \"d\" } split { test: 100 } }"}),
+                      "data.split.test: there are test files"));
 }
 
 BOOST_AUTO_TEST_CASE(csv) {
@@ -88,10 +91,10 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(contains(csv({"data.csv.features[1]=y"}), "column \"y\" is the target"));
   BOOST_TEST(
     contains(csv({"data.csv={ path: \"x\" target: \"y\" }"}), "data.csv.features: no columns"));
-  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: give train, test or both"));
+  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: give train, test or validation"));
   BOOST_TEST(
     contains(csv({"data.split.train=1"}), "data.batch: 2 is more than the 1 training records"));
-  BOOST_TEST(contains(csv({"data.split.test=0"}), "data.split.test: 0 records"));
+  BOOST_TEST(contains(csv({"data.split.test=0"}), "data.split.test: expected a number of records"));
 }
 
 BOOST_AUTO_TEST_CASE(model_and_data_fit) {
@@ -169,9 +172,50 @@ BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
 }
 
 BOOST_AUTO_TEST_CASE(all_problems_at_once) {
-  const auto text =
-    problems({"epochs=0", "data.batch=0", "model.layer[0].dense.units=0", "optimizer.momentum=2"});
+  const auto text = problems(
+    {"epochs=0", "data.prefetch=0", "model.layer[0].dense.units=0", "optimizer.momentum=2"});
   BOOST_TEST(std::ranges::count(text, '\n') == 3);
+}
+
+BOOST_AUTO_TEST_CASE(sources_of_other_formats) {
+  const auto of = [](const std::string& data) {
+    return problems({("data={ " + data + " }").c_str()});
+  };
+  BOOST_TEST(of("npy { features: \"x\" labels: \"y\" }") == "(no error)");
+  BOOST_TEST(contains(of("npy {}"), "data.npy.features: missing"));
+  BOOST_TEST(contains(of("npy { features: \"x\" }"), "data.npy.labels: missing"));
+  BOOST_TEST(contains(of("npy { features: \"x\" labels: \"y\" test_labels: \"z\" }"),
+                      "data.npy: test_features and test_labels belong together"));
+  BOOST_TEST(contains(of("npz {}"), "data.npz.path: missing"));
+  BOOST_TEST(contains(of("npz { path: \"x\" }"), "data.npz.labels: missing"));
+  BOOST_TEST(of("text { path: \"x\" }") == "(no error)");
+  BOOST_TEST(contains(of("text {}"), "data.text.path: missing"));
+  BOOST_TEST(contains(of("text { path: \"x\" window: 0 }"), "data.text.window: expected 1 to"));
+  BOOST_TEST(contains(of("text { path: \"x\" stride: 0 }"), "data.text.stride: 0 characters"));
+  BOOST_TEST(contains(of("text { path: \"x\" vocabulary: \"\" }"), "data.text.vocabulary: empty"));
+  BOOST_TEST(contains(of("libsvm {}"), "data.libsvm.path: missing"));
+  BOOST_TEST(contains(of("libsvm { path: \"x\" features: 0 }"), "data.libsvm.features: expected"));
+  BOOST_TEST(contains(of("libsvm { path: \"x\" test_path: \"y\" } split { test: 1 }"),
+                      "data.split.test: there are test files (data.libsvm.test_path)"));
+}
+
+BOOST_AUTO_TEST_CASE(splits_and_normalization) {
+  const auto of = [](const std::string& more) {
+    const auto data = "data={ npy { features: \"x\" labels: \"y\" } " + more + " }";
+    return problems({data.c_str()});
+  };
+  BOOST_TEST(of("split { train: 0.9 validation: 0.05 }") == "(no error)");
+  for (const auto* part : {"-1", "1.5", "nan", "0"})
+    BOOST_TEST(contains(of(std::string{"split { validation: "} + part + " }"),
+                        "data.split.validation: expected a number of records, at least 1, or a"));
+  BOOST_TEST(of("normalize { kind: UNIT_RANGE }") == "(no error)");
+  BOOST_TEST(of("normalize { mean: 0.1 stddev: 0.3 }") == "(no error)");
+  BOOST_TEST(contains(of("normalize {}"), "data.normalize: give either kind"));
+  BOOST_TEST(contains(of("normalize { kind: UNIT_RANGE mean: 1 stddev: 1 }"), "give either kind"));
+  BOOST_TEST(contains(of("normalize { mean: 1 }"), "1 of mean, but 0 of stddev"));
+  BOOST_TEST(contains(of("normalize { mean: 1 stddev: 0 }"), "data.normalize.stddev[0]: expected"));
+  BOOST_TEST(contains(problems({"data={ csv {} normalize { kind: UNIT_RANGE } }"}),
+                      "data.normalize: not for data.csv; use data.csv.standardize"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,184 @@
+#include "actors/model/problem_list.hpp"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint32_t max_batch = 1U << 24;
+constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
+constexpr std::uint32_t max_window = 1U << 20;
+constexpr std::uint32_t max_sparse = 1U << 31;
+constexpr std::uint32_t max_prefetch = 64;
+
+/// With test files, all records of the others train or validate.
+void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
+                      problem_list& problems) {
+  problems.require(!test_files || !data.split().has_test(), "data.split.test",
+                   "there are test files (" + field + ") already; leave out one of the two");
+}
+
+void check_idx(const proto::Data& data, problem_list& problems) {
+  const auto& idx = data.idx();
+  problems.require(!idx.images().empty(), "data.idx.images", "missing; expected a path");
+  problems.require(!idx.labels().empty(), "data.idx.labels", "missing; expected a path");
+  problems.require(idx.test_images().empty() == idx.test_labels().empty(), "data.idx",
+                   "test_images and test_labels belong together; give both or none");
+  check_test_files(data, !idx.test_images().empty(), "data.idx.test_images", problems);
+}
+
+void check_csv(const proto::Csv& csv, problem_list& problems) {
+  problems.require(!csv.path().empty(), "data.csv.path", "missing; expected a path");
+  problems.require(csv.features_size() > 0, "data.csv.features",
+                   "no columns to learn from; name at least one");
+  problems.require(!csv.target().empty(), "data.csv.target", "missing; name the column to predict");
+  std::set<std::string> names{csv.target()};
+  for (int i = 0; i < csv.features_size(); ++i)
+    problems.require(
+      names.insert(csv.features(i)).second, "data.csv.features[" + std::to_string(i) + "]",
+      "column \"" + csv.features(i)
+        + (csv.features(i) == csv.target() ? "\" is the target" : "\" appears twice"));
+}
+
+void check_digits(const proto::Data& data, problem_list& problems) {
+  const std::uint64_t train = data.digits().train();
+  const std::uint64_t test = data.digits().test();
+  problems.require(train >= 1, "data.digits.train", "0 records; expected at least 1");
+  problems.require(train <= max_digits && test <= max_digits && train + test <= max_digits,
+                   "data.digits", "train + test is more than " + std::to_string(max_digits));
+  problems.require(!data.has_split(), "data.split",
+                   "data.digits says how many records train and test; leave out one of the two");
+  problems.require(data.batch() <= train || train == 0, "data.batch",
+                   std::to_string(data.batch()) + " is more than the " + std::to_string(train)
+                     + " training records (data.digits.train)");
+}
+
+void check_npy(const proto::Data& data, problem_list& problems) {
+  const auto& npy = data.npy();
+  problems.require(!npy.features().empty(), "data.npy.features", "missing; expected a path");
+  problems.require(!npy.labels().empty(), "data.npy.labels", "missing; expected a path");
+  problems.require(npy.test_features().empty() == npy.test_labels().empty(), "data.npy",
+                   "test_features and test_labels belong together; give both or none");
+  check_test_files(data, !npy.test_features().empty(), "data.npy.test_features", problems);
+}
+
+void check_npz(const proto::Data& data, problem_list& problems) {
+  const auto& npz = data.npz();
+  problems.require(!npz.path().empty(), "data.npz.path", "missing; expected a path");
+  const std::string array = "missing; expected the name of an array in the file";
+  problems.require(!npz.features().empty(), "data.npz.features", array);
+  problems.require(!npz.labels().empty(), "data.npz.labels", array);
+  problems.require(npz.test_features().empty() == npz.test_labels().empty(), "data.npz",
+                   "test_features and test_labels belong together; give both or none");
+  check_test_files(data, !npz.test_features().empty(), "data.npz.test_features", problems);
+}
+
+void check_text(const proto::Text& text, problem_list& problems) {
+  problems.require(!text.path().empty(), "data.text.path", "missing; expected a path");
+  problems.require(text.window() >= 1 && text.window() <= max_window, "data.text.window",
+                   "expected 1 to " + std::to_string(max_window) + " characters, got "
+                     + std::to_string(text.window()));
+  problems.require(!text.has_stride() || text.stride() >= 1, "data.text.stride",
+                   "0 characters; expected at least 1");
+  problems.require(!text.has_vocabulary() || !text.vocabulary().empty(), "data.text.vocabulary",
+                   "empty; leave it out to take the characters of the file");
+}
+
+void check_libsvm(const proto::Data& data, problem_list& problems) {
+  const auto& libsvm = data.libsvm();
+  problems.require(!libsvm.path().empty(), "data.libsvm.path", "missing; expected a path");
+  problems.require(!libsvm.has_features()
+                     || (libsvm.features() >= 1 && libsvm.features() <= max_sparse),
+                   "data.libsvm.features", "expected 1 to " + std::to_string(max_sparse));
+  problems.require(libsvm.labels() != proto::LIBSVM_LABELS_UNSET, "data.libsvm.labels",
+                   "expected CLASSES or TARGETS");
+  check_test_files(data, !libsvm.test_path().empty(), "data.libsvm.test_path", problems);
+}
+
+void check_part(double part, bool given, const std::string& name, problem_list& problems) {
+  if (!given)
+    return;
+  const bool valid = std::isfinite(part) && part > 0 && (part < 1 || part == std::floor(part));
+  problems.require(valid, "data.split." + name,
+                   "expected a number of records, at least 1, or a part of all, between 0 and 1");
+}
+
+void check_split(const proto::Data& data, problem_list& problems) {
+  if (!data.has_split())
+    return;
+  const auto& split = data.split();
+  problems.require(split.has_train() || split.has_test() || split.has_validation(), "data.split",
+                   "give train, test or validation (numbers of records, or parts below 1)");
+  check_part(split.train(), split.has_train(), "train", problems);
+  check_part(split.test(), split.has_test(), "test", problems);
+  check_part(split.validation(), split.has_validation(), "validation", problems);
+  problems.require(split.train() < 1 || data.batch() <= split.train(), "data.batch",
+                   std::to_string(data.batch()) + " is more than the "
+                     + std::to_string(static_cast<std::uint64_t>(split.train()))
+                     + " training records (data.split.train)");
+}
+
+void check_normalize(const proto::Data& data, problem_list& problems) {
+  if (!data.has_normalize())
+    return;
+  const auto& how = data.normalize();
+  const std::string path = "data.normalize";
+  problems.require(data.has_idx() || data.has_npy() || data.has_npz(), path,
+                   data.has_csv() ? "not for data.csv; use data.csv.standardize"
+                                  : "for idx, npy and npz only");
+  const bool given = how.mean_size() > 0 || how.stddev_size() > 0;
+  problems.require(how.has_kind() != given, path,
+                   "give either kind (STANDARDIZE or UNIT_RANGE), or mean and stddev");
+  problems.require(!how.has_kind() || how.kind() != proto::NORMALIZE_UNSET, path + ".kind",
+                   "expected STANDARDIZE or UNIT_RANGE");
+  problems.require(how.mean_size() == how.stddev_size(), path,
+                   std::to_string(how.mean_size()) + " of mean, but "
+                     + std::to_string(how.stddev_size()) + " of stddev; expected as many");
+  for (int i = 0; i < how.mean_size(); ++i)
+    problems.require(std::isfinite(how.mean(i)), path + ".mean[" + std::to_string(i) + "]",
+                     "expected a finite number");
+  for (int i = 0; i < how.stddev_size(); ++i)
+    problems.require(std::isfinite(how.stddev(i)) && how.stddev(i) > 0,
+                     path + ".stddev[" + std::to_string(i) + "]",
+                     "expected a finite number, more than 0");
+}
+
+} // namespace
+
+void check_data(const proto::Data& data, data_from origin, problem_list& problems) {
+  problems.require(data.batch() <= max_batch, "data.batch",
+                   "expected 0 (all training records) to " + std::to_string(max_batch) + ", got "
+                     + std::to_string(data.batch()));
+  problems.require(data.prefetch() >= 1 && data.prefetch() <= max_prefetch, "data.prefetch",
+                   "expected 1 to " + std::to_string(max_prefetch) + " batches, got "
+                     + std::to_string(data.prefetch()));
+  check_split(data, problems);
+  check_normalize(data, problems);
+  if (origin == data_from::program)
+    problems.require(!data.has_split(), "data.split",
+                     "the program says itself which records train and test; leave it out");
+  switch (data.source_case()) {
+  case proto::Data::kIdx:
+    return check_idx(data, problems);
+  case proto::Data::kCsv:
+    return check_csv(data.csv(), problems);
+  case proto::Data::kDigits:
+    return check_digits(data, problems);
+  case proto::Data::kNpy:
+    return check_npy(data, problems);
+  case proto::Data::kNpz:
+    return check_npz(data, problems);
+  case proto::Data::kText:
+    return check_text(data.text(), problems);
+  case proto::Data::kLibsvm:
+    return check_libsvm(data, problems);
+  case proto::Data::SOURCE_NOT_SET:
+    problems.require(origin == data_from::program, "data",
+                     "no source; add one of idx, csv, digits, npy, npz, text, libsvm");
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,85 @@
+#include "actors/model/text_generator.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+std::shared_ptr<const plan> output_plan(const job_context& context) {
+  const auto& data = context.data;
+  if (data.features != feature_kind::tokens || data.labels_per_record != data.feature_width()
+      || context.job.model().loss() != proto::SOFTMAX_CROSS_ENTROPY)
+    throw input_error("only a model that predicts the next character at each position (data.text, "
+                      "SOFTMAX_CROSS_ENTROPY) can generate text, but the records here are "
+                      + to_string(static_cast<const record_shape&>(data)));
+  plan_options options;
+  options.max_rows = 1;
+  options.fetches = {context.model.output};
+  return std::make_shared<plan>(*context.model.graph, options);
+}
+
+} // namespace
+
+std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform) {
+  const auto best = std::ranges::max_element(logits);
+  if (temperature == 0)
+    return static_cast<std::int32_t>(best - logits.begin());
+  const auto weight = [&](float x) {
+    return std::exp((static_cast<double>(x) - static_cast<double>(*best)) / temperature);
+  };
+  double total = 0;
+  for (const float x : logits)
+    total += weight(x);
+  double left = uniform * total;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    left -= weight(logits[i]);
+    if (left < 0)
+      return static_cast<std::int32_t>(i);
+  }
+  return static_cast<std::int32_t>(best - logits.begin()); // Rounding, or no number at all.
+}
+
+text_generator::text_generator(const job_context& context)
+  : record_(context.data), executor_(output_plan(context)),
+    pointers_(context.parameters().entries().size()) {}
+
+std::vector<std::int32_t> text_generator::run(std::span<const float> weights,
+                                              std::span<const std::int32_t> prompt,
+                                              const options& how) {
+  const auto& entries = executor_.what().parameters().entries();
+  for (std::size_t i = 0; i < pointers_.size(); ++i)
+    pointers_[i] = weights.data() + entries[i].offset;
+  random_stream stream{how.seed, "text"};
+  std::vector<std::int32_t> text{prompt.begin(), prompt.end()};
+  for (std::size_t i = 0; i < how.count; ++i)
+    text.push_back(draw_token(logits_after(text), how.temperature, stream.uniform()));
+  return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
+}
+
+/// Positions behind the text hold anything: the model does not look ahead.
+std::span<const float> text_generator::logits_after(std::span<const std::int32_t> text) {
+  const auto window = record_.feature_width();
+  const auto used = std::min(window, text.size());
+  std::vector<std::int32_t> tokens(window);
+  std::ranges::copy(text.last(used), tokens.begin());
+  const std::array<feed<float>, 2> feeds{feed<float>{tokens.data()}, {}};
+  run_arguments<float> arguments;
+  arguments.rows = 1;
+  arguments.weights = pointers_;
+  arguments.feeds = feeds;
+  executor_.run(arguments);
+  const auto logits = executor_.fetched(0);
+  const auto units = logits.size() / window;
+  // A model may have more units than there are characters.
+  return logits.subspan((used - 1) * units, record_.vocabulary);
+}
+
+} // namespace troupe

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "kernels/executor.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Continues texts with a model that says, at each position of a window of tokens, which token
+/// comes next, and does not look ahead: recurrent layers, causal attention. What of a text does not
+/// fit the window any more is forgotten. Same weights, prompt and seed, same text. One run at a
+/// time.
+class text_generator {
+public:
+  struct options {
+    /// Tokens to add.
+    std::size_t count = 200;
+    /// Logits are divided by it before a token is drawn: below 1 likely ones are preferred; 0 takes
+    /// the likeliest.
+    double temperature = 1;
+    std::uint64_t seed = 1;
+  };
+
+  /// @throws input_error where the data of the job are no tokens that are labelled at each
+  /// position, or the loss is not SOFTMAX_CROSS_ENTROPY.
+  explicit text_generator(const job_context& context);
+
+  /// The tokens that follow.
+  /// @param weights the flat parameter vector
+  /// @param prompt at least one token, each below the vocabulary
+  std::vector<std::int32_t> run(std::span<const float> weights,
+                                std::span<const std::int32_t> prompt, const options& how);
+
+private:
+  std::span<const float> logits_after(std::span<const std::int32_t> text);
+
+  record_shape record_;
+  executor<float> executor_;
+  std::vector<const float*> pointers_;
+};
+
+/// The token that `uniform`, from [0, 1), draws by such logits. Temperature: as in
+/// text_generator::options.
+std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform);
+
+} // namespace troupe

@@ -1,0 +1,215 @@
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_context.hpp"
+#include "actors/model/job_file.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/formats/gzip.hpp"
+#include "kernels/formats/npy.hpp"
+#include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+BOOST_AUTO_TEST_SUITE(data_sources)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct files {
+  temporary_directory folder;
+
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+
+  void write(const std::string& name, std::string_view text) const {
+    write_file(folder / name, as_byte_span(text));
+  }
+
+  template <class T>
+  void write(const std::string& name, npy_type type, std::vector<std::uint64_t> shape,
+             std::vector<T> values) const {
+    write_file(folder / name, write_npy(type, shape, std::as_bytes(std::span{values})));
+  }
+
+  /// Six records of two features, classes 0 1 2 0 1 2.
+  void write_arrays() const {
+    std::vector<float> x(12);
+    std::iota(x.begin(), x.end(), 0.0F);
+    write<float>("x.npy", npy_type::f32, {6, 2}, x);
+    write<std::int64_t>("y.npy", npy_type::i64, {6}, {0, 1, 2, 0, 1, 2});
+  }
+
+  proto::Job job(const std::string& data, const std::string& model = "") const {
+    return parse_job("model { layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY " + model
+                       + "} data { batch: 2 " + data + "}",
+                     "job");
+  }
+
+  proto::Job npy_job(const std::string& more = "") const {
+    return job("npy { features: \"" + path("x.npy") + "\" labels: \"" + path("y.npy") + "\" "
+               + more);
+  }
+};
+
+std::vector<float> features_of(const dataset& x, std::uint64_t record) {
+  const std::vector<std::uint64_t> records{record};
+  std::vector<float> features(x.record().feature_width());
+  std::vector<std::int32_t> classes(x.record().label_elements());
+  std::vector<float> targets(x.record().label_elements());
+  x.read(records, std::span{features}, {classes, targets});
+  return features;
+}
+
+std::string error(const proto::Job& job) {
+  return error_of([&] { build_data(job); });
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(npy, files) {
+  write_arrays();
+  const auto whole = build_data(npy_job("}"));
+  BOOST_TEST(whole.train->size() == 6u);
+  BOOST_TEST(whole.test == whole.train);
+  BOOST_TEST(whole.train->record().label_width == 3u);
+  BOOST_TEST(features_of(*whole.train, 5) == (std::vector<float>{10, 11}));
+  write_file(folder / "x.npy", gzip(read_file(folder / "x.npy")));
+  BOOST_TEST(build_data(npy_job("}")).train->size() == 6u);
+  write<float>("tx.npy", npy_type::f32, {1, 2}, {5, 6});
+  write<std::int64_t>("ty.npy", npy_type::i64, {1}, {2});
+  const auto tests =
+    " test_features: \"" + path("tx.npy") + "\" test_labels: \"" + path("ty.npy") + "\" }";
+  BOOST_TEST(build_data(npy_job(tests)).test->size() == 1u);
+  const auto split = build_data(npy_job(tests + " split { validation: 2 }"));
+  BOOST_TEST(split.train->size() == 4u);
+  BOOST_TEST(split.validation->size() == 2u);
+  BOOST_TEST(split.test->size() == 1u);
+  BOOST_TEST(split.evaluated() == split.validation);
+  write<float>("tx.npy", npy_type::f32, {1, 3}, {5, 6, 7});
+  BOOST_TEST(contains(error(npy_job(tests)), "data.npy.test_features: records of (3) numbers"));
+  BOOST_TEST(
+    contains(error(npy_job("} split { train: 5 validation: 1 }")), "nothing is left for test"));
+}
+
+BOOST_FIXTURE_TEST_CASE(npz, files) {
+  const std::string text = "npz { path: \"" + path("a.npz") + "\" features: \"x\" labels: \"y\" }";
+  BOOST_TEST(contains(error(job(text)), "a.npz: cannot open"));
+  write("a.npz", "PK");
+  BOOST_TEST(contains(error(job(text)), "a.npz: not a zip archive"));
+  // Files that NumPy wrote: x = arange(3), y = ones((2, 2)); and packed ones, x = zeros(300).
+  const auto* source = std::getenv("TROUPE_SOURCE_DIR");
+  const auto corpus = std::filesystem::path{source != nullptr ? source : "."} / "tests/fuzz/corpus";
+  const auto numpy = [&](const std::string& name, const std::string& arrays) {
+    return job("npz { path: \"" + (corpus / "npy" / name).string() + "\" " + arrays + "}");
+  };
+  const auto data = build_data(numpy("stored", "features: \"x\" labels: \"x\""));
+  BOOST_TEST(data.train->size() == 3u);
+  BOOST_TEST(features_of(*data.train, 2) == (std::vector<float>{2}));
+  const auto packed = numpy("deflated",
+                            "features: \"x\" labels: \"x\" test_features: \"x\" "
+                            "test_labels: \"x\"");
+  BOOST_TEST(build_data(packed).test->size() == 300u);
+  BOOST_TEST(contains(error(numpy("stored", "features: \"X\" labels: \"y\"")),
+                      "stored: no array \"X\"; did you mean \"x\"?"));
+  BOOST_TEST(
+    contains(error(numpy("stored", "features: \"x\" labels: \"y\"")), "stored: x: shape (3), but"));
+}
+
+BOOST_FIXTURE_TEST_CASE(normalization, files) {
+  write_arrays();
+  auto x = build_data(npy_job("} split { train: 3 } normalize { kind: UNIT_RANGE }"));
+  BOOST_TEST(features_of(*x.train, 2) == (std::vector<float>{1, 1}));
+  BOOST_TEST(features_of(*x.test, 0) == (std::vector<float>{1.5F, 1.5F}));
+  x = build_data(npy_job("} normalize { mean: 1 stddev: 2 }"));
+  BOOST_TEST(features_of(*x.train, 0) == (std::vector<float>{-0.5F, 0}));
+  BOOST_TEST(x.test == x.train);
+  BOOST_TEST(!x.scaling);
+  x = build_data(npy_job("} normalize { mean: 1 mean: 2 stddev: 2 stddev: 1 }"));
+  BOOST_TEST(features_of(*x.train, 1) == (std::vector<float>{0.5F, 1}));
+  const auto three = "} normalize { mean: 1 mean: 2 mean: 3 stddev: 1 stddev: 1 stddev: 1 }";
+  BOOST_TEST(contains(error(npy_job(three)), "data.normalize.mean: 3 numbers; expected 1, or one"));
+  // Targets: coefficients can be given in the units of the data.
+  write<float>("y.npy", npy_type::f32, {6}, {1, 2, 3, 4, 5, 6});
+  x = build_data(npy_job("} split { train: 2 } normalize { kind: STANDARDIZE }"));
+  BOOST_REQUIRE(x.scaling.has_value());
+  BOOST_TEST(x.scaling->feature_mean == (std::vector<double>{1, 2}));
+  BOOST_TEST(x.scaling->target_scale == (std::vector<double>{1}));
+}
+
+BOOST_FIXTURE_TEST_CASE(parts_of_all_records, files) {
+  write_arrays();
+  const auto sizes = [&](const std::string& split) {
+    const auto x = build_data(npy_job("} split { " + split + " }"));
+    return std::vector<std::uint64_t>{x.train->size(), x.validation ? x.validation->size() : 0,
+                                      x.test->size()};
+  };
+  using expected = std::vector<std::uint64_t>;
+  BOOST_TEST(sizes("train: 0.5") == (expected{3, 0, 3}));
+  BOOST_TEST(sizes("test: 0.2") == (expected{5, 0, 1}));
+  BOOST_TEST(sizes("validation: 0.2 test: 2") == (expected{3, 1, 2}));
+  BOOST_TEST(sizes("train: 2 validation: 1 test: 1") == (expected{2, 1, 1}));
+  BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2})); // 1.5 is 2
+  BOOST_TEST(contains(error(npy_job("} split { train: 0.9 test: 0.9 }")), "are more than"));
+  BOOST_TEST(contains(error(npy_job("} split { train: 5 validation: 1 test: 1 }")),
+                      "train 5, validation 1 and test 1 are more than the data's 6 records"));
+  BOOST_TEST(contains(error(npy_job("} split { test: 0.01 }")), "nothing is left for test"));
+}
+
+BOOST_FIXTURE_TEST_CASE(text, files) {
+  write("a.txt", "abcabcabca");
+  const std::string text = "text { path: \"" + path("a.txt") + "\" window: 2 ";
+  const auto whole = build_data(job(text + "}"));
+  BOOST_TEST(whole.train->size() == 4u);
+  BOOST_TEST(whole.train->record().vocabulary == 3u);
+  BOOST_TEST((whole.characters->characters() == U"abc"));
+  BOOST_TEST(build_data(job(text + "stride: 1 }")).train->size() == 8u);
+  const auto parts = build_data(job(text + "stride: 1 } split { train: 0.4 validation: 3 }"));
+  BOOST_TEST(parts.train->size() == 2u);
+  BOOST_TEST(parts.validation->size() == 1u);
+  BOOST_TEST(parts.test->size() == 1u);
+  BOOST_TEST(&parts.test->storage() == &parts.train->storage());
+  const auto wider = build_data(job(text + "vocabulary: \"dcbaa\" }"));
+  BOOST_TEST(wider.train->record().vocabulary == 4u);
+  BOOST_TEST(contains(error(job(text + "vocabulary: \"ab\" }")), "a.txt:1:3: the character \"c\""));
+  BOOST_TEST(contains(error(job(text + "} split { test: 2 }")), "too few for a window of 2"));
+}
+
+BOOST_FIXTURE_TEST_CASE(libsvm, files) {
+  write("train.txt", "1 1:1 3:2\n-1 2:1\n1\n-1 1:1\n");
+  write("test.txt", "-1 4:1\n1 1:1\n");
+  const std::string plain = "libsvm { path: \"" + path("train.txt") + "\" ";
+  const auto alone = build_data(job(plain + "}"));
+  BOOST_TEST((alone.train->record().features == feature_kind::sparse));
+  BOOST_TEST(alone.train->record().feature_width() == 3u);
+  BOOST_TEST(alone.train->record().label_width == 3u); // the units of the model
+  const auto tests = "test_path: \"" + path("test.txt") + "\" ";
+  const auto both = build_data(job(plain + tests + "}"));
+  BOOST_TEST(both.train->record().feature_width() == 4u);
+  BOOST_TEST((both.train->record() == both.test->record()));
+  BOOST_TEST(build_data(job(plain + "features: 9 }")).train->record().feature_width() == 9u);
+  BOOST_TEST(contains(error(job(plain + tests + "features: 3 }")),
+                      "test.txt: index 4 is beyond the 3 features"));
+  const auto targets = build_data(job(plain + "labels: TARGETS }"));
+  BOOST_TEST((targets.train->record().labels == label_kind::targets));
+  write("test.txt", "0 1:1\n");
+  BOOST_TEST(
+    contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
+}
+
+// The job says 0, and is sent as it is; a step takes what the data have.
+BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
+  write_arrays();
+  auto all = npy_job("} split { train: 5 }");
+  all.mutable_data()->set_batch(0);
+  const auto data = build_data(all);
+  const auto context = make_job_context(all, shape_of(*data.train));
+  BOOST_TEST(context->batch() == 5u);
+  BOOST_TEST(context->training->max_rows() == 5u);
+  BOOST_TEST(context->job.data().batch() == 0u);
+  all.mutable_data()->set_batch(6);
+  BOOST_TEST(contains(error(all), "data.batch: 6 is more than the 5 training records"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

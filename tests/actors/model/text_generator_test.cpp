@@ -1,0 +1,71 @@
+#include "actors/model/text_generator.hpp"
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_file.hpp"
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <algorithm>
+
+BOOST_AUTO_TEST_SUITE(text_generation)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A model of three characters whose logits for the next one are a row of its only tensor.
+std::shared_ptr<const job_context> table_model() {
+  const auto job = parse_job("model { layer { embedding { width: 3 } } loss: SOFTMAX_CROSS_ENTROPY "
+                             "} data { text { path: \"x\" window: 4 } batch: 1 }",
+                             "job");
+  data_shape data;
+  data.train_records = 1;
+  data.features = feature_kind::tokens;
+  data.dims = {4};
+  data.vocabulary = data.label_width = 3;
+  data.labels_per_record = 4;
+  return make_job_context(job, data);
+}
+
+/// After 0 comes 1, after 1 comes 2, after 2 either 0 or 1.
+const std::vector<float> table{-50, 50, -50, -50, -50, 50, 1, 1, -50};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_follows) {
+  const auto context = table_model();
+  BOOST_REQUIRE(context->parameters().size() == table.size());
+  text_generator writer{*context};
+  const std::vector<std::int32_t> prompt{1, 0};
+  const auto likeliest = writer.run(table, prompt, {7, 0, 1});
+  BOOST_TEST(likeliest == (std::vector<std::int32_t>{1, 2, 0, 1, 2, 0, 1}));
+  // Beyond the window, too; the same seed draws the same.
+  const auto drawn = writer.run(table, prompt, {200, 1, 5});
+  BOOST_TEST(drawn == writer.run(table, prompt, {200, 1, 5}));
+  BOOST_TEST(drawn != writer.run(table, prompt, {200, 1, 6}));
+  std::int32_t last = 0;
+  for (const auto token : drawn) {
+    BOOST_TEST((last == 2 ? token != 2 : token == last + 1));
+    last = token;
+  }
+  BOOST_TEST(std::ranges::count(drawn, 0) > 20);
+  BOOST_TEST(writer.run(table, prompt, {0, 1, 1}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(drawing) {
+  const std::vector<float> logits{0, 1, -1000};
+  BOOST_TEST(draw_token(logits, 1, 0) == 0);
+  BOOST_TEST(draw_token(logits, 1, 0.26) == 0); // 1 / (1 + e) = 0.2689
+  BOOST_TEST(draw_token(logits, 1, 0.27) == 1);
+  BOOST_TEST(draw_token(logits, 1, 0.9999) == 1);
+  BOOST_TEST(draw_token(logits, 0.1, 0.0001) == 1);
+  BOOST_TEST(draw_token(logits, 0, 0) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(other_models) {
+  const auto digits = make_job_context(digits_job(), shape_of(*build_data(digits_job()).train));
+  BOOST_TEST(contains(error_of([&] { text_generator{*digits}; }), "only a model that predicts"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
