@@ -66,6 +66,11 @@ struct predict_command {
   std::string predictions;
   /// Test images to be drawn.
   std::uint32_t show = 0;
+  /// Models of text: characters to write instead of testing, what they follow, how they are drawn.
+  std::uint32_t generate = 0;
+  std::string prompt = "\n";
+  double temperature = 1;
+  std::uint64_t text_seed = 1;
   std::vector<std::string> overrides;
 };
 

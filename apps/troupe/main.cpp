@@ -140,10 +140,24 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
                  "Where to write a line of CSV per test record; - for standard output")
     ->type_name("FILE");
   sub->add_option("--show", x.show, "Draw so many test images with what is predicted");
-  sub->footer("Examples:\n"
-              "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
-              "  troupe predict --weights=out/weights.safetensors --job=job.textproto "
-              "--predictions=predictions.csv");
+  auto* generate = sub->add_option("--generate", x.generate,
+                                   "Models of text: write so many characters instead of testing");
+  sub->add_option("--prompt", x.prompt, "Text that they follow; default: a line break")
+    ->needs(generate);
+  sub
+    ->add_option("--temperature", x.temperature,
+                 "0: the likeliest character each time; 1: drawn as the model says; default: 1")
+    ->check(CLI::Range(0.0, 100.0))
+    ->type_name("NUMBER")
+    ->needs(generate);
+  sub->add_option("--seed", x.text_seed, "Of what is drawn; default: 1")->needs(generate);
+  sub->footer(
+    "Examples:\n"
+    "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
+    "  troupe predict --weights=out/weights.safetensors --job=job.textproto "
+    "--predictions=predictions.csv\n"
+    "  troupe predict --weights=out/weights.safetensors --job=job.textproto --generate=300 "
+    "--prompt=\"ROMEO:\"");
   return *sub;
 }
 

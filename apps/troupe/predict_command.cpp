@@ -3,6 +3,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
+#include "actors/model/text_generator.hpp"
 #include "actors/output/storage.hpp"
 #include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"
@@ -35,6 +36,10 @@ struct choice {
 };
 
 choice choose(std::span<const float> logits) {
+  if (logits.size() == 1) { // Of two classes.
+    const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
+    return logits[0] > 0 ? choice{1, one} : choice{0, 1 - one};
+  }
   const auto best = std::ranges::max_element(logits);
   double total = 0;
   for (auto x : logits)
@@ -45,9 +50,11 @@ choice choose(std::span<const float> logits) {
 /// The predictions as CSV. Targets come in the units of the data.
 class prediction_table {
 public:
-  prediction_table(label_kind labels, const std::optional<column_scaling>& scaling)
-    : text_(labels == label_kind::classes ? "record,label,prediction,probability\n"
-                                          : "record,target,prediction\n") {
+  prediction_table(const record_shape& data, const std::optional<column_scaling>& scaling)
+    : labels_(data.labels == label_kind::classes ? data.labels_per_record : 1),
+      text_(labels_ > 1                            ? "record,loss,accuracy\n"
+              : data.labels == label_kind::classes ? "record,label,prediction,probability\n"
+                                                   : "record,target,prediction\n") {
     if (scaling) {
       mean_ = scaling->target_mean.at(0);
       scale_ = scaling->target_scale.at(0);
@@ -55,6 +62,10 @@ public:
   }
 
   void add(const tested_records& x) {
+    if (labels_ > 1) {
+      add_sequences(x);
+      return;
+    }
     const auto units = x.outputs.size() / x.count;
     auto out = std::back_inserter(text_);
     for (std::size_t i = 0; i < x.count; ++i)
@@ -71,8 +82,29 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
+  /// Of each record, the means over its labels.
+  void add_sequences(const tested_records& x) {
+    const auto units = x.outputs.size() / x.classes.size();
+    for (std::size_t i = 0; i < x.count; ++i) {
+      double loss = 0;
+      std::size_t right = 0;
+      for (auto k = i * labels_; k < (i + 1) * labels_; ++k) {
+        const auto logits = x.outputs.subspan(k * units, units);
+        const auto label = static_cast<std::size_t>(x.classes[k]);
+        const auto said = choose(logits);
+        right += said.which == label ? 1 : 0;
+        loss -= std::log(said.probability) + static_cast<double>(logits[label])
+          - static_cast<double>(logits[said.which]);
+      }
+      const auto n = static_cast<double>(labels_);
+      fmt::format_to(std::back_inserter(text_), "{},{:.7g},{:.6f}\n", x.first + i, loss / n,
+                     static_cast<double>(right) / n);
+    }
+  }
+
   double in_units(float x) const { return static_cast<double>(x) * scale_ + mean_; }
 
+  std::size_t labels_;
   std::string text_;
   double mean_ = 0;
   double scale_ = 1;
@@ -154,6 +186,23 @@ void check_writable(const std::filesystem::path& file) {
                       + "; give another, or - for standard output"};
 }
 
+/// Writes the prompt and what follows it.
+int generate(const predict_command& x, const job_context& context, const job_data& data,
+             std::span<const float> weights) {
+  if (!data.characters)
+    throw input_error{"--generate: the job's data are no text (data.text)"};
+  if (x.prompt.empty())
+    throw input_error{"--prompt: empty; give at least one character"};
+  const auto prompt =
+    data.characters->encode(decode_utf8(as_byte_span(x.prompt), "--prompt"), "--prompt");
+  const auto tokens =
+    text_generator{context}.run(weights, prompt, {x.generate, x.temperature, x.text_seed});
+  fmt::print("{}{}\n", x.prompt, encode_utf8(data.characters->decode(tokens)));
+  if (std::fflush(stdout) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
+  return exit_done;
+}
+
 } // namespace
 
 int run(const predict_command& x) {
@@ -164,10 +213,12 @@ int run(const predict_command& x) {
   const auto data = build_data(job);
   const auto context = make_job_context(job, shape_of(*data.train));
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
+  if (x.generate > 0)
+    return generate(x, *context, data, model.weights);
   std::optional<prediction_table> table;
   std::optional<gallery> pictures;
   if (!x.predictions.empty())
-    table.emplace(context->data.labels, data.scaling);
+    table.emplace(context->data, data.scaling);
   if (x.show > 0)
     pictures.emplace(x.show, side_of(context->data));
   const auto collect = [&](const tested_records& tested) {
