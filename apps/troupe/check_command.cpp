@@ -167,6 +167,14 @@ void print_model(const job_context& context) {
 std::string source_of(const proto::Data& data) {
   if (data.has_idx())
     return data.idx().images();
+  if (data.has_npy())
+    return data.npy().features();
+  if (data.has_npz())
+    return data.npz().path();
+  if (data.has_text())
+    return data.text().path();
+  if (data.has_libsvm())
+    return data.libsvm().path();
   return data.has_csv() ? data.csv().path() : "generated digits";
 }
 
@@ -174,18 +182,28 @@ void print_data(const job_context& context, const job_data& data) {
   const auto& shape = context.data;
   const bool shared = data.test == data.train;
   line("data", source_of(context.job.data()));
-  line("",
-       fmt::format("{} train, {}; {}, {}", count(shape.train_records, "record"),
-                   shared ? "the same test" : count(data.test->size(), "record") + " test",
-                   count(shape.feature_width(), "feature"),
-                   shape.labels == label_kind::classes ? number(shape.label_width) + " classes"
-                                                       : count(shape.label_width, "target")));
+  auto records = count(shape.train_records, "record") + " train, ";
+  if (data.validation)
+    records += count(data.validation->size(), "record") + " validate, ";
+  records += shared ? "the same test" : count(data.test->size(), "record") + " test";
+  const std::string what = shape.features == feature_kind::tokens ? "character"
+    : shape.features == feature_kind::sparse                      ? "sparse feature"
+                                                                  : "feature";
+  auto labels = shape.labels == label_kind::classes ? number(shape.label_width) + " classes"
+                                                    : count(shape.label_width, "target");
+  if (shape.labels_per_record > 1)
+    labels += fmt::format(" at {} positions", number(shape.labels_per_record));
+  line("", fmt::format("{}; {}, {}", records, count(shape.feature_width(), what), labels));
+  if (context.job.has_evaluate())
+    line("",
+         fmt::format("evaluated every {} and after each epoch",
+                     count(context.job.evaluate().every_steps(), "step")));
 }
 
 // -- the cluster --------------------------------------------------------------------------------
 
 void print_steps(const job_context& context, const cluster_shape& cluster) {
-  const std::uint64_t batch = context.job.data().batch();
+  const std::uint64_t batch = context.batch();
   const bool in_step = context.job.protocol() != proto::ASYNC_PS;
   const auto samples = in_step ? batch * cluster.workers : batch;
   const auto steps = (context.data.train_records + samples - 1) / samples;
