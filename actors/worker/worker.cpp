@@ -5,6 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe {
@@ -132,7 +133,7 @@ void worker::on_lease(const proto::Lease& x) {
   leases_.push_back(x);
   if (phase_ == phase::idle)
     next_step();
-  else if (ahead_ == 0)
+  else
     read_ahead();
 }
 
@@ -171,17 +172,9 @@ void worker::next_step() {
   weights_.reset();
   enter(phase::reading);
   send(parts_.synchronizer, acquire{leases_.front().id(), batch_});
-  const auto wanted = std::pair{leases_.front().id(), batch_};
-  if (data_) {
-    // A rejected gradient: its batch is trained again.
-  } else if (ahead_ != 0 && ahead_of_ == wanted) {
-    wanted_ = std::exchange(ahead_, 0);
-    data_ = std::exchange(ahead_data_, std::nullopt);
-  } else {
-    wanted_ = read(leases_.front(), batch_);
-  }
-  if (ahead_ == 0)
-    read_ahead();
+  if (!data_) // Otherwise a gradient was rejected, and its batch is trained again.
+    take_batch();
+  read_ahead();
   compute_if_ready();
 }
 
@@ -191,14 +184,32 @@ std::uint64_t worker::read(const proto::Lease& lease, std::uint64_t batch) {
   return tickets_;
 }
 
+void worker::take_batch() {
+  if (!ahead_.empty() && ahead_.front().lease == leases_.front().id()
+      && ahead_.front().batch == batch_) {
+    wanted_ = ahead_.front().ticket;
+    data_ = std::move(ahead_.front().data);
+    ahead_.pop_front();
+  } else {
+    ahead_.clear();
+    wanted_ = read(leases_.front(), batch_);
+  }
+}
+
 void worker::read_ahead() {
-  const auto& lease = leases_.front();
-  if (batch_ + 1 < batches_of(lease)) {
-    ahead_of_ = {lease.id(), batch_ + 1};
-    ahead_ = read(lease, batch_ + 1);
-  } else if (leases_.size() > 1) {
-    ahead_of_ = {leases_[1].id(), 0};
-    ahead_ = read(leases_[1], 0);
+  auto lease = leases_.begin();
+  auto batch = batch_;
+  if (!ahead_.empty()) {
+    lease = std::ranges::find(leases_, ahead_.back().lease, &proto::Lease::id);
+    batch = ahead_.back().batch;
+  }
+  while (ahead_.size() < options_.prefetch && lease != leases_.end()) {
+    if (++batch == batches_of(*lease)) {
+      ++lease;
+      batch = 0;
+    }
+    if (lease != leases_.end())
+      ahead_.push_back({lease->id(), batch, read(*lease, batch), std::nullopt});
   }
 }
 
@@ -206,9 +217,11 @@ void worker::on_batch(const batch_read& x) {
   if (x.ticket == wanted_) {
     data_ = x;
     compute_if_ready();
-  } else if (x.ticket == ahead_) {
-    ahead_data_ = x;
+    return;
   }
+  const auto found = std::ranges::find(ahead_, x.ticket, &read_ahead_batch::ticket);
+  if (found != ahead_.end())
+    found->data = x;
 }
 
 void worker::on_acquired(const acquired& x) {

@@ -56,6 +56,8 @@ struct worker_options {
   std::uint64_t view = 0;
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
+  /// Batches to read ahead of the one under way; at least 1.
+  std::size_t prefetch = 1;
   patience requests;
   coordinator_actor coordinator;
   worker_owner owner;
@@ -66,7 +68,7 @@ struct worker_options {
 /// nothing but its synchronizer.
 ///
 /// A step passes through `reading` (waiting for batch and weights, which come in either order),
-/// `computing` and `committing`; the batch after it is read meanwhile.
+/// `computing` and `committing`; those after it are read meanwhile.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -99,6 +101,7 @@ private:
   void request_leases();
   void next_step();
   std::uint64_t read(const proto::Lease& lease, std::uint64_t batch);
+  void take_batch();
   void read_ahead();
   void compute_if_ready();
   void report_front_lease(std::function<void()> then);
@@ -135,10 +138,14 @@ private:
   // -- reads, by ticket --
   std::uint64_t tickets_ = 0;
   std::uint64_t wanted_ = 0;
-  /// The batch after the one under way: which, its ticket (0: none), and its data once there.
-  std::pair<std::uint64_t, std::uint64_t> ahead_of_;
-  std::uint64_t ahead_ = 0;
-  std::optional<batch_read> ahead_data_;
+  /// A batch after the one under way: which, its ticket, and its data once there.
+  struct read_ahead_batch {
+    std::uint64_t lease = 0;
+    std::uint64_t batch = 0;
+    std::uint64_t ticket = 0;
+    std::optional<batch_read> data;
+  };
+  std::deque<read_ahead_batch> ahead_;
 
   std::uint64_t produced_ = 0;
   std::uint64_t requeued_ = 0;
