@@ -7,16 +7,29 @@
 
 namespace troupe {
 
-/// When whoever makes versions of the weights captures one for a checkpoint, and how many may be
-/// under way: beyond that, the next one that is due has to wait.
+/// When whoever makes versions of the weights captures one, for a checkpoint or to be evaluated,
+/// and how many may be under way: beyond that, the next one that is due has to wait.
 class checkpoint_schedule {
 public:
-  /// Captures whose checkpoint is not written yet. Each holds a version of the weights, and a copy
-  /// of the optimizer's state.
+  /// Captures whose checkpoint is not written, or that are not evaluated yet. Each holds a version
+  /// of the weights, and for a checkpoint a copy of the optimizer's state.
   static constexpr std::size_t most_open = 2;
 
-  explicit checkpoint_schedule(const proto::Job& job)
-    : every_(job.has_checkpoint() ? job.checkpoint().every_steps() : 0) {}
+  /// 0: never.
+  explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
+
+  /// That of a job's checkpoints, and of its evaluations in the midst of an epoch.
+  static checkpoint_schedule of_checkpoints(const proto::Job& job) {
+    return checkpoint_schedule{job.checkpoint().every_steps()};
+  }
+  static checkpoint_schedule of_evaluations(const proto::Job& job) {
+    return checkpoint_schedule{job.evaluate().every_steps()};
+  }
+
+  /// How many captures of a job may be open at once, of both kinds.
+  static std::size_t most_open_of(const proto::Job& job) {
+    return (job.has_checkpoint() ? most_open : 0) + (job.has_evaluate() ? most_open : 0);
+  }
 
   /// This version is to be captured.
   bool due(std::uint64_t version) const noexcept { return every_ > 0 && version % every_ == 0; }

@@ -130,7 +130,7 @@ std::string resumed_metrics(std::string_view old, const checkpoint& from) {
     const auto number = [&](const char* key) { return line.value(key, std::uint64_t{0}); };
     const auto event = line.value("event", "");
     return (event == "epoch" && number("epoch") <= x.cut.epoch)
-      || (event == "resume" && number("step") <= x.step);
+      || ((event == "resume" || event == "evaluation") && number("step") <= x.step);
   };
   std::string result;
   while (!old.empty()) {

@@ -163,6 +163,7 @@ void cluster_node::start_worker(const task_name& task) {
       how.view = view_.number;
       how.index = task.index;
       how.incarnation = options_.incarnation;
+      how.prefetch = context_->job.data().prefetch();
       how.requests = requests();
       how.coordinator = x;
       how.owner = caf::actor_cast<worker_owner>(this);
@@ -237,7 +238,7 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   how.worker = task.index;
   how.ring = ring;
   how.requests = requests();
-  if (context_->job.has_checkpoint())
+  if (context_->job.has_checkpoint() || context_->job.has_evaluate())
     how.coordinator = coordinator;
   auto synchronizer =
     spawn_task<ring_synchronizer>(true, context_, how, caf::actor_cast<worker_actor>(shell));

@@ -7,13 +7,11 @@
 #include "messages/transfer.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace troupe {
 
 namespace {
-
-/// A worker trains one batch while the next one is read.
-constexpr std::size_t batches_held = 2;
 
 std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
@@ -28,8 +26,23 @@ std::size_t in_flight(std::size_t parameters) {
 }
 
 std::size_t bytes_of_data(const job_data& data) {
-  const bool same = &data.train->storage() == &data.test->storage();
-  return data.train->memory_bytes() + (same ? 0 : data.test->memory_bytes());
+  std::vector<const dataset*> counted;
+  std::size_t result = 0;
+  for (const auto& x : {data.train, data.test, data.validation}) {
+    if (!x || std::ranges::find(counted, &x->storage()) != counted.end())
+      continue;
+    counted.push_back(&x->storage());
+    result += x->memory_bytes();
+  }
+  return result;
+}
+
+/// Of a record in a batch; of sparse ones, on average.
+std::size_t bytes_of_record(const job_context& context, const job_data& data) {
+  const auto labels = bytes_of(context.data.label_elements());
+  if (context.data.features == feature_kind::sparse)
+    return labels + data.train->memory_bytes() / data.train->size();
+  return labels + bytes_of(context.data.feature_width());
 }
 
 /// Tensors that straddle shards are gathered (weight_binding).
@@ -50,9 +63,11 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   if (context.job.protocol() == proto::RING)
     return result; // It is idle.
   const auto elements = context.shard(index, cluster.ps).size();
-  const std::size_t captures = context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0;
+  const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
   result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers, captures));
-  result.optimizer = (1 + captures) * range_updater::memory_bytes(context, elements);
+  const std::size_t states =
+    1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
+  result.optimizer = states * range_updater::memory_bytes(context, elements);
   // Each worker may have one gradient on its way; sync_ps adds them up once all are there.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   const std::size_t sums = context.job.protocol() == proto::SYNC_PS ? 1 : 0;
@@ -86,8 +101,9 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
         result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
   }
   result.activations = executor<float>::memory_bytes(*context.training);
-  result.batches = batches_held * context.job.data().batch()
-    * bytes_of(context.data.feature_width() + context.data.label_elements());
+  // One is trained while others are read.
+  result.batches =
+    (1 + context.job.data().prefetch()) * context.batch() * bytes_of_record(context, data);
   // It lets go of test records that training does not share.
   result.data = cluster.separate ? data.train->memory_bytes() : 0;
   return result;
@@ -119,7 +135,7 @@ footprint of_evaluator(const job_context& context, const job_data& data) {
   result.weights = bytes_of(context.parameters().size());
   result.activations = model_tester{context}.memory_bytes();
   result.network = in_flight(context.parameters().size());
-  result.data = data.test->memory_bytes();
+  result.data = bytes_of_data({data.evaluated(), data.test});
   return result;
 }
 

@@ -88,6 +88,10 @@ void coordinator::on_exit() {
     for (auto& answer : x.answers)
       answer.deliver(make_error(errc::failed, "the coordinator ends"));
   checkpoints_.clear();
+  for (auto& [version, x] : step_evaluations_)
+    for (auto& answer : x.answers)
+      answer.deliver(make_error(errc::failed, "the coordinator ends"));
+  step_evaluations_.clear();
   if (options_.files)
     options_.files->unlock();
   options_.host = nullptr;
@@ -105,6 +109,7 @@ void coordinator::on_tick() {
     return;
   delayed_send(this, tick_interval, tick{});
   drop_late_checkpoints();
+  drop_late_evaluations();
   if (phase_ == phase::gathering)
     report_waiting();
   else if (phase_ == phase::training)

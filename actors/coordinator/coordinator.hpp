@@ -172,6 +172,10 @@ private:
   caf::result<proto::Ack> on_checkpoint_part(const proto::CheckpointPart& x, const payload& data);
   void write(const assembled_checkpoint& x);
   void on_checkpoint_written(const checkpoint_written& x);
+  caf::result<proto::Ack> on_part_to_evaluate(const proto::CheckpointPart& x, const payload& data);
+  void end_step_evaluation(std::uint64_t version);
+  void drop_late_evaluations();
+  void drop_incomplete_evaluations();
   void end_checkpoint(std::uint64_t version, const std::string& problem);
   void drop_late_checkpoints();
   void await_checkpoints();
@@ -207,7 +211,11 @@ private:
   // -- end of an epoch, end of the run --
   void take_snapshot();
   void on_snapshot_part(std::size_t index, const proto::Weights& header, const payload& data);
+  epoch_report report_now();
+  epoch_report report_in_the_midst(std::uint64_t step);
+  void begin_evaluation(evaluate what, const epoch_report& report);
   void on_evaluated(const evaluated& x);
+  void keep_snapshot(const epoch_report& report, const evaluated& x);
   void collect_reports();
   void settle_accounts();
   void fail(const std::string& reason, bool interrupted = false);
@@ -270,8 +278,9 @@ private:
 
   evaluate snapshot_;
   std::size_t snapshot_missing_ = 0;
-  /// Epochs trained, and waiting for their evaluation.
-  std::map<std::uint32_t, epoch_report> evaluating_;
+  std::uint64_t evaluations_begun_ = 0;
+  /// Snapshots waiting for their evaluation, by number.
+  std::map<std::uint64_t, epoch_report> evaluating_;
   /// When the evaluator began with the snapshot it has, if it has one; what took it longest.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
@@ -291,6 +300,10 @@ private:
   checkpoint_writer_actor checkpoint_writer_;
   std::optional<checkpoint_assembly> checkpoint_parts_;
   std::map<std::uint64_t, open_checkpoint> checkpoints_;
+  /// Parts of versions that are to be evaluated in the midst of an epoch; and those that are not
+  /// evaluated yet.
+  std::optional<checkpoint_assembly> step_parts_;
+  std::map<std::uint64_t, open_checkpoint> step_evaluations_;
   /// Not written, in a row and in all.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;

@@ -54,6 +54,8 @@ void coordinator::hand_over(proto::Restore order, const std::vector<payload>& sl
 
 caf::result<proto::Ack> coordinator::on_checkpoint_part(const proto::CheckpointPart& x,
                                                         const payload& data) {
+  if (x.to_evaluate())
+    return on_part_to_evaluate(x, data);
   if (!checkpoint_writer_ || phase_ == phase::done)
     return proto::Ack{};
   const auto outcome = checkpoint_parts_->add(x, data);
@@ -153,7 +155,8 @@ void coordinator::await_checkpoints() {
       end_checkpoint(version, "some of its parts were not made");
       return;
     }
-  if (!checkpoints_.empty())
+  drop_incomplete_evaluations();
+  if (!checkpoints_.empty() || !step_evaluations_.empty())
     return;
   if (checkpoints_failed_ > 1)
     notice(std::to_string(checkpoints_failed_) + " checkpoints were not written",

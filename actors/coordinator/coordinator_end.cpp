@@ -31,7 +31,11 @@ void coordinator::take_snapshot() {
   phase_ = phase::snapshot;
   if (evaluating_.size() >= most_evaluations)
     return; // Tried again after the next evaluation.
-  snapshot_ = {epoch_, 0, std::vector<weight_range>(readers_.size())};
+  snapshot_ = {};
+  snapshot_.number = ++evaluations_begun_;
+  snapshot_.epoch = epoch_;
+  snapshot_.weights.resize(readers_.size());
+  snapshot_.last = epoch_ + 1 == job().epochs();
   snapshot_missing_ = readers_.size();
   proto::Pull pull;
   pull.set_view(view_.number);
@@ -57,19 +61,8 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   spdlog::debug(
     "epoch {}: all of {} leases are settled, {} samples trained; snapshot of version {}",
     epoch_ + 1, epoch_leases_, epoch_samples_, snapshot_.version);
-  epoch_report report;
-  report.epoch = epoch_ + 1;
-  report.epochs = job().epochs();
-  report.seconds = seconds_since(training_began_);
-  report.samples_per_second =
-    static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
-  // Unknown where all of the epoch was trained before this run: 0 / 0 is no number, and shown as
-  // none.
-  report.train_loss = epoch_loss_ / static_cast<double>(epoch_loss_samples_);
-  if (evaluating_.empty())
-    evaluation_began_ = clock().now();
-  evaluating_.emplace(epoch_, report);
-  send(evaluator_, std::exchange(snapshot_, {}));
+  const auto report = report_now();
+  begin_evaluation(std::exchange(snapshot_, {}), report);
   if (epoch_ + 1 < job().epochs()) {
     open_epoch(epoch_ + 1);
     return;
@@ -80,42 +73,72 @@ void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& head
   summary_.train_loss = report.train_loss;
 }
 
+epoch_report coordinator::report_now() {
+  epoch_report result;
+  result.epoch = epoch_ + 1;
+  result.epochs = job().epochs();
+  result.validation = options_.data.validation != nullptr;
+  result.seconds = seconds_since(training_began_);
+  result.samples_per_second =
+    static_cast<double>(epoch_samples_) / std::max(seconds_since(epoch_began_), 1e-9);
+  // Unknown where all of the epoch was trained before this run: 0 / 0 is no number, and shown as
+  // none.
+  result.train_loss = epoch_loss_ / static_cast<double>(epoch_loss_samples_);
+  return result;
+}
+
+void coordinator::begin_evaluation(evaluate what, const epoch_report& report) {
+  if (evaluating_.empty())
+    evaluation_began_ = clock().now();
+  evaluating_.emplace(what.number, report);
+  send(evaluator_, std::move(what));
+}
+
 void coordinator::on_evaluated(const evaluated& x) {
-  auto i = evaluating_.find(x.epoch);
+  auto i = evaluating_.find(x.number);
   if (i == evaluating_.end() || phase_ == phase::done)
     return;
   auto report = i->second;
   evaluating_.erase(i);
   const auto flat = x.weights.as_floats();
-  if (!std::isfinite(x.test_loss) || !all_finite(flat)) {
+  if (!std::isfinite(x.loss) || !all_finite(flat)) {
     const auto first = first_not_finite(options_.context->parameters(), {0, flat.size()}, flat);
-    fail_not_finite(first.empty() ? "the test loss is not finite, though all weights are"
+    fail_not_finite(first.empty() ? std::string{"the "} + evaluated_name(report.validation)
+                        + " loss is not finite, though all weights are"
                                   : "the weights are not finite, first " + first,
-                    x.epoch);
+                    report.epoch - 1);
     return;
   }
-  spdlog::debug("epoch {}: version {} is evaluated, test loss {:.6g}", report.epoch, x.version,
-                x.test_loss);
+  spdlog::debug("epoch {}: version {} is evaluated, loss {:.6g}", report.epoch, x.version, x.loss);
   const auto now = clock().now();
   stalls_.moved(now);
   longest_evaluation_ = std::max(longest_evaluation_, now - evaluation_began_);
   evaluation_began_ = now;
-  report.test_loss = x.test_loss;
-  report.test_accuracy = x.test_accuracy;
+  report.test_loss = x.loss;
+  report.test_accuracy = x.accuracy;
   if (options_.observer)
     send(options_.observer, report);
-  if (options_.weights)
-    send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
-  if (recorder_) {
+  if (recorder_)
     send(recorder_, report);
-    send(recorder_, record_weights{x.version, x.weights});
-  }
-  last_ = x;
-  last_.weights = {};
-  if (phase_ == phase::finishing && evaluating_.empty())
+  if (report.step > 0)
+    end_step_evaluation(report.step);
+  else
+    keep_snapshot(report, x);
+  if (phase_ == phase::finishing && evaluating_.empty() && reports_.empty())
     collect_reports();
+  else if (phase_ == phase::finishing && reports_missing_ == 0 && !reports_.empty())
+    await_checkpoints();
   else if (phase_ == phase::snapshot && snapshot_missing_ == 0)
     take_snapshot();
+}
+
+void coordinator::keep_snapshot(const epoch_report& report, const evaluated& x) {
+  if (options_.weights)
+    send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
+  if (recorder_)
+    send(recorder_, record_weights{x.version, x.weights});
+  last_ = x;
+  last_.weights = {};
 }
 
 // -- end of the run -----------------------------------------------------------------------------
@@ -214,9 +237,14 @@ void coordinator::conclude() {
   anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
   if (solver_)
     anon_send_exit(solver_, caf::exit_reason::user_shutdown);
-  summary_.test_loss =
-    last_.weights_sha256.empty() ? std::numeric_limits<double>::quiet_NaN() : last_.test_loss;
-  summary_.test_accuracy = last_.test_accuracy;
+  if (options_.data.validation && !last_.weights_sha256.empty()) {
+    summary_.validation_loss = last_.loss;
+    summary_.validation_accuracy = last_.accuracy;
+  } else if (!last_.weights_sha256.empty()) {
+    last_.test = test_result{last_.loss, last_.accuracy};
+  }
+  summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
+  summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
   if (!recorder_) {

@@ -49,9 +49,8 @@ void coordinator::on_solved(const solved& x) {
   summary_.samples = x.samples;
   summary_.seconds = report.seconds;
   summary_.train_loss = x.train_loss;
-  evaluation_began_ = clock().now();
-  evaluating_.emplace(0, report);
-  send(evaluator_, evaluate{0, 1, {{0, 1, x.weights}}});
+  report.validation = options_.data.validation != nullptr;
+  begin_evaluation({++evaluations_begun_, 0, 1, {{0, 1, x.weights}}, true}, report);
 }
 
 } // namespace troupe

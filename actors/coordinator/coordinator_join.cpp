@@ -151,7 +151,7 @@ void coordinator::open_view() {
   }
   lease_book::options how;
   how.records = options_.context->data.train_records;
-  how.batch = job().data().batch();
+  how.batch = static_cast<std::uint32_t>(options_.context->batch());
   how.workers = workers_.size();
   how.in_step = in_step();
   how.remember = job().has_checkpoint();
@@ -225,6 +225,7 @@ void coordinator::reach_tasks() {
     parts.push_back(uses_shards()
                       ? options_.context->shard(i, shards_.size())
                       : part_of(options_.context->parameters().size(), reporters_.size(), i));
+  step_parts_.emplace(parts, 1, !uses_shards());
   checkpoint_parts_.emplace(std::move(parts), 1 + options_.context->rule.slots(), !uses_shards());
   // Counted once too many until all requests are made, so that training does not start in between.
   ++unreached_;

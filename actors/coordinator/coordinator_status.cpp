@@ -1,5 +1,7 @@
 #include "actors/coordinator/coordinator.hpp"
 
+#include "actors/checkpoint/checkpoint_schedule.hpp"
+
 #include <algorithm>
 
 // What the coordinator hears of tasks, and what it makes of their silence.
@@ -64,6 +66,11 @@ coordinator_wait coordinator::own_wait() const {
       result.tasks.push_back(x.task);
   } else if (phase_ == phase::training && checkpoints_.size() >= most_open_checkpoints) {
     result.what = reason::checkpoint;
+  } else if (!evaluating_.empty()
+             && (phase_ == phase::snapshot || phase_ == phase::finishing
+                 || step_evaluations_.size() >= checkpoint_schedule::most_open)) {
+    result.what = reason::evaluation;
+    result.patience = evaluation_patience * evaluation_time();
   } else if (phase_ == phase::training && std::ranges::any_of(workers_, [](auto& w) {
                return w.present && w.given < w.asked;
              })) {
@@ -76,9 +83,6 @@ coordinator_wait coordinator::own_wait() const {
     for (std::size_t i = 0; i < readers_.size(); ++i)
       if (snapshot_.weights[i].data.empty())
         result.tasks.push_back(uses_shards() ? shards[i].task : workers[0].task);
-  } else if (!evaluating_.empty() && (phase_ == phase::snapshot || phase_ == phase::finishing)) {
-    result.what = reason::evaluation;
-    result.patience = evaluation_patience * evaluation_time();
   } else if (phase_ == phase::finishing && reports_missing_ == 0 && !checkpoints_.empty()) {
     result.what = reason::checkpoint;
   } else if (phase_ == phase::finishing) {
@@ -95,7 +99,7 @@ coordinator_wait coordinator::own_wait() const {
 std::chrono::nanoseconds coordinator::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;
-  const auto tested = static_cast<double>(options_.data.test->size());
+  const auto tested = static_cast<double>(options_.data.evaluated()->size());
   const auto trained = static_cast<double>(options_.data.train->size());
   const std::chrono::nanoseconds estimate{
     static_cast<std::int64_t>(1e9 * evaluating_.begin()->second.seconds

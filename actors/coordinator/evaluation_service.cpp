@@ -39,24 +39,33 @@ caf::result<proto::Ack> evaluation_service::on_evaluate(const proto::Evaluate& x
     return make_error(errc::malformed,
                       "a snapshot of " + std::to_string(weights.size()) + " bytes instead of "
                         + std::to_string(expected));
-  if (taken_.insert(x.epoch()).second)
-    send(evaluator_, evaluate{x.epoch(), x.version(), {{0, x.version(), weights}}});
+  const auto what =
+    x.midst() ? "step " + std::to_string(x.version()) : "epoch " + std::to_string(x.epoch() + 1);
+  if (taken_.emplace(x.number(), what).second)
+    send(evaluator_,
+         evaluate{
+           x.number(), x.epoch(), x.version(), {{0, x.version(), weights}}, x.last(), x.midst()});
   return proto::Ack{};
 }
 
 void evaluation_service::on_evaluated(const evaluated& x) {
   proto::Evaluated answer;
-  answer.set_epoch(x.epoch);
-  answer.set_test_loss(x.test_loss);
-  if (x.test_accuracy)
-    answer.set_test_accuracy(*x.test_accuracy);
+  answer.set_number(x.number);
+  answer.set_loss(x.loss);
+  if (x.accuracy)
+    answer.set_accuracy(*x.accuracy);
+  if (x.test)
+    answer.set_test_loss(x.test->loss);
+  if (x.test && x.test->accuracy)
+    answer.set_test_accuracy(*x.test->accuracy);
   answer.set_weights_sha256(x.weights_sha256);
   answer.mutable_coefficients()->Add(x.coefficients.begin(), x.coefficients.end());
   if (options_.observer) {
     std::array<char, 64> loss{};
-    std::snprintf(loss.data(), loss.size(), "%.4f", x.test_loss);
-    send(options_.observer,
-         run_notice{"epoch " + std::to_string(x.epoch + 1) + ": test loss " + loss.data()});
+    std::snprintf(loss.data(), loss.size(), "%.4f", x.loss);
+    send(
+      options_.observer,
+      run_notice{taken_[x.number] + ": " + evaluated_name(x.validation) + " loss " + loss.data()});
   }
   // Should it not arrive, this node ends, and the coordinator evaluates itself.
   ask(

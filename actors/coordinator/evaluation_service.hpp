@@ -7,8 +7,8 @@
 #include "messages/interfaces.hpp"
 #include "messages/names.hpp"
 
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 namespace troupe {
@@ -66,8 +66,8 @@ private:
 
   evaluation_service_options options_;
   evaluator_actor evaluator_;
-  /// Epochs that are taken: a repetition is not evaluated again.
-  std::set<std::uint32_t> taken_;
+  /// Snapshots that are taken, and what they are: a repetition is not evaluated again.
+  std::map<std::uint64_t, std::string> taken_;
 };
 
 } // namespace troupe

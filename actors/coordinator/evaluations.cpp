@@ -35,10 +35,13 @@ void evaluations::on_evaluate(const evaluate& x) {
   }
   // Copied, so that the shards' versions are not held until the answer comes.
   auto weights = flatten(x.weights, options_.context->parameters().size());
-  owed_[x.epoch] = {x.epoch, x.version, {{0, x.version, weights}}};
+  owed_[x.number] = {x.number, x.epoch, x.version, {{0, x.version, weights}}, x.last, x.midst};
   proto::Evaluate header;
   header.set_epoch(x.epoch);
   header.set_version(x.version);
+  header.set_number(x.number);
+  header.set_last(x.last);
+  header.set_midst(x.midst);
   ask(
     this, remote_, options_.requests, [](const proto::Ack&) {},
     [this, asked = remote_](const caf::error& error) {
@@ -49,16 +52,20 @@ void evaluations::on_evaluate(const evaluate& x) {
 }
 
 void evaluations::on_remote(const proto::Evaluated& x) {
-  auto i = owed_.find(x.epoch());
+  auto i = owed_.find(x.number());
   if (i == owed_.end())
     return; // A repetition, or too late.
   evaluated result;
-  result.epoch = x.epoch();
+  result.number = x.number();
   result.version = i->second.version;
   result.weights = i->second.weights[0].data;
-  result.test_loss = x.test_loss();
-  if (x.has_test_accuracy())
-    result.test_accuracy = x.test_accuracy();
+  const auto optional = [](bool there, double value) {
+    return there ? std::optional{value} : std::nullopt;
+  };
+  result.loss = x.loss();
+  result.accuracy = optional(x.has_accuracy(), x.accuracy());
+  if (x.has_test_loss())
+    result.test = test_result{x.test_loss(), optional(x.has_test_accuracy(), x.test_accuracy())};
   result.weights_sha256 = x.weights_sha256();
   result.coefficients.assign(x.coefficients().begin(), x.coefficients().end());
   owed_.erase(i);
@@ -85,7 +92,7 @@ void evaluations::give_up(const std::string& reason) {
   notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates itself");
   demonitor(remote_.address());
   remote_ = nullptr;
-  for (auto& [epoch, x] : std::exchange(owed_, {}))
+  for (auto& [number, x] : std::exchange(owed_, {}))
     send(local_, std::move(x));
 }
 

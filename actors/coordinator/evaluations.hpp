@@ -67,8 +67,8 @@ private:
   evaluator_actor local_;
   evaluation_actor remote_;
   task_name remote_task_;
-  /// What the remote evaluator owes, by epoch.
-  std::map<std::uint32_t, evaluate> owed_;
+  /// What the remote evaluator owes, by number.
+  std::map<std::uint64_t, evaluate> owed_;
 };
 
 } // namespace troupe

@@ -35,6 +35,8 @@ void evaluator::load() {
       throw input_error{"the test data here (" + to_string(data_.test->record())
                         + ") are of another shape than the coordinator's (" + to_string(expected)
                         + ")"};
+    if (data_.validation && data_.validation->record() != expected)
+      throw input_error{"the validation data here are of another shape than the coordinator's"};
     data_.train = nullptr;
   } catch (const std::exception& error) {
     data_ = {};
@@ -47,13 +49,16 @@ void evaluator::on_evaluate(const evaluate& x) {
   if (!data_.test)
     return;
   evaluated result;
-  result.epoch = x.epoch;
+  result.number = x.number;
   result.version = x.version;
+  result.validation = data_.validation != nullptr;
   result.weights = flatten(x.weights, context_->parameters().size());
   const auto flat = result.weights.as_floats();
-  const auto tested = tester_.run(flat, *data_.test);
-  result.test_loss = tested.loss;
-  result.test_accuracy = tested.accuracy;
+  const auto tested = tester_.run(flat, *data_.evaluated());
+  result.loss = tested.loss;
+  result.accuracy = tested.accuracy;
+  if (x.last && data_.validation)
+    result.test = tester_.run(flat, *data_.test);
   result.weights_sha256 = sha256_hex(flat);
   if (is_linear(context_->job.model()) && data_.scaling) {
     // A linear model is one dense layer: its weight, then its bias, if it has one.

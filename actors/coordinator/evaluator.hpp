@@ -14,22 +14,32 @@
 
 namespace troupe {
 
-/// A consistent snapshot of the weights at the end of an epoch, in ranges as they came.
+/// A consistent snapshot of the weights, in ranges as they came.
 struct evaluate {
+  /// Which one it is, counted by the coordinator.
+  std::uint64_t number = 0;
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
   std::vector<weight_range> weights;
+  /// The weights at the end of the run.
+  bool last = false;
+  /// In the midst of an epoch, not at its end.
+  bool midst = false;
 };
 
-/// What the model is worth on the test data.
+/// What the model is worth on the data that are evaluated during training (job_data::evaluated).
 struct evaluated {
-  std::uint32_t epoch = 0;
+  std::uint64_t number = 0;
   std::uint64_t version = 0;
   /// The snapshot as one flat vector, copied: versions of the shards are not held any longer.
   payload weights;
-  /// Mean over the test samples.
-  double test_loss = 0;
-  std::optional<double> test_accuracy;
+  /// Whether that are validation records.
+  bool validation = false;
+  /// Mean over the samples.
+  double loss = 0;
+  std::optional<double> accuracy;
+  /// On the test data: of the last one, where these are not what is evaluated anyway.
+  std::optional<test_result> test;
   std::string weights_sha256;
   /// Linear models: in the units of the data.
   std::vector<double> coefficients;
@@ -50,8 +60,7 @@ using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 /// The ranges of a snapshot as one vector of `size` floats.
 payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
 
-/// Computes the test loss and accuracy of snapshots, on a thread of its own. Reads the test data
-/// first.
+/// Computes the loss and accuracy of snapshots, on a thread of its own. Reads the data first.
 class evaluator : public evaluator_actor::base {
 public:
   using super = evaluator_actor::base;

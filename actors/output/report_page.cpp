@@ -92,6 +92,10 @@ std::string tiles(const report_data& x) {
     if (s.test_accuracy)
       tile("test accuracy", percent(*s.test_accuracy), "main");
     tile("test loss", number(s.test_loss), s.test_accuracy ? "" : "main");
+    if (s.validation_accuracy)
+      tile("validation accuracy", percent(*s.validation_accuracy));
+    if (s.validation_loss)
+      tile("validation loss", number(*s.validation_loss));
     tile("training loss", number(x.history.epochs().back().train_loss));
   }
   if (s.samples > 0) {
@@ -103,32 +107,47 @@ std::string tiles(const report_data& x) {
   return result.empty() ? "" : "<div class=\"tiles\">\n" + result + "</div>\n";
 }
 
+const char* evaluated_name_of(const run_history& history) {
+  const auto all = history.evaluations();
+  return evaluated_name(!all.empty() && all.front().validation);
+}
+
+std::string capitalized(std::string text) {
+  text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
 std::string loss_card(const run_history& history) {
   chart_line train{"training loss", "series-1", {}, false};
-  chart_line test{"test loss", "series-2", {}, true};
+  const std::string evaluated = evaluated_name_of(history);
+  chart_line test{evaluated + " loss", "series-2", {}, true};
   for (auto& p : history.progress())
     train.points.push_back({p.epochs, p.train_loss});
   // Short epochs may pass between two reports of progress.
   for (auto& e : history.epochs()) {
     train.points.push_back({static_cast<double>(e.epoch), e.train_loss});
-    test.points.push_back({static_cast<double>(e.epoch), e.test_loss});
   }
+  for (auto& e : history.evaluations())
+    test.points.push_back({e.when(), e.test_loss});
   std::ranges::stable_sort(train.points, {}, &chart_line::point::x);
   const std::array lines{train, test};
-  const auto chart = line_chart({"Training and test loss over epochs", "epochs"}, lines);
+  const auto chart =
+    line_chart({"Training and " + evaluated + " loss over epochs", "epochs"}, lines);
   if (chart.empty())
     return "";
-  const std::array parts{chart_part{"training, mean of the epoch so far", "series-1"},
-                         chart_part{"test, after each epoch", "series-2"}};
+  const std::array parts{
+    chart_part{"training, mean of the epoch so far", "series-1"},
+    chart_part{history.steps().empty() ? evaluated + ", after each epoch" : evaluated, "series-2"}};
   return legend(parts) + chart;
 }
 
 std::string accuracy_card(const run_history& history) {
-  chart_line line{"test accuracy in %", "series-2", {}, true};
-  for (auto& e : history.epochs())
+  const std::string evaluated = evaluated_name_of(history);
+  chart_line line{evaluated + " accuracy in %", "series-2", {}, true};
+  for (auto& e : history.evaluations())
     if (e.test_accuracy)
-      line.points.push_back({static_cast<double>(e.epoch), 100 * *e.test_accuracy});
-  return line_chart({"Test accuracy over epochs, in percent", "epochs", false},
+      line.points.push_back({e.when(), 100 * *e.test_accuracy});
+  return line_chart({capitalized(evaluated) + " accuracy over epochs, in percent", "epochs", false},
                     std::span{&line, 1});
 }
 
@@ -244,10 +263,12 @@ std::string notices_card(const run_history& history) {
 std::string epoch_table(const std::vector<epoch_report>& epochs) {
   if (epochs.empty())
     return "";
+  const std::string evaluated = evaluated_name(epochs.front().validation);
   std::string result = "<details><summary>The numbers of each epoch</summary><div class=\"wide\">"
                        "<table>\n";
   put_row(result, "th",
-          {"epoch", "seconds", "training loss", "test loss", "test accuracy", "samples/s"});
+          {"epoch", "seconds", "training loss", evaluated + " loss", evaluated + " accuracy",
+           "samples/s"});
   for (auto& e : epochs)
     put_row(result, "td",
             {fmt::format("{}", e.epoch), fmt::format("{:.2f}", e.seconds), number(e.train_loss),
@@ -283,7 +304,8 @@ std::string render_report(const report_data& x) {
   result += headline(x) + tiles(x);
   result += "<div class=\"cards\">\n";
   put_card(result, "Loss", loss_card(x.history));
-  put_card(result, "Test accuracy, %", accuracy_card(x.history));
+  put_card(result, capitalized(evaluated_name_of(x.history)) + " accuracy, %",
+           accuracy_card(x.history));
   put_card(result, "Samples per second", speed_card(x.history));
   put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
   put_card(result, "Where the time of each worker went", time_card(x.summary.tasks), "full");

@@ -35,4 +35,11 @@ run_origin here_and_now() {
   return {name[0] != '\0' ? name.data() : "localhost", std::chrono::system_clock::now()};
 }
 
+std::vector<epoch_report> run_history::evaluations() const {
+  auto result = epochs();
+  result.insert(result.end(), steps().begin(), steps().end());
+  std::ranges::stable_sort(result, {}, &epoch_report::when);
+  return result;
+}
+
 } // namespace troupe

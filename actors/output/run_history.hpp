@@ -62,11 +62,15 @@ struct told_notice {
 class run_history {
 public:
   void add(const run_progress& x);
-  void add(const epoch_report& x) { epochs_.add(x); }
+  void add(const epoch_report& x) { (x.step > 0 ? steps_ : epochs_).add(x); }
   void add(told_notice x);
 
   const std::vector<progress_point>& progress() const noexcept { return progress_.values(); }
   const std::vector<epoch_report>& epochs() const noexcept { return epochs_.values(); }
+  /// Evaluations in the midst of epochs.
+  const std::vector<epoch_report>& steps() const noexcept { return steps_.values(); }
+  /// Both, in order.
+  std::vector<epoch_report> evaluations() const;
   const std::vector<told_notice>& notices() const noexcept { return notices_; }
   /// Notices beyond the first few hundred.
   std::size_t notices_left_out() const noexcept { return notices_left_out_; }
@@ -74,6 +78,7 @@ public:
 private:
   thinned<progress_point> progress_{800};
   thinned<epoch_report> epochs_{400};
+  thinned<epoch_report> steps_{800};
   std::vector<told_notice> notices_;
   std::size_t notices_left_out_ = 0;
 };

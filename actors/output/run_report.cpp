@@ -67,17 +67,20 @@ std::string to_json(const run_progress& x) {
 }
 
 std::string to_json(const epoch_report& x) {
-  nlohmann::ordered_json line{
-    {"event", "epoch"},
-    {"epoch", x.epoch},
-    {"epochs", x.epochs},
-    {"seconds", number(x.seconds)},
-    {"samples_per_second", number(x.samples_per_second)},
-    {"train_loss", number(x.train_loss)},
-    {"test_loss", number(x.test_loss)},
-  };
+  const std::string evaluated = evaluated_name(x.validation);
+  nlohmann::ordered_json line{{"event", x.step > 0 ? "evaluation" : "epoch"}};
+  if (x.step > 0)
+    line["step"] = x.step;
+  line["epoch"] = x.epoch;
+  line["epochs"] = x.epochs;
+  if (x.step > 0)
+    line["epochs_trained"] = number(x.epochs_trained);
+  line["seconds"] = number(x.seconds);
+  line["samples_per_second"] = number(x.samples_per_second);
+  line["train_loss"] = number(x.train_loss);
+  line[evaluated + "_loss"] = number(x.test_loss);
   if (x.test_accuracy)
-    line["test_accuracy"] = number(*x.test_accuracy);
+    line[evaluated + "_accuracy"] = number(*x.test_accuracy);
   return dump(line);
 }
 
@@ -105,6 +108,10 @@ std::string to_json(const run_summary& x) {
     {"staleness", to_pairs(x.staleness)},
     {"weights_sha256", x.weights_sha256},
   };
+  if (x.validation_loss)
+    line["validation_loss"] = number(*x.validation_loss);
+  if (x.validation_accuracy)
+    line["validation_accuracy"] = number(*x.validation_accuracy);
   auto& tasks = line["tasks"] = nlohmann::ordered_json::array();
   for (auto& task : x.tasks)
     tasks.push_back(to_object(task));

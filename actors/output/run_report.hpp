@@ -67,7 +67,12 @@ struct run_progress {
   double samples_per_second = 0;
 };
 
-/// An epoch, trained and evaluated.
+/// What a run evaluates, in words: "test", or "validation".
+inline const char* evaluated_name(bool validation) noexcept {
+  return validation ? "validation" : "test";
+}
+
+/// An epoch, trained and evaluated; or an evaluation in the midst of one.
 struct epoch_report {
   /// From 1.
   std::uint32_t epoch = 0;
@@ -80,6 +85,16 @@ struct epoch_report {
   double test_loss = 0;
   /// Classification only.
   std::optional<double> test_accuracy;
+  /// These two are of the validation records, which the job has.
+  bool validation = false;
+  /// Not at the end of the epoch: after so many updates, those before a checkpoint included. 0: at
+  /// its end.
+  std::uint64_t step = 0;
+  /// Of a step: epochs trained by then, about 1.5 in the middle of the second.
+  double epochs_trained = 0;
+
+  /// Epochs trained by then.
+  double when() const noexcept { return step > 0 ? epochs_trained : epoch; }
 };
 
 /// A run that has ended.
@@ -97,8 +112,12 @@ struct run_summary {
   std::uint64_t samples = 0;
   double samples_per_second = 0;
   double train_loss = 0;
+  /// With the weights at the end.
   double test_loss = 0;
   std::optional<double> test_accuracy;
+  /// The same of the validation records, where the job has some.
+  std::optional<double> validation_loss;
+  std::optional<double> validation_accuracy;
   /// Parts of gradients (gradient x shard or rank): see ledger.hpp.
   /// Whether these were counted: not in a run that ended early.
   bool counted = false;

@@ -148,11 +148,17 @@ std::string tensorboard_log::add(const run_progress& x, double time) {
 std::string tensorboard_log::add(const epoch_report& x, double time) {
   Event event;
   event.set_wall_time(time);
-  event.set_step(static_cast<std::int64_t>(x.epoch * epoch_samples_));
-  add_scalar(event, "loss/train_epoch", x.train_loss);
-  add_scalar(event, "loss/test", x.test_loss);
+  const std::string evaluated = evaluated_name(x.validation);
+  if (x.step > 0) {
+    event.set_step(
+      static_cast<std::int64_t>(x.epochs_trained * static_cast<double>(epoch_samples_)));
+  } else {
+    event.set_step(static_cast<std::int64_t>(x.epoch * epoch_samples_));
+    add_scalar(event, "loss/train_epoch", x.train_loss);
+  }
+  add_scalar(event, "loss/" + evaluated, x.test_loss);
   if (x.test_accuracy)
-    add_scalar(event, "accuracy/test", *x.test_accuracy);
+    add_scalar(event, "accuracy/" + evaluated, *x.test_accuracy);
   return finish(event);
 }
 

@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds slot_poll{500};
 
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers) {
-  const auto captures = context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0;
+  const auto captures = checkpoint_schedule::most_open_of(context.job);
   auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures));
   context.initialize(where, result->initial());
   return result;
@@ -32,7 +32,9 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
     updater_(*context_, options_.where), step_(workers_.size(), options_.where.size()),
-    norms_(options_.view.of(job_kind::ps).size()), checkpoints_(context_->job) {}
+    norms_(options_.view.of(job_kind::ps).size()),
+    checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
+    evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
 parameter_shard::behavior_type parameter_shard::make_behavior() {
   await_gradients();
@@ -134,6 +136,7 @@ caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest
   result.set_staleness_sum(staleness_sum_);
   result.set_version(versions_->version() - first_version_);
   result.set_captured(checkpoints_.newest());
+  result.set_captured_to_evaluate(evaluations_.newest());
   return result;
 }
 
@@ -331,6 +334,10 @@ bool parameter_shard::find_slot() {
     options_.board->enter(proto::TaskStatus::WAITING_FOR_CHECKPOINT, clock().now());
     return false;
   }
+  if (!evaluations_.allows(versions_->version() + 1)) {
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_EVALUATION, clock().now());
+    return false;
+  }
   const bool found = versions_->begin();
   if (!found)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
@@ -369,26 +376,38 @@ void parameter_shard::retry_soon() {
 
 // The weights are held, not copied; the optimizer's state is changed in place, and must be.
 void parameter_shard::capture_if_due() {
+  if (!options_.coordinator)
+    return;
   const auto version = versions_->version();
-  if (!options_.coordinator || !checkpoints_.due(version))
+  if (evaluations_.due(version))
+    capture(evaluations_, true, {versions_->newest().data});
+  if (!checkpoints_.due(version))
     return;
   std::vector<payload> slots{versions_->newest().data};
   for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
     slots.push_back(payload::floats(options_.where.size()));
     std::ranges::copy(updater_.state(i), slots.back().as_mutable_floats().begin());
   }
+  capture(checkpoints_, false, slots);
+}
+
+void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
+                              const std::vector<payload>& slots) {
   proto::CheckpointPart header;
   header.set_view(options_.view.number);
-  header.set_version(version);
+  header.set_version(versions_->version());
   header.set_part(options_.index);
-  for (auto& x : journal_.decided())
-    *header.add_mark() = x;
-  checkpoints_.began(version);
-  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, [this] {
-    checkpoints_.ended();
+  header.set_to_evaluate(to_evaluate);
+  if (!to_evaluate)
+    for (auto& x : journal_.decided())
+      *header.add_mark() = x;
+  schedule.began(versions_->version());
+  const auto ended = [this, &schedule] {
+    schedule.ended();
     if (!waiting_.empty() || step_ready())
       use_free_slots();
-  });
+  };
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, ended);
 }
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,

@@ -43,7 +43,7 @@ struct shard_options {
   range where;
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   patience requests;
-  /// Receives what checkpoints need, and hears of failures.
+  /// Receives what checkpoints and evaluations need, and hears of failures.
   coordinator_actor coordinator;
 };
 
@@ -104,6 +104,7 @@ private:
   void make_version(std::span<const float> gradient, std::uint64_t samples, double norm);
   void fail(const std::string& reason, bool not_finite = false);
   void capture_if_due();
+  void capture(checkpoint_schedule& schedule, bool to_evaluate, const std::vector<payload>& slots);
   void use_free_slots();
   bool find_slot();
   void await_gradients();
@@ -130,6 +131,7 @@ private:
   std::deque<waiting_push> waiting_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
+  checkpoint_schedule evaluations_;
   /// Of the weights that training went on from, and the samples trained before.
   std::uint64_t first_version_ = 0;
   /// The weights to begin with were handed over.

@@ -18,7 +18,8 @@ ring_synchronizer::ring_synchronizer(caf::actor_config& cfg,
                                      std::shared_ptr<const job_context> context,
                                      ring_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    worker_(std::move(worker)), checkpoints_(context_->job) {
+    worker_(std::move(worker)), checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
+    evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {
   for (auto& where : context_->buckets())
     buckets_.push_back(std::make_unique<replica>(*context_, where));
 }
@@ -142,8 +143,8 @@ void ring_synchronizer::on_abandon(const abandon& x) {
 void ring_synchronizer::finish_if_updated() {
   if (!committed_ || !std::ranges::all_of(buckets_, [](auto& x) { return x->updated; }))
     return;
-  if (options_.coordinator && !checkpoints_.allows(step_ + 1))
-    return; // Until a checkpoint is written.
+  if (options_.coordinator && (!checkpoints_.allows(step_ + 1) || !evaluations_.allows(step_ + 1)))
+    return; // Until a checkpoint is written, or a version evaluated.
   committed result;
   result.step = step_;
   result.outcome = proto::APPLIED;
@@ -152,8 +153,10 @@ void ring_synchronizer::finish_if_updated() {
   samples_ += samples_of_step_;
   ++step_;
   committed_ = false;
+  if (options_.coordinator && evaluations_.due(step_))
+    capture(evaluations_, true);
   if (options_.coordinator && checkpoints_.due(step_))
-    capture();
+    capture(checkpoints_, false);
   send(worker_, result);
 }
 
@@ -185,6 +188,7 @@ caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportReque
   result.set_samples(samples_);
   result.set_version(step_ - first_step_);
   result.set_captured(checkpoints_.newest());
+  result.set_captured_to_evaluate(evaluations_.newest());
   return result;
 }
 
@@ -205,19 +209,20 @@ payload ring_synchronizer::share_of(range share, Source source) const {
 }
 
 // The next step begins when this one is committed to the worker, so all buckets are at one version.
-void ring_synchronizer::capture() {
+void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   const auto workers = options_.view.of(job_kind::worker);
   const auto self =
     std::ranges::find(workers, options_.worker, [](auto& x) { return x.task.index; });
   const auto rank = static_cast<std::size_t>(self - workers.begin());
   const auto share = part_of(context_->parameters().size(), workers.size(), rank);
   std::vector<payload> slots{share_of(share, [](auto& x) { return x.versions.published(); })};
-  for (std::size_t i = 0; i < context_->rule.slots(); ++i)
+  for (std::size_t i = 0; i < context_->rule.slots() && !to_evaluate; ++i)
     slots.push_back(share_of(share, [i](auto& x) { return x.updater.state(i); }));
   proto::CheckpointPart header;
   header.set_view(view_number());
   header.set_version(step_);
   header.set_part(static_cast<std::uint32_t>(rank));
+  header.set_to_evaluate(to_evaluate);
   auto* mark = header.add_mark();
   mark->set_worker(options_.worker);
   mark->set_incarnation(self->incarnation);
@@ -225,11 +230,12 @@ void ring_synchronizer::capture() {
   mark->set_sequence(step_ - first_step_);
   mark->set_lease(attributes_.lease);
   mark->set_batch(attributes_.batch);
-  checkpoints_.began(step_);
-  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, [this] {
-    checkpoints_.ended();
+  schedule.began(step_);
+  const auto ended = [this, &schedule] {
+    schedule.ended();
     finish_if_updated();
-  });
+  };
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, ended);
 }
 
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,

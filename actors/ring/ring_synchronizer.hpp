@@ -19,7 +19,7 @@ struct ring_synchronizer_options {
   /// This worker's rank of the ring.
   ring_node_actor ring;
   patience requests;
-  /// Receives what checkpoints need; null where the job writes none.
+  /// Receives what checkpoints and evaluations need; null where the job has none.
   coordinator_actor coordinator;
 };
 
@@ -78,7 +78,7 @@ private:
   bool update(replica& bucket, const payload& sum, std::uint64_t samples, double norm);
   void update_clipped();
   void finish_if_updated();
-  void capture();
+  void capture(checkpoint_schedule& schedule, bool to_evaluate);
   template <class Source>
   payload share_of(range share, Source source) const;
 
@@ -96,6 +96,7 @@ private:
   /// Which batch the step under way trains.
   acquire attributes_;
   checkpoint_schedule checkpoints_;
+  checkpoint_schedule evaluations_;
   std::uint64_t samples_of_step_ = 0;
   std::optional<double> gradient_norm_;
   /// Trained in this run.

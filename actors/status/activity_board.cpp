@@ -76,6 +76,7 @@ proto::TaskStatus activity_board::status(time_point now) const {
   switch (doing_) {
   case proto::TaskStatus::WAITING_FOR_LEASE:
   case proto::TaskStatus::WAITING_FOR_CHECKPOINT:
+  case proto::TaskStatus::WAITING_FOR_EVALUATION:
     *result.add_waits_for() = to_proto(coordinator_task);
     break;
   case proto::TaskStatus::WAITING_FOR_WEIGHTS:
@@ -133,6 +134,8 @@ std::string describe(const proto::TaskStatus& x) {
     return "waits for readers, which hold all versions of its weights";
   case proto::TaskStatus::WAITING_FOR_CHECKPOINT:
     return "waits for two checkpoints to be written, before it makes the next one";
+  case proto::TaskStatus::WAITING_FOR_EVALUATION:
+    return "waits for two versions to be evaluated, before it makes the next one";
   default:
     return "";
   }

@@ -252,8 +252,12 @@ std::string loss_text(double x, const char* format) {
 } // namespace
 
 std::string format_epoch(const epoch_report& x) {
-  auto result = fmt::format("epoch {}/{}  loss {}  test loss {:.4f}", x.epoch, x.epochs,
-                            loss_text(x.train_loss, "{:.4f}"), x.test_loss);
+  const char* evaluated = evaluated_name(x.validation);
+  auto result = fmt::format("epoch {}/{}", x.epoch, x.epochs);
+  if (x.step > 0)
+    result += fmt::format("  step {}", grouped(static_cast<double>(x.step)));
+  result += fmt::format("  loss {}  {} loss {:.4f}", loss_text(x.train_loss, "{:.4f}"), evaluated,
+                        x.test_loss);
   if (x.test_accuracy)
     result += "  " + accuracy_text(x.test_accuracy);
   return result + "  " + grouped(x.samples_per_second) + " samples/s";
@@ -276,6 +280,10 @@ std::string format_summary(const run_summary& x) {
   line("test loss", loss_text(x.test_loss, "{:.5g}"));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
+  if (x.validation_loss)
+    line("validation loss", loss_text(*x.validation_loss, "{:.5g}"));
+  if (x.validation_accuracy)
+    line("validation accuracy", fmt::format("{:.2f} %", 100 * *x.validation_accuracy));
   if (x.counted)
     line("gradients",
          fmt::format(

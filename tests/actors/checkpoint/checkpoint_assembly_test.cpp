@@ -113,9 +113,14 @@ BOOST_AUTO_TEST_CASE(ranks_speak_of_their_own_worker) {
 
 BOOST_AUTO_TEST_CASE(two_captures_may_be_open) {
   proto::Job job;
-  BOOST_TEST(!checkpoint_schedule{job}.due(50));
+  BOOST_TEST(!checkpoint_schedule::of_checkpoints(job).due(50));
+  BOOST_TEST(!checkpoint_schedule::of_evaluations(job).due(50));
+  BOOST_TEST(checkpoint_schedule::most_open_of(job) == 0u);
   job.mutable_checkpoint()->set_every_steps(50);
-  checkpoint_schedule x{job};
+  job.mutable_evaluate()->set_every_steps(7);
+  BOOST_TEST(checkpoint_schedule::of_evaluations(job).due(14));
+  BOOST_TEST(checkpoint_schedule::most_open_of(job) == 4u);
+  auto x = checkpoint_schedule::of_checkpoints(job);
   BOOST_TEST(x.due(50));
   BOOST_TEST(!x.due(51));
   for (const std::uint64_t version : {50, 100}) {

@@ -258,12 +258,14 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
   const std::string first = R"({"event": "epoch", "epoch": 1, "test_loss": null})";
   const std::string second = R"({"event":"epoch","epoch":2})";
   const std::string resumed = R"({"event":"resume","step":20})";
+  const std::string step = R"({"event":"evaluation","step":50})";
   const auto text = resumed_metrics(
-    first + '\n' + resumed + "\n" + second + "\n" + "\nnonsense\n[]\n"
+    first + '\n' + resumed + "\n" + step + "\n" + second + "\n" + "\nnonsense\n[]\n"
       + R"({"event":"epoch","epoch":3})" + '\n' + R"({"event":"epoch","epoch":"2"})" + '\n'
-      + R"({"event":"resume","step":60})" + '\n' + R"({"event":"end"})" + '\n' + R"({"event":"epo)",
+      + R"({"event":"resume","step":60})" + '\n' + R"({"event":"evaluation","step":51})" + '\n'
+      + R"({"event":"end"})" + '\n' + R"({"event":"epo)",
     from);
-  const auto kept = first + '\n' + resumed + '\n' + second + '\n';
+  const auto kept = first + '\n' + resumed + '\n' + step + '\n' + second + '\n';
   BOOST_TEST_REQUIRE(text.substr(0, kept.size()) == kept);
   const auto last = nlohmann::json::parse(text.substr(kept.size()));
   BOOST_TEST(last.at("event") == "resume");

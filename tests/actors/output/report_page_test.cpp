@@ -102,6 +102,31 @@ BOOST_AUTO_TEST_CASE(everything_is_there) {
   BOOST_TEST(misplaced_element(page) == "");
 }
 
+BOOST_AUTO_TEST_CASE(validation_and_steps) {
+  auto x = full();
+  x.history = {};
+  for (std::uint32_t i = 1; i <= 2; ++i) {
+    epoch_report e{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9};
+    e.validation = true;
+    x.history.add(e);
+    e.step = 5 + 10 * (i - 1);
+    e.epochs_trained = i - 0.5;
+    x.history.add(e);
+  }
+  x.summary.validation_loss = 0.125;
+  x.summary.validation_accuracy = 0.625;
+  BOOST_TEST(x.history.epochs().size() == 2u);
+  std::vector<double> when;
+  for (auto& e : x.history.evaluations())
+    when.push_back(e.when());
+  BOOST_TEST(when == (std::vector<double>{0.5, 1, 1.5, 2}));
+  const auto page = render_report(x);
+  for (const char* text : {"2 of 2 epochs", ">Validation accuracy, %<", "validation loss",
+                           "62.50 %", "90.00 %", ">test loss<", "0.125"})
+    BOOST_TEST(contains(page, text));
+  BOOST_TEST(misplaced_element(page) == "");
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_loaded_and_nothing_runs) {
   const auto page = render_report(full());
   for (const char* text :

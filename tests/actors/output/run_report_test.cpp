@@ -178,6 +178,30 @@ BOOST_AUTO_TEST_CASE(an_epoch) {
   BOOST_TEST(json::parse(to_json(x)).at("test_accuracy") == 0.25);
 }
 
+BOOST_AUTO_TEST_CASE(an_evaluation_of_validation_records) {
+  epoch_report x{2, 3, 1.5, 100, 0.5, 0.25, 0.75};
+  x.validation = true;
+  x.step = 40;
+  x.epochs_trained = 1.25;
+  const json expected{{"event", "evaluation"},
+                      {"step", 40},
+                      {"epoch", 2},
+                      {"epochs", 3},
+                      {"epochs_trained", 1.25},
+                      {"seconds", 1.5},
+                      {"samples_per_second", 100.0},
+                      {"train_loss", 0.5},
+                      {"validation_loss", 0.25},
+                      {"validation_accuracy", 0.75}};
+  BOOST_TEST(json::parse(to_json(x)) == expected);
+  auto end = summary();
+  BOOST_TEST(!json::parse(to_json(end)).contains("validation_loss"));
+  end.validation_loss = 0.5;
+  end.validation_accuracy = 0.25;
+  BOOST_TEST(json::parse(to_json(end)).at("validation_loss") == 0.5);
+  BOOST_TEST(json::parse(to_json(end)).at("validation_accuracy") == 0.25);
+}
+
 BOOST_AUTO_TEST_CASE(progress) {
   run_progress x;
   x.seconds = 2.5;

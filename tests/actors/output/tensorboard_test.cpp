@@ -247,6 +247,19 @@ BOOST_AUTO_TEST_CASE(an_epoch) {
   BOOST_TEST((x.scalars == expected));
 }
 
+BOOST_AUTO_TEST_CASE(an_evaluation_in_the_midst_of_an_epoch) {
+  tensorboard_log log{8000};
+  epoch_report e{2, 3, 1, 100, 0.5, 0.75, 0.875};
+  e.step = 40;
+  e.epochs_trained = 1.5;
+  e.validation = true;
+  const auto x = only(log.add(e, 1));
+  BOOST_TEST(x.step == 12000u);
+  const std::map<std::string, float> expected{{"loss/validation", 0.75F},
+                                              {"accuracy/validation", 0.875F}};
+  BOOST_TEST((x.scalars == expected));
+}
+
 BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   tensorboard_log log{8000};
   auto p = progress();
