@@ -21,16 +21,16 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that nodes need not agree on.
-constexpr std::array<std::string_view, 8> not_hashed{"name",
-                                                     "output",
-                                                     "model.onnx",
-                                                     "model.initial_weights",
-                                                     "runtime.request_timeout_ms",
-                                                     "runtime.join_timeout_ms",
-                                                     "checkpoint.every_steps",
-                                                     "checkpoint.keep",
-                                                     "evaluate.every_steps",
-                                                     "data.prefetch"};
+constexpr std::array<std::string_view, 10> not_hashed{"name",
+                                                      "output",
+                                                      "model.onnx",
+                                                      "model.initial_weights",
+                                                      "runtime.request_timeout_ms",
+                                                      "runtime.join_timeout_ms",
+                                                      "checkpoint.every_steps",
+                                                      "checkpoint.keep",
+                                                      "evaluate.every_steps",
+                                                      "data.prefetch"};
 
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {
