@@ -124,6 +124,29 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
 
 // Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
 // trained once, the ledger balances (or the run fails), and the model is better for it.
+// Masks follow from which batch is trained; running statistics are weights like others.
+BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
+  const auto model = [](const std::string& rate) {
+    return "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { activation: RELU "
+           "} "
+           "layer { dropout { rate: "
+      + rate + " } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+  };
+  for (auto& [protocol, workers, ps] : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      const auto job = forty_steps(protocol, workers, {model("0.3")});
+      site first{simulated(job, workers, ps)};
+      const auto whole = simulate(first.options).summary;
+      BOOST_TEST_REQUIRE(whole.failure == "");
+      for (const std::uint64_t k : {3, 20, 33})
+        BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
+                   == whole.weights_sha256);
+      const auto other = forty_steps(protocol, workers, {model("0.2")});
+      BOOST_TEST(simulate(site{simulated(other, workers, ps)}.options).summary.weights_sha256
+                 != whole.weights_sha256);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers);
