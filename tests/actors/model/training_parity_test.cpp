@@ -234,10 +234,7 @@ void check(const example& what, const built_model& model, double tolerance) {
 /// In double, where only the order of sums differs; in float, whose error is that of a few hundred
 /// roundings of 6e-8, and of ten steps that follow from each other.
 void check(const example& what, double float_tolerance) {
-  auto file = source_folder() / "apps/examples" / (what.name + ".textproto");
-  if (!std::filesystem::exists(file))
-    file = source_folder() / "tests/actors/model/references" / (what.name + ".textproto");
-  auto job = load_job(file);
+  auto job = load_job(source_folder() / "apps/examples" / (what.name + ".textproto"));
   for (const auto& assignment : what.overrides)
     apply_override(job, assignment);
   const auto model = build_model(job.model(), what.data);
