@@ -15,6 +15,14 @@ bool finite(const T* values, std::size_t n) {
   return values == nullptr || std::all_of(values, values + n, [](T x) { return std::isfinite(x); });
 }
 
+template <class T>
+bool finite(const feed<T>& x, const shape& dims, std::size_t rows) {
+  if (x.sparse.starts == nullptr)
+    return finite(x.values, dims.elements(rows));
+  const auto* const starts = x.sparse.starts;
+  return finite(x.sparse.values + starts[0], static_cast<std::size_t>(starts[rows] - starts[0]));
+}
+
 } // namespace
 
 template <class T>
@@ -26,7 +34,7 @@ std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
     if (!finite(s.weights[i], tensors[i].size))
       return "weights " + tensors[i].name;
   for (std::size_t i = 0; i < s.feeds.size(); ++i)
-    if (s.what->reads_feed(i) && !finite(s.feeds[i].values, s.what->feed(i).shape.elements(s.rows)))
+    if (s.what->reads_feed(i) && !finite(s.feeds[i], s.what->feed(i).shape, s.rows))
       return s.what->feed(i).name;
   for (const auto& part : s.what->zero_gradients())
     std::fill_n(s.gradient + part.begin, part.size(), T(0));

@@ -33,10 +33,29 @@ bool exact_solution::read_some() {
   std::iota(records_.begin(), records_.end(), next_);
   features_.resize(count * train_.record().feature_width());
   targets_.resize(count * train_.record().label_width);
-  train_.read(records_, std::span{features_}, {{}, targets_});
+  if (train_.record().features == feature_kind::sparse)
+    read_sparse();
+  else
+    train_.read(records_, std::span{features_}, {{}, targets_});
   sums_.add(features_, targets_);
   next_ += count;
   return true;
+}
+
+// What is summed is dense in any case.
+void exact_solution::read_sparse() {
+  const auto entries = train_.entries(records_);
+  row_starts_.assign(records_.size() + 1, 0);
+  columns_.resize(entries);
+  values_.resize(entries);
+  train_.read(records_, sparse_batch{row_starts_, columns_, values_}, {{}, targets_});
+  std::ranges::fill(features_, 0.0F);
+  const auto width = train_.record().feature_width();
+  for (std::size_t row = 0; row < records_.size(); ++row)
+    for (auto i = row_starts_[row]; i < row_starts_[row + 1]; ++i) {
+      const auto entry = static_cast<std::size_t>(i);
+      features_[row * width + static_cast<std::size_t>(columns_[entry])] += values_[entry];
+    }
 }
 
 exact_solution::result exact_solution::solve() const {
@@ -52,6 +71,11 @@ exact_solution::result exact_solution::solve() const {
     throw input_error(dependence(found.dependent));
   result x;
   x.weights.assign(found.weights.begin(), found.weights.end());
+  // That of a sparse layer has a row per feature.
+  if (train_.record().features == feature_kind::sparse)
+    for (std::size_t i = 0; i < found.weights.size(); ++i)
+      x.weights[i % features * train_.record().label_width + i / features] =
+        static_cast<float>(found.weights[i]);
   x.weights.insert(x.weights.end(), found.bias.begin(), found.bias.end());
   x.train_loss = found.squared_error / terms;
   return x;

@@ -41,6 +41,7 @@ public:
   result solve() const;
 
 private:
+  void read_sparse();
   std::string feature_name(std::size_t index) const;
   std::string dependence(const std::vector<std::size_t>& features) const;
 
@@ -51,6 +52,10 @@ private:
   std::vector<std::uint64_t> records_;
   std::vector<float> features_;
   std::vector<float> targets_;
+  // Sparse features, before they are spread.
+  std::vector<std::int32_t> row_starts_;
+  std::vector<std::int32_t> columns_;
+  std::vector<float> values_;
 };
 
 } // namespace troupe

@@ -284,18 +284,21 @@ std::string format_summary(const run_summary& x) {
     line("validation loss", loss_text(*x.validation_loss, "{:.5g}"));
   if (x.validation_accuracy)
     line("validation accuracy", fmt::format("{:.2f} %", 100 * *x.validation_accuracy));
-  if (x.counted)
+  const bool trained = x.protocol != "exact";
+  if (x.counted && trained)
     line("gradients",
          fmt::format(
            "{} applied, {} rejected as too old, {} given back, {} lost",
            grouped(static_cast<double>(x.applied)), grouped(static_cast<double>(x.rejected_stale)),
            grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
-  if (x.counted)
+  if (x.counted && trained)
     line("",
          x.protocol == "ring" ? "(counted once per ring member)"
                               : "(counted once per parameter server)");
-  line("staleness",
-       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
+  if (trained)
+    line(
+      "staleness",
+      fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.weights_sha256.empty())

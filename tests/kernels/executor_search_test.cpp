@@ -3,6 +3,7 @@
 #include "kernels/executor.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/sparse_operations.hpp"
 #include "numeric.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -78,6 +79,32 @@ BOOST_AUTO_TEST_CASE(then_feeds_of_the_rows_of_the_batch) {
   BOOST_TEST(x.search() == "x");
   x.rows = 1;
   BOOST_TEST(x.search() == "");
+}
+
+BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 3}, dtype::sparse);
+  const auto w = g.variable("w", {3, 2});
+  plan_options options;
+  options.max_rows = 2;
+  options.loss = sum(sparse_matmul(x, w));
+  executor<float> runner{std::make_shared<const plan>(g, options)};
+  const std::vector<float> weights(6, 1);
+  const std::vector<const float*> pointers{weights.data()};
+  const std::vector<std::int32_t> starts{1, 2, 3};
+  const std::vector<std::int32_t> columns{0, 1, 2, 0};
+  run_arguments<float> arguments;
+  arguments.rows = 2;
+  arguments.weights = pointers;
+  for (std::size_t bad = 0; bad < 4; ++bad) {
+    std::vector<float> values(4, 1);
+    values[bad] = nan;
+    const std::vector<feed<float>> feeds{
+      sparse_rows<float>{starts.data(), columns.data(), values.data()}};
+    arguments.feeds = feeds;
+    // The first and the last belong to no row of the batch.
+    BOOST_TEST(runner.find_not_finite(arguments) == (bad == 1 || bad == 2 ? "x" : ""));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(then_the_first_result) {

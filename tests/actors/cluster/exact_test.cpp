@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -54,8 +55,50 @@ private:
   temporary_directory folder_;
 };
 
-std::vector<float> solve(const proto::Job& job) {
-  const auto data = build_data(job);
+/// The same records, as sparse ones.
+class sparse_view : public dataset {
+public:
+  explicit sparse_view(std::shared_ptr<const dataset> source)
+    : source_(std::move(source)), record_(source_->record()) {
+    record_.features = feature_kind::sparse;
+  }
+
+  std::uint64_t size() const noexcept override { return source_->size(); }
+  const record_shape& record() const noexcept override { return record_; }
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    std::vector<float> labels(records.size() * record_.label_elements());
+    const auto all = dense(records, {{}, labels});
+    return static_cast<std::uint64_t>(std::ranges::count_if(all, [](float x) { return x != 0; }));
+  }
+  void read(std::span<const std::uint64_t> records, feature_batch features,
+            label_batch labels) const override {
+    const auto all = dense(records, labels);
+    const auto width = record_.feature_width();
+    auto entry = static_cast<std::size_t>(features.sparse.row_starts[0]);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i] != 0) {
+        features.sparse.columns[entry] = static_cast<std::int32_t>(i % width);
+        features.sparse.values[entry++] = all[i];
+      }
+      features.sparse.row_starts[i / width + 1] = static_cast<std::int32_t>(entry);
+    }
+  }
+
+private:
+  std::vector<float> dense(std::span<const std::uint64_t> records, label_batch labels) const {
+    std::vector<float> result(records.size() * record_.feature_width());
+    source_->read(records, std::span{result}, labels);
+    return result;
+  }
+
+  std::shared_ptr<const dataset> source_;
+  record_shape record_;
+};
+
+std::vector<float> solve(const proto::Job& job, bool sparse = false) {
+  auto data = build_data(job);
+  if (sparse)
+    data.train = std::make_shared<sparse_view>(data.train);
   const auto context = make_job_context(job, shape_of(*data.train));
   exact_solution solution{*context, *data.train};
   while (solution.read_some())
@@ -84,6 +127,11 @@ BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
     descent.train();
     check_same(solve(job), descent.weights(), 2e-5);
   }
+}
+
+BOOST_AUTO_TEST_CASE(sparse_records_are_records) {
+  const table data;
+  BOOST_TEST(solve(data.job(), true) == solve(data.job()), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_run_of_any_kind) {
