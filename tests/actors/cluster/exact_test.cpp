@@ -25,6 +25,7 @@ class table {
 public:
   explicit table(std::size_t rows = 300, bool dependent = false) {
     std::ofstream out{folder_ / "table.csv"};
+    out.precision(9);
     out << "a,b,c,y\n";
     for (std::size_t i = 0; i < rows; ++i) {
       random_stream draw{7, {i}};
