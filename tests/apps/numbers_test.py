@@ -13,7 +13,7 @@ class NotFinite(TestCase):
                 with self.subTest(protocol=protocol, more=more):
                     out = self.folder / (protocol + more[0])
                     process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", "--ps=2",
-                                         f"--out={out}", "--set", "learning_rate={base: 1e30}", *more)
+                                         f"--out={out}", "--set", "learning_rate={base: 3e38}", *more)
                     self.assert_exit(process, 1)
                     self.assertIn("not finite", process.output)
                     self.assertIn("checkpoint.every_steps", process.output)
