@@ -51,6 +51,20 @@ void reverse_mode::visit_elementwise(const node& n, expression y, expression g) 
     give(a,
          multiply(g, scale(exp(scale(multiply(at(a), at(a)), -1)), 2 * std::numbers::inv_sqrtpi)));
     break;
+  case operation::gelu:
+    give(a, gelu_gradient(g, at(a)));
+    break;
+  case operation::gelu_gradient: { // linear in dy; the derivative of that of gelu: phi(x) (2 - x^2)
+    if (wants(a))
+      give(a, gelu_gradient(g, at(b)));
+    if (wants(b)) {
+      const auto square = multiply(at(b), at(b));
+      const auto density =
+        scale(exp(scale(square, -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+      give(b, multiply(multiply(g, at(a)), multiply(density, offset(scale(square, -1), 2))));
+    }
+    break;
+  }
   case operation::softplus:
     give(a, multiply(g, sigmoid(at(a))));
     break;

@@ -46,6 +46,10 @@ std::string_view to_string(operation op) noexcept {
     return "sign";
   case operation::erf:
     return "erf";
+  case operation::gelu:
+    return "gelu";
+  case operation::gelu_gradient:
+    return "gelu_gradient";
   case operation::softplus:
     return "softplus";
   case operation::relu:
@@ -170,6 +174,7 @@ int elementwise_arity(operation op) noexcept {
   case operation::absolute:
   case operation::sign:
   case operation::erf:
+  case operation::gelu:
   case operation::softplus:
   case operation::relu:
   case operation::leaky_relu:
@@ -184,6 +189,7 @@ int elementwise_arity(operation op) noexcept {
   case operation::leaky_relu_gradient:
   case operation::tanh_gradient:
   case operation::sigmoid_gradient:
+  case operation::gelu_gradient:
     return 2;
   default:
     return 0;

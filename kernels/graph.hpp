@@ -42,6 +42,7 @@ enum class operation : std::uint8_t {
   absolute,
   sign,
   erf,
+  gelu,
   softplus,
   relu,
   leaky_relu,
@@ -51,6 +52,7 @@ enum class operation : std::uint8_t {
   leaky_relu_gradient,
   tanh_gradient,
   sigmoid_gradient,
+  gelu_gradient,
   /// Several of these in one pass: in plans only.
   elementwise,
   // reductions, and the broadcasts that are their gradients

@@ -183,11 +183,15 @@ expression leaky_relu(expression x, double slope) {
 }
 
 expression gelu(expression x) {
-  return 0.5 * (x * offset(erf(scale(x, std::numbers::sqrt2 / 2)), 1));
+  return unary(operation::gelu, x);
 }
 
 expression leaky_relu_gradient(expression dy, expression y, double slope) {
   return binary(operation::leaky_relu_gradient, dy, y, slope);
+}
+
+expression gelu_gradient(expression dy, expression x) {
+  return binary(operation::gelu_gradient, dy, x);
 }
 
 expression relu_gradient(expression dy, expression y) {

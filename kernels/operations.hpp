@@ -54,6 +54,9 @@ expression leaky_relu(expression x, double slope = 0.01);
 /// x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016; PyTorch's default, not the
 /// approximation by tanh).
 expression gelu(expression x);
+/// dy times the derivative of gelu at its *argument* x: (1 + erf(x / sqrt(2))) / 2 + x phi(x), phi
+/// the density of the normal distribution.
+expression gelu_gradient(expression dy, expression x);
 expression tanh(expression x);
 /// 1 / (1 + exp(-x)).
 expression sigmoid(expression x);

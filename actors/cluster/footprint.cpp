@@ -100,7 +100,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       for (std::size_t i = 0; i < cluster.ps; ++i)
         result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
   }
-  result.activations = executor<float>::memory_bytes(*context.training);
+  result.activations =
+    executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
   // One is trained while others are read.
   result.batches =
     (1 + context.job.data().prefetch()) * context.batch() * bytes_of_record(context, data);

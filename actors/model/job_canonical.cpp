@@ -21,12 +21,13 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that nodes need not agree on.
-constexpr std::array<std::string_view, 10> not_hashed{"name",
+constexpr std::array<std::string_view, 11> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
                                                       "runtime.request_timeout_ms",
                                                       "runtime.join_timeout_ms",
+                                                      "runtime.threads",
                                                       "checkpoint.every_steps",
                                                       "checkpoint.keep",
                                                       "evaluate.every_steps",

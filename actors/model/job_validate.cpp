@@ -164,11 +164,17 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                    "solver: EXACT takes no steps from which a run could go on; leave it out");
 }
 
+/// More than any machine has processors; far fewer than would exhaust one.
+constexpr std::uint32_t most_threads = 1024;
+
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.request_timeout_ms() >= 1, "runtime.request_timeout_ms",
                    "expected at least 1");
   problems.require(runtime.join_timeout_ms() >= 1, "runtime.join_timeout_ms",
                    "expected at least 1");
+  problems.require(runtime.threads() >= 1 && runtime.threads() <= most_threads, "runtime.threads",
+                   "expected a number of threads from 1 to " + std::to_string(most_threads)
+                     + ", got " + std::to_string(runtime.threads()));
   const auto size = [&](std::uint32_t bytes, const std::string& path) {
     problems.require(bytes >= 4 && bytes % 4 == 0, path,
                      "expected a multiple of 4 (bytes of a float), at least 4, got "

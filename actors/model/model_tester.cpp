@@ -24,8 +24,8 @@ std::shared_ptr<const plan> testing_plan(const built_model& model) {
 } // namespace
 
 model_tester::model_tester(const job_context& context)
-  : executor_(testing_plan(context.model)), pointers_(context.parameters().entries().size()),
-    record_(context.data) {
+  : executor_(testing_plan(context.model), context.job.runtime().threads()),
+    pointers_(context.parameters().entries().size()), record_(context.data) {
   if (record_.features == feature_kind::tokens)
     tokens_.resize(test_rows * record_.feature_width());
   else if (record_.features == feature_kind::numbers)

@@ -61,7 +61,8 @@ std::span<const float* const> weight_binding::bind(std::span<const weight_range>
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                  synchronizer_actor synchronizer, trainer_listener listener)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), executor_(context_->training),
+    listener_(std::move(listener)),
+    executor_(context_->training, context_->job.runtime().threads()),
     binding_(context_->parameters()) {}
 
 trainer::behavior_type trainer::make_behavior() {

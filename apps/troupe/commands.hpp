@@ -108,8 +108,11 @@ struct bench_train_command {
 
 /// `troupe bench kernels`: what parts of training reach of what the machine can.
 struct bench_kernels_command {
-  /// Time for each measurement.
+  std::uint32_t rounds = 15;
+  /// Time for each comparison, all rounds together.
   double seconds = 0.3;
+  /// Of the arrays that are too large for a cache.
+  std::uint32_t elements = 1U << 24;
   bool json = false;
 };
 

@@ -196,8 +196,11 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     };
   });
   auto* parts = sub->add_subcommand("kernels", "Products of matrices, updates, operations");
-  parts->add_option("--seconds", kernels.seconds, "Time for each measurement")
+  parts->add_option("--rounds", kernels.rounds, "How often to measure")->capture_default_str();
+  parts->add_option("--seconds", kernels.seconds, "Time for each comparison")
     ->check(positive)
+    ->capture_default_str();
+  parts->add_option("--elements", kernels.elements, "Length of the arrays that are to fit no cache")
     ->capture_default_str();
   parts->add_flag("--json", kernels.json, "Results as JSON");
   parts->callback([&] {

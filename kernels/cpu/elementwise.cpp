@@ -81,6 +81,9 @@ void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
   case operation::erf:
     map(n, x, out, [](T v) { return cpu::erf(v); });
     break;
+  case operation::gelu:
+    map(n, x, out, [](T v) { return cpu::gelu(v); });
+    break;
   case operation::softplus:
     map(n, x, out, [](T v) { return cpu::softplus(v); });
     break;
@@ -124,6 +127,9 @@ void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* ou
     break;
   case operation::tanh_gradient:
     map(n, a, b, out, [](T x, T y) { return cpu::tanh_gradient(x, y); });
+    break;
+  case operation::gelu_gradient:
+    map(n, a, b, out, [](T x, T y) { return cpu::gelu_gradient(x, y); });
     break;
   case operation::sigmoid_gradient:
     map(n, a, b, out, [](T x, T y) { return cpu::sigmoid_gradient(x, y); });

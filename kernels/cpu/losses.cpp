@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/math.hpp"
+#include "kernels/cpu/sums.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
@@ -14,8 +15,21 @@ namespace {
 /// The largest element; NaNs do not count.
 template <class T>
 T maximum(std::size_t n, const T* x) {
+  constexpr std::size_t lanes = 32 / sizeof(T);
+  using vector [[gnu::vector_size(32)]] = T;
+  using unaligned [[gnu::vector_size(32), gnu::aligned(sizeof(T)), gnu::may_alias]] = T;
   T largest = -std::numeric_limits<T>::infinity();
-  for (std::size_t i = 0; i < n; ++i)
+  std::size_t i = 0;
+  if (n >= lanes) {
+    vector all = vector{} + largest;
+    for (; i + lanes <= n; i += lanes) {
+      const vector v = *reinterpret_cast<const unaligned*>(x + i);
+      all = v > all ? v : all;
+    }
+    for (std::size_t j = 0; j < lanes; ++j)
+      largest = all[j] > largest ? all[j] : largest;
+  }
+  for (; i < n; ++i)
     largest = x[i] > largest ? x[i] : largest;
   return largest;
 }
@@ -26,10 +40,7 @@ T exponentials(std::size_t n, const T* x, T shift, T* out) {
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = cpu::exp(x[i] - shift);
-  T total = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    total += out[i];
-  return total;
+  return static_cast<T>(sum_of(n, out));
 }
 
 /// The same without a place for the terms.
@@ -42,8 +53,7 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
     const auto count = std::min(chunk, n - i);
     for (std::size_t j = 0; j < count; ++j)
       terms[j] = cpu::exp(x[i + j] - shift);
-    for (std::size_t j = 0; j < count; ++j)
-      total += terms[j];
+    total += static_cast<T>(sum_of(count, terms));
   }
   return total;
 }

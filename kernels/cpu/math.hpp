@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace troupe::cpu {
 
@@ -128,6 +129,19 @@ inline float softplus(float x) {
   const float d = u - 1.0F;
   const float l = d > 0 ? log(u) * (e / d) : e;
   return (x < 0 ? 0.0F : x) + l;
+}
+
+template <class T>
+T gelu(T x) {
+  constexpr auto root_half = T(std::numbers::sqrt2 / 2);
+  return T(0.5) * x * (T(1) + erf(root_half * x));
+}
+template <class T>
+T gelu_gradient(T dy, T x) {
+  constexpr auto root_half = T(std::numbers::sqrt2 / 2);
+  constexpr auto height = T(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+  const T below = T(0.5) * (T(1) + erf(root_half * x));
+  return dy * std::fma(x * height, exp(T(-0.5) * x * x), below);
 }
 
 template <class T>

@@ -118,6 +118,11 @@ double element(const node& n, double a, double b) {
     return a > 0 ? 1 : a < 0 ? -1 : a;
   case operation::erf:
     return std::erf(a);
+  case operation::gelu:
+    return a * (1 + std::erf(a * std::sqrt(0.5))) / 2;
+  case operation::gelu_gradient:
+    return a * ((1 + std::erf(b * std::sqrt(0.5))) / 2
+                + b * std::exp(-b * b / 2) / std::sqrt(2 * std::acos(-1.0)));
   case operation::softplus:
     return a > 0 ? a + std::log1p(std::exp(-a)) : std::log1p(std::exp(a));
   case operation::leaky_relu:

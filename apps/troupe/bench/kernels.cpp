@@ -4,19 +4,22 @@
 #include "apps/troupe/bench/text_table.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
+#include "kernels/cpu/eigen_product.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
 #include "kernels/cpu/sequences.hpp"
+#include "kernels/error.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/random.hpp"
 
-#include <Eigen/Core>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 
@@ -28,8 +31,8 @@ using namespace bench;
 
 /// Medians of the seconds that each of these takes, on one thread, measured in turns: processor
 /// time, so that others on the machine count little.
-std::vector<double> measure(double seconds, const std::vector<std::function<void()>>& what) {
-  constexpr int rounds = 15;
+std::vector<double> measure(const bench_kernels_command& x,
+                            const std::vector<std::function<void()>>& what) {
   const auto time = [](const std::function<void()>& f, std::size_t times) {
     const stopwatch watch(passing::processor_time);
     for (std::size_t i = 0; i < times; ++i)
@@ -39,11 +42,11 @@ std::vector<double> measure(double seconds, const std::vector<std::function<void
   std::vector<std::size_t> times;
   for (const auto& f : what) {
     f();
-    const double share = seconds / rounds / static_cast<double>(what.size());
+    const double share = x.seconds / x.rounds / static_cast<double>(what.size());
     times.push_back(static_cast<std::size_t>(std::clamp(share / time(f, 1), 1.0, 1e6)));
   }
   std::vector<std::vector<double>> all(what.size());
-  for (int r = 0; r < rounds; ++r)
+  for (std::uint32_t r = 0; r < x.rounds; ++r)
     for (std::size_t i = 0; i < what.size(); ++i)
       all[i].push_back(time(what[i], times[i]));
   std::vector<double> result;
@@ -106,20 +109,8 @@ struct product_result {
   double others() const { return std::max(eigen, openblas); }
 };
 
-void multiply_by_eigen(const product& x, const float* a, const float* b, float* c) {
-  using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::Map<const matrix> left(a, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k);
-  const Eigen::Map<const matrix> right(b, x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n);
-  Eigen::Map<matrix> out(c, x.m, x.n);
-  if (x.transpose_a)
-    out.noalias() = left.transpose() * right;
-  else if (x.transpose_b)
-    out.noalias() = left * right.transpose();
-  else
-    out.noalias() = left * right;
-}
-
-product_result measure_product(const product& x, const openblas& blas, double seconds) {
+product_result measure_product(const product& x, const openblas& blas,
+                               const bench_kernels_command& how) {
   const auto m = static_cast<std::size_t>(x.m);
   const auto n = static_cast<std::size_t>(x.n);
   const auto k = static_cast<std::size_t>(x.k);
@@ -140,14 +131,14 @@ product_result measure_product(const product& x, const openblas& blas, double se
     right = right.transposed();
   std::vector<std::function<void()>> candidates{
     [&] { cpu::gemm<float>(m, n, k, left, right, ours.data(), n, aligned); },
-    [&] { multiply_by_eigen(x, a.data(), b.data(), theirs.data()); }};
+    [&] { cpu::eigen_product(m, n, k, left, right, theirs.data()); }};
   if (blas.found())
     candidates.emplace_back([&] {
       blas.multiply(x.transpose_a, x.transpose_b, x.m, x.n, x.k, a.data(),
                     x.transpose_a ? x.m : x.k, b.data(), x.transpose_b ? x.k : x.n,
                     blas_result.data(), x.n);
     });
-  const auto times = measure(seconds, candidates);
+  const auto times = measure(how, candidates);
   const double work = 2e-9 * x.m * x.n * x.k;
   product_result result{x, work / times[0], work / times[1], 0, 0};
   const auto compare = [&](const std::vector<float>& other) {
@@ -176,13 +167,13 @@ struct stream_result {
 };
 
 /// `arrays`: how many arrays of n floats f reads and writes.
-stream_result measure_stream(std::string what, std::size_t n, std::size_t arrays, double seconds,
-                             const std::function<void()>& f) {
+stream_result measure_stream(std::string what, std::size_t n, std::size_t arrays,
+                             const bench_kernels_command& how, const std::function<void()>& f) {
   const auto half = n * arrays / 2;
   const std::vector<float> from(half, 1);
   std::vector<float> to(half);
   const auto times =
-    measure(seconds, {f, [&] { std::memcpy(to.data(), from.data(), half * sizeof(float)); }});
+    measure(how, {f, [&] { std::memcpy(to.data(), from.data(), half * sizeof(float)); }});
   const double bytes = static_cast<double>(n * arrays * sizeof(float));
   return {std::move(what), n, 1e-9 * bytes / times[0], 1e-9 * bytes / times[1]};
 }
@@ -197,7 +188,8 @@ constexpr std::array<std::pair<std::string_view, optimizer_kind>, 7> rules{{
   {"AdamW", optimizer_kind::adamw},
 }};
 
-void measure_updates(std::size_t n, double seconds, std::vector<stream_result>& results) {
+void measure_updates(std::size_t n, const bench_kernels_command& how,
+                     std::vector<stream_result>& results) {
   for (const auto& [name, kind] : rules) {
     optimizer rule{.kind = kind};
     if (kind == optimizer_kind::rmsprop)
@@ -208,20 +200,21 @@ void measure_updates(std::size_t n, double seconds, std::vector<stream_result>& 
     std::vector<float> updated(n);
     // Read: weights, gradient, state; written: weights, state.
     results.push_back(
-      measure_stream(fmt::format("{} update", name), n, 3 + 2 * rule.slots(), seconds, [&] {
+      measure_stream(fmt::format("{} update", name), n, 3 + 2 * rule.slots(), how, [&] {
         update<float>(rule, {weights, gradient, state, updated, 0.01, 1, 100});
       }));
   }
 }
 
-void measure_operations(std::size_t n, double seconds, std::vector<stream_result>& results) {
+void measure_operations(std::size_t n, const bench_kernels_command& how,
+                        std::vector<stream_result>& results) {
   const auto a = random_floats(n, "a");
   const auto b = random_floats(n, "b");
   std::vector<float> out(n);
   constexpr std::size_t columns = 128;
   const auto rows = n / columns;
   const auto add = [&](std::string_view name, std::size_t arrays, const std::function<void()>& f) {
-    results.push_back(measure_stream(std::string{name}, n, arrays, seconds, f));
+    results.push_back(measure_stream(std::string{name}, n, arrays, how, f));
   };
   const auto unary = [&](operation op) {
     add(to_string(op), 2, [&, op] { cpu::unary<float>(op, n, a.data(), 1, out.data()); });
@@ -292,12 +285,14 @@ void print_json(const std::vector<product_result>& products,
 int run(const bench_kernels_command& x) {
   // Of elements between -1 and 1: rounding, in another order of summation.
   constexpr double tolerance = 1e-6;
+  if (x.rounds == 0 || x.elements < 128)
+    throw input_error{"--rounds must be at least 1, and --elements 128"};
   const openblas blas;
   std::vector<product_result> found;
   double peak = 0;
   int code = exit_done;
   for (const auto& what : products) {
-    found.push_back(measure_product(what, blas, x.seconds));
+    found.push_back(measure_product(what, blas, x));
     const auto& r = found.back();
     peak = std::max({peak, r.ours, r.others()});
     if (!(r.difference <= tolerance)) {
@@ -309,9 +304,9 @@ int run(const bench_kernels_command& x) {
   }
   std::vector<stream_result> streams;
   // An MLP's parameters, and more than fit a cache.
-  for (std::size_t n : {std::size_t{235} << 10, std::size_t{16} << 20})
-    measure_updates(n, x.seconds, streams);
-  measure_operations(std::size_t{1} << 20, x.seconds, streams);
+  for (std::size_t n : {std::size_t{235} << 10, std::size_t{x.elements}})
+    measure_updates(n, x, streams);
+  measure_operations(std::min(1U << 20, x.elements), x, streams);
   if (x.json)
     print_json(found, streams, blas, peak);
   else

@@ -29,6 +29,19 @@ BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
+  const auto weights_with = [](const std::string& threads) {
+    const auto result =
+      simulate(simulated(example_job("digits_mlp",
+                                     {"data.digits={train: 300 test: 20}", "data.batch=64",
+                                      "epochs=2", "protocol=RING", "runtime.threads=" + threads}),
+                         2, 0));
+    BOOST_TEST(result.summary.failure == "");
+    return result.summary.weights_sha256;
+  };
+  BOOST_TEST(weights_with("3") == weights_with("1"));
+}
+
 BOOST_AUTO_TEST_CASE(other_seeds_give_other_runs) {
   auto options = simulated(example_job("digits_mlp",
                                        {"data.digits={train: 200 test: 20}", "data.batch=16",

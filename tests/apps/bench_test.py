@@ -1,0 +1,139 @@
+"""`troupe bench`: that it measures what it says, in little time; never how fast something is."""
+
+import json
+import os
+import subprocess
+import unittest
+
+from program import PROGRAM, TestCase
+
+QUICK = ("--rounds=2", "--seconds=0.001")
+
+# Says what a process with PyTorch would say, but losses that are off by a factor.
+FAKE_PEER = """#!/usr/bin/env python3
+import json, sys
+given = json.loads(sys.stdin.buffer.readline())
+elements = 0
+for _, shape in given["tensors"]:
+    count = 1
+    for extent in shape:
+        count *= extent
+    elements += count
+samples = given["batches"] * given["batch"]
+data = sys.stdin.buffer.read(4 * (elements + samples * (given["inputs"] + given["labels"])))
+assert given["threads"] == 1 and given["optimizer"]["kind"] == "sgd" and any(data)
+print(json.dumps({"version": "of a test", "blas": "none"}), flush=True)
+for line in sys.stdin.buffer:
+    print(json.dumps({"seconds": 1.0, "losses": [100.0] * int(line)}), flush=True)
+"""
+
+
+def has_torch():
+    for python in ("python3", "/usr/bin/python3"):
+        try:
+            if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+                return True
+        except OSError:
+            pass
+    return False
+
+
+class Bench(TestCase):
+    def run_program(self, *arguments, code=0):
+        """Standard output and error of a run, apart."""
+        done = subprocess.run([PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, code, f"{arguments} said:\n{done.stdout}{done.stderr}")
+        return done.stdout, done.stderr
+
+    def results(self, *arguments):
+        return json.loads(self.run_program(*arguments, "--json")[0])
+
+
+class Train(Bench):
+    def test_results(self):
+        results = self.results("train", "--work=softmax", "--work=cnn-3x3", *QUICK)
+        self.assertEqual([x["work"] for x in results], ["softmax", "cnn-3x3"])
+        for x in results:
+            self.assertEqual((x["threads"], x["rounds"]), (1, 2))
+            speed = x["samples_per_second"]
+            self.assertTrue(0 < speed["least"] <= speed["median"] <= speed["most"], x)
+            self.assertGreaterEqual(x["steps_per_round"], 1)
+            # Ten classes, drawn by lot.
+            self.assertTrue(1 < x["first_loss"] < 5, x)
+            self.assertTrue(0 < x["last_loss"] < x["first_loss"], x)
+
+    def test_table(self):
+        output, _ = self.run_program("train", "--work=softmax", *QUICK)
+        self.assertIn("us/step", output)
+        self.assertIn("softmax", output)
+        self.assertNotIn("torch", output)
+        self.assertNotIn("mlp-64", output)
+
+    def test_threads_and_processor_time_change_no_loss(self):
+        one = self.results("train", "--work=mlp-64", "--rounds=1", "--seconds=1e-6")[0]
+        two = self.results("train", "--work=mlp-64", "--rounds=1", "--seconds=1e-6", "--threads=2")[0]
+        own = self.results("train", "--work=mlp-64", "--rounds=1", "--seconds=1e-6", "--processor-time")[0]
+        self.assertEqual(two["threads"], 2)
+        for x in (two, own):
+            self.assertEqual((x["first_loss"], x["last_loss"]), (one["first_loss"], one["last_loss"]))
+
+    def test_profile(self):
+        output, _ = self.run_program("train", "--work=softmax", "--profile", *QUICK)
+        for what in ("matmul", "softmax_cross_entropy", "update of the weights"):
+            self.assertIn(what, output)
+        profile = self.results("train", "--work=softmax", "--profile", *QUICK)[0]["profile"]
+        self.assertTrue(all(x["microseconds"] > 0 for x in profile), profile)
+
+    def test_bad_input(self):
+        for arguments, said in (
+            (["--work=resnet"], "--work=resnet: there is no such work; known are softmax, mlp-64"),
+            (["--peer=tensorflow"], "torch was expected"),
+            (["--threads=0"], "at least 1"),
+            (["--threads=2", "--processor-time"], "--processor-time"),
+            (["--work=softmax", "--peer=torch", "--python=/no/such/python"], "there is no program /no/such/python"),
+            (["--work=softmax", "--peer=torch", "--python=false"], "false ended without an answer"),
+        ):
+            self.assertIn(said, self.run_program("train", *arguments, code=2)[1])
+
+    def test_peer_that_computes_something_else(self):
+        fake = self.file("python", FAKE_PEER)
+        os.chmod(fake, 0o755)
+        output, said = self.run_program(
+            "train", "--work=softmax", "--peer=torch", f"--python={fake}", *QUICK, code=1)
+        self.assertIn("the losses of the first 10 steps differ", said)
+        self.assertIn("PyTorch of a test, none", output)
+        self.assertIn("(!)", output)
+
+    @unittest.skipUnless(has_torch(), "skipped: no Python with PyTorch")
+    def test_pytorch_computes_the_same(self):
+        names = ("softmax", "mlp-64", "cnn-3x3", "gpt")
+        results = self.results("train", "--peer=torch", "--rounds=1", "--seconds=1e-6", *(f"--work={x}" for x in names))
+        self.assertEqual([x["work"] for x in results], list(names))
+        for x in results:
+            self.assertTrue(x["agrees"], x)
+            self.assertLess(x["largest_relative_difference"], 1e-4)
+            self.assertGreater(x["ratio"], 0)
+            self.assertIn("PyTorch", x["peer"])
+
+
+class Kernels(Bench):
+    def test_results(self):
+        result = self.results("kernels", "--rounds=1", "--seconds=1e-6", "--elements=4096")
+        self.assertGreater(result["peak_gflops"], 0)
+        for x in result["products"]:
+            self.assertTrue(0 < x["gflops"] <= result["peak_gflops"], x)
+            self.assertLess(x["difference"], 1e-6)
+            self.assertEqual(x["openblas_gflops"] > 0, result["openblas"] != "")
+        names = [x["what"] for x in result["streams"]]
+        self.assertIn("AdamW update", names)
+        self.assertIn("tanh", names)
+        self.assertTrue(all(x["of_copy"] > 0 for x in result["streams"]))
+
+    def test_table(self):
+        output, _ = self.run_program("kernels", "--rounds=1", "--seconds=1e-6", "--elements=4096")
+        self.assertIn("of the better one", output)
+        self.assertIn("momentum update", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
