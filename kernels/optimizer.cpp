@@ -325,15 +325,6 @@ private:
 };
 
 /// One pass over state and weights.
-/// Asks for the block behind this one. A block is a page of floats, and the processor's own
-/// prefetching ends with the page.
-template <class T>
-void prefetch_next(const vectors<T>& x) {
-  for (const T* p : {x.w, x.g, static_cast<const T*>(x.s0), static_cast<const T*>(x.s1)})
-    for (std::size_t i = 0; p != nullptr && i < block; i += 64 / sizeof(T))
-      __builtin_prefetch(p + block + i);
-}
-
 template <class T>
 void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto scaled = factors_of(rule, arguments);
@@ -348,10 +339,8 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
       x.g = gradient;
     }
     T* const out = x.out;
-    if (stream) {
+    if (stream)
       x.out = buffer;
-      prefetch_next(x);
-    }
     update_state(rule.kind, f, x);
     update_weights(rule.kind, f, x);
     if (stream)

@@ -85,6 +85,11 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
     return add("Mul", {value(n.inputs[0]), number(n.factor)});
   case operation::offset:
     return add("Add", {value(n.inputs[0]), number(n.factor)});
+  case operation::gelu: {
+    const auto x = value(n.inputs[0]);
+    const auto tail = add("Erf", {add("Mul", {x, number(std::sqrt(0.5))})});
+    return add("Mul", {add("Mul", {x, add("Add", {tail, number(1)})}), number(0.5)});
+  }
   case operation::leaky_relu:
     return add("LeakyRelu", {value(n.inputs[0])}, {real("alpha", n.factor)});
   case operation::softmax:
