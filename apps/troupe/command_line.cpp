@@ -62,8 +62,11 @@ std::string unknown_word(const CLI::App& app, std::span<const char* const> argum
   const CLI::App* command = nullptr;
   for (std::string_view argument : arguments) {
     if (!argument.starts_with('-')) {
-      if (command)
-        continue; // A value.
+      if (command) { // A value, or a command's own command.
+        if (const auto* part = find_command(*command, argument))
+          command = part;
+        continue;
+      }
       command = find_command(app, argument);
       if (!command)
         return unknown_command(app, argument);

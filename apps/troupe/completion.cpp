@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -53,6 +55,10 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
+/// A command's own commands, as of `bench`: they are words to choose from, and their options are
+/// taken for its own.
+void add_parts(const CLI::App& app, command& result);
+
 command describe(const CLI::App& app) {
   command result{app.get_name(), app.get_description(), {}};
   for (const auto* option : app.get_options()) {
@@ -63,7 +69,22 @@ command describe(const CLI::App& app) {
     for (auto& name : option->get_lnames())
       result.arguments.push_back(describe(*option, "--" + name));
   }
+  if (app.get_parent() != nullptr)
+    add_parts(app, result);
   return result;
+}
+
+void add_parts(const CLI::App& app, command& result) {
+  argument parts;
+  for (const auto* x : app.get_subcommands({})) {
+    parts.choices.push_back(x->get_name());
+    for (auto& option : describe(*x).arguments)
+      if (std::ranges::find(result.arguments, option.name, &argument::name)
+          == result.arguments.end())
+        result.arguments.push_back(std::move(option));
+  }
+  if (!parts.choices.empty())
+    result.arguments.push_back(std::move(parts));
 }
 
 /// The program, then its commands.

@@ -207,6 +207,7 @@ class CommandLine(Command):
                 (["trian"], ['no command "trian"', 'did you mean "train"']),
                 (["train", f"--job={self.job}", "--worker=2"], ['"--worker=2"', 'did you mean "--workers"']),
                 (["predict", "--job", self.job, "--wieghts=x"], ['did you mean "--weights"']),
+                (["bench", "train", "--pear=torch"], ['option "--pear=torch" of troupe', 'did you mean "--peer"']),
                 (["--versoin"], ['did you mean "--version"'])):
             _, errors = self.run_program(*arguments, code=2)
             for text in texts:
@@ -237,6 +238,10 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "r"), ["ring"])
         self.assertEqual(self.complete(script, "troupe", "train", "--job", "=", "job."), ["job.textproto"])
         self.assertEqual(self.complete(script, "troupe", "completion", "f"), ["fish"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
+                         ["--processor-time", "--profile"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch"])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
         # All options of each command, as its help has them.
         for command in COMMANDS:
