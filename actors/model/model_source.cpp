@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_structure = std::size_t{4} << 20;
+constexpr std::size_t most_structure = std::size_t{2} << 20;
 
 std::string path_of(const proto::Model& model) {
   return expand_environment(model.onnx(), "model.onnx");
@@ -85,7 +85,7 @@ void embed_onnx(proto::Job& job) {
   if (structure.size() > most_structure)
     throw input_error(path + ": besides its weights, the model takes "
                       + std::to_string(structure.size())
-                      + " bytes, and 4 MiB are allowed; it holds large constants, which a layer or "
+                      + " bytes, and 2 MiB are allowed; it holds large constants, which a layer or "
                         "Constant node makes from fewer numbers");
   model.set_onnx_structure(std::move(structure));
 }

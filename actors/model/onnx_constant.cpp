@@ -104,6 +104,14 @@ std::size_t count_elements(const std::vector<std::int64_t>& dims) {
   return result;
 }
 
+std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t begin,
+                          std::size_t end) {
+  std::int64_t result = 1;
+  for (auto i = begin; i < end; ++i)
+    result *= dims[i];
+  return result;
+}
+
 std::size_t onnx_constant::elements() const {
   return count_elements(dims);
 }

@@ -38,6 +38,10 @@ struct onnx_constant {
 /// Product of extents, the batch as 1. Throws input_error beyond 2^48.
 std::size_t count_elements(const std::vector<std::int64_t>& dims);
 
+/// Product of the extents [begin, end), none of which is the batch.
+std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t begin,
+                          std::size_t end);
+
 /// "(batch, 3)".
 std::string onnx_dims_text(const std::vector<std::int64_t>& dims);
 

@@ -19,7 +19,9 @@ const onnx_operators& operators() {
     add_elementwise_operators(result);
     add_image_operators(result);
     add_linear_operators(result);
-    add_movement_operators(result);
+    add_constant_operators(result);
+    add_part_operators(result);
+    add_shape_operators(result);
     add_reduction_operators(result);
     add_sequence_operators(result);
     return result;

@@ -120,12 +120,14 @@ using onnx_converter = void (*)(onnx_node& node);
 /// By operator.
 using onnx_operators = std::map<std::string, onnx_converter, std::less<>>;
 
+void add_constant_operators(onnx_operators& all);
 void add_elementwise_operators(onnx_operators& all);
 void add_image_operators(onnx_operators& all);
 void add_linear_operators(onnx_operators& all);
-void add_movement_operators(onnx_operators& all);
+void add_part_operators(onnx_operators& all);
 void add_reduction_operators(onnx_operators& all);
 void add_sequence_operators(onnx_operators& all);
+void add_shape_operators(onnx_operators& all);
 
 // -- what several of them use
 
@@ -137,6 +139,9 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
 /// The same, for extents that are known; onnx_constant::batch for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,
                      const std::vector<std::int64_t>& dims);
+
+/// All elements of a constant. Throws where there are more than `limit`.
+std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const onnx_node& node);
 
 /// Dimension i of the result is dimension axes[i] of v.
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g);

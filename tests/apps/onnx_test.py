@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import unittest
 
@@ -114,6 +115,26 @@ class Onnx(TestCase):
     def test_check_lists_the_tensors(self):
         text = self.run_to_end("check", f"--job={self.job()}")
         self.assertRegex(text, r"conv\.weight +\(4, 1, 3, 3\) +36 ")
+
+    def test_check_prints_the_plan(self):
+        job = self.file("digits.textproto", """
+            model { layer { dense { units: 16 activation: RELU } } layer { dense { units: 10 } }
+                    loss: SOFTMAX_CROSS_ENTROPY }
+            data { digits { train: 64 test: 10 } batch: 32 }
+            optimizer { kind: ADAM }""")
+        self.assertNotIn("instructions", self.run_to_end("check", f"--job={job}"))
+        text = self.run_to_end("check", f"--job={job}", "--plan")
+        self.assertIn("plan of a step of 32 samples", text)
+        # 32 x 16 outputs: 784 products and sums each, a bias and a maximum.
+        flops = 32 * 16 * (2 * 784 + 2) / 1000
+        self.assertRegex(text, rf"matmul \+ bias \+ relu +32x784, 16x784', 16 +32x16 +arena \d+ +{flops:.0f} k")
+        parameters = 784 * 16 + 16 + 16 * 10 + 10
+        self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
+        self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
+        self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
+        ratio = re.search(r"all +[\d.]+ .iB, ([\d.]+) times what is needed at least", text)
+        self.assertLessEqual(float(ratio[1]), 1.3)
+        self.assertLessEqual(max(map(len, text[text.index("plan of a step"):].splitlines())), 120)
 
     def test_wrong_files(self):
         for name, data, expected in (
