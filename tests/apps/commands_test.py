@@ -10,7 +10,7 @@ import unittest
 
 from program import PROGRAM, QUICK_JOB, TestCase
 
-COMMANDS = ("node", "train", "check", "predict", "doctor", "completion")
+COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion")
 
 TABLE_JOB = """
 model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
