@@ -93,7 +93,7 @@ std::string lines_of(const std::vector<row>& rows) {
     }
     std::string line = fmt::format("{:>{}}", cells[0], widths[0]);
     for (std::size_t i = 1; i < cells.size(); ++i)
-      line += i < 4 ? fmt::format("  {:<{}}", cells[i], widths[i])
+      line += i < 5 ? fmt::format("  {:<{}}", cells[i], widths[i])
                     : fmt::format("  {:>{}}", cells[i], widths[i]);
     result += line + '\n';
   }

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import unittest
 
 from program import TestCase
@@ -57,7 +58,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # A rate so small that nothing moves by as much as a bit of most weights.
+        # A rate so small that nothing moves by as much as a bit, but for zeros, which become tiny.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):
@@ -67,8 +68,9 @@ class Onnx(TestCase):
                 self.assertEqual(set(weights), {"conv.weight", "conv.bias", "mid.weight", "mid.bias", "norm.weight",
                                                 "norm.bias", "head.weight", "head.bias"})
                 file = (FIXTURES / "image.onnx").read_bytes()
-                for name, values in weights.items():
-                    self.assertIn(values, file, name)
+                for name, data in weights.items():
+                    values = [x[0] if abs(x[0]) > 1e-20 else 0 for x in struct.iter_unpack("<f", data)]
+                    self.assertTrue(struct.pack(f"<{len(values)}f", *values) in file, name)
 
     def test_nodes_need_no_file(self):
         shutil.copy(FIXTURES / "image.onnx", self.folder / "model.onnx")
@@ -132,7 +134,9 @@ class Onnx(TestCase):
         self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
         self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
         self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
-        ratio = re.search(r"all +[\d.]+ .iB, ([\d.]+) times what is needed at least", text)
+        # The least that all take together counts no scratch space, which is most of so small a model.
+        self.assertRegex(text, r"all +[\d.]+ .iB, [\d.]+ times what is needed at least")
+        ratio = re.search(r"activations +[\d.]+ .iB, ([\d.]+) times", text)
         self.assertLessEqual(float(ratio[1]), 1.3)
         self.assertLessEqual(max(map(len, text[text.index("plan of a step"):].splitlines())), 120)
 
@@ -150,7 +154,7 @@ class Onnx(TestCase):
                 self.assertIn(expected, text)
         text = self.run_to_end("train", f"--job={self.job(onnx=FIXTURES / 'lstm.onnx')}", code=2)
         self.assertIn("input \"x\" takes whole numbers, and the data's features are real", text)
-        both = self.file("both.textproto", self.job().read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
+        both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
         self.assertIn("model.onnx says what the model is", self.run_to_end("check", f"--job={both}", code=2))
 
     def test_export_refuses_other_weights(self):
