@@ -43,6 +43,15 @@ std::size_t scratch_elements(const plan& what) {
   return (result + 15) / 16 * 16;
 }
 
+/// For the partial sums of sum_leading, which all threads share.
+std::size_t partial_elements(const plan& what) {
+  std::size_t columns = 0;
+  for (const auto& x : what.instructions())
+    if (x.op == operation::sum_leading)
+      columns = std::max(columns, static_cast<std::size_t>(x.inputs[0].shape.last()));
+  return row_blocks * columns;
+}
+
 } // namespace
 
 template <class T>
@@ -148,7 +157,9 @@ void executor<T>::state::execute_matmul(const instruction& x) {
   const auto least = [&](std::size_t width) {
     return least_products / std::max<std::size_t>(width * k, 1) + 1;
   };
-  if (m >= n || bias != nullptr || x.after != epilogue::none) {
+  // Rows stay with the thread that made them. But each thread packs all of the right operand: where
+  // there are few rows, that takes long beside the product.
+  if (m >= 512 || m >= 2 * n) {
     split(m, least(n), [&](range part, std::size_t thread) {
       T* const to = out + part.begin * n;
       cpu::gemm<T>(part.size(), n, k,
@@ -159,11 +170,19 @@ void executor<T>::state::execute_matmul(const instruction& x) {
     });
     return;
   }
-  split(n, least(m), [&](range part, std::size_t thread) {
+  split(n, least(m) + 16, [&](range part, std::size_t thread) {
+    T* to = out + part.begin;
     cpu::gemm<T>(
       m, part.size(), k, left,
-      {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride},
-      out + part.begin, n, scratch_of(thread));
+      {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride}, to, n,
+      scratch_of(thread));
+    if (part.size() == n) {
+      cpu::add_bias<T>(m, n, to, bias, x.after, operand, to);
+      return;
+    }
+    for (std::size_t r = 0; r < m; ++r, to += n)
+      cpu::add_bias<T>(1, part.size(), to, bias != nullptr ? bias + part.begin : nullptr, x.after,
+                       operand != nullptr ? operand + r * n + part.begin : nullptr, to);
   });
 }
 
@@ -193,7 +212,7 @@ void executor<T>::state::execute_chain(const instruction& x) {
 /// In parts whose number does not depend on the threads: the sum is always the same.
 template <class T>
 void executor<T>::state::execute_softmax_loss(const instruction& x) {
-  constexpr std::size_t parts = 16;
+  constexpr auto parts = row_blocks;
   const auto size = matrix_extent(x.inputs[0].shape, rows);
   const T* const logits = read(x.inputs[0]);
   const std::int32_t* const classes = labels(x.inputs[1]);
@@ -239,9 +258,16 @@ void executor<T>::state::execute_reduction(const instruction& x) {
   };
   switch (x.op) {
   case operation::sum_leading:
-    split(input.columns, least_elements / (input.rows + 1) + 16, [&](range part, std::size_t) {
-      cpu::sum_leading(input.rows, part.size(), input.columns, in + part.begin, out + part.begin);
-    });
+    split(row_blocks, least_elements / (input.rows * input.columns / row_blocks + 1) + 1,
+          [&](range some, std::size_t) {
+            for (auto i = some.begin; i < some.end; ++i) {
+              const auto part = part_of(input.rows, row_blocks, i);
+              cpu::sum_leading(part.size(), input.columns, input.columns,
+                               in + part.begin * input.columns,
+                               partial_sums.get() + i * input.columns);
+            }
+          });
+    cpu::sum_leading(row_blocks, input.columns, input.columns, partial_sums.get(), out);
     break;
   case operation::sum_last:
     split_rows(input.rows, input.columns, [&](range part, std::size_t) {
@@ -361,6 +387,7 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   s.arena = make_aligned<T>(s.what->arena_elements());
   s.scratch_size = scratch_elements<T>(*s.what);
   s.scratch = make_aligned<T>(threads * s.scratch_size);
+  s.partial_sums = make_aligned<T>(partial_elements(*s.what));
   if (threads > 1)
     s.team = std::make_unique<thread_team>(threads);
   for (const auto& x : s.what->instructions())
@@ -424,6 +451,14 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
 }
 
 template <class T>
+void executor<T>::on_all_threads(function_ref<void(std::size_t, std::size_t)> work) {
+  if (state_->team)
+    state_->team->run([&](std::size_t index) { work(index, state_->team->size()); });
+  else
+    work(0, 1);
+}
+
+template <class T>
 std::span<const T> executor<T>::fetched(std::size_t index) const {
   const auto& where = state_->what->fetches().at(index);
   return {state_->read(where), state_->elements(where)};
@@ -441,7 +476,8 @@ std::size_t executor<T>::memory_bytes() const noexcept {
 
 template <class T>
 std::size_t executor<T>::memory_bytes(const plan& what, std::size_t threads) noexcept {
-  return (what.arena_elements() + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what))
+  return (what.arena_elements() + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what)
+          + partial_elements(what))
     * sizeof(T);
 }
 

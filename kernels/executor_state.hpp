@@ -60,9 +60,13 @@ inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
           static_cast<std::size_t>(weight.shape.last())};
 }
 
-/// Below so many elements, or multiply-adds, waking another thread costs more than it brings.
-inline constexpr std::size_t least_elements = 8192;
-inline constexpr std::size_t least_products = std::size_t{1} << 17;
+/// Below so many elements, or multiply-adds, a part costs more than it brings: another thread must
+/// learn of it, and what it reads must mostly come from the cache of another processor.
+inline constexpr std::size_t least_elements = std::size_t{1} << 15;
+inline constexpr std::size_t least_products = std::size_t{1} << 20;
+/// Sums over rows are made of the sums of so many blocks of rows, however many threads there are:
+/// their bits do not depend on that.
+inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
 struct executor<T>::state {
@@ -77,6 +81,8 @@ struct executor<T>::state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
+  /// The sums of blocks of rows: row_blocks times the columns of the widest sum_leading.
+  aligned_array<T> partial_sums;
   /// Pointers for a chain, register_count for each thread.
   std::vector<const T*> registers;
   std::size_t register_count = 0;

@@ -2,33 +2,28 @@
 
 #include "kernels/cpu/flush_denormals.hpp"
 
+#include <chrono>
 #include <csignal>
-
-#ifdef __SSE__
-#include <xmmintrin.h>
-#endif
 
 namespace troupe {
 
 namespace {
 
-/// About 20 microseconds: longer than what lies between two instructions of a plan, shorter than
-/// others on a busy machine would notice.
-constexpr int patience = 400;
+/// Longer than what mostly lies between two instructions that are divided. To wake a thread that
+/// sleeps takes about 50 us, a virtual machine's processor included, and 10 of them a third of an
+/// MLP's step.
+constexpr std::chrono::microseconds patience{200};
 
-void relax() {
-#ifdef __SSE__
-  _mm_pause();
-#endif
-}
-
-/// Waits until `x` is no longer `old`; returns its value.
+/// Waits until `x` is no longer `old`; returns its value. Without the processor's instruction to
+/// pause: where it comes often, many hypervisors take the processor away.
 std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old) {
-  for (int i = 0; i < patience; ++i) {
-    if (const auto now = x.load(std::memory_order_acquire); now != old)
-      return now;
-    relax();
-  }
+  constexpr int looks = 1000; // about a microsecond
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < looks; ++i)
+      if (const auto now = x.load(std::memory_order_acquire); now != old)
+        return now;
+  } while (std::chrono::steady_clock::now() - begin < patience);
   x.wait(old, std::memory_order_acquire);
   return x.load(std::memory_order_acquire);
 }

@@ -4,12 +4,15 @@
 #include "kernels/initializers.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/random.hpp"
+#include "kernels/range.hpp"
 
 namespace troupe::bench {
 
 namespace {
 
 constexpr std::uint64_t seed = 1;
+/// Parameters whose update is divided among threads.
+constexpr std::size_t worth_dividing = std::size_t{1} << 16;
 
 /// The model, its inputs and labels, its loss; for a plan.
 struct description {
@@ -80,8 +83,25 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   arguments.on_instruction = on_instruction;
   const auto result = executor_.run(arguments);
   const auto samples = static_cast<double>(what_.batch);
-  update<float>(what_.rule,
-                {weights_, gradient_, state_, weights_, what_.rate, 1 / samples, ++steps_});
+  ++steps_;
+  const auto update_part = [&](std::size_t index, std::size_t count) {
+    const auto all = weights_.size();
+    const auto part = part_of(all, count, index);
+    const auto slots = what_.rule.slots();
+    const std::span<float> mine{weights_.data() + part.begin, part.size()};
+    update_arguments<float> x{mine, {gradient_.data() + part.begin, part.size()}, {}, mine};
+    if (slots > 0)
+      x.state = {state_.data() + part.begin, (slots - 1) * all + part.size()};
+    x.rate = what_.rate;
+    x.scale = 1 / samples;
+    x.step = steps_;
+    x.stride = all;
+    update<float>(what_.rule, x);
+  };
+  if (weights_.size() >= worth_dividing)
+    executor_.on_all_threads(update_part);
+  else
+    update_part(0, 1);
   return result.loss / samples;
 }
 
