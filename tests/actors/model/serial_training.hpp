@@ -23,7 +23,7 @@ public:
     : job_(job), data_(build_data(job)), model_(build_model(job.model(), data_.train->record())) {
     plan_options options;
     options.max_rows = job.data().batch();
-    options.loss = model_.loss;
+    options.loss = model_.training_loss;
     options.correct = model_.correct;
     options.gradients = true;
     executor_ =
@@ -40,12 +40,6 @@ public:
     const std::uint64_t size = data_.train->size();
     std::vector<float> state(rule.slots() * weights_.size());
     const auto& layout = model_.graph->parameters();
-    std::vector<range> parts{{0, weights_.size()}};
-    if (rule.by_tensor()) {
-      parts.clear();
-      for (const auto& tensor : layout.entries())
-        parts.push_back(tensor.elements());
-    }
     std::uint64_t step = 0;
     for (std::uint64_t done = 0; done < size * job_.epochs();) {
       const std::uint64_t first = done % size;
@@ -60,14 +54,19 @@ public:
       const double norm = std::sqrt(squared_norm(layout, {0, weights_.size()}, gradient_)) * mean;
       const double scale = mean * clip_factor(rule.clip_norm, norm);
       ++step;
-      for (const auto& part : parts) {
+      // Tensor by tensor: that gives the bits of longer ranges.
+      for (const auto& tensor : layout.entries()) {
         const auto cut = [&](std::vector<float>& x) {
-          return std::span{x}.subspan(part.begin, part.size());
+          return std::span{x}.subspan(tensor.offset, tensor.size);
         };
+        if (tensor.kind == parameter_kind::state) {
+          update_statistics(cut(weights_), cut(gradient_), mean, tensor.decay, cut(weights_));
+          continue;
+        }
         const auto own = rule.slots() == 0
           ? std::span<float>{}
-          : std::span{state}.subspan(part.begin,
-                                     (rule.slots() - 1) * weights_.size() + part.size());
+          : std::span{state}.subspan(tensor.offset,
+                                     (rule.slots() - 1) * weights_.size() + tensor.size);
         update<float>(rule,
                       {cut(weights_), cut(gradient_), own, cut(weights_), rate.at(progress), scale,
                        step, weights_.size()});
