@@ -9,14 +9,19 @@ namespace troupe {
 
 namespace {
 
-/// Longer than what mostly lies between two instructions that are divided. To wake a thread that
-/// sleeps takes about 50 us, a virtual machine's processor included, and 10 of them a third of an
-/// MLP's step.
-constexpr std::chrono::microseconds patience{200};
+using std::chrono::microseconds;
+
+/// For more work: longer than what mostly lies between two instructions that are divided. To wake a
+/// thread that sleeps takes about 50 us, and ten of those are a third of an MLP's step.
+constexpr microseconds for_work{100};
+/// For the parts of others, as long as one's own: where they are not done soon, they have lost
+/// their processor, and may get this one.
+constexpr microseconds for_others{30};
 
 /// Waits until `x` is no longer `old`; returns its value. Without the processor's instruction to
 /// pause: where it comes often, many hypervisors take the processor away.
-std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old) {
+std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,
+                             microseconds patience) {
   constexpr int looks = 1000; // about a microsecond
   const auto begin = std::chrono::steady_clock::now();
   do {
@@ -61,7 +66,7 @@ void thread_team::end() {
 void thread_team::serve(std::size_t index) {
   const cpu::flush_denormals mode;
   for (std::int32_t seen = 0;;) {
-    seen = wait_for_change(round_, seen);
+    seen = wait_for_change(round_, seen, for_work);
     if (ended_)
       return;
     work_(index);
@@ -77,7 +82,7 @@ void thread_team::run(function_ref<void(std::size_t)> work) {
   round_.notify_all();
   work(0);
   for (auto left = busy_.load(std::memory_order_acquire); left != 0;)
-    left = wait_for_change(busy_, left);
+    left = wait_for_change(busy_, left, for_others);
 }
 
 } // namespace troupe

@@ -33,7 +33,8 @@ struct outcome {
 using model = std::function<expression(expression images, expression ids)>;
 
 struct trained {
-  static constexpr std::size_t rows = 24;
+  /// Enough that most instructions are divided.
+  static constexpr std::size_t rows = 96;
   static constexpr std::int64_t classes = 10;
 
   explicit trained(const model& build) {
