@@ -145,8 +145,9 @@ BOOST_AUTO_TEST_CASE(what_a_run_cannot_go_on_from) {
                       "optimizer.kind MOMENTUM, but the job has NESTEROV"));
   BOOST_TEST(contains(error_for([](auto& x) { x.set_seed(2); }), "seed 1, but the job has 2"));
   BOOST_TEST(contains(error_for([](auto& x) { x.set_epochs(1); }), "epoch 2, but the job has 1"));
-  BOOST_TEST(contains(error_for([](auto&) {}, {{.dims = {1, 28, 28}, .label_width = 10}, 101}),
-                      "100 training records, 784 features, 10 classes; the job has 101"));
+  BOOST_TEST(
+    contains(error_for([](auto&) {}, {{.dims = {1, 28, 28}, .label_width = 10}, 101}),
+             "100 training records of (1, 28, 28) numbers and 10 classes; the job has 101 "));
   BOOST_TEST(error_for([](auto& x) {
                x.set_epochs(7);
                x.set_protocol(proto::RING);
