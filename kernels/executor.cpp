@@ -48,7 +48,7 @@ std::size_t partial_elements(const plan& what) {
   std::size_t columns = 0;
   for (const auto& x : what.instructions())
     if (x.op == operation::sum_leading)
-      columns = std::max(columns, static_cast<std::size_t>(x.inputs[0].shape.last()));
+      columns = std::max(columns, matrix_extent(x.inputs[0].shape, what.max_rows()).columns);
   return row_blocks * columns;
 }
 
@@ -160,7 +160,8 @@ void executor<T>::state::execute_matmul(const instruction& x) {
   // Rows stay with the thread that made them. But each thread packs all of the right operand: where
   // there are few rows, that takes long beside the product.
   if (m >= 512 || m >= 2 * n) {
-    split(m, least(n), [&](range part, std::size_t thread) {
+    // A product of one row adds up in another order.
+    split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = out + part.begin * n;
       cpu::gemm<T>(part.size(), n, k,
                    {left.data + part.begin * left.row_stride, left.row_stride, left.column_stride},

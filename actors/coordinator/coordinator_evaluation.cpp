@@ -1,3 +1,4 @@
+#include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/coordinator/coordinator.hpp"
 
 #include <algorithm>
@@ -26,6 +27,15 @@ caf::result<proto::Ack> coordinator::on_part_to_evaluate(const proto::Checkpoint
   if (outcome != checkpoint_assembly::outcome::complete)
     return answer;
   auto whole = step_parts_->take(x.version());
+  // Those who sent the others ran out of patience, and made more.
+  if (step_evaluations_.size() > checkpoint_schedule::most_open) {
+    notice("step " + std::to_string(x.version())
+             + " is not evaluated: evaluations take longer than the updates between them; raise "
+               "evaluate.every_steps",
+           notice_level::warning);
+    end_step_evaluation(x.version());
+    return answer;
+  }
   evaluate order;
   order.number = ++evaluations_begun_;
   order.epoch = epoch_;
@@ -74,13 +84,17 @@ void coordinator::end_step_evaluation(std::uint64_t version) {
 void coordinator::drop_late_evaluations() {
   if (!step_parts_)
     return;
-  const auto limit = requests().timeout * requests().attempts;
+  const auto how = requests().for_bytes(options_.context->parameters().size() * sizeof(float));
+  bool dropped = false;
   for (const auto version : step_parts_->open())
-    if (auto i = step_evaluations_.find(version);
-        i != step_evaluations_.end() && clock().now() - i->second.since > limit) {
+    if (auto i = step_evaluations_.find(version); i != step_evaluations_.end()
+        && clock().now() - i->second.since > how.timeout * how.attempts) {
       step_parts_->drop(version);
       end_step_evaluation(version);
+      dropped = true;
     }
+  if (dropped && phase_ == phase::finishing && reports_missing_ == 0 && !reports_.empty())
+    await_checkpoints();
 }
 
 // At the end, when no more are made.

@@ -8,7 +8,7 @@ namespace troupe {
 exact_solver::exact_solver(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                            std::shared_ptr<const dataset> train, solved_listener listener)
   : super(cfg), context_(std::move(context)), train_(std::move(train)),
-    listener_(std::move(listener)), solution_(*context_, *train_) {}
+    listener_(std::move(listener)) {}
 
 exact_solver::behavior_type exact_solver::make_behavior() {
   send(this, tick{});
@@ -22,14 +22,16 @@ void exact_solver::on_exit() {
 void exact_solver::on_tick() {
   solved result;
   try {
-    if (solution_.read_some()) {
+    if (!solution_)
+      solution_.emplace(*context_, *train_);
+    if (solution_->read_some()) {
       send(this, tick{});
       return;
     }
-    const auto x = solution_.solve();
+    const auto x = solution_->solve();
     result.weights = payload::floats(x.weights.size());
     std::ranges::copy(x.weights, result.weights.as_mutable_floats().begin());
-    result.samples = solution_.samples_read();
+    result.samples = solution_->samples_read();
     result.train_loss = x.train_loss;
   } catch (const std::exception& error) {
     result.problem = error.what();

@@ -51,7 +51,8 @@ private:
   std::shared_ptr<const job_context> context_;
   std::shared_ptr<const dataset> train_;
   solved_listener listener_;
-  exact_solution solution_;
+  /// Made with the first step: it may be too large for memory, which is an answer, too.
+  std::optional<exact_solution> solution_;
 };
 
 } // namespace troupe

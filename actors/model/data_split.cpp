@@ -55,14 +55,14 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
       throw input_error("data.split: nothing is left for " + std::string{name} + ": the data has "
                         + std::to_string(count) + " records");
   };
+  // Parts that were rounded up may overlap by a record.
+  if (const auto sum = result.train + result.validation + result.test; sum > count)
+    result.train -= std::min(result.train, sum - count);
   require(result.train, "train");
   if (split.has_validation())
     require(result.validation, "validation");
   if (!test_files)
     require(result.test, "test");
-  // Parts that were rounded up may overlap by a record.
-  if (const auto sum = result.train + result.validation + result.test; sum > count)
-    result.train -= sum - count;
   return result;
 }
 

@@ -208,7 +208,7 @@ void build_from_onnx(const proto::Model& model, const record_shape& data, built_
                            result.output.shape(),
                            result.graph->parameters().size()});
   loss_builder{model, data, "the model of " + model.onnx(), ""}.add(result,
-                                                                    {result.output, result.output});
+                                                                    {head.training, head.testing});
 }
 
 } // namespace

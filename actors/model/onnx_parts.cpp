@@ -5,6 +5,7 @@
 #include "kernels/sequence_operations.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -35,7 +36,8 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  cut result{place(begin), place(end), step};
+  // A longer step leaves out as much; this one cannot overflow.
+  cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
   return result;
@@ -47,10 +49,10 @@ onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, 
   result.type = c.type;
   result.dims = c.dims;
   const auto extent = c.dims[axis];
-  std::vector<std::int64_t> positions;
-  for (auto i = how.begin; how.step > 0 ? i < how.end : i > how.end; i += how.step)
-    positions.push_back(i);
-  result.dims[axis] = static_cast<std::int64_t>(positions.size());
+  const auto distance = how.step > 0 ? how.end - how.begin : how.begin - how.end;
+  const auto step = std::abs(how.step);
+  const auto count = std::max<std::int64_t>(0, (distance + step - 1) / step);
+  result.dims[axis] = count;
   if (c.uniform()) {
     result.values = c.values;
     return result;
@@ -60,10 +62,10 @@ onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, 
   const auto before = onnx_product(c.dims, 0, axis);
   const auto behind = onnx_product(c.dims, axis + 1, c.dims.size());
   for (std::int64_t i = 0; i < before; ++i)
-    for (const auto position : positions)
+    for (std::int64_t n = 0; n < count; ++n)
       for (std::int64_t k = 0; k < behind; ++k)
         result.values.push_back(
-          c.values[static_cast<std::size_t>((i * extent + position) * behind + k)]);
+          c.values[static_cast<std::size_t>((i * extent + how.begin + n * how.step) * behind + k)]);
   return result;
 }
 

@@ -1,11 +1,14 @@
 #include "actors/worker/input_reader.hpp"
 
 #include "kernels/data/permutation.hpp"
+#include "kernels/error.hpp"
 #include "kernels/random.hpp"
 #include "messages/errors.hpp"
 
 #include <bit>
 #include <exception>
+#include <limits>
+#include <string>
 
 namespace troupe {
 
@@ -20,8 +23,13 @@ feature_batch make_features(std::span<const std::uint64_t> records, const datase
                             batch_read& out) {
   feature_batch result;
   if (data.record().features == feature_kind::sparse) {
+    const auto entries = data.entries(records);
+    if (entries > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
+      throw input_error("a batch of " + std::to_string(records.size()) + " records has "
+                        + std::to_string(entries)
+                        + " entries, more than 2^31; make data.batch smaller");
     // Sizes that come again, since the pool keeps buffers by size.
-    const auto room = std::bit_ceil(data.entries(records));
+    const auto room = std::bit_ceil(entries);
     out.row_starts = payload::floats(records.size() + 1);
     out.columns = payload::floats(room);
     out.features = payload::floats(room);

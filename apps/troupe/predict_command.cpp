@@ -54,7 +54,7 @@ public:
     : labels_(data.labels == label_kind::classes ? data.labels_per_record : 1),
       text_(labels_ > 1                            ? "record,loss,accuracy\n"
               : data.labels == label_kind::classes ? "record,label,prediction,probability\n"
-                                                   : "record,target,prediction\n") {
+                                                   : heading_of_targets(data.label_width)) {
     if (scaling) {
       mean_ = scaling->target_mean.at(0);
       scale_ = scaling->target_scale.at(0);
@@ -74,14 +74,25 @@ public:
         fmt::format_to(out, "{},{},{},{:.6f}\n", x.first + i, x.classes[i], said.which,
                        said.probability);
       } else {
-        fmt::format_to(out, "{},{:.7g},{:.7g}\n", x.first + i, in_units(x.targets[i]),
-                       in_units(x.outputs[i]));
+        fmt::format_to(out, "{}", x.first + i);
+        for (auto k = i * units; k < (i + 1) * units; ++k)
+          fmt::format_to(out, ",{:.7g},{:.7g}", in_units(x.targets[k]), in_units(x.outputs[k]));
+        text_ += '\n';
       }
   }
 
   const std::string& text() const noexcept { return text_; }
 
 private:
+  static std::string heading_of_targets(std::size_t targets) {
+    if (targets == 1)
+      return "record,target,prediction\n";
+    std::string result = "record";
+    for (std::size_t k = 1; k <= targets; ++k)
+      result += fmt::format(",target_{0},prediction_{0}", k);
+    return result + '\n';
+  }
+
   /// Of each record, the means over its labels.
   void add_sequences(const tested_records& x) {
     const auto units = x.outputs.size() / x.classes.size();

@@ -12,7 +12,10 @@ struct matrix {
   std::size_t row_stride = 0;
   std::size_t column_stride = 1;
 
-  matrix transposed() const noexcept { return {data, column_stride, row_stride}; }
+  /// Always inline: no copy of it may be compiled for processors that are not everywhere.
+  [[gnu::always_inline]] matrix transposed() const noexcept {
+    return {data, column_stride, row_stride};
+  }
 };
 
 // Products of matrices on one thread, by register tiles over packed panels (Goto and van de Geijn,

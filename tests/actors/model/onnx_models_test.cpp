@@ -1,5 +1,7 @@
 // Models that PyTorch exported (onnx/export.py): what they compute, and how they train.
 
+#include "actors/model/model_builder.hpp"
+#include "actors/model/model_source.hpp"
 #include "actors/model/onnx_importer.hpp"
 #include "actors/model/onnx_model.hpp"
 #include "kernels/formats/file.hpp"
@@ -177,6 +179,21 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
     import_onnx(model, g, inputs);
   };
   BOOST_TEST(survive_hostile_variants(bytes, read) < 40u);
+}
+
+// Batch normalization in training is another computation than in tests.
+BOOST_AUTO_TEST_CASE(a_job_trains_with_what_is_for_training) {
+  proto::Job job;
+  job.mutable_model()->set_onnx((folder() / "normal.onnx").string());
+  job.mutable_model()->set_loss(proto::SOFTMAX_CROSS_ENTROPY);
+  embed_onnx(job);
+  const auto dims = onnx_inputs(load("normal")).at(0).dims;
+  record_shape data;
+  data.dims = shape{std::vector<std::int64_t>{dims.begin() + 1, dims.end()}};
+  data.label_width = classes;
+  const auto model = build_model(job.model(), data);
+  BOOST_TEST(!(model.training_loss == model.loss));
+  BOOST_TEST(!model.graph->state_updates().empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
