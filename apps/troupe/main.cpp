@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <new>
+#include <string>
 
 namespace {
 
@@ -23,6 +25,18 @@ constexpr auto log_help =
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
 constexpr auto protocols = "{async_ps,sync_ps,ring}";
 constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
+
+/// A number from `low` to `high`, which "nan" is not.
+CLI::Validator within(double low, double high) {
+  return {[low, high](const std::string& text) {
+            char* end = nullptr;
+            const double x = std::strtod(text.c_str(), &end);
+            return x >= low && x <= high && *end == '\0'
+              ? std::string{}
+              : fmt::format("expected a number from {:g} to {:g}, got {}", low, high, text);
+          },
+          ""};
+}
 
 void add_job(CLI::App& sub, std::string& job, std::vector<std::string>& overrides) {
   sub.add_option("--job", job, "Job file")->required()->type_name("FILE");
@@ -142,12 +156,13 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
   sub->add_option("--show", x.show, "Draw so many test images with what is predicted");
   auto* generate = sub->add_option("--generate", x.generate,
                                    "Models of text: write so many characters instead of testing");
+  generate->check(CLI::Range(1, 1000000));
   sub->add_option("--prompt", x.prompt, "Text that they follow; default: a line break")
     ->needs(generate);
   sub
     ->add_option("--temperature", x.temperature,
                  "0: the likeliest character each time; 1: drawn as the model says; default: 1")
-    ->check(CLI::Range(0.0, 100.0))
+    ->check(within(0, 100))
     ->type_name("NUMBER")
     ->needs(generate);
   sub->add_option("--seed", x.text_seed, "Of what is drawn; default: 1")->needs(generate);
@@ -165,7 +180,7 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, std::function<int()>& action) {
   auto* sub = app.add_subcommand("bench", "Measure how fast this machine trains");
   sub->require_subcommand(1);
-  const auto positive = CLI::Range(1e-6, 3600.0, "SECONDS");
+  const auto positive = within(1e-6, 3600);
   auto* models = sub->add_subcommand("train", "Whole steps of some models, also in PyTorch");
   models->add_option("--peer", train.peer, "What to measure in turns with this program")
     ->type_name("{torch}");
@@ -282,7 +297,12 @@ int main(int argc, char** argv) {
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
   add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
-  add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
+  add_predict(app, predict).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(predict);
+    };
+  });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
   add_bench(app, bench_train, bench_kernels, action);
@@ -300,6 +320,11 @@ int main(int argc, char** argv) {
   } catch (const troupe::input_error& error) {
     fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
     return troupe::exit_bad_input;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "troupe: there is not enough memory for this model, batch or data; make them "
+               "smaller, or spread the parameters over more servers\n");
+    return troupe::exit_failed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
     return troupe::exit_failed;
