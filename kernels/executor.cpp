@@ -452,14 +452,6 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
 }
 
 template <class T>
-void executor<T>::on_all_threads(function_ref<void(std::size_t, std::size_t)> work) {
-  if (state_->team)
-    state_->team->run([&](std::size_t index) { work(index, state_->team->size()); });
-  else
-    work(0, 1);
-}
-
-template <class T>
 std::span<const T> executor<T>::fetched(std::size_t index) const {
   const auto& where = state_->what->fetches().at(index);
   return {state_->read(where), state_->elements(where)};

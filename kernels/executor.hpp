@@ -95,10 +95,6 @@ public:
   /// and looks after each instruction. Allocates; on_bucket is not called.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
-  /// Between runs: calls work(i, n) for each i < n, the number of threads, each on one of them, and
-  /// returns when all have returned. It must not throw. For what follows a run, such as an update.
-  void on_all_threads(function_ref<void(std::size_t, std::size_t)> work);
-
   /// Values of fetch `index` of the last run, row-major, `rows` samples where it is per sample.
   /// Valid until the next run; fetched weights and feeds must still be where they were.
   std::span<const T> fetched(std::size_t index) const;

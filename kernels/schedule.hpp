@@ -52,8 +52,8 @@ struct learning_rate {
   double warmup_epochs = 0;
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 
-  /// The rate after `epoch` epochs; epoch >= 0. The rate of the first step of a warm-up is 0 unless
-  /// the caller counts the samples of the step itself.
+  /// The rate after `epoch` epochs; epoch >= 0. 0 where a warm-up begins, and where a cosine ends at
+  /// 0: steps take it at their middle.
   double at(double epoch) const;
   bool operator==(const learning_rate&) const = default;
 };

@@ -46,5 +46,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Probed))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::CheckpointPart))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Restore))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::PartialNorm))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::Commit))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

@@ -79,6 +79,8 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
   samples_ += samples;
   ++updates_;
   const double mean = 1.0 / static_cast<double>(samples);
+  const double middle = static_cast<double>(samples_) - static_cast<double>(samples) / 2;
+  const double rate = rate_.at(middle / static_cast<double>(train_records_));
   const auto slots = rule_.slots();
   for (const auto& [where, kind, decay] : segments_) {
     const auto begin = where.begin;
@@ -94,7 +96,7 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
     if (slots > 0)
       arguments.state = std::span{state_}.subspan(begin, (slots - 1) * elements_ + n);
     arguments.stride = elements_;
-    arguments.rate = rate_.at(static_cast<double>(samples_) / static_cast<double>(train_records_));
+    arguments.rate = rate;
     arguments.scale = mean * factor;
     arguments.step = updates_;
     update(rule_, arguments);

@@ -53,7 +53,8 @@ private:
 std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data);
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
-/// learning-rate schedule. The rate follows the samples trained, those of the step itself included.
+/// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a
+/// warm-up nor the last one before 0 is lost.
 ///
 /// State tensors are not optimized, but follow their statistics (parameter_kind).
 class range_updater {

@@ -158,6 +158,17 @@ std::size_t onnx_node::axis(std::int64_t x, std::size_t rank) const {
   return static_cast<std::size_t>(x < 0 ? x + n : x);
 }
 
+std::vector<std::size_t> onnx_node::axes(const std::vector<std::int64_t>& given,
+                                         std::size_t rank) const {
+  std::vector<std::size_t> result;
+  for (const auto x : given)
+    result.push_back(axis(x, rank));
+  std::ranges::sort(result);
+  if (std::ranges::adjacent_find(result) != result.end())
+    refuse("an axis is named twice");
+  return result;
+}
+
 // -- outputs ------------------------------------------------------------------------------------
 
 std::size_t onnx_node::outputs() const {

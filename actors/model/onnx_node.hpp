@@ -85,6 +85,8 @@ public:
   // -- axes
   /// 0 <= result < rank; negative ones count from the end.
   std::size_t axis(std::int64_t x, std::size_t rank) const;
+  /// Several, ascending; refuses one that is named twice.
+  std::vector<std::size_t> axes(const std::vector<std::int64_t>& given, std::size_t rank) const;
 
   // -- outputs
   std::size_t outputs() const;

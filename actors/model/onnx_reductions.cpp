@@ -67,17 +67,11 @@ std::vector<std::size_t> axes_of(onnx_node& node, std::size_t rank, bool from_in
   if (from_input && node.has_input(1))
     given = node.integers_of(1, "axes");
   const bool nothing = node.integer("noop_with_empty_axes", 0) != 0;
-  std::vector<std::size_t> result;
   if (given.empty() && !nothing) {
-    result.resize(rank);
-    std::iota(result.begin(), result.end(), std::size_t{0});
+    given.resize(rank);
+    std::iota(given.begin(), given.end(), std::int64_t{0});
   }
-  for (const auto x : given)
-    result.push_back(node.axis(x, rank));
-  std::ranges::sort(result);
-  if (std::ranges::adjacent_find(result) != result.end())
-    node.refuse("an axis is named twice");
-  return result;
+  return node.axes(given, rank);
 }
 
 expression sum_of(expression x) {

@@ -186,13 +186,7 @@ std::vector<std::size_t> axes_of(onnx_node& node, std::size_t rank) {
   auto given = node.integers("axes");
   if (node.has_input(1))
     given = node.integers_of(1, "axes");
-  std::vector<std::size_t> result;
-  for (const auto x : given)
-    result.push_back(node.axis(x, rank));
-  std::ranges::sort(result);
-  if (std::ranges::adjacent_find(result) != result.end())
-    node.refuse("an axis is named twice");
-  return result;
+  return node.axes(given, rank);
 }
 
 void squeeze(onnx_node& node) {

@@ -96,21 +96,9 @@ expression with_vector(arithmetic how, expression a, expression b) {
   return sum ? add_channel_bias(a, channels) : multiply_channels(a, channels);
 }
 
-expression apply(arithmetic how, expression a, expression b) {
-  switch (how) {
-  case arithmetic::add:
-    return a + b;
-  case arithmetic::subtract:
-    return a - b;
-  case arithmetic::multiply:
-    return a * b;
-  case arithmetic::divide:
-    return a / b;
-  }
-  return a;
-}
-
-double apply(arithmetic how, double a, double b) {
+/// Of expressions, or of numbers.
+template <class T>
+T apply(arithmetic how, T a, T b) {
   switch (how) {
   case arithmetic::add:
     return a + b;

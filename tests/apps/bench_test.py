@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from program import PROGRAM, TestCase
+from program import PROGRAM, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
 
@@ -106,7 +106,7 @@ class Train(Bench):
         self.assertIn("PyTorch of a test, none", output)
         self.assertIn("(!)", output)
 
-    @unittest.skipUnless(has_torch(), "skipped: no Python with PyTorch")
+    @unittest.skipUnless(has_torch(), "no Python with PyTorch")
     def test_pytorch_computes_the_same(self):
         names = ("softmax", "mlp-64", "cnn-3x3", "gpt")
         results = self.results("train", "--peer=torch", "--rounds=1", "--seconds=1e-6", *(f"--work={x}" for x in names))
@@ -138,4 +138,4 @@ class Kernels(Bench):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -9,9 +9,8 @@ import os
 import random
 import shutil
 import time
-import unittest
 
-from program import LONG_JOB, QUICK_JOB, TestCase
+from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
 
 KILLS = int(os.environ.get("TROUPE_KILLS", "8"))
 SEED = int(os.environ.get("TROUPE_SEED", "1"))
@@ -185,4 +184,4 @@ class Checkpoints(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -4,9 +4,8 @@ import json
 import os
 import re
 import socket
-import unittest
 
-from program import LONG_JOB, QUICK_JOB, Process, TestCase, free_ports
+from program import LONG_JOB, QUICK_JOB, Process, TestCase, free_ports, run_tests
 
 RING_JOB = "protocol: RING\n" + QUICK_JOB
 
@@ -133,7 +132,7 @@ class LaunchedTasks(TestCase):
         try:
             socket.getaddrinfo(name, 1)
         except OSError:
-            self.skipTest(f"skipped: this host's name, {name}, does not resolve")
+            self.skipTest(f"this host's name, {name}, does not resolve")
         job = self.file("job.textproto", RING_JOB)
         ports = free_ports(2)
         cluster = {"worker": [f"{name}:{port}" for port in ports]}
@@ -212,4 +211,4 @@ class Strangers(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -6,9 +6,8 @@ import json
 import re
 import struct
 import subprocess
-import unittest
 
-from program import PROGRAM, QUICK_JOB, TestCase
+from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
 COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion")
 
@@ -323,4 +322,4 @@ class Numbers(Command):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

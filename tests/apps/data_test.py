@@ -4,9 +4,8 @@ import gzip
 import os
 import struct
 import subprocess
-import unittest
 
-from program import PROGRAM, QUICK_JOB, TestCase
+from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
 
 def images(count, rows=4, columns=4):
@@ -156,4 +155,4 @@ class Data(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -3,9 +3,8 @@
 import json
 import re
 import socket
-import unittest
 
-from program import LONG_JOB, QUICK_JOB, TestCase
+from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
 
 
 class Doctor(TestCase):
@@ -95,4 +94,4 @@ class Doctor(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

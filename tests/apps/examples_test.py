@@ -3,9 +3,8 @@
 import json
 import os
 import pathlib
-import unittest
 
-from program import TestCase
+from program import TestCase, run_tests
 
 EXAMPLES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps/examples"
 DATA = pathlib.Path(os.environ.get("TROUPE_DATA", "nowhere"))
@@ -31,7 +30,7 @@ SHORT = {
 class Examples(TestCase):
     def needs_data(self, path):
         if "${TROUPE_DATA}" in path.read_text() and not DATA.is_dir():
-            self.skipTest("skipped: TROUPE_DATA names no folder")
+            self.skipTest("TROUPE_DATA names no folder")
 
     def test_all_are_listed(self):
         self.assertEqual([x.name for x in EXAMPLES.glob("*.textproto") if x.stem not in SHORT], [])
@@ -56,4 +55,4 @@ class Examples(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -2,9 +2,8 @@
 
 import json
 import socket
-import unittest
 
-from program import PROGRAM, QUICK_JOB, TestCase, free_ports
+from program import PROGRAM, QUICK_JOB, TestCase, free_ports, run_tests
 
 
 class Inputs(TestCase):
@@ -115,4 +114,4 @@ class Inputs(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

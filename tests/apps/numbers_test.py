@@ -1,8 +1,7 @@
 """`troupe train` where numbers are no more, and where there is nothing to train."""
 
-import unittest
 
-from program import QUICK_JOB, TestCase
+from program import QUICK_JOB, TestCase, run_tests
 
 
 class NotFinite(TestCase):
@@ -70,4 +69,4 @@ class Exact(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -6,9 +6,8 @@ import pathlib
 import re
 import shutil
 import struct
-import unittest
 
-from program import TestCase
+from program import TestCase, run_tests
 
 FIXTURES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "tests/actors/model/onnx"
 
@@ -170,4 +169,4 @@ class Onnx(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -8,12 +8,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 
 PROGRAM = os.environ["TROUPE_PROGRAM"]
+
+# How a test file ends where nothing failed and something was skipped: CTest reports that.
+EXIT_SKIPPED = 77
 
 # Every process ends by itself within this, instrumented builds on busy machines included.
 PATIENCE = 60.0
@@ -184,3 +188,9 @@ class TestCase(unittest.TestCase):
         text = (pathlib.Path(directory) / "metrics.jsonl").read_text()
         self.assertTrue(text.endswith("\n"))
         return [json.loads(line) for line in text.splitlines()]
+
+
+def run_tests():
+    """What a test file runs as a program."""
+    result = unittest.main(exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else EXIT_SKIPPED if result.skipped else 0)

@@ -6,9 +6,8 @@ import pathlib
 import random
 import struct
 import subprocess
-import unittest
 
-from program import PROGRAM, TestCase
+from program import PROGRAM, TestCase, run_tests
 
 QUICKSTART = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps" / "quickstart"
 
@@ -75,4 +74,4 @@ class Quickstart(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -2,9 +2,8 @@
 
 import os
 import signal
-import unittest
 
-from program import LONG_JOB, TestCase, alive, arguments_of, children_of
+from program import LONG_JOB, TestCase, alive, arguments_of, children_of, run_tests
 
 # Long enough that the signal arrives while it trains, short enough to finish with half the workers.
 MEDIUM_JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
@@ -120,4 +119,4 @@ class Signals(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

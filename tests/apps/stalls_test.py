@@ -1,9 +1,8 @@
 """A process that is paused in the middle of a run: the coordinator names it, and the run goes on when it is woken."""
 
 import signal
-import unittest
 
-from program import LONG_JOB, TestCase
+from program import LONG_JOB, TestCase, run_tests
 
 JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
 
@@ -40,4 +39,4 @@ class Stalls(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

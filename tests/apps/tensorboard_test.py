@@ -1,15 +1,14 @@
 """TensorBoard reads what a run wrote. Skipped where the Python package `tensorboard` is missing."""
 
 import sys
-import unittest
 
-from program import LONG_JOB, QUICK_JOB, TestCase
+from program import EXIT_SKIPPED, LONG_JOB, QUICK_JOB, TestCase, run_tests
 
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 except ImportError as error:
     print(f"skipped: TensorBoard is not installed ({error})")
-    sys.exit(0)
+    sys.exit(EXIT_SKIPPED)
 
 
 class TensorBoard(TestCase):
@@ -57,4 +56,4 @@ class TensorBoard(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

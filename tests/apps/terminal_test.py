@@ -11,9 +11,8 @@ import struct
 import subprocess
 import termios
 import time
-import unittest
 
-from program import LONG_JOB, PATIENCE, PROGRAM, QUICK_JOB, TestCase, arguments_of, children_of
+from program import LONG_JOB, PATIENCE, PROGRAM, QUICK_JOB, TestCase, arguments_of, children_of, run_tests
 
 COLOUR = re.compile(r"\033\[[0-9;]*m")
 
@@ -171,4 +170,4 @@ class Terminal(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

@@ -3,10 +3,9 @@
 import json
 import signal
 import struct
-import unittest
 import xml.etree.ElementTree
 
-from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase
+from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase, run_tests
 
 END_FIELDS = {
     "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
@@ -128,4 +127,4 @@ class Train(TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_tests()

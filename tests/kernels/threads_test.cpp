@@ -116,22 +116,6 @@ BOOST_AUTO_TEST_CASE(each_does_its_part_once) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(threads_of_an_executor_between_runs) {
-  graph g;
-  const auto x = g.placeholder("x", {batch, 3});
-  plan_options options;
-  options.fetches = {tanh(x)};
-  const auto what = std::make_shared<const plan>(g, options);
-  for (std::size_t threads : {1, 3}) {
-    executor<float> owner(what, threads);
-    std::array<int, 3> calls{};
-    owner.on_all_threads(
-      [&](std::size_t index, std::size_t count) { calls[index] += static_cast<int>(count); });
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      BOOST_TEST(calls[i] == (i < threads ? static_cast<int>(threads) : 0));
-  }
-}
-
 BOOST_AUTO_TEST_CASE(dense_layers) {
   check_threads([](expression images, expression) {
     const auto h = dense_layer(flatten(images), "dense_1", 200, activation::relu);

@@ -11,8 +11,6 @@ namespace troupe::bench {
 namespace {
 
 constexpr std::uint64_t seed = 1;
-/// Parameters whose update is divided among threads.
-constexpr std::size_t worth_dividing = std::size_t{1} << 16;
 
 /// The model, its inputs and labels, its loss; for a plan.
 struct description {
@@ -84,24 +82,13 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   const auto result = executor_.run(arguments);
   const auto samples = static_cast<double>(what_.batch);
   ++steps_;
-  const auto update_part = [&](std::size_t index, std::size_t count) {
-    const auto all = weights_.size();
-    const auto part = part_of(all, count, index);
-    const auto slots = what_.rule.slots();
-    const std::span<float> mine{weights_.data() + part.begin, part.size()};
-    update_arguments<float> x{mine, {gradient_.data() + part.begin, part.size()}, {}, mine};
-    if (slots > 0)
-      x.state = {state_.data() + part.begin, (slots - 1) * all + part.size()};
-    x.rate = what_.rate;
-    x.scale = 1 / samples;
-    x.step = steps_;
-    x.stride = all;
-    update<float>(what_.rule, x);
-  };
-  if (weights_.size() >= worth_dividing)
-    executor_.on_all_threads(update_part);
-  else
-    update_part(0, 1);
+  // On one thread, as in a run.
+  update_arguments<float> update_of_all{weights_, gradient_, state_, weights_};
+  update_of_all.rate = what_.rate;
+  update_of_all.scale = 1 / samples;
+  update_of_all.step = steps_;
+  update_of_all.stride = weights_.size();
+  update<float>(what_.rule, update_of_all);
   return result.loss / samples;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/actors/model/serial_training.hpp"
 #include "tests/support/example_job.hpp"
+#include "tests/support/skip.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iostream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_not_unique) {
 
 BOOST_AUTO_TEST_CASE(advertising) {
   if (data_folder().empty()) {
-    std::cout << "skipped: there is no advertising.csv in TROUPE_DATA\n";
+    skip("TROUPE_DATA has no advertising.csv");
     return;
   }
   const auto job = example_job("advertising", {"solver=EXACT"});

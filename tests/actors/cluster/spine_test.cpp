@@ -2,10 +2,9 @@
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
+#include "tests/support/skip.hpp"
 
 #include <boost/test/unit_test.hpp>
-
-#include <iostream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -14,7 +13,7 @@ BOOST_AUTO_TEST_SUITE(spine)
 
 BOOST_AUTO_TEST_CASE(least_squares) {
   if (data_folder().empty()) {
-    std::cout << "skipped: TROUPE_DATA has no advertising.csv\n";
+    skip("TROUPE_DATA has no advertising.csv");
     return;
   }
   const std::vector<double> exact{2.938889, 0.045765, 0.188530, -0.001037};

@@ -2,11 +2,11 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
 #include "tests/actors/model/serial_training.hpp"
+#include "tests/support/skip.hpp"
 
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include <boost/test/unit_test.hpp>
 
@@ -26,7 +26,7 @@ std::filesystem::path examples_folder() {
 BOOST_AUTO_TEST_CASE(real_data) {
   const char* folder = std::getenv("TROUPE_DATA");
   if (folder == nullptr || !std::filesystem::exists(std::filesystem::path{folder} / "mnist10k")) {
-    std::cout << "skipped: TROUPE_DATA has no mnist10k\n";
+    test::skip("TROUPE_DATA has no mnist10k");
     return;
   }
   const auto mnist = load_job(examples_folder() / "mnist_mlp.textproto");
@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(advertising_reaches_the_exact_coefficients) {
   const char* folder = std::getenv("TROUPE_DATA");
   if (folder == nullptr
       || !std::filesystem::exists(std::filesystem::path{folder} / "advertising.csv")) {
-    std::cout << "skipped: TROUPE_DATA has no advertising.csv\n";
+    test::skip("TROUPE_DATA has no advertising.csv");
     return;
   }
   test::serial_training training{load_job(examples_folder() / "advertising.textproto")};

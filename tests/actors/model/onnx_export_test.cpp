@@ -11,10 +11,10 @@
 #include "kernels/operations.hpp"
 #include "kernels/sequence_operations.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/skip.hpp"
 
 #include <cmath>
 #include <functional>
-#include <iostream>
 
 #include <onnx/onnx_pb.h>
 #ifdef TROUPE_ONNX_CHECKER
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(what_onnx_does_not_have) {
 
 BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
 #ifndef TROUPE_ONNX_CHECKER
-  std::cout << "skipped: ONNX's checker is not there (libonnx); the other tests ran without it\n";
+  skip("ONNX's checker is not there (libonnx); the other tests ran without it");
 #endif
   const exported from{rows, dtype::float32,
                       [](expression x) { return dense_layer(x, "features", 3); }};

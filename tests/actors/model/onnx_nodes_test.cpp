@@ -7,6 +7,7 @@
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/graph_session.hpp"
+#include "tests/support/skip.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -281,8 +282,8 @@ struct tally {
 
 BOOST_AUTO_TEST_CASE(all_of_the_operators) {
   if (!fs::is_directory(test_data() / "node")) {
-    std::cout << "skipped: ONNX's node tests are not in " << test_data()
-              << " (Debian's libonnx-testdata); TROUPE_ONNX_TESTS names another folder\n";
+    test::skip("ONNX's node tests are not in " + test_data().string()
+               + " (Debian's libonnx-testdata); TROUPE_ONNX_TESTS names another folder");
     return;
   }
   const auto names = onnx_operator_names();

@@ -199,8 +199,23 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   double length = 0;
   for (std::size_t i = 0; i < 6; ++i)
     length += std::pow(together[i] - 1.0, 2);
-  const double rate = job->rate.at(4.0 / records);
+  const double rate = job->rate.at(2.0 / records);
   BOOST_TEST(std::abs(std::sqrt(length) - rate * std::sqrt(6.0)) < 1e-6);
+}
+
+// A cosine that ends at 0, and a job of one step: it trains all the same, at half of the base rate.
+BOOST_AUTO_TEST_CASE(a_single_step_trains) {
+  auto job = digits_job();
+  job.mutable_optimizer()->set_kind(proto::SGD);
+  job.mutable_learning_rate()->set_base(0.5F);
+  job.mutable_learning_rate()->mutable_cosine();
+  job.set_epochs(1);
+  const auto one = make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
+  troupe::range_updater updater{*one, {0, 2}};
+  std::vector<float> w{1, 2};
+  const std::vector<float> gradient(2, static_cast<float>(records));
+  updater.apply(w, gradient, records, w);
+  BOOST_TEST(w == (std::vector<float>{0.75F, 1.75F}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(samples_count) {

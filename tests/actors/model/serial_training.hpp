@@ -49,7 +49,8 @@ public:
       order.fill(first, records);
       run(*data_.train, records);
       done += records.size();
-      const double progress = static_cast<double>(done) / static_cast<double>(size);
+      const double middle = static_cast<double>(done) - static_cast<double>(records.size()) / 2;
+      const double progress = middle / static_cast<double>(size);
       const double mean = 1.0 / static_cast<double>(records.size());
       const double norm = std::sqrt(squared_norm(layout, {0, weights_.size()}, gradient_)) * mean;
       const double scale = mean * clip_factor(rule.clip_norm, norm);

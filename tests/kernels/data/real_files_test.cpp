@@ -1,10 +1,10 @@
 #include "kernels/data/images.hpp"
 #include "kernels/data/table.hpp"
 #include "kernels/formats/file.hpp"
+#include "tests/support/skip.hpp"
 
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include <boost/test/unit_test.hpp>
 
@@ -20,8 +20,7 @@ std::filesystem::path real_file(const std::string& name) {
   const auto path = std::filesystem::path{folder != nullptr ? folder : ""} / name;
   if (folder != nullptr && std::filesystem::exists(path))
     return path;
-  std::cout << "skipped: " << name << " is not in TROUPE_DATA ("
-            << (folder != nullptr ? folder : "not set") << ")\n";
+  test::skip(name + " is not in TROUPE_DATA (" + (folder != nullptr ? folder : "not set") + ")");
   return {};
 }
 
