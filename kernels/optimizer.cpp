@@ -323,8 +323,8 @@ public:
     const auto apart = arguments.moment.empty() ? std::nullopt : rule.moment_slot();
     std::size_t in_state = 0;
     for (std::size_t i = 0; i < rule.slots(); ++i)
-      slots_[i] = i == apart ? arguments.moment.data()
-                             : arguments.state.data() + stride * in_state++;
+      slots_[i] =
+        i == apart ? arguments.moment.data() : arguments.state.data() + stride * in_state++;
   }
 
   /// Calls `visit` with each block, and with its place in the range.
@@ -392,8 +392,7 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
     const auto [n, w, g, s0, s1, out] = x;
     TROUPE_INDEPENDENT
     for (std::size_t i = 0; i < n; ++i) {
-      const T mean =
-        f.look_ahead ? next_mean(f, s0[i], decayed_gradient(f, g[i], w[i])) : s0[i];
+      const T mean = f.look_ahead ? next_mean(f, s0[i], decayed_gradient(f, g[i], w[i])) : s0[i];
       buffer[i] = lamb_direction(f, w[i], mean, s1[i]);
     }
     weights += sum_of_squares(std::span<const T>{w, n});
@@ -477,7 +476,8 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
     : slots == 0                           ? 0
                                            : (slots - 1) * arguments.stride + n;
   if (arguments.gradient.size() != n || arguments.updated.size() != n
-      || arguments.state.size() != state || (!arguments.moment.empty() && arguments.moment.size() != n))
+      || arguments.state.size() != state
+      || (!arguments.moment.empty() && arguments.moment.size() != n))
     throw std::invalid_argument("update: weights, gradient, state and result are not of one size");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);

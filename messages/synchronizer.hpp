@@ -75,7 +75,8 @@ struct commit {
   /// Sum of squares of the contributed gradient (summed over samples), statistics left out.
   double squared_norm = 0;
 
-  /// Loss and gradient are finite. If they are not, no part of the gradient may be applied anywhere.
+  /// Loss and gradient are finite. If they are not, no part of the gradient may be applied
+  /// anywhere.
   bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }
 };
 

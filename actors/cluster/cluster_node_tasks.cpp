@@ -1,7 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/parameter_server/ps_synchronizer.hpp"
-#include "actors/protocols/shard_policies.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/protocols/shard_policies.hpp"
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/status/pulse.hpp"
 

@@ -22,8 +22,8 @@ struct decisions {
   std::uint64_t rejected = 0;
   /// Gradients of which some shard has seen its part.
   std::uint64_t seen = 0;
-  /// Gradients that some shard used or quarantined, and of their parts those of which a shard has no
-  /// trace.
+  /// Gradients that some shard used or quarantined, and of their parts those of which a shard has
+  /// no trace.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;

@@ -13,8 +13,7 @@ std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noe
 }
 
 bool gradient_journal::incarnation_state::over(std::uint64_t sequence) const noexcept {
-  return sequence <= mark
-    || (sequence - mark <= reach && (bits >> (sequence - mark - 1) & 1) != 0);
+  return sequence <= mark || (sequence - mark <= reach && (bits >> (sequence - mark - 1) & 1) != 0);
 }
 
 void gradient_journal::incarnation_state::note(std::uint64_t sequence) noexcept {

@@ -169,8 +169,8 @@ void ps_synchronizer::commit_part(std::size_t shard) {
   ++part.attempts;
   const auto how = options_.requests.for_bytes(part.where.size() * sizeof(float));
   request(options_.shards[shard], how.timeout, header)
-    .then([this, shard, sequence = sequence_](
-            const proto::Pushed& x) { on_decided(shard, sequence, x); },
+    .then([this, shard,
+           sequence = sequence_](const proto::Pushed& x) { on_decided(shard, sequence, x); },
           [this, shard, sequence = sequence_](const caf::error& error) {
             on_no_answer(shard, sequence, error);
           });

@@ -26,18 +26,19 @@ struct ps_synchronizer_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   /// Each update takes a gradient of every worker: the shards tell of it with `Advanced`.
   bool in_step = false;
-  /// What a gradient of that norm (of its mean over the samples) is multiplied with, by what shard 0
-  /// knows of all gradients; its damping of the rate is passed on. Empty: gradients go as they are.
+  /// What a gradient of that norm (of its mean over the samples) is multiplied with, by what shard
+  /// 0 knows of all gradients; its damping of the rate is passed on. Empty: gradients go as they
+  /// are.
   std::function<double(double norm, const proto::Pacing& known)> limit;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
 };
 
-/// A worker's side of parameter shards: acquires by pulling from the readers, contributes by pushing
-/// to the shards. A shard's part of the gradient is pushed as soon as backward has passed its range,
-/// while the rest is being computed, and stays without effect until the whole gradient is committed
-/// at all shards. One that is not finite is quarantined at all of them. At most one gradient is on
-/// its way at a time.
+/// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
+/// pushing to the shards. A shard's part of the gradient is pushed as soon as backward has passed
+/// its range, while the rest is being computed, and stays without effect until the whole gradient
+/// is committed at all shards. One that is not finite is quarantined at all of them. At most one
+/// gradient is on its way at a time.
 ///
 /// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before it
 /// is committed, so that its parts never differ.

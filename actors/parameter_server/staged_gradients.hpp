@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Gradients that were pushed to a shard and not committed yet: nothing was done with them, and they
-/// can be dropped. A worker has one on its way at a time, so a newer one takes the place of an
+/// Gradients that were pushed to a shard and not committed yet: nothing was done with them, and
+/// they can be dropped. A worker has one on its way at a time, so a newer one takes the place of an
 /// older: memory is bounded by one gradient per incarnation.
 class staged_gradients {
 public:

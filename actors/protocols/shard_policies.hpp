@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/ps_synchronizer.hpp"
+#include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 
 #include <cstdint>

@@ -315,8 +315,8 @@ void worker::count_quarantined() {
 
 std::string worker::describe_batch() const {
   const auto where = batch_of(leases_.front(), batch_);
-  return "The batch at positions " + std::to_string(where.begin) + " to " + std::to_string(where.end)
-    + " of epoch " + std::to_string(leases_.front().epoch() + 1);
+  return "The batch at positions " + std::to_string(where.begin) + " to "
+    + std::to_string(where.end) + " of epoch " + std::to_string(leases_.front().epoch() + 1);
 }
 
 void worker::count_applied(const committed& x) {

@@ -7,8 +7,8 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the weight
-/// of the correction.
+/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
+/// weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
@@ -33,9 +33,8 @@ async_policy::async_policy(std::shared_ptr<const job_context> context, range whe
                            std::size_t shard, std::size_t workers,
                            std::shared_ptr<pulled_versions> pulled)
   : context_(std::move(context)), first_shard_(shard == 0),
-    how_(compensation_of(context_->job, workers)),
-    moments_(where.size()), pacing_(workers, how_ == proto::AsyncPs::AUTO),
-    pulled_(std::move(pulled)) {
+    how_(compensation_of(context_->job, workers)), moments_(where.size()),
+    pacing_(workers, how_ == proto::AsyncPs::AUTO), pulled_(std::move(pulled)) {
   if (how_ == proto::AsyncPs::DC) {
     squares_.resize(where.size());
     corrected_.resize(where.size());

@@ -16,20 +16,22 @@ proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t 
 
 /// ASYNC_PS: each gradient is an update of its own, in the order of arrival, and nobody waits.
 ///
-/// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r the
-/// rate:
+/// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r
+/// the rate:
 /// - AUTO: each worker has a first moment of its own, and steps look ahead by it
 ///   (update_arguments::look_ahead); g is limited (limit_factor), r is guarded (async_pacing).
 /// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
-/// - GAP_AWARE: g / (1 + |w - w0| / s), w0 the weights that the worker read, s the running length of
+/// - GAP_AWARE: g / (1 + |w - w0| / s), w0 the weights that the worker read, s the running length
+/// of
 ///   a step; norms over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
-/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), q the running mean of g^2 with weight 0.05 (DC-ASGD-a,
+/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), q the running mean of g^2 with weight 0.05
+/// (DC-ASGD-a,
 ///   Zheng et al. 2017, arXiv 1609.08326).
 class async_policy : public shard_policy {
 public:
   /// `pulled`: what workers read last; needed by GAP_AWARE and DC, else null.
-  async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard, std::size_t workers,
-               std::shared_ptr<pulled_versions> pulled);
+  async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
+               std::size_t workers, std::shared_ptr<pulled_versions> pulled);
 
   bool in_step() const noexcept override { return false; }
   std::optional<std::string> refusal(const proto::Commit&, std::uint64_t) const override {

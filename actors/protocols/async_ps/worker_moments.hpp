@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// The optimizer's first moment of a range, one for each worker: what DANA's workers keep (Hakimi et
-/// al. 2019, arXiv 1907.11612), kept where the weights are. The numbers are the same, and so is the
-/// memory of all tasks together; but gradients travel as they are computed, bucket by bucket, and a
-/// moment moves only with a gradient that is applied.
+/// The optimizer's first moment of a range, one for each worker: what DANA's workers keep (Hakimi
+/// et al. 2019, arXiv 1907.11612), kept where the weights are. The numbers are the same, and so is
+/// the memory of all tasks together; but gradients travel as they are computed, bucket by bucket,
+/// and a moment moves only with a gradient that is applied.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
@@ -30,8 +30,8 @@ public:
   /// That worker is gone.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
-  /// The mean of all moments: each has the length of a single worker's. What was restored, before the
-  /// first update.
+  /// The mean of all moments: each has the length of a single worker's. What was restored, before
+  /// the first update.
   payload mean() const;
 
   /// All workers go on from this moment, after so many updates of all.
