@@ -181,6 +181,7 @@ void coordinator::settle_accounts() {
   summary_.rejected_stale = result.rejected_stale;
   summary_.requeued = result.requeued;
   summary_.lost = result.lost;
+  summary_.quarantined = result.quarantined;
   summary_.split = result.split;
   summary_.duplicates = result.duplicates;
   summary_.staleness_mean = result.staleness_mean;
@@ -319,6 +320,9 @@ void coordinator::publish_progress() {
   const auto now = clock().now();
   result.seconds = seconds_since(training_began_);
   result.updates = tasks_.updates();
+  result.updates_per_second = tasks_.updates_per_second(now);
+  result.quarantined = tasks_.quarantined();
+  result.pacing = tasks_.pacing();
   result.staleness_mean = tasks_.staleness_mean();
   result.staleness = tasks_.staleness();
   result.gradient_norm = tasks_.gradient_norm();

@@ -111,6 +111,8 @@ void coordinator::summarize_tasks() {
   summary_.tasks = tasks_.tasks_at_end(clock().now());
   summary_.staleness = tasks_.staleness();
   summary_.staleness_mean = tasks_.staleness_mean();
+  summary_.updates_per_second = tasks_.updates_per_second(clock().now());
+  summary_.pacing = tasks_.pacing();
 }
 
 } // namespace troupe

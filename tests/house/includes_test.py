@@ -42,7 +42,13 @@ WITHOUT_CAF = (
     "actors/coordinator/stall_text.*",
     "actors/parameter_server/gradient_journal.*",
     "actors/parameter_server/step_aggregator.*",
+    "actors/coordinator/loss_watch.*",
+    "actors/parameter_server/pulled_versions.*",
+    "actors/parameter_server/shard_policy.*",
+    "actors/parameter_server/staged_gradients.*",
     "actors/parameter_server/version_pool.*",
+    "actors/protocols/async_ps/*",
+    "actors/protocols/sync_ps/*",
     "actors/ring/ring_collective.*",
     "actors/status/activity_board.*",
 )

@@ -44,6 +44,7 @@ run_summary parse_end(const std::filesystem::path& metrics) {
   result.rejected_stale = x.at("rejected_stale");
   result.requeued = x.at("requeued");
   result.lost = x.at("lost");
+  result.quarantined = x.at("quarantined");
   result.split = x.at("split");
   result.weights_sha256 = x.at("weights_sha256");
   if (x.contains("coefficients"))
