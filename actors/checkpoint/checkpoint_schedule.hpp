@@ -38,9 +38,6 @@ public:
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }
 
-  /// No version has to wait for a capture.
-  static constexpr bool allows(std::uint64_t) noexcept { return true; }
-
   /// It is on its way, until `ended`.
   void began(std::uint64_t version) noexcept {
     ++open_;
