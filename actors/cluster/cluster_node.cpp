@@ -316,6 +316,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.origin = setup.origin;
     how.resume = std::move(options_.coordinator->resume);
     how.initial = std::move(options_.coordinator->initial);
+    how.constant_guess = setup.constant_guess;
     how.notices = setup.notices;
     how.observer = options_.observer;
     how.weights = setup.weights;

@@ -257,12 +257,10 @@ void cluster_node::start_ring_worker(const task_name& task, const worker_shell& 
   // The left neighbour needs a link to this node, and may be one that waits to be dialled.
   const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
   reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
-  if (left != task)
-    board->await(left);
   const auto right = workers[(place.rank + 1) % workers.size()].task;
   reach_as<ring_actor>({right, proto::RING_NODE},
-                       [this, shell, ring, synchronizer, right](ring_actor x) {
-                         send(ring, ring_neighbour{right, std::move(x)});
+                       [this, shell, ring, synchronizer, right, left = left](ring_actor x) {
+                         send(ring, ring_neighbour{right, std::move(x), left});
                          give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
                        });
 }

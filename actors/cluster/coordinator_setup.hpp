@@ -26,6 +26,8 @@ struct coordinator_setup {
   /// The weights that a run begins with that does not go on from a checkpoint; empty: those of the
   /// initializers.
   payload initial;
+  /// The loss of a model that ignores the features, where it is known: see constant_guess_loss().
+  std::optional<double> constant_guess;
   /// What the operator should know before it begins.
   std::vector<std::string> notices;
 };

@@ -17,6 +17,7 @@ ring_node::behavior_type ring_node::make_behavior() {
     [this](const ring_neighbour& x) {
       right_task_ = x.task;
       right_ = x.right;
+      left_task_ = x.left;
       monitor(right_);
     },
   };
@@ -39,6 +40,8 @@ void ring_node::on_reduce(const reduce_bucket& x) {
     return;
   }
   collective(which).contribute(x.gradient, x.samples, outbox_);
+  ++contributed_;
+  tell_waiting();
   send_pieces(which);
   finish_if_complete(which);
 }
@@ -91,6 +94,16 @@ void ring_node::finish_if_complete(const key& which) {
   send(listener_, bucket_reduced{which.first, which.second, i->second.samples(), i->second.sum()});
   next_step_[which.second] = which.first + 1;
   collectives_.erase(i);
+  --contributed_;
+  tell_waiting();
+}
+
+// A rank that has nothing under way waits for no other, but for its own synchronizer.
+void ring_node::tell_waiting() {
+  if (contributed_ > 0 && place_.ranks > 1)
+    board_->await(left_task_);
+  else
+    board_->arrived(left_task_);
 }
 
 } // namespace troupe

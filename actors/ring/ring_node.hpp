@@ -40,11 +40,12 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
-/// The next rank. Comes after the start, since neighbours may be started in any order, and before
-/// the first collective.
+/// The next rank, and the name of the one before. Comes after the start, since neighbours may be
+/// started in any order, and before the first collective.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
+  task_name left;
 };
 
 } // namespace troupe
@@ -84,6 +85,7 @@ private:
   ring_collective& collective(const key& which);
   void send_pieces(const key& which);
   void finish_if_complete(const key& which);
+  void tell_waiting();
   void fail(const std::string& reason);
 
   std::uint64_t view_;
@@ -91,12 +93,15 @@ private:
   std::vector<std::size_t> sizes_;
   std::shared_ptr<activity_board> board_;
   task_name right_task_;
+  task_name left_task_;
   ring_actor right_;
   /// Who started the newest collective; null before the first.
   reduction_listener listener_;
   /// Why the ring cannot go on; empty while it can.
   std::string broken_;
   std::map<key, ring_collective> collectives_;
+  /// Of those, the ones that this rank has contributed to: they wait for the left neighbour.
+  std::size_t contributed_ = 0;
   /// Steps before this one are done; pieces of theirs are repetitions.
   std::vector<std::uint64_t> next_step_;
   std::vector<ring_piece> outbox_;

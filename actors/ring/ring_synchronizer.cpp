@@ -143,8 +143,6 @@ void ring_synchronizer::on_abandon(const abandon& x) {
 void ring_synchronizer::finish_if_updated() {
   if (!committed_ || !std::ranges::all_of(buckets_, [](auto& x) { return x->updated; }))
     return;
-  if (options_.coordinator && (!checkpoints_.allows(step_ + 1) || !evaluations_.allows(step_ + 1)))
-    return; // Until a checkpoint is written, or a version evaluated.
   committed result;
   result.step = {step_};
   result.outcome = proto::APPLIED;
@@ -231,11 +229,8 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
   mark->set_lease(attributes_.lease);
   mark->set_batch(attributes_.batch);
   schedule.began(step_);
-  const auto ended = [this, &schedule] {
-    schedule.ended();
-    finish_if_updated();
-  };
-  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, ended);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots,
+               [&schedule] { schedule.ended(); });
 }
 
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,

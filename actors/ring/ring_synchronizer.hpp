@@ -36,7 +36,7 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// known.
 ///
 /// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
-/// optimizer's state; only when two are not written yet, the next step that is due waits.
+/// optimizer's state, and goes on; while two are on their way, none is sent.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;

@@ -125,6 +125,8 @@ std::vector<stall> all_stalls() {
     {proto::ASYNC_PS, "worker/0" + std::string{reads}, stuck("input", 0), true},
     {proto::SYNC_PS, "worker/0" + std::string{computes}, stuck("trainer", 0)},
     {proto::RING, "worker/1" + std::string{computes}, stuck("trainer", 1)},
+    {proto::RING, "worker/0 ", stuck("ring_synchronizer", 0)},
+    {proto::RING, "worker/2 ", stuck("ring_synchronizer", 2)},
     {proto::ASYNC_PS, "worker/2" + std::string{computes}, stuck("trainer", 2), true},
     {proto::ASYNC_PS, "ps/1" + std::string{silent}, stuck_at_shard("shard", 1)},
     {proto::SYNC_PS, "ps/0" + std::string{silent}, stuck_at_shard("reader", 0)},
