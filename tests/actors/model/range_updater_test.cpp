@@ -231,6 +231,31 @@ BOOST_AUTO_TEST_CASE(samples_count) {
   BOOST_TEST(nothing.samples() == 7u);
 }
 
+// Staged updates are discarded now and then; the bits are those of updates in place.
+BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
+  const auto job = context();
+  const auto n = job->parameters().size();
+  troupe::range_updater updater{*job, {0, n}};
+  std::vector<float> old(n);
+  std::vector<float> updated(n);
+  job->initialize({0, n}, old);
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    const std::vector<float> before(updater.state(0).begin(), updater.state(0).end());
+    const auto samples = updater.samples();
+    if (step % 3 == 1) {
+      updater.stage(old, gradient_of_step(n, 1000 + step), 99, updated, 0.5);
+      updater.discard();
+      updater.publish();
+    }
+    updater.stage(old, gradient_of_step(n, step), samples_of_step(step), updated);
+    BOOST_TEST(same_bits(before, updater.state(0)));
+    BOOST_TEST(updater.samples() == samples);
+    updater.publish();
+    std::swap(old, updated);
+  }
+  BOOST_TEST(same_bits(old, uncut(*job)));
+}
+
 BOOST_AUTO_TEST_CASE(shards_and_buckets_cover_the_parameters) {
   const auto job = context();
   const auto n = job->parameters().size();
