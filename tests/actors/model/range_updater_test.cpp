@@ -96,8 +96,8 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   }
 }
 
-// The formula in float64: momentum and weight decay by PyTorch's definition; the rate after the
-// step's samples, warm-up times cosine.
+// The formula in float64: momentum and weight decay by PyTorch's definition; the rate of the
+// middle of the step, warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
   for (std::uint64_t step = 0; step < 20; ++step) {
     const auto count = static_cast<double>(samples_of_step(step));
     samples += count;
-    const double epoch = samples / records;
+    const double epoch = (samples - count / 2) / records;
     const double rate = static_cast<double>(0.1F) * std::min(1.0, epoch / 0.5)
       * (1 + std::cos(3.14159265358979323846 * std::min(1.0, epoch / 3))) / 2;
     const auto gradient = gradient_of_step(n, step);
