@@ -146,7 +146,7 @@ private:
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   void start_shard(const task_name& task);
-  void start_shard(const task_name& task, const shard_options& how);
+  void start_shard(const task_name& task, shard_options how);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);
   void on_evaluator_ready(const evaluator_ready& x);

@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/parameter_server/ps_synchronizer.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/protocols/shard_policies.hpp"
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/status/pulse.hpp"
 
@@ -92,10 +93,17 @@ void cluster_node::start_shard(const task_name& task) {
                               });
 }
 
-void cluster_node::start_shard(const task_name& task, const shard_options& how) {
+void cluster_node::start_shard(const task_name& task, shard_options how) {
   const auto workers = view_.of(job_kind::worker);
-  const auto versions = make_versions(*context_, how.where, workers.size());
-  auto reader = spawn_task<reader_front>(false, view_.number, how.where, versions);
+  const auto pulled = make_pulled_versions(*context_, workers.size());
+  const auto versions =
+    make_versions(*context_, how.where, workers.size(), pulled ? workers.size() : 0);
+  std::vector<std::uint32_t> indices;
+  for (auto& x : workers)
+    indices.push_back(x.task.index);
+  how.policy = make_shard_policy(context_, how.where, task.index, indices, pulled);
+  auto reader =
+    spawn_task<reader_front>(false, view_.number, how.where, versions, pulled, how.board);
   auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
   host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));
   host({task, proto::SHARD}, caf::actor_cast<caf::strong_actor_ptr>(shard));
@@ -164,6 +172,7 @@ void cluster_node::start_worker(const task_name& task) {
       how.index = task.index;
       how.incarnation = options_.incarnation;
       how.prefetch = context_->job.data().prefetch();
+      how.max_bad = std::max<std::uint64_t>(context_->job.max_bad(), 1);
       how.requests = requests();
       how.coordinator = x;
       how.owner = caf::actor_cast<worker_owner>(this);
@@ -195,6 +204,7 @@ void cluster_node::start_ps_worker(const task_name& task, const worker_shell& sh
   how->incarnation = options_.incarnation;
   how->requests = requests();
   how->board = std::move(board);
+  choose_manners(context_->job, view_.of(job_kind::worker).size(), *how);
   how->shards.resize(shards.size());
   how->readers.resize(shards.size());
   auto missing = std::make_shared<std::size_t>(2 * shards.size());

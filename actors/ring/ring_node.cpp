@@ -41,6 +41,7 @@ void ring_node::on_reduce(const reduce_bucket& x) {
 
 void ring_node::on_segment(const proto::Segment& x, const payload& data) {
   board_->count_received();
+  board_->count_bytes_received(data.size());
   ring_reductions::effects result;
   const auto fate =
     reductions_.receive({x.step(), x.attempt(), x.bucket()},
@@ -66,6 +67,7 @@ void ring_node::act(ring_reductions::effects result) {
     header.set_chunk(piece.chunk);
     header.set_hop(piece.hop);
     header.set_samples(piece.samples);
+    board_->count_bytes_sent(piece.data.size());
     send(right_, std::move(header), std::move(piece.data));
   }
   if (result.done)

@@ -18,7 +18,7 @@ using reduction_listener = caf::typed_actor<rpc<void, reduction>, rpc<void, brok
 
 /// Start of a collective: the worker's gradient of one bucket.
 struct reduce_bucket {
-  contribution own;
+  ring_contribution own;
   reduction_listener reply_to;
 };
 

@@ -25,7 +25,7 @@ void ring_reductions::enter(std::uint64_t step) {
   std::erase_if(open_, [step](auto& x) { return x.first.step < step; });
 }
 
-void ring_reductions::contribute(contribution own, effects& result) {
+void ring_reductions::contribute(ring_contribution own, effects& result) {
   enter(own.id.step);
   std::vector<ring_piece> pieces;
   collective(own.id).contribute(std::move(own.values), own.samples, pieces);

@@ -23,7 +23,7 @@ struct reduction_id {
 };
 
 /// A rank's own part of a collective.
-struct contribution {
+struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
   /// float32, summed over the samples; held until the collective ends.
@@ -62,7 +62,7 @@ public:
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes);
 
   /// Starts a collective; once each, in order of (step, attempt).
-  void contribute(contribution own, effects& result);
+  void contribute(ring_contribution own, effects& result);
 
   /// A piece from the left neighbour.
   piece_fate receive(const reduction_id& id, ring_piece piece, effects& result);

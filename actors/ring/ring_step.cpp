@@ -33,7 +33,7 @@ void ring_step::begin(std::uint64_t step) {
 }
 
 void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
-                           std::vector<contribution>& start) {
+                           std::vector<ring_contribution>& start) {
   const auto bucket = replica_.find(where);
   if (outcome_ || !bucket || buckets_[*bucket].own
       || gradient.size() != where.size() * sizeof(float))
@@ -43,7 +43,7 @@ void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
   start.push_back({{step_, 0, static_cast<std::uint32_t>(*bucket)}, samples, std::move(gradient)});
 }
 
-bool ring_step::commit(bool finite, std::vector<contribution>& start) {
+bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
   if (committed_)
     return true;
   committed_ = true;
@@ -51,7 +51,7 @@ bool ring_step::commit(bool finite, std::vector<contribution>& start) {
   return advance(start);
 }
 
-bool ring_step::reduced(const reduction& x, std::vector<contribution>& start) {
+bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
   if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_)
     return true;
   if (x.id.bucket == buckets_.size())
@@ -77,7 +77,7 @@ bool ring_step::take(const reduction& x) {
   return true;
 }
 
-bool ring_step::advance(std::vector<contribution>& start) {
+bool ring_step::advance(std::vector<ring_contribution>& start) {
   if (!committed_ || !std::ranges::all_of(buckets_, &bucket_state::reduced)
       || (attempt_ == 1 && !left_out_))
     return true;
@@ -88,7 +88,7 @@ bool ring_step::advance(std::vector<contribution>& start) {
 }
 
 // The worker's norm leaves out statistics, so the buckets are looked at, too.
-void ring_step::retry(std::vector<contribution>& start) {
+void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {
     own_finite_ = own_finite_ && all_finite(x.own->as_floats());

@@ -44,16 +44,16 @@ public:
   /// The worker's gradient of a bucket, with `where.size()` values. Appends what to reduce. A range
   /// that is no bucket, or was contributed already, is ignored.
   void contribute(range where, std::uint64_t samples, payload gradient,
-                  std::vector<contribution>& start);
+                  std::vector<ring_contribution>& start);
 
   /// The worker's computation is done. Where the loss is not finite, some bucket must not be
   /// either: other ranks see the sums alone.
   /// @return false where readers hold all versions of a bucket
-  [[nodiscard]] bool commit(bool finite, std::vector<contribution>& start);
+  [[nodiscard]] bool commit(bool finite, std::vector<ring_contribution>& start);
 
   /// A reduced bucket. Results that are not of the attempt under way are ignored.
   /// @return as commit()
-  [[nodiscard]] bool reduced(const reduction& x, std::vector<contribution>& start);
+  [[nodiscard]] bool reduced(const reduction& x, std::vector<ring_contribution>& start);
 
   /// Once all is reduced and committed: the replica is staged.
   const std::optional<ring_outcome>& outcome() const noexcept { return outcome_; }
@@ -68,8 +68,8 @@ private:
   };
 
   bool take(const reduction& x);
-  bool advance(std::vector<contribution>& start);
-  void retry(std::vector<contribution>& start);
+  bool advance(std::vector<ring_contribution>& start);
+  void retry(std::vector<ring_contribution>& start);
   bool decide();
   bool stage_clipped(double norm);
   bool stage_nothing();

@@ -51,31 +51,31 @@ void ring_synchronizer::on_acquire(const acquire& x) {
   under_way_ = true;
   round_.begin(step_ - first_step_);
   acquired result;
-  result.step = step_;
+  result.step = {step_};
   for (auto& part : replica_.newest())
-    result.ranges.push_back({part.begin, part.version, std::move(part.data)});
+    result.ranges.push_back({part.begin, {part.version}, std::move(part.data)});
   send(worker_, std::move(result));
 }
 
 void ring_synchronizer::on_contribute(const contribute& x) {
-  if (x.step != step_)
+  if (x.step.value != step_)
     return;
-  std::vector<contribution> start;
+  std::vector<ring_contribution> start;
   round_.contribute({x.begin, x.end}, x.samples, x.gradient.slice_floats(x.begin, x.end - x.begin),
                     start);
   proceed(true, std::move(start));
 }
 
 void ring_synchronizer::on_commit(const commit& x) {
-  if (x.step != step_)
+  if (x.step.value != step_)
     return;
-  std::vector<contribution> start;
-  const bool staged = round_.commit(true, start);
+  std::vector<ring_contribution> start;
+  const bool staged = round_.commit(x.finite(), start);
   proceed(staged, std::move(start));
 }
 
 void ring_synchronizer::on_reduced(const reduction& x) {
-  std::vector<contribution> start;
+  std::vector<ring_contribution> start;
   const bool staged = round_.reduced(x, start);
   proceed(staged, std::move(start));
 }
@@ -87,7 +87,7 @@ void ring_synchronizer::on_abandon(const abandon& x) {
   send(worker_, result);
 }
 
-void ring_synchronizer::proceed(bool staged, std::vector<contribution> start) {
+void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> start) {
   for (auto& x : start)
     send(options_.ring, reduce_bucket{std::move(x), caf::actor_cast<reduction_listener>(this)});
   if (staged)
@@ -104,7 +104,7 @@ void ring_synchronizer::finish_if_decided() {
   under_way_ = false;
   const auto& outcome = *round_.outcome();
   committed result;
-  result.step = step_++;
+  result.step = {step_++};
   result.outcome = outcome.quarantined[rank_] ? proto::QUARANTINED : proto::APPLIED;
   result.samples = outcome.samples;
   result.gradient_norm = outcome.gradient_norm;

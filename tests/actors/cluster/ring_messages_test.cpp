@@ -88,7 +88,7 @@ struct ring_fixture {
         {{0, attempt, i}, samples, values.slice_floats(buckets[i].begin, buckets[i].size())});
   }
 
-  void right_contributes(contribution x) {
+  void right_contributes(ring_contribution x) {
     ring_reductions::effects result;
     right->contribute(std::move(x), result);
     send_on(std::move(result));

@@ -141,7 +141,7 @@ private:
     batch own;
     /// Buckets contributed; one more once committed.
     std::size_t worked = 0;
-    std::deque<contribution> to_reduce;
+    std::deque<ring_contribution> to_reduce;
     std::deque<reduction> reduced;
     std::deque<ring_reductions::outgoing> link;
     std::vector<ring_outcome> outcomes;
@@ -176,7 +176,7 @@ private:
       });
     if (!x.reduced.empty())
       possible.emplace_back([&] {
-        std::vector<contribution> start;
+        std::vector<ring_contribution> start;
         BOOST_REQUIRE(x.step.reduced(take(x.reduced, 0), start));
         append(x, std::move(start));
       });
@@ -185,7 +185,7 @@ private:
   }
 
   void work(rank& x) {
-    std::vector<contribution> start;
+    std::vector<ring_contribution> start;
     if (x.worked == x.replica.buckets()) {
       BOOST_REQUIRE(x.step.commit(x.own.finite, start));
     } else {
@@ -212,7 +212,7 @@ private:
     act(*ranks_[to], std::move(result));
   }
 
-  static void append(rank& x, std::vector<contribution> start) {
+  static void append(rank& x, std::vector<ring_contribution> start) {
     for (auto& c : start)
       x.to_reduce.push_back(std::move(c));
   }
@@ -389,7 +389,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_belong_to_the_step_is_ignored) {
   replica_store replica{job};
   ring_step step{job, replica, {0, 2, 7}};
   const auto where = replica.where(0);
-  std::vector<contribution> start;
+  std::vector<ring_contribution> start;
   step.begin(5);
   step.contribute({where.begin, where.end - 1}, 4, payload::floats(where.size() - 1), start);
   step.contribute(where, 4, payload::floats(where.size() - 1), start);
@@ -407,7 +407,7 @@ BOOST_AUTO_TEST_CASE(all_versions_are_held) {
   const auto job = context();
   replica_store replica{job};
   std::vector<std::vector<replica_store::part>> held{replica.newest()};
-  std::vector<contribution> start;
+  std::vector<ring_contribution> start;
   ring_step step{job, replica, {0, 1, 7}};
   const auto run = [&](std::uint64_t number) {
     step.begin(number);
