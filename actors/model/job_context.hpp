@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -91,7 +92,27 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// Samples trained so far, in earlier runs, too.
+  /// The same update, with the bits of apply(), but out of place: the state stays as it is until
+  /// publish(). 0 samples: the weights and the state will not change. The moment must not be apart.
+  /// @param updated apart from `weights`
+  /// @param factor terms::factor
+  void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, double factor = 1);
+
+  /// The staged update takes effect. It counts as an update with 0 samples, too. Does nothing where
+  /// nothing is staged.
+  void publish() noexcept;
+
+  /// As if nothing had been staged.
+  void discard() noexcept { staged_samples_.reset(); }
+
+  /// Takes the memory of stage() now, and not in the first step.
+  void reserve_stage() { staged_ = state_; }
+
+  /// These samples passed, but their gradient was left out: the schedule goes on.
+  void skip(std::uint64_t samples) noexcept { samples_ += samples; }
+
+  /// Samples that passed so far, in earlier runs, too: the place in the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// The optimizer's state in one of its slots, of all elements; not that of a moment kept apart.
@@ -118,6 +139,10 @@ private:
     double decay = 0;
   };
 
+  void update_range(std::span<const float> weights, std::span<const float> gradient,
+                    std::uint64_t samples, std::span<float> updated, const terms& how,
+                    std::span<float> state) const;
+
   optimizer rule_;
   learning_rate rate_;
   std::uint64_t train_records_;
@@ -128,6 +153,9 @@ private:
   /// The slot that is not in `state_`.
   std::optional<std::size_t> apart_;
   std::vector<float> state_;
+  /// The state that a staged update leaves, and its samples; nothing where nothing is staged.
+  std::vector<float> staged_;
+  std::optional<std::uint64_t> staged_samples_;
 };
 
 } // namespace troupe

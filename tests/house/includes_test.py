@@ -52,7 +52,10 @@ WITHOUT_CAF = (
     "actors/parameter_server/version_pool.*",
     "actors/protocols/async_ps/*",
     "actors/protocols/sync_ps/*",
+    "actors/protocols/replica_store.*",
     "actors/ring/ring_collective.*",
+    "actors/ring/ring_reductions.*",
+    "actors/ring/ring_step.*",
     "actors/status/activity_board.*",
 )
 
