@@ -265,7 +265,7 @@ caf::result<proto::Ack> coordinator::on_leave(const proto::Leave& x) {
   for (auto& lease : leases_->held_by(worker->rank))
     leases_->settle(lease.id(), 0, 0);
   if (in_step()) {
-    fail(name + " left (" + x.reason() + "), and " + protocol_name(job().protocol())
+    fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
          + " needs all workers");
   } else if (std::ranges::none_of(workers_, &worker_state::present)) {
     fail("all workers have left");

@@ -236,9 +236,9 @@ private:
   patience requests() const;
   /// The weights are solved for, here, and nobody trains.
   bool solves() const { return job().solver() == proto::EXACT; }
-  bool uses_shards() const { return job().protocol() != proto::RING; }
+  bool uses_shards() const { return options_.context->protocol.uses_shards(); }
   /// Every step needs all workers.
-  bool in_step() const { return job().protocol() != proto::ASYNC_PS; }
+  bool in_step() const { return options_.context->protocol.in_step; }
 
   coordinator_options options_;
   phase phase_ = phase::gathering;

@@ -228,7 +228,8 @@ void coordinator::fail_not_finite(const std::string& reason, std::uint32_t epoch
 
 void coordinator::conclude() {
   phase_ = phase::done;
-  summary_.protocol = solves() ? "exact" : protocol_name(job().protocol());
+  summary_.protocol = solves() ? "exact" : options_.context->protocol.name;
+  summary_.decided_by = options_.context->protocol.decided_by;
   summary_.workers =
     std::ranges::count_if(options_.tasks, [](auto& x) { return x.task.job == job_kind::worker; });
   if (summary_.seconds > 0)

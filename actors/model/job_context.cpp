@@ -31,10 +31,12 @@ std::vector<range> job_context::buckets() const {
   return result;
 }
 
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data) {
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
+                                                    std::span<const protocol_traits> own) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
+  result->protocol = traits_of(job, own);
   result->data = data;
   result->model = build_model(job.model(), data);
   plan_options options;

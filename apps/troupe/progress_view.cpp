@@ -292,9 +292,7 @@ std::string format_summary(const run_summary& x) {
            grouped(static_cast<double>(x.applied)), grouped(static_cast<double>(x.rejected_stale)),
            grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
   if (x.counted && trained)
-    line("",
-         x.protocol == "ring" ? "(counted once per ring member)"
-                              : "(counted once per parameter server)");
+    line("", "(counted once per " + x.decided_by + ')');
   if (trained)
     line(
       "staleness",

@@ -53,6 +53,19 @@ run_summary parse_end(const std::filesystem::path& metrics) {
 
 } // namespace
 
+const std::vector<proto::Protocol> all_protocols = [] {
+  std::vector<proto::Protocol> result;
+  for (auto& x : builtin_traits())
+    result.push_back(x.id);
+  return result;
+}();
+
+const protocol_traits& traits_of(proto::Protocol x) {
+  proto::Job job;
+  job.set_protocol(x);
+  return troupe::traits_of(job);
+}
+
 std::ostream& operator<<(std::ostream& out, way x) {
   switch (x) {
   case way::here:
