@@ -78,10 +78,35 @@ void range_updater::restore(std::size_t slot, std::span<const float> values) {
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated, double factor) {
+  update_range(weights, gradient, samples, updated, factor, state_);
   samples_ += samples;
   ++updates_;
+}
+
+void range_updater::stage(std::span<const float> weights, std::span<const float> gradient,
+                          std::uint64_t samples, std::span<float> updated, double factor) {
+  staged_ = state_;
+  staged_samples_ = samples;
+  if (samples > 0)
+    update_range(weights, gradient, samples, updated, factor, staged_);
+  else
+    std::ranges::copy(weights, updated.begin());
+}
+
+void range_updater::publish() noexcept {
+  if (!staged_samples_)
+    return;
+  std::swap(state_, staged_);
+  samples_ += *staged_samples_;
+  ++updates_;
+  staged_samples_.reset();
+}
+
+void range_updater::update_range(std::span<const float> weights, std::span<const float> gradient,
+                                 std::uint64_t samples, std::span<float> updated, double factor,
+                                 std::span<float> state) const {
   const double mean = 1.0 / static_cast<double>(samples);
-  const double middle = static_cast<double>(samples_) - static_cast<double>(samples) / 2;
+  const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
   const double rate = rate_.at(middle / static_cast<double>(train_records_));
   const auto slots = rule_.slots();
   for (const auto& [where, kind, decay] : segments_) {
@@ -96,11 +121,11 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
       continue;
     }
     if (slots > 0)
-      arguments.state = std::span{state_}.subspan(begin, (slots - 1) * elements_ + n);
+      arguments.state = state.subspan(begin, (slots - 1) * elements_ + n);
     arguments.stride = elements_;
     arguments.rate = rate;
     arguments.scale = mean * factor;
-    arguments.step = updates_;
+    arguments.step = updates_ + 1;
     update(rule_, arguments);
   }
 }

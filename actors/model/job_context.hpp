@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,7 +79,26 @@ public:
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, double factor = 1);
 
-  /// Samples trained so far, in earlier runs, too.
+  /// The same update, with the bits of apply(), but out of place: the state stays as it is until
+  /// publish(). 0 samples: the weights and the state will not change.
+  /// @param updated apart from `weights`
+  void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, double factor = 1);
+
+  /// The staged update takes effect. It counts as an update with 0 samples, too. Does nothing where
+  /// nothing is staged.
+  void publish() noexcept;
+
+  /// As if nothing had been staged.
+  void discard() noexcept { staged_samples_.reset(); }
+
+  /// Takes the memory of stage() now, and not in the first step.
+  void reserve_stage() { staged_ = state_; }
+
+  /// These samples passed, but their gradient was left out: the schedule goes on.
+  void skip(std::uint64_t samples) noexcept { samples_ += samples; }
+
+  /// Samples that passed so far, in earlier runs, too: the place in the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// The optimizer's state in one of its slots, of all elements.
@@ -99,6 +120,10 @@ private:
     double decay = 0;
   };
 
+  void update_range(std::span<const float> weights, std::span<const float> gradient,
+                    std::uint64_t samples, std::span<float> updated, double factor,
+                    std::span<float> state) const;
+
   optimizer rule_;
   learning_rate rate_;
   std::uint64_t train_records_;
@@ -107,6 +132,9 @@ private:
   std::size_t elements_;
   std::vector<segment> segments_;
   std::vector<float> state_;
+  /// The state that a staged update leaves, and its samples; nothing where nothing is staged.
+  std::vector<float> staged_;
+  std::optional<std::uint64_t> staged_samples_;
 };
 
 } // namespace troupe

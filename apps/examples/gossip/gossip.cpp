@@ -2,6 +2,7 @@
 // weights; after every step it mixes them with those of its left neighbour.
 
 #include <actors/cluster/training.hpp>
+#include <actors/model/problem_list.hpp>
 #include <actors/protocols/replica_account.hpp>
 #include <actors/protocols/replica_store.hpp>
 #include <actors/protocols/ring/ring.hpp>
@@ -77,17 +78,19 @@ private:
     replica_.stage(*replica_.find({x.begin, x.end}), gradient.as_floats(), x.samples);
   }
 
-  // All buckets are there: the step takes effect, and the weights go to the right.
+  // All buckets are there: the step takes effect, and the weights go to the right. The learning-rate
+  // schedule counts samples of all workers: others train as many.
   void on_commit(const troupe::commit& x) {
+    const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};
+    ++step_;
     if (x.finite()) {
       account_.applied(x.samples);
-      replica_.publish(++step_);
+      replica_.publish(step_, peers * x.samples);
     } else {
       ended_.outcome = proto::QUARANTINED;
       account_.quarantined(x.samples);
       replica_.discard();
-      ++step_;
     }
     committed_ = true;
     for (std::size_t i = 0; i < replica_.buckets(); ++i) {
