@@ -2,6 +2,7 @@
 
 #include "messages/proto/job.pb.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ proto::Job parse_job(std::string_view text, std::string_view name);
 
 /// The job in text format, as `parse_job` reads it.
 std::string job_text(const proto::Job& job);
+
+/// Longer jobs are refused.
+inline constexpr std::uint64_t most_job_bytes = std::uint64_t{16} << 20;
 
 /// `parse_job` of a file.
 /// @throws input_error also when the file is missing, unreadable or longer than 16 MiB.

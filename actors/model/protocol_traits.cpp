@@ -10,6 +10,28 @@ namespace troupe {
 
 namespace {
 
+/// Whether every_steps of a field falls on steps after which all replicas are equal.
+void require_multiple(const proto::Job& job, std::uint32_t steps, const std::string& field,
+                      problem_list& problems) {
+  const auto every = job.local_sgd().every();
+  problems.require(every == 0 || steps % every == 0, field,
+                   "the replicas are equal only after each " + std::to_string(every)
+                     + " steps (local_sgd.every); expected a multiple of that, got "
+                     + std::to_string(steps));
+}
+
+void check_local_sgd(const proto::Job& job, problem_list& problems) {
+  problems.require(job.local_sgd().every() >= 1, "local_sgd.every",
+                   "0; expected the number of steps between two averages, at least 1");
+  if (job.has_checkpoint())
+    require_multiple(job, job.checkpoint().every_steps(), "checkpoint.every_steps", problems);
+  if (job.has_evaluate())
+    require_multiple(job, job.evaluate().every_steps(), "evaluate.every_steps", problems);
+  problems.require(job.optimizer().clip_norm() == 0, "optimizer.clip_norm",
+                   "LOCAL_SGD knows no gradient of all workers whose norm could be clipped; leave "
+                   "it out, or set optimizer.clip_value");
+}
+
 std::string list(const std::vector<std::string>& names) {
   std::string result;
   for (auto& x : names)
@@ -66,6 +88,23 @@ std::span<const protocol_traits> builtin_traits() {
       .exchange =
         [](const proto::Job&) { return "a ring adds up the gradients of each step"; },
       .memory = {.worker = 1, .shard = 0},
+    },
+    {
+      .id = proto::LOCAL_SGD,
+      .name = "local_sgd",
+      .weights = weights_at::workers,
+      .in_step = true,
+      .decided_by = "worker's replica",
+      .exchange =
+        [](const proto::Job& job) {
+          const auto every = job.local_sgd().every();
+          return "replicas are averaged after " + std::string{every == 1 ? "each step" : "every "}
+            + (every == 1 ? "" : std::to_string(every) + " steps");
+        },
+      .settings = "local_sgd",
+      .validate = check_local_sgd,
+      .steps_between_waits = [](const proto::Job& job) { return job.local_sgd().every(); },
+      .memory = {.worker = 2, .shard = 0},
     },
   };
   return rows;

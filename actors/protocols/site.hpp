@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/protocols/replica_account.hpp"
 #include "actors/spawner.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
@@ -91,6 +92,9 @@ private:
     return actor;
   }
 };
+
+/// The workers of a view, in order of rank.
+std::vector<counted_worker> workers_of(const view& members);
 
 /// A worker that needs a synchronizer.
 ///

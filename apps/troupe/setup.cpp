@@ -1,11 +1,13 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/field_lines.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"
 
 #include <algorithm>
@@ -26,6 +28,17 @@ proto::Protocol protocol_of(const std::string& text) {
       return x.id;
   throw input_error{"--protocol=" + text + ": there is no such protocol; "
                     + suggestion(text, protocol_names())};
+}
+
+/// The problems with the lines of the job file, where it can be read again.
+std::string told_with_lines(const std::string& problems, const std::filesystem::path& path,
+                            const std::vector<std::string>& overrides) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown))
+    return problems;
+  const auto bytes = read_file(path, most_job_bytes);
+  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                    path.string(), overrides);
 }
 
 /// The protocols whose weights are on the workers.
@@ -64,7 +77,11 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   if (!out.empty())
     result.set_output(out);
   embed_onnx(result);
-  validate(result);
+  try {
+    validate(result);
+  } catch (const input_error& error) {
+    throw input_error{told_with_lines(error.what(), path, overrides)};
+  }
   return result;
 }
 

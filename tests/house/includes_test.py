@@ -43,6 +43,8 @@ WITHOUT_CAF = (
     "actors/parameter_server/gradient_journal.*",
     "actors/parameter_server/step_aggregator.*",
     "actors/parameter_server/version_pool.*",
+    "actors/protocols/protocol.hpp",
+    "actors/protocols/replica_account.*",
     "actors/protocols/replica_store.*",
     "actors/ring/ring_collective.*",
     "actors/status/activity_board.*",

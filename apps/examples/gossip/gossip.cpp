@@ -36,7 +36,7 @@ public:
   gossip_synchronizer(caf::actor_config& cfg, const troupe::worker_site& site,
                       troupe::ring_node_actor counters)
     : gossip_actor::base(cfg), context_(site.context), view_(site.view), worker_(site.worker),
-      counters_(std::move(counters)), replica_(site.context), account_(site.view, site.rank()) {}
+      counters_(std::move(counters)), replica_(site.context), account_(workers_of(site.view), site.rank()) {}
 
   std::uint64_t view_number() const noexcept { return view_.number; }
 
@@ -189,13 +189,13 @@ private:
 
 // Called on the worker's node when the cluster is complete.
 void start_gossip(const troupe::worker_site& site) {
-  const troupe::replica_account account{site.view, site.rank()};
-  const auto counters = troupe::spawn_ring_node(site, {account.elements()});
+  const auto workers = site.view.of(troupe::job_kind::worker);
+  const auto counters =
+    troupe::spawn_ring_node(site, {troupe::replica_account::elements(workers.size())});
   const auto synchronizer = site.spawn_heavy<gossip_synchronizer>(site, counters);
   site.host(proto::RING_NODE, counters);
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
-  const auto workers = site.view.of(troupe::job_kind::worker);
   const auto right = workers[(site.rank() + 1) % workers.size()].task;
   troupe::join_ring(site, counters, [site, synchronizer, right] {
     site.reach<troupe::ring_actor>(

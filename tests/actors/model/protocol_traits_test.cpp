@@ -75,6 +75,25 @@ BOOST_AUTO_TEST_CASE(fields_of_another_protocol_are_refused) {
                       "custom_protocol: only protocol CUSTOM reads it"));
 }
 
+BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
+  const auto local = [](std::vector<std::string> changes) {
+    changes.insert(changes.begin(), {"protocol=LOCAL_SGD", "optimizer.clip_norm=0"});
+    return problems(changes);
+  };
+  BOOST_TEST(local({}) == "(no error)");
+  BOOST_TEST(contains(local({"local_sgd.every=0"}), "local_sgd.every: 0; expected"));
+  BOOST_TEST(local({"local_sgd.every=4", "evaluate.every_steps=12"}) == "(no error)");
+  BOOST_TEST(contains(local({"local_sgd.every=4", "evaluate.every_steps=6"}),
+                      "evaluate.every_steps: the replicas are equal only after each 4 steps"));
+  BOOST_TEST(contains(local({"checkpoint.every_steps=6"}), "expected a multiple of that, got 6"));
+  BOOST_TEST(contains(local({"optimizer.clip_norm=1"}), "optimizer.clip_norm: LOCAL_SGD"));
+  auto job = with({"protocol=LOCAL_SGD", "local_sgd.every=4"});
+  BOOST_TEST(traits_of(job).steps_between_waits(job) == 4U);
+  BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after every 4 steps");
+  job.mutable_local_sgd()->set_every(1);
+  BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after each step");
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));
