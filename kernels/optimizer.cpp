@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #ifdef __AVX__
@@ -40,6 +41,7 @@ struct factors {
   /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
   T mean_scale;
   T direction_decay;
+  bool look_ahead;
 };
 
 bool uses_moments(optimizer_kind kind) {
@@ -53,7 +55,8 @@ factors<T> factors_of(const optimizer& rule, const update_arguments<T>& argument
   const bool lamb = rule.kind == optimizer_kind::lamb;
   const bool shrinks = rule.kind == optimizer_kind::adamw;
   const auto t = static_cast<double>(arguments.step);
-  const double first = adam ? 1 - std::pow(rule.beta1, t) : 1;
+  const auto own = arguments.moment_step > 0 ? static_cast<double>(arguments.moment_step) : t;
+  const double first = adam ? 1 - std::pow(rule.beta1, own + (arguments.look_ahead ? 1 : 0)) : 1;
   const double second = adam ? 1 - std::pow(rule.beta2, t) : 1;
   const double keep2 = adam ? rule.beta2 : rule.smoothing;
   const double clip =
@@ -75,6 +78,7 @@ factors<T> factors_of(const optimizer& rule, const update_arguments<T>& argument
     .root_scale = cast(1 / std::sqrt(second)),
     .mean_scale = cast(1 / first),
     .direction_decay = cast(lamb ? decay : 0),
+    .look_ahead = arguments.look_ahead,
   };
 }
 
@@ -219,13 +223,20 @@ void descend(const factors<T>& f, const vectors<T>& x, Direction direction) {
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-template <class T>
-void descend_by_moments(const factors<T>& f, const vectors<T>& x) {
+/// `mean(i)`: the first moment, or the one that comes next.
+template <class T, class Mean>
+void descend_by_moments(const factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, m, s, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    out[i] =
-      std::fma(-f.rate, m[i] / std::fma(std::sqrt(s[i]), f.root_scale, f.epsilon), f.shrink * w[i]);
+    out[i] = std::fma(-f.rate, mean(i) / std::fma(std::sqrt(s[i]), f.root_scale, f.epsilon),
+                      f.shrink * w[i]);
+}
+
+/// The mean that the same gradient would lead to once more.
+template <class T>
+T next_mean(const factors<T>& f, T mean, T gradient) {
+  return std::fma(f.keep1, mean, f.take1 * gradient);
 }
 
 template <class T>
@@ -248,22 +259,31 @@ void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& 
   case optimizer_kind::sgd:
     return descend(f, x, gradient);
   case optimizer_kind::momentum:
-    return descend(f, x, [s0 = s0](std::size_t i) { return s0[i]; });
+    if (!f.look_ahead)
+      return descend(f, x, [s0 = s0](std::size_t i) { return s0[i]; });
+    [[fallthrough]];
   case optimizer_kind::nesterov:
     return descend(
       f, x, [&, s0 = s0](std::size_t i) { return std::fma(f.momentum, s0[i], gradient(i)); });
   case optimizer_kind::adagrad:
     return descend(f, x, normalized);
   case optimizer_kind::rmsprop:
-    if (s1 != nullptr)
-      return descend(f, x, [s1 = s1](std::size_t i) { return s1[i]; });
-    return descend(f, x, normalized);
+    if (s1 == nullptr)
+      return descend(f, x, normalized);
+    if (f.look_ahead)
+      return descend(
+        f, x, [&, s1 = s1](std::size_t i) { return std::fma(f.momentum, s1[i], normalized(i)); });
+    return descend(f, x, [s1 = s1](std::size_t i) { return s1[i]; });
   case optimizer_kind::adam:
   case optimizer_kind::adamw:
-    return descend_by_moments(f, x);
+    if (f.look_ahead)
+      return descend_by_moments(
+        f, x, [&, s0 = s0](std::size_t i) { return next_mean(f, s0[i], gradient(i)); });
+    return descend_by_moments(f, x, [s0 = s0](std::size_t i) { return s0[i]; });
   case optimizer_kind::lamb:
     return descend(f, x, [&, w = w, s0 = s0, s1 = s1](std::size_t i) {
-      return lamb_direction(f, w[i], s0[i], s1[i]);
+      const T mean = f.look_ahead ? next_mean(f, s0[i], gradient(i)) : s0[i];
+      return lamb_direction(f, w[i], mean, s1[i]);
     });
   }
 }
@@ -298,9 +318,14 @@ void stream_fence() {
 template <class T>
 class blocks {
 public:
-  blocks(const optimizer& rule, const update_arguments<T>& arguments)
-    : arguments_(arguments), slots_(rule.slots()),
-      stride_(arguments.stride > 0 ? arguments.stride : arguments.weights.size()) {}
+  blocks(const optimizer& rule, const update_arguments<T>& arguments) : arguments_(arguments) {
+    const auto stride = arguments.stride > 0 ? arguments.stride : arguments.weights.size();
+    const auto apart = arguments.moment.empty() ? std::nullopt : rule.moment_slot();
+    std::size_t in_state = 0;
+    for (std::size_t i = 0; i < rule.slots(); ++i)
+      slots_[i] =
+        i == apart ? arguments.moment.data() : arguments.state.data() + stride * in_state++;
+  }
 
   /// Calls `visit` with each block, and with its place in the range.
   template <class Visit>
@@ -311,8 +336,8 @@ public:
       x.n = std::min(block, n - i);
       x.w = arguments_.weights.data() + i;
       x.g = arguments_.gradient.data() + i;
-      x.s0 = slots_ > 0 ? arguments_.state.data() + i : nullptr;
-      x.s1 = slots_ > 1 ? arguments_.state.data() + stride_ + i : nullptr;
+      x.s0 = slots_[0] != nullptr ? slots_[0] + i : nullptr;
+      x.s1 = slots_[1] != nullptr ? slots_[1] + i : nullptr;
       x.out = arguments_.updated.data() + i;
       visit(x);
     }
@@ -320,8 +345,7 @@ public:
 
 private:
   const update_arguments<T>& arguments_;
-  std::size_t slots_;
-  std::size_t stride_;
+  std::array<T*, 2> slots_{};
 };
 
 /// One pass over state and weights.
@@ -367,14 +391,22 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
     update_state(rule.kind, f, x);
     const auto [n, w, g, s0, s1, out] = x;
     TROUPE_INDEPENDENT
-    for (std::size_t i = 0; i < n; ++i)
-      buffer[i] = lamb_direction(f, w[i], s0[i], s1[i]);
+    for (std::size_t i = 0; i < n; ++i) {
+      const T mean = f.look_ahead ? next_mean(f, s0[i], decayed_gradient(f, g[i], w[i])) : s0[i];
+      buffer[i] = lamb_direction(f, w[i], mean, s1[i]);
+    }
     weights += sum_of_squares(std::span<const T>{w, n});
     direction += sum_of_squares(std::span<const T>{buffer, n});
   });
   const double trust = weights > 0 && direction > 0 ? std::sqrt(weights / direction) : 1;
   f.rate = static_cast<T>(arguments.rate * trust);
-  all.each([&](const vectors<T>& x) { update_weights(rule.kind, f, x); });
+  all.each([&](vectors<T> x) {
+    if (rule.l1 != 0 && f.look_ahead) {
+      penalize(scaled, static_cast<T>(rule.l1), x, buffer);
+      x.g = buffer;
+    }
+    update_weights(rule.kind, f, x);
+  });
 }
 
 /// Not inlined: nothing of it may be moved out of the caller's flush_denormals.
@@ -411,6 +443,25 @@ std::span<const std::string_view> optimizer::slot_names() const noexcept {
   return {};
 }
 
+std::optional<std::size_t> optimizer::moment_slot() const noexcept {
+  switch (kind) {
+  case optimizer_kind::sgd:
+  case optimizer_kind::adagrad:
+    break;
+  case optimizer_kind::rmsprop:
+    if (momentum > 0)
+      return 1;
+    break;
+  case optimizer_kind::momentum:
+  case optimizer_kind::nesterov:
+  case optimizer_kind::adam:
+  case optimizer_kind::adamw:
+  case optimizer_kind::lamb:
+    return 0;
+  }
+  return std::nullopt;
+}
+
 double clip_factor(double clip_norm, double norm) noexcept {
   const double factor = clip_norm / (norm + 1e-6);
   return clip_norm > 0 && !(factor > 1) ? factor : 1;
@@ -419,12 +470,14 @@ double clip_factor(double clip_norm, double norm) noexcept {
 template <class T>
 void update(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto n = arguments.weights.size();
-  const auto slots = rule.slots();
+  const bool apart = !arguments.moment.empty() && rule.moment_slot();
+  const auto slots = rule.slots() - (apart ? 1 : 0);
   const auto state = arguments.stride == 0 ? slots * n
     : slots == 0                           ? 0
                                            : (slots - 1) * arguments.stride + n;
   if (arguments.gradient.size() != n || arguments.updated.size() != n
-      || arguments.state.size() != state)
+      || arguments.state.size() != state
+      || (!arguments.moment.empty() && arguments.moment.size() != n))
     throw std::invalid_argument("update: weights, gradient, state and result are not of one size");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);

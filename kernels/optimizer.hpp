@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -69,6 +70,8 @@ struct optimizer {
   /// state of a range of n parameters is slots() vectors of n elements, one after another.
   std::span<const std::string_view> slot_names() const noexcept;
   std::size_t slots() const noexcept { return slot_names().size(); }
+  /// The slot of the first moment (a running sum or mean of gradients); none for rules without.
+  std::optional<std::size_t> moment_slot() const noexcept;
   /// The range of an update must be one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
   bool operator==(const optimizer&) const = default;
@@ -99,6 +102,17 @@ struct update_arguments {
   std::uint64_t step = 1;
   /// 0: n.
   std::size_t stride = 0;
+  /// n elements, where the first moment is kept apart from the other state: `state` then holds the
+  /// other slots alone. Empty: in its slot of `state`.
+  std::span<T> moment = {};
+  /// Updates made of the moment, this one included; 0: `step`.
+  std::uint64_t moment_step = 0;
+  /// The step goes as far as the moment will carry the weights with the next gradient, too: with m'
+  /// the new moment, momentum v' + g stands in place of v' (nesterov always does so), and
+  /// (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)) in place of m' / (1 - beta1^t). Where each
+  /// worker has a moment of its own, this makes up for the gradients of the others that are applied
+  /// meanwhile (DANA; Hakimi et al. 2019, arXiv 1907.11612).
+  bool look_ahead = false;
 };
 
 /// One update in one pass (lamb: two). T: float, or double for reference tests. Throws

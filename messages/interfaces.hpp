@@ -22,10 +22,11 @@ using coordinator_actor =
                    rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>,
                    rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
-/// Writer of a slice of the parameters. An empty payload is a contribution of zero samples.
+/// Writer of a slice of the parameters. A gradient of zero samples is committed without a push.
 using shard_actor =
-  caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Admit>,
-                   rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>,
+  caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Commit>,
+                   rpc<proto::Pushed, proto::Admit>, rpc<proto::Fenced, proto::Fence>,
+                   rpc<proto::Report, proto::ReportRequest>,
                    rpc<proto::Ack, proto::Restore, payload>, rpc<proto::Ack, proto::PartialNorm>>;
 
 /// Serves published versions of a slice without the writer's mailbox.

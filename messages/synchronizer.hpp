@@ -2,8 +2,10 @@
 
 #include "messages/buffer.hpp"
 #include "messages/caf_shim.hpp"
+#include "messages/counters.hpp"
 #include "messages/proto/wire.pb.h"
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,11 +15,11 @@
 // same for every protocol.
 //
 //   worker                                synchronizer
-//     |-- acquire(batch) --------------------->|   pulls from shards, or waits for the ring
+//     |-- acquire(clock, batch) -------------->|   pulls from shards, or waits for the ring
 //     |<-------- acquired(step, ranges) -------|
 //     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs
 //     |-- contribute ... --------------------->|
-//     |-- commit(step) ----------------------->|
+//     |-- commit(step, loss, norm, finite) --->|   nothing takes effect before
 //     |<-------- committed(outcome, samples) --|
 //
 // All are one-way messages within one process; waiting for other workers is therefore never a
@@ -26,9 +28,10 @@
 namespace troupe {
 
 /// The worker wants weights for its next batch. `lease` and `batch` say which samples it will
-/// train: attributes of the gradient that is to come, from which others can go on if this worker is
-/// lost.
+/// train: attributes of the gradient that is to come. If this worker is lost, others go on from
+/// them.
 struct acquire {
+  worker_clock clock;
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
 };
@@ -37,14 +40,14 @@ struct acquire {
 /// change while the payload is held.
 struct weight_range {
   std::uint64_t begin = 0;
-  std::uint64_t version = 0;
+  weights_version version;
   payload data;
 };
 
 /// Ranges in ascending order that cover the parameter vector. The synchronizer names the step:
 /// after a rejection it is not the last one plus one.
 struct acquired {
-  std::uint64_t step = 0;
+  step_number step;
   std::vector<weight_range> ranges;
 };
 
@@ -55,37 +58,46 @@ struct acquired {
 ///
 /// Zero samples are legal: the worker had no more data and contributes zeros.
 struct contribute {
-  std::uint64_t step = 0;
+  step_number step;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::uint64_t samples = 0;
   payload gradient;
-  /// Of this range's gradient, its state left out, where the job clips each worker's gradient by
-  /// its norm (ASYNC_PS); else 0.
-  double sum_of_squares = 0;
 };
 
-/// The step's computation is done; all of its contributions were sent before.
+/// The step's computation is done; all of its contributions were sent before. The synchronizer may
+/// now let them take effect.
 struct commit {
-  std::uint64_t step = 0;
+  step_number step;
+  std::uint64_t samples = 0;
+  /// Summed over the samples.
+  double loss_sum = 0;
+  /// Sum of squares of the contributed gradient (summed over samples), statistics left out.
+  double squared_norm = 0;
+
+  /// Loss and gradient are finite. If they are not, no part of the gradient may be applied
+  /// anywhere.
+  bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }
 };
 
 /// The worker will not compute the step it acquired; nothing of it was contributed. Answered by
 /// `committed`, too.
 struct abandon {
-  std::uint64_t step = 0;
+  step_number step;
 };
 
 /// What became of the step's gradient. `samples` went into the update: of all workers in
 /// synchronous protocols, this worker's own in asynchronous ones.
 struct committed {
-  std::uint64_t step = 0;
+  step_number step;
   proto::Outcome outcome = proto::OUTCOME_UNSET;
   std::uint64_t staleness = 0;
   std::uint64_t samples = 0;
   /// Where the job clips by norm: of the gradient of the update (its mean over the samples), before
   /// it was clipped.
   std::optional<double> gradient_norm = std::nullopt;
+  /// The gradient was scaled down, because it was much larger than others.
+  bool limited = false;
 };
 
 /// The synchronizer cannot go on; the run fails with this text.

@@ -216,8 +216,9 @@ caf::result<proto::Ack> coordinator::on_lease_done(const proto::LeaseDone& x) {
   stalls_.moved(clock().now());
   hear(*worker, x.progress());
   worker->live_samples = 0;
+  worker->live_loss_samples = 0;
   worker->live_loss = 0;
-  count_trained(x.samples(), x.loss_sum(), x.samples());
+  count_trained(x.samples(), x.loss_sum(), x.loss_samples());
   go_on();
   return proto::Ack{};
 }
@@ -245,6 +246,7 @@ void coordinator::on_heartbeat(const proto::Heartbeat& x) {
     hear(*worker, x.progress());
     worker->live_samples = x.samples();
     worker->live_loss = x.loss_sum();
+    worker->live_loss_samples = x.loss_samples();
   }
 }
 
@@ -291,6 +293,10 @@ void coordinator::on_failure(const proto::Failure& x) {
                            [&](auto& w) { return w.account.worker == task.index && !w.present; });
   if (given_up)
     return;
+  if (x.goes_on()) {
+    notice(x.reason(), notice_level::warning);
+    return;
+  }
   if (x.not_finite())
     fail_not_finite(x.reason(), epoch_);
   else

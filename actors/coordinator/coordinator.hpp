@@ -135,6 +135,7 @@ private:
     /// Trained within the lease under way: for progress only.
     std::uint64_t live_samples = 0;
     double live_loss = 0;
+    std::uint64_t live_loss_samples = 0;
     std::uint64_t rank = 0;
 
     task_name name() const { return {job_kind::worker, account.worker}; }

@@ -53,11 +53,11 @@ void coordinator::take_snapshot() {
 
 void coordinator::on_snapshot_part(std::size_t index, const proto::Weights& header,
                                    const payload& data) {
-  snapshot_.weights[index] = {header.begin(), header.version(), data};
+  snapshot_.weights[index] = {header.begin(), {header.version()}, data};
   stalls_.moved(clock().now());
   if (--snapshot_missing_ > 0 || phase_ != phase::snapshot)
     return;
-  snapshot_.version = snapshot_.weights[0].version;
+  snapshot_.version = snapshot_.weights[0].version.value;
   spdlog::debug(
     "epoch {}: all of {} leases are settled, {} samples trained; snapshot of version {}",
     epoch_ + 1, epoch_leases_, epoch_samples_, snapshot_.version);
@@ -333,7 +333,7 @@ void coordinator::publish_progress() {
   for (auto& worker : workers_)
     if (worker.present) {
       result.samples += worker.live_samples;
-      loss_samples += worker.live_samples;
+      loss_samples += worker.live_loss_samples;
       loss += worker.live_loss;
     }
   result.train_loss = loss / static_cast<double>(std::max<std::uint64_t>(loss_samples, 1));

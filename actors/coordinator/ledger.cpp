@@ -17,29 +17,42 @@ proto::Decided decided_by(const proto::Report& report, const worker_account& wor
 struct decisions {
   std::uint64_t applied = 0;
   std::uint64_t lost = 0;
+  std::uint64_t quarantined = 0;
   /// Decided once, at the first shard, for all parts.
   std::uint64_t rejected = 0;
   /// Gradients of which some shard has seen its part.
   std::uint64_t seen = 0;
-  /// Gradients that some shard applied, and of their parts those of which the shard has no trace.
+  /// Gradients that some shard used or quarantined, and of their parts those of which a shard has
+  /// no trace.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
+
+  std::uint64_t all(std::uint64_t parts) const noexcept {
+    return applied + lost + quarantined + rejected * parts;
+  }
 };
+
+/// Gradients whose samples count as trained.
+std::uint64_t trained(const proto::Decided& x) {
+  return x.applied() + x.quarantined();
+}
 
 decisions decisions_about(const worker_account& worker, const std::vector<proto::Report>& reports) {
   decisions result;
   for (auto& report : reports)
-    result.most = std::max<std::uint64_t>(result.most, decided_by(report, worker).applied());
+    result.most = std::max(result.most, trained(decided_by(report, worker)));
   const auto first = decided_by(reports.front(), worker);
   for (auto& report : reports) {
     const auto x = decided_by(report, worker);
     result.applied += x.applied();
     result.lost += x.lost();
+    result.quarantined += x.quarantined();
     result.rejected += x.rejected_stale();
-    result.seen = std::max<std::uint64_t>(result.seen, x.applied() + x.lost());
-    result.missing += result.most - std::min(result.most, x.applied() + x.lost());
-    result.same = result.same && x.fingerprint() == first.fingerprint();
+    result.seen = std::max(result.seen, trained(x) + x.lost());
+    result.missing += result.most - std::min(result.most, trained(x) + x.lost());
+    result.same = result.same && x.fingerprint() == first.fingerprint()
+      && x.quarantined() == first.quarantined();
   }
   return result;
 }
@@ -56,17 +69,18 @@ void add_worker(ledger& result, const worker_account& worker,
     // shard has seen went back with its lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);
-    const auto decided = x.applied + x.lost + x.rejected * parts;
+    const auto decided = x.all(parts);
     requeued = produced * parts - std::min(decided, produced * parts);
   } else if (!x.same) {
     result.split += std::max<std::uint64_t>(x.missing, 1);
   }
-  const auto decided = x.applied + x.lost + x.rejected * parts;
+  const auto decided = x.all(parts);
   result.produced += produced * parts;
   result.applied += x.applied;
   result.rejected_stale += x.rejected * parts;
   result.requeued += requeued;
   result.lost += x.lost;
+  result.quarantined += x.quarantined;
   if (produced * parts != decided + requeued)
     result.problems.push_back("worker/" + std::to_string(worker.worker) + " produced "
                               + std::to_string(produced * parts) + " parts, but "
@@ -114,8 +128,8 @@ ledger balance(const std::vector<worker_account>& workers,
                  leases.leased - leases.released, leases.expected);
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const auto lost = i < leases.lost.size() ? leases.lost[i] : 0;
-    expect_samples(result, "shard or rank " + std::to_string(i) + " applied",
-                   reports[i].samples() + lost, leases.expected);
+    expect_samples(result, "shard or rank " + std::to_string(i) + " decided on",
+                   reports[i].samples() + reports[i].quarantined_samples() + lost, leases.expected);
   }
   return result;
 }

@@ -39,6 +39,8 @@ struct ledger {
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
+  /// Not finite, and left out.
+  std::uint64_t quarantined = 0;
   /// Gradients of living workers that some shards applied and others did not: admission went wrong.
   std::uint64_t split = 0;
   /// Repeated messages that were recognized.

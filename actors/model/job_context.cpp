@@ -50,9 +50,10 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   return result;
 }
 
-range_updater::range_updater(const job_context& context, range where)
+range_updater::range_updater(const job_context& context, range where, bool moment_apart)
   : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
-    elements_(where.size()), state_(memory_bytes(context, where.size()) / sizeof(float)) {
+    elements_(where.size()), apart_(moment_apart ? rule_.moment_slot() : std::nullopt),
+    state_((rule_.slots() - (apart_ ? 1 : 0)) * elements_) {
   for (const auto& tensor : context.parameters().entries()) {
     const auto common = intersect(tensor.elements(), where);
     if (common.empty())
@@ -68,17 +69,17 @@ range_updater::range_updater(const job_context& context, range where)
 }
 
 std::span<const float> range_updater::state(std::size_t slot) const {
-  return std::span{state_}.subspan(slot * elements_, elements_);
+  return std::span{state_}.subspan(offset(slot), elements_);
 }
 
 void range_updater::restore(std::size_t slot, std::span<const float> values) {
-  const auto where = std::span{state_}.subspan(slot * elements_, elements_);
+  const auto where = std::span{state_}.subspan(offset(slot), elements_);
   std::copy_n(values.begin(), where.size(), where.begin());
 }
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
-                          std::uint64_t samples, std::span<float> updated, double factor) {
-  update_range(weights, gradient, samples, updated, factor, state_);
+                          std::uint64_t samples, std::span<float> updated, const terms& how) {
+  update_range(weights, gradient, samples, updated, how, state_);
   samples_ += samples;
   ++updates_;
 }
@@ -88,7 +89,7 @@ void range_updater::stage(std::span<const float> weights, std::span<const float>
   staged_ = state_;
   staged_samples_ = samples;
   if (samples > 0)
-    update_range(weights, gradient, samples, updated, factor, staged_);
+    update_range(weights, gradient, samples, updated, terms{.factor = factor}, staged_);
   else
     std::ranges::copy(weights, updated.begin());
 }
@@ -103,12 +104,12 @@ void range_updater::publish() noexcept {
 }
 
 void range_updater::update_range(std::span<const float> weights, std::span<const float> gradient,
-                                 std::uint64_t samples, std::span<float> updated, double factor,
+                                 std::uint64_t samples, std::span<float> updated, const terms& how,
                                  std::span<float> state) const {
   const double mean = 1.0 / static_cast<double>(samples);
   const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
-  const double rate = rate_.at(middle / static_cast<double>(train_records_));
-  const auto slots = rule_.slots();
+  const double rate = how.rate_factor * rate_.at(middle / static_cast<double>(train_records_));
+  const auto slots = rule_.slots() - (apart_ ? 1 : 0);
   for (const auto& [where, kind, decay] : segments_) {
     const auto begin = where.begin;
     const auto n = where.size();
@@ -123,8 +124,12 @@ void range_updater::update_range(std::span<const float> weights, std::span<const
     if (slots > 0)
       arguments.state = state.subspan(begin, (slots - 1) * elements_ + n);
     arguments.stride = elements_;
+    if (apart_)
+      arguments.moment = how.moment.subspan(begin, n);
+    arguments.moment_step = how.moment_step;
+    arguments.look_ahead = how.look_ahead;
     arguments.rate = rate;
-    arguments.scale = mean * factor;
+    arguments.scale = mean * how.factor;
     arguments.step = updates_ + 1;
     update(rule_, arguments);
   }

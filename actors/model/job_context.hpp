@@ -66,8 +66,23 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
 /// State tensors are not optimized, but follow their statistics (parameter_kind).
 class range_updater {
 public:
+  /// How an update differs from the plain one.
+  struct terms {
+    /// Of the gradient of trainable parameters: clip_factor().
+    double factor = 1;
+    /// Of the learning rate.
+    double rate_factor = 1;
+    /// The first moment, of all elements, where the caller keeps it (optimizer::moment_slot).
+    std::span<float> moment = {};
+    /// Updates made of it, this one included.
+    std::uint64_t moment_step = 0;
+    /// update_arguments::look_ahead
+    bool look_ahead = false;
+  };
+
   /// `where`: a range of whole tensors where the optimizer needs that (optimizer::by_tensor).
-  range_updater(const job_context& context, range where);
+  /// `moment_apart`: the first moment is not kept here, but comes with each update.
+  range_updater(const job_context& context, range where, bool moment_apart = false);
 
   /// Bytes of optimizer state for so many parameters.
   static std::size_t memory_bytes(const job_context& context, std::size_t elements) noexcept {
@@ -75,9 +90,12 @@ public:
   }
 
   /// One update from `gradient`, summed over `samples` > 0 samples. `updated` may be `weights`.
-  /// @param factor of the gradient of trainable parameters: clip_factor()
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
-             std::span<float> updated, double factor = 1);
+             std::span<float> updated, const terms& how);
+  void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, double factor = 1) {
+    apply(weights, gradient, samples, updated, terms{.factor = factor});
+  }
 
   /// The same update, with the bits of apply(), but out of place: the state stays as it is until
   /// publish(). 0 samples: the weights and the state will not change.
@@ -101,7 +119,7 @@ public:
   /// Samples that passed so far, in earlier runs, too: the place in the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The optimizer's state in one of its slots, of all elements.
+  /// The optimizer's state in one of its slots, of all elements; not that of a moment kept apart.
   std::span<const float> state(std::size_t slot) const;
 
   /// Goes on where another run was: after so many samples and updates; with its state in one slot,
@@ -113,6 +131,11 @@ public:
   void restore(std::size_t slot, std::span<const float> values);
 
 private:
+  /// Where a slot begins in `state_`.
+  std::size_t offset(std::size_t slot) const noexcept {
+    return (slot - (apart_ && slot > *apart_ ? 1 : 0)) * elements_;
+  }
+
   /// A part of the range that is updated at once.
   struct segment {
     range where;
@@ -121,7 +144,7 @@ private:
   };
 
   void update_range(std::span<const float> weights, std::span<const float> gradient,
-                    std::uint64_t samples, std::span<float> updated, double factor,
+                    std::uint64_t samples, std::span<float> updated, const terms& how,
                     std::span<float> state) const;
 
   optimizer rule_;
@@ -131,6 +154,8 @@ private:
   std::uint64_t updates_ = 0;
   std::size_t elements_;
   std::vector<segment> segments_;
+  /// The slot that is not in `state_`.
+  std::optional<std::size_t> apart_;
   std::vector<float> state_;
   /// The state that a staged update leaves, and its samples; nothing where nothing is staged.
   std::vector<float> staged_;

@@ -12,14 +12,36 @@ std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noe
   return x ^ (x >> 31);
 }
 
+bool gradient_journal::incarnation_state::over(std::uint64_t sequence) const noexcept {
+  return sequence <= mark || (sequence - mark <= reach && (bits >> (sequence - mark - 1) & 1) != 0);
+}
+
+void gradient_journal::incarnation_state::note(std::uint64_t sequence) noexcept {
+  if (sequence <= mark)
+    return;
+  if (sequence - mark > reach) {
+    const auto shift = sequence - mark - reach;
+    bits = shift < reach ? bits >> shift : 0;
+    mark += shift;
+  }
+  bits |= std::uint64_t{1} << (sequence - mark - 1);
+  while ((bits & 1) != 0) {
+    bits >>= 1;
+    ++mark;
+  }
+}
+
 std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id) {
   auto i = incarnations_.find({id.worker(), id.incarnation()});
-  if (i == incarnations_.end() || id.sequence() > i->second.highest)
+  if (i == incarnations_.end() || !i->second.over(id.sequence()))
     return std::nullopt;
   ++duplicates_;
-  proto::Pushed result = i->second.answers[id.sequence() % window];
-  // Too old for its answer to be remembered: the worker has moved on since, so it was applied.
-  if (i->second.highest - id.sequence() >= window || result.outcome() == proto::OUTCOME_UNSET)
+  const auto& [sequence, answer] = i->second.answers[id.sequence() % window];
+  proto::Pushed result;
+  // Where the answer is not remembered, the worker has it: it has moved on since.
+  if (sequence == id.sequence())
+    result = answer;
+  else
     result.set_outcome(proto::APPLIED);
   result.set_duplicate(true);
   return result;
@@ -28,15 +50,22 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
 void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& answer,
                               std::uint64_t lease, std::uint64_t batch) {
   auto& state = incarnations_[{id.worker(), id.incarnation()}];
-  state.highest = std::max(state.highest, id.sequence());
-  state.answers[id.sequence() % window] = answer;
+  state.note(id.sequence());
+  state.answers[id.sequence() % window] = {id.sequence(), answer};
   auto& decided = state.decided;
-  switch (answer.outcome()) {
-  case proto::APPLIED:
-    decided.set_applied(decided.applied() + 1);
+  const auto trained = [&] {
     decided.set_sequence(id.sequence());
     decided.set_lease(lease);
     decided.set_batch(batch);
+  };
+  switch (answer.outcome()) {
+  case proto::QUARANTINED:
+    decided.set_quarantined(decided.quarantined() + 1);
+    trained();
+    break;
+  case proto::APPLIED:
+    decided.set_applied(decided.applied() + 1);
+    trained();
     decided.set_fingerprint(decided.fingerprint() + fingerprint(id.incarnation(), id.sequence()));
     break;
   case proto::REJECTED_STALE:

@@ -16,14 +16,15 @@ namespace troupe {
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept;
 
 /// What one shard has decided about each worker's gradients: every identity is decided once, and
-/// repeating a push is safe. A worker sends its gradients in order, few at a time, so the highest
-/// sequence and the last few answers suffice: memory per incarnation is constant.
+/// repeating a commit is safe. A worker has few gradients on their way at a time, so memory per
+/// incarnation is constant: a mark below which all is over, a bitmap of what was decided above it,
+/// and the last few answers.
 class gradient_journal {
 public:
   /// The answer given before, with `duplicate` set; nothing for a gradient that is new.
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
-  /// Notes a decision (APPLIED, REJECTED_STALE or LOST), with the lease it belongs to.
+  /// Notes a decision (APPLIED, REJECTED_STALE, QUARANTINED or LOST), with the lease it belongs to.
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
               std::uint64_t batch);
 
@@ -40,14 +41,21 @@ public:
   std::uint64_t duplicates() const noexcept { return duplicates_; }
 
 private:
-  /// Gradients of one worker that may be on their way at once.
+  /// Answers that are remembered.
   static constexpr std::size_t window = 8;
+  /// A gradient so far behind the newest one that was decided is over, whatever became of it.
+  static constexpr std::uint64_t reach = 64;
 
   struct incarnation_state {
     proto::Decided decided;
-    std::uint64_t highest = 0;
-    std::array<proto::Pushed, window> answers;
+    /// All up to this sequence are over; bit i tells that mark + 1 + i was decided.
+    std::uint64_t mark = 0;
+    std::uint64_t bits = 0;
+    std::array<std::pair<std::uint64_t, proto::Pushed>, window> answers;
     bool fenced = false;
+
+    bool over(std::uint64_t sequence) const noexcept;
+    void note(std::uint64_t sequence) noexcept;
   };
 
   using key = std::pair<std::uint32_t, std::uint64_t>;

@@ -17,12 +17,17 @@ namespace {
 /// Readers hold all versions: how soon to look again.
 constexpr std::chrono::microseconds slot_poll{500};
 
+bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
+  return a.sequence() == b.sequence() && a.worker() == b.worker()
+    && a.incarnation() == b.incarnation();
+}
+
 } // namespace
 
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
-                                            std::size_t workers) {
+                                            std::size_t workers, std::size_t held) {
   const auto captures = checkpoint_schedule::most_open_of(context.job);
-  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures));
+  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures) + held);
   context.initialize(where, result->initial());
   return result;
 }
@@ -31,7 +36,7 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
                                  shard_options options, std::shared_ptr<version_pool> versions)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    updater_(*context_, options_.where), step_(workers_.size(), options_.where.size()),
+    policy_(options_.policy), updater_(*context_, options_.where, policy_->keeps_moments()),
     norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
@@ -40,6 +45,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
   await_gradients();
   return {
     in_view(this, &parameter_shard::on_push),
+    in_view(this, &parameter_shard::on_commit),
     in_view(this, &parameter_shard::on_admit),
     in_view(this, &parameter_shard::on_fence),
     in_view(this, &parameter_shard::on_report),
@@ -51,15 +57,15 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     },
     [this](tick) {
       retrying_ = false;
-      use_free_slots();
+      make_updates();
     },
   };
 }
 
 void parameter_shard::on_exit() {
-  for (auto& x : waiting_)
+  for (auto& x : open_)
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
-  waiting_.clear();
+  open_.clear();
   listeners_.clear();
   shards_.clear();
   options_.coordinator = nullptr;
@@ -68,7 +74,7 @@ void parameter_shard::on_exit() {
 // -- decisions ----------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
-  const auto expected = x.samples() > 0 ? options_.where.size() * sizeof(float) : 0;
+  const auto expected = options_.where.size() * sizeof(float);
   if (gradient.size() != expected)
     return make_error(
       errc::malformed,
@@ -76,10 +82,92 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
         + " bytes to ps/" + std::to_string(options_.index) + ", which holds parameters "
         + std::to_string(options_.where.begin) + " to " + std::to_string(options_.where.end)
         + " and expects " + std::to_string(expected));
-  if (auto answer = decided(x))
+  options_.board->count_bytes_received(gradient.size());
+  if (auto answer = decided(x.id()))
     return std::move(*answer);
-  return context_->job.protocol() == proto::SYNC_PS ? aggregate(x, gradient)
-                                                    : apply_or_wait(x, gradient);
+  staged_.put(x.id(), gradient);
+  // Its commit may have come first.
+  const auto early = std::ranges::find_if(
+    open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); });
+  if (early != open_.end()) {
+    const auto header = early->header;
+    take(header);
+    make_updates();
+  }
+  proto::Pushed answer;
+  answer.set_outcome(proto::ACCEPTED);
+  answer.set_version(versions_->version());
+  return answer;
+}
+
+caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
+  if (auto answer = decided(x.id()))
+    return std::move(*answer);
+  if (auto reason = policy_->refusal(x, versions_->version()))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index) + " refuses a gradient of worker/"
+                        + std::to_string(x.id().worker()) + ": " + *reason);
+  proto::Pushed answer;
+  answer.set_version(versions_->version());
+  if (x.quarantine() && !policy_->in_step())
+    return quarantine(x);
+  const bool here = x.samples() == 0 || x.quarantine() || staged_.has(x.id())
+    || std::ranges::any_of(policy_->parts(),
+                           [&](auto& p) { return same_gradient(p.header.id(), x.id()); });
+  if (!here && x.again()) {
+    answer.set_outcome(proto::NOT_STAGED);
+    return answer;
+  }
+  // In step, the update waits for others: it is told of later.
+  const bool now = policy_->in_step() && here;
+  decision promise;
+  if (!now) {
+    promise = make_response_promise<proto::Pushed>();
+    open_.push_back({x, promise, here});
+  }
+  if (here) {
+    take(x);
+    make_updates();
+  }
+  if (!now)
+    return promise;
+  answer.set_outcome(proto::ACCEPTED);
+  return answer;
+}
+
+// The gradient is here.
+void parameter_shard::take(const proto::Commit& x) {
+  for (auto& c : open_)
+    c.staged = c.staged || same_gradient(c.header.id(), x.id());
+  auto gradient = staged_.take(x.id());
+  if (x.quarantine() || x.samples() == 0)
+    gradient = {};
+  policy_->take({x, std::move(gradient)});
+  if (!policy_->in_step())
+    return;
+  options_.board->arrived({job_kind::worker, x.id().worker()});
+  proto::Pushed accepted;
+  accepted.set_outcome(proto::ACCEPTED);
+  accepted.set_version(versions_->version());
+  deliver(x.id(), accepted);
+}
+
+// Nothing of it was applied anywhere: it was only staged.
+proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
+  staged_.take(x.id());
+  proto::Pushed answer;
+  answer.set_outcome(proto::QUARANTINED);
+  answer.set_version(versions_->version());
+  quarantined_samples_ += x.samples();
+  journal_.record(x.id(), answer, x.lease(), x.batch());
+  return answer;
+}
+
+void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& answer) {
+  for (auto& x : open_)
+    if (same_gradient(x.header.id(), id))
+      x.answer.deliver(answer);
+  std::erase_if(open_, [&](auto& x) { return same_gradient(x.header.id(), id); });
 }
 
 caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
@@ -115,6 +203,16 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
 caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   spdlog::debug("ps/{}: worker/{} is fenced off", options_.index, x.worker());
   journal_.fence(x.worker(), x.incarnation());
+  staged_.drop(x.worker(), x.incarnation());
+  policy_->forget(x.worker(), x.incarnation());
+  std::vector<proto::GradientId> unstaged;
+  for (auto& c : open_)
+    if (!c.staged && c.header.id().worker() == x.worker()
+        && c.header.id().incarnation() == x.incarnation())
+      unstaged.push_back(c.header.id());
+  for (auto& id : unstaged)
+    if (auto answer = decided(id))
+      deliver(id, *answer);
   proto::Fenced result;
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
   // What was admitted and has not come will not come.
@@ -135,20 +233,21 @@ caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest
   result.set_samples(updater_.samples() - samples_before_);
   result.set_staleness_sum(staleness_sum_);
   result.set_version(versions_->version() - first_version_);
+  result.set_quarantined_samples(quarantined_samples_);
   result.set_captured(checkpoints_.newest());
   result.set_captured_to_evaluate(evaluations_.newest());
   return result;
 }
 
-std::optional<proto::Pushed> parameter_shard::decided(const proto::Push& x) {
-  if (auto answer = journal_.find(x.id()))
+std::optional<proto::Pushed> parameter_shard::decided(const proto::GradientId& id) {
+  if (auto answer = journal_.find(id))
     return answer;
-  if (!journal_.fenced(x.id()))
+  if (!journal_.fenced(id))
     return std::nullopt;
   proto::Pushed answer;
   answer.set_outcome(proto::LOST);
   answer.set_version(versions_->version());
-  journal_.record(x.id(), answer, x.lease(), x.batch());
+  journal_.record(id, answer, 0, 0);
   return answer;
 }
 
@@ -157,94 +256,78 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
   return now > base_version ? now - base_version : 0;
 }
 
-// -- ASYNC_PS -----------------------------------------------------------------------------------
+// -- updates ------------------------------------------------------------------------------------
 
-caf::result<proto::Pushed> parameter_shard::apply_or_wait(const proto::Push& x,
-                                                          const payload& gradient) {
-  if (waiting_.empty() && find_slot())
-    return apply(x, gradient);
-  auto answer = make_response_promise<proto::Pushed>();
-  waiting_.push_back({x, gradient, answer});
-  retry_soon();
-  return answer;
-}
-
-proto::Pushed parameter_shard::apply(const proto::Push& x, const payload& gradient) {
-  proto::Pushed answer;
-  answer.set_outcome(proto::APPLIED);
-  answer.set_staleness(staleness(x.base_version()));
-  staleness_sum_ += answer.staleness();
-  make_version(gradient.as_floats(), x.samples(), x.gradient_norm());
-  answer.set_version(versions_->version());
-  journal_.record(x.id(), answer, x.lease(), x.batch());
-  capture_if_due();
-  return answer;
-}
-
-// -- SYNC_PS ------------------------------------------------------------------------------------
-
-caf::result<proto::Pushed> parameter_shard::aggregate(const proto::Push& x,
-                                                      const payload& gradient) {
-  const auto rank = rank_of(x.id().worker());
-  if (!rank || x.step() != versions_->version())
-    return make_error(errc::malformed,
-                      "worker/" + std::to_string(x.id().worker()) + " pushed step "
-                        + std::to_string(x.step()) + ", but ps/" + std::to_string(options_.index)
-                        + " is at step " + std::to_string(versions_->version()));
-  if (step_.add(*rank, x.samples(), gradient))
-    step_parts_.push_back(x);
-  options_.board->arrived({job_kind::worker, x.id().worker()});
-  proto::Pushed answer;
-  answer.set_outcome(proto::ACCEPTED);
-  answer.set_version(versions_->version());
-  if (step_.complete()) {
-    share_norm();
-    use_free_slots();
-  }
-  return answer;
-}
-
+// The slot was found by find_slot().
 void parameter_shard::advance() {
   proto::Advanced news;
   news.set_view(options_.view.number);
   news.set_shard(options_.index);
   news.set_step(versions_->version());
-  news.set_samples(step_.samples());
-  const auto step = versions_->version();
-  double norm = 0;
+  const auto before = versions_->published();
+  auto update = policy_->plan(before, versions_->version());
+  news.set_samples(update.samples);
   if (norm_shared_) {
-    norm = std::sqrt(norms_.sum(step)) / static_cast<double>(step_.samples());
+    const double norm = std::sqrt(norms_.sum(news.step())) / static_cast<double>(update.samples);
     news.set_gradient_norm(norm);
+    update.terms.factor *= clip_factor(context_->rule.clip_norm, norm);
   }
-  make_version(step_.sum(), step_.samples(), norm);
-  norms_.forget(step);
+  const std::vector<contribution> parts(policy_->parts().begin(), policy_->parts().end());
+  std::vector<proto::Pushed> answers;
+  for (const auto& part : parts)
+    answers.push_back(decide(part));
+  make_version(update);
+  norms_.forget(news.step());
   norm_shared_ = false;
+  policy_->made(before, versions_->published(), answers.front());
   news.set_version(versions_->version());
-  proto::Pushed answer;
-  answer.set_outcome(proto::APPLIED);
-  answer.set_version(versions_->version());
-  for (auto& part : step_parts_)
-    journal_.record(part.id(), answer, part.lease(), part.batch());
-  step_.clear();
-  step_parts_.clear();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto& answer = answers[i];
+    answer.set_version(versions_->version());
+    if (const auto pacing = policy_->pacing())
+      *answer.mutable_pacing() = *pacing;
+    const auto& header = parts[i].header;
+    journal_.record(header.id(), answer, header.lease(), header.batch());
+    deliver(header.id(), answer);
+  }
   for (auto& listener : listeners_)
     send(listener, news);
+  if (const auto pacing = policy_->pacing())
+    options_.board->set_pacing(*pacing, policy_->halvings());
   capture_if_due();
 }
 
-// The norm of the step's gradient takes all shards; an own part that is not finite shows at once.
+proto::Pushed parameter_shard::decide(const contribution& x) {
+  proto::Pushed answer;
+  answer.set_outcome(x.header.quarantine() ? proto::QUARANTINED : proto::APPLIED);
+  if (x.header.quarantine())
+    quarantined_samples_ += x.header.samples();
+  else if (!policy_->in_step())
+    answer.set_staleness(staleness(x.header.base_version()));
+  staleness_sum_ += answer.staleness();
+  return answer;
+}
+
+bool parameter_shard::clips_in_step() const {
+  return context_->rule.clip_norm > 0 && policy_->in_step();
+}
+
+// The norm of the step's gradient takes all shards.
 void parameter_shard::share_norm() {
-  if (context_->rule.clip_norm == 0 || norm_shared_ || step_.samples() == 0)
+  if (!clips_in_step() || norm_shared_ || !policy_->ready())
+    return;
+  const auto update = policy_->plan(versions_->published(), versions_->version());
+  if (update.samples == 0)
     return;
   proto::PartialNorm part;
   part.set_view(options_.view.number);
   part.set_step(versions_->version());
   part.set_shard(options_.index);
-  part.set_squares(squared_norm(context_->parameters(), options_.where, step_.sum()));
+  part.set_squares(squared_norm(context_->parameters(), options_.where, update.gradient));
   if (!std::isfinite(part.squares())) {
     fail("the gradient of step " + std::to_string(part.step() + 1)
-           + " is not finite, first that of "
-           + first_not_finite(context_->parameters(), options_.where, step_.sum()),
+           + " is not finite once it is added up, first that of "
+           + first_not_finite(context_->parameters(), options_.where, update.gradient),
          true);
     return;
   }
@@ -275,18 +358,16 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
                         + " is at step " + std::to_string(versions_->version()));
   if (norms_.has(versions_->version(), x.shard()))
     options_.board->arrived({job_kind::ps, x.shard()});
-  if (step_ready())
-    use_free_slots();
+  make_updates();
   return proto::Ack{};
 }
 
-/// All is there for the next update.
-bool parameter_shard::step_ready() {
-  if (workers_.empty() || !step_.complete())
+/// All is here for the next update.
+bool parameter_shard::update_ready() {
+  if (!policy_->ready())
     return false;
-  if (context_->rule.clip_norm == 0 || step_.samples() == 0)
-    return true;
-  return norm_shared_ && norms_.complete(versions_->version());
+  share_norm();
+  return !norm_shared_ || norms_.complete(versions_->version());
 }
 
 void parameter_shard::fail(const std::string& reason, bool not_finite) {
@@ -298,23 +379,16 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
     send(options_.coordinator, std::move(failure));
 }
 
-std::optional<std::size_t> parameter_shard::rank_of(std::uint32_t worker) const {
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i].task.index == worker)
-      return i;
-  return std::nullopt;
-}
-
 // -- versions -----------------------------------------------------------------------------------
 
-// The slot was found by versions_->begin(). A step without samples leaves the weights as they are.
-void parameter_shard::make_version(std::span<const float> gradient, std::uint64_t samples,
-                                   double norm) {
+// The slot was found by versions_->begin(). An update without samples leaves the weights as they
+// are.
+void parameter_shard::make_version(const planned_update& update) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
   const auto updated = versions_->next();
-  if (samples > 0)
-    updater_.apply(old, gradient, samples, updated, clip_factor(context_->rule.clip_norm, norm));
+  if (update.samples > 0)
+    updater_.apply(old, update.gradient, update.samples, updated, update.terms);
   else
     std::ranges::copy(old, updated.begin());
   versions_->publish(versions_->version() + 1);
@@ -323,7 +397,7 @@ void parameter_shard::make_version(std::span<const float> gradient, std::uint64_
 }
 
 void parameter_shard::await_gradients() {
-  if (context_->job.protocol() == proto::SYNC_PS)
+  if (policy_->in_step())
     for (auto& x : workers_)
       options_.board->await(x.task);
   options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
@@ -344,20 +418,13 @@ bool parameter_shard::find_slot() {
   return found;
 }
 
-void parameter_shard::use_free_slots() {
-  while (!waiting_.empty()) {
-    auto& x = waiting_.front();
-    // It may have been repeated, or its worker fenced off, while it waited.
-    auto answer = decided(x.header);
-    if (!answer && !find_slot())
-      break;
-    x.answer.deliver(answer ? std::move(*answer) : apply(x.header, x.gradient));
-    waiting_.pop_front();
-  }
-  const bool ready = step_ready();
-  if (ready && find_slot())
+void parameter_shard::make_updates() {
+  bool ready = update_ready();
+  while (ready && find_slot()) {
     advance();
-  else if (ready || !waiting_.empty())
+    ready = update_ready();
+  }
+  if (ready)
     retry_soon();
   else if (norm_shared_)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_NORM, clock().now());
@@ -383,12 +450,22 @@ void parameter_shard::capture_if_due() {
     capture(evaluations_, true, {versions_->newest().data});
   if (!checkpoints_.due(version))
     return;
-  std::vector<payload> slots{versions_->newest().data};
-  for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
-    slots.push_back(payload::floats(options_.where.size()));
-    std::ranges::copy(updater_.state(i), slots.back().as_mutable_floats().begin());
-  }
+  auto slots = state_slots();
+  slots.insert(slots.begin(), versions_->newest().data);
   capture(checkpoints_, false, slots);
+}
+
+std::vector<payload> parameter_shard::state_slots() const {
+  std::vector<payload> result;
+  for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
+    if (policy_->keeps_moments() && i == context_->rule.moment_slot()) {
+      result.push_back(policy_->moment());
+      continue;
+    }
+    result.push_back(payload::floats(options_.where.size()));
+    std::ranges::copy(updater_.state(i), result.back().as_mutable_floats().begin());
+  }
+  return result;
 }
 
 void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
@@ -404,8 +481,7 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
   schedule.began(versions_->version());
   const auto ended = [this, &schedule] {
     schedule.ended();
-    if (!waiting_.empty() || step_ready())
-      use_free_slots();
+    make_updates();
   };
   send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, ended);
 }
@@ -419,7 +495,9 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                         + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
   if (versions_->version() > x.version())
     return proto::Ack{}; // A repetition that came late: training has begun.
-  if (x.slot() > 0) {
+  if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
+    policy_->restore_moment(values.as_floats(), x.version());
+  } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
     // Nobody reads before training begins, so there is a slot.

@@ -5,7 +5,8 @@
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
-#include "actors/parameter_server/step_aggregator.hpp"
+#include "actors/parameter_server/shard_policy.hpp"
+#include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
@@ -13,7 +14,6 @@
 #include "messages/interfaces.hpp"
 #include "messages/proto/job.pb.h"
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -45,20 +45,22 @@ struct shard_options {
   patience requests;
   /// Receives what checkpoints and evaluations need, and hears of failures.
   coordinator_actor coordinator;
+  /// What the protocol makes of gradients; this shard's alone.
+  std::shared_ptr<shard_policy> policy;
 };
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
 /// A version pool for a shard that so many workers pull from, with the initial weights as version
-/// 0.
+/// 0. `held`: versions that the protocol holds besides.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
-                                            std::size_t workers);
+                                            std::size_t workers, std::size_t held = 0);
 
-/// The one writer of a slice of the parameters, with its optimizer state. Decides each gradient
-/// once, applies it out of place to a new version, and publishes that. In ASYNC_PS gradients are
-/// applied as they come; in SYNC_PS a step's gradients are added in order of rank, and applied
-/// together. Where the job clips by norm, they are not applied before the shards have told each
-/// other their parts of the norm.
+/// The one writer of a slice of the parameters, with its optimizer state. A gradient is staged when
+/// it is pushed, and takes effect when its worker commits it; it is decided once. Which gradients
+/// make an update is the policy's. The update is made out of place, as a new version, and then
+/// published. Where workers go in step and the job clips by norm, it is not made before the shards
+/// have told each other their parts of the norm.
 ///
 /// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
 /// optimizer's state, and goes on; only when two are not written yet, the next one that is due
@@ -79,13 +81,17 @@ protected:
   void on_exit() override;
 
 private:
-  struct waiting_push {
-    proto::Push header;
-    payload gradient;
-    caf::typed_response_promise<proto::Pushed> answer;
+  using decision = caf::typed_response_promise<proto::Pushed>;
+
+  /// A commit that is not answered yet: its gradient is not here, or its update is not made.
+  struct open_commit {
+    proto::Commit header;
+    decision answer;
+    bool staged = false;
   };
 
   caf::result<proto::Pushed> on_push(const proto::Push& x, const payload& gradient);
+  caf::result<proto::Pushed> on_commit(const proto::Commit& x);
   caf::result<proto::Pushed> on_admit(const proto::Admit& x);
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
@@ -93,25 +99,27 @@ private:
   caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
 
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
-  std::optional<proto::Pushed> decided(const proto::Push& x);
-  caf::result<proto::Pushed> apply_or_wait(const proto::Push& x, const payload& gradient);
-  proto::Pushed apply(const proto::Push& x, const payload& gradient);
-  caf::result<proto::Pushed> aggregate(const proto::Push& x, const payload& gradient);
+  std::optional<proto::Pushed> decided(const proto::GradientId& id);
+  proto::Pushed quarantine(const proto::Commit& x);
+  void take(const proto::Commit& x);
+  void deliver(const proto::GradientId& id, const proto::Pushed& answer);
+  bool clips_in_step() const;
   void advance();
+  proto::Pushed decide(const contribution& x);
   void share_norm();
   void tell_norm(std::size_t shard, const proto::PartialNorm& part);
-  bool step_ready();
-  void make_version(std::span<const float> gradient, std::uint64_t samples, double norm);
+  bool update_ready();
+  void make_version(const planned_update& update);
   void fail(const std::string& reason, bool not_finite = false);
   void capture_if_due();
   void capture(checkpoint_schedule& schedule, bool to_evaluate, const std::vector<payload>& slots);
-  void use_free_slots();
+  std::vector<payload> state_slots() const;
+  void make_updates();
   bool find_slot();
   void await_gradients();
   void retry_soon();
 
   std::uint64_t staleness(std::uint64_t base_version) const noexcept;
-  std::optional<std::size_t> rank_of(std::uint32_t worker) const;
 
   std::shared_ptr<const job_context> context_;
   shard_options options_;
@@ -119,16 +127,14 @@ private:
   std::vector<step_listener> listeners_;
   std::vector<shard_actor> shards_;
   std::shared_ptr<version_pool> versions_;
+  std::shared_ptr<shard_policy> policy_;
   range_updater updater_;
   gradient_journal journal_;
-  /// SYNC_PS: the step being collected, and the identities of its parts.
-  step_aggregator step_;
-  std::vector<proto::Push> step_parts_;
-  /// SYNC_PS, clipping by norm: parts of the norms, and whether this shard has told its own.
+  staged_gradients staged_;
+  std::vector<open_commit> open_;
+  /// In step, clipping by norm: parts of the norms, and whether this shard has told its own.
   norm_exchange norms_;
   bool norm_shared_ = false;
-  /// ASYNC_PS: gradients that found all slots held by readers.
-  std::deque<waiting_push> waiting_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
@@ -138,6 +144,7 @@ private:
   bool restored_ = false;
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
+  std::uint64_t quarantined_samples_ = 0;
   /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each
   /// incarnation's last one.
   std::uint64_t admitted_ = 0;

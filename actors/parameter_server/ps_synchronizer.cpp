@@ -1,7 +1,5 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
-#include "kernels/gradient_norm.hpp"
-
 #include <algorithm>
 #include <cmath>
 
@@ -26,24 +24,24 @@ ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
 // -- acquire: pull ------------------------------------------------------------------------------
 
 void ps_synchronizer::on_acquire(const acquire& x) {
-  ++sequence_;
+  sequence_ = sequence_.next();
   attributes_ = x;
   admission_ = admission::not_needed;
   samples_ = samples_of_step_ = staleness_ = 0;
-  sum_of_squares_ = 0;
+  done_.reset();
   gradient_norm_.reset();
   outcome_ = proto::OUTCOME_UNSET;
-  committed_ = false;
   ranges_.assign(parts_.size(), {});
   pulls_open_ = parts_.size();
   proto::Pull pull;
   pull.set_view(options_.view);
+  pull.set_worker(options_.worker);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
-    part = {part.where, 0, part.where.size(), false, false};
+    part = {.where = part.where, .missing = part.where.size()};
     options_.board->await(name_of(i));
     ask(
-      this, options_.readers[i], options_.requests,
+      this, options_.readers[i], options_.requests.for_bytes(part.where.size() * sizeof(float)),
       [this, i](const proto::Weights& header, const payload& data) { on_weights(i, header, data); },
       [this, i](const caf::error& error) { fail("pull weights from", i, error); }, pull);
   }
@@ -61,54 +59,174 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
     return;
   }
   options_.board->arrived(name_of(shard));
+  options_.board->count_bytes_received(data.size());
   part.base_version = header.version();
   // In step, all shards are at the same version, and it is the number of the step.
-  steps_ = header.version();
-  ranges_[shard] = {header.begin(), header.version(), data};
+  steps_ = {header.version()};
+  ranges_[shard] = {header.begin(), {header.version()}, data};
   if (--pulls_open_ == 0)
-    send(worker_, acquired{sequence_, std::move(ranges_)});
+    send(worker_, acquired{{sequence_.value}, std::move(ranges_)});
 }
 
-// -- contribute, commit: push -------------------------------------------------------------------
+// -- contribute: push ---------------------------------------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
-  if (x.step != sequence_)
+  if (x.step.value != sequence_.value)
     return;
   gradient_ = x.gradient;
   samples_ = x.samples;
-  sum_of_squares_ += x.sum_of_squares;
+  if (admission_ == admission::not_needed && options_.admission)
+    ask_admission();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const auto arrived = intersect(parts_[i].where, range{x.begin, x.end}).size();
-    if (arrived > parts_[i].missing) {
+    auto& part = parts_[i];
+    const auto arrived = intersect(part.where, range{x.begin, x.end}).size();
+    if (arrived > part.missing) {
       fail("contribute to", i, make_error(errc::malformed, "a range was contributed twice"));
       return;
     }
-    parts_[i].missing -= arrived;
+    part.missing -= arrived;
+    if (arrived > 0 && part.missing == 0 && samples_ > 0)
+      push(i);
   }
-  if (admission_ == admission::not_needed && context_->job.async_ps().has_max_staleness()
-      && !in_step())
-    ask_admission();
-  push_ready_parts();
 }
 
+// One attempt: where it fails, the commit finds out.
+void ps_synchronizer::push(std::size_t shard) {
+  auto& part = parts_[shard];
+  part.on_its_way = true;
+  proto::Push header;
+  header.set_view(options_.view);
+  *header.mutable_id() = gradient_id();
+  header.set_samples(samples_);
+  const auto data = gradient_.slice_floats(part.where.begin, part.where.size());
+  options_.board->count_bytes_sent(data.size());
+  request(options_.shards[shard], options_.requests.for_bytes(data.size()).timeout, header, data)
+    .then(
+      [this, shard, sequence = sequence_](const proto::Pushed&) {
+        if (sequence == sequence_)
+          parts_[shard].on_its_way = false;
+      },
+      [this, shard, sequence = sequence_](const caf::error& error) {
+        if (sequence != sequence_)
+          return;
+        parts_[shard].on_its_way = false;
+        if (error != caf::sec::request_timeout)
+          fail("push a gradient to", shard, error);
+      });
+}
+
+// -- commit -------------------------------------------------------------------------------------
+
 void ps_synchronizer::on_commit(const commit& x) {
-  if (x.step != sequence_)
+  if (x.step.value != sequence_.value)
     return;
-  committed_ = true;
-  if (!std::isfinite(sum_of_squares_)) {
-    const auto& parameters = context_->parameters();
-    send(worker_,
-         broken{"the gradient is not finite, first that of "
-                  + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats()),
-                true});
-    return;
-  }
-  push_ready_parts();
+  done_ = x;
+  norm_ = x.samples > 0 ? std::sqrt(x.squared_norm) / static_cast<double>(x.samples) : 0;
+  scale_ = options_.limit ? options_.limit(norm_, pacing_) : 1;
+  if (context_->rule.clip_norm > 0 && !options_.in_step)
+    gradient_norm_ = norm_;
+  commit_parts();
   finish_if_decided();
 }
 
+void ps_synchronizer::commit_parts() {
+  if (!done_ || admission_ == admission::asked || admission_ == admission::refused)
+    return;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (!parts_[i].committed)
+      commit_part(i);
+}
+
+proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
+  proto::Commit result;
+  result.set_view(options_.view);
+  *result.mutable_id() = gradient_id();
+  result.set_samples(samples_);
+  result.set_base_version(parts_[shard].base_version);
+  result.set_lease(attributes_.lease);
+  result.set_batch(attributes_.batch);
+  result.set_step(steps_.value);
+  result.set_again(parts_[shard].attempts > 0);
+  if (!done_->finite()) {
+    result.set_quarantine(true);
+    return result;
+  }
+  result.set_gradient_norm(norm_);
+  if (samples_ > 0)
+    result.set_loss(done_->loss_sum / static_cast<double>(samples_));
+  if (options_.limit) {
+    result.set_scale(scale_);
+    result.set_damping(pacing_.damping());
+  }
+  return result;
+}
+
+void ps_synchronizer::commit_part(std::size_t shard) {
+  auto& part = parts_[shard];
+  part.committed = true;
+  options_.board->await(name_of(shard));
+  const auto header = commit_header(shard);
+  ++part.attempts;
+  const auto how = options_.requests.for_bytes(part.where.size() * sizeof(float));
+  request(options_.shards[shard], how.timeout, header)
+    .then([this, shard,
+           sequence = sequence_](const proto::Pushed& x) { on_decided(shard, sequence, x); },
+          [this, shard, sequence = sequence_](const caf::error& error) {
+            on_no_answer(shard, sequence, error);
+          });
+}
+
+void ps_synchronizer::on_no_answer(std::size_t shard, gradient_sequence sequence,
+                                   const caf::error& error) {
+  if (sequence != sequence_ || parts_[shard].decided)
+    return;
+  if (error == caf::sec::request_timeout && parts_[shard].attempts < options_.requests.attempts)
+    commit_part(shard);
+  else
+    fail("commit a gradient at", shard, error);
+}
+
+void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
+                                 const proto::Pushed& x) {
+  if (sequence != sequence_ || parts_[shard].decided)
+    return;
+  if (x.has_pacing())
+    pacing_ = x.pacing();
+  parts_[shard].attempts = 1;
+  if (x.outcome() == proto::NOT_STAGED) {
+    if (!parts_[shard].on_its_way)
+      push(shard);
+    commit_part(shard);
+  } else if (x.outcome() != proto::ACCEPTED) {
+    decide(shard, x.outcome(), x.staleness());
+  } else if (!reminded_) {
+    // The update waits for other workers; its message may be lost with a connection, so look again.
+    reminded_ = true;
+    delayed_send(this, options_.requests.timeout, tick{});
+  }
+  finish_if_decided();
+}
+
+void ps_synchronizer::on_advanced(const proto::Advanced& x) {
+  if (!options_.in_step || x.step() != steps_.value || x.shard() >= parts_.size()
+      || !parts_[x.shard()].committed || parts_[x.shard()].decided)
+    return;
+  samples_of_step_ = x.samples();
+  if (x.has_gradient_norm())
+    gradient_norm_ = x.gradient_norm();
+  decide(x.shard(), done_->finite() ? proto::APPLIED : proto::QUARANTINED, 0);
+  finish_if_decided();
+}
+
+void ps_synchronizer::on_tick() {
+  reminded_ = false;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (done_ && parts_[i].committed && !parts_[i].decided)
+      commit_part(i);
+}
+
 void ps_synchronizer::on_abandon(const abandon& x) {
-  if (x.step == sequence_)
+  if (x.step.value == sequence_.value)
     answer(proto::REQUEUED);
 }
 
@@ -134,80 +252,9 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
       decide(i, x.outcome(), x.staleness());
   } else {
     admission_ = admission::granted;
-    push_ready_parts();
+    commit_parts();
   }
   finish_if_decided();
-}
-
-// Of the mean over the samples.
-double ps_synchronizer::own_norm() const {
-  return samples_ > 0 ? std::sqrt(sum_of_squares_) / static_cast<double>(samples_) : 0;
-}
-
-void ps_synchronizer::push_ready_parts() {
-  if (clips() && !committed_)
-    return;
-  if (admission_ == admission::asked || admission_ == admission::refused)
-    return;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (parts_[i].missing == 0 && !parts_[i].sent)
-      push(i);
-}
-
-void ps_synchronizer::push(std::size_t shard) {
-  auto& part = parts_[shard];
-  part.sent = true;
-  options_.board->await(name_of(shard));
-  proto::Push header;
-  header.set_view(options_.view);
-  *header.mutable_id() = gradient_id();
-  header.set_samples(samples_);
-  header.set_base_version(part.base_version);
-  header.set_lease(attributes_.lease);
-  header.set_batch(attributes_.batch);
-  header.set_step(steps_);
-  if (clips()) {
-    gradient_norm_ = own_norm();
-    header.set_gradient_norm(*gradient_norm_);
-  }
-  payload data;
-  if (samples_ > 0)
-    data = gradient_.slice_floats(part.where.begin, part.where.size());
-  ask(
-    this, options_.shards[shard], options_.requests,
-    [this, shard, sequence = sequence_](const proto::Pushed& x) { on_pushed(shard, sequence, x); },
-    [this, shard](const caf::error& error) { fail("push a gradient to", shard, error); }, header,
-    data);
-}
-
-void ps_synchronizer::on_pushed(std::size_t shard, std::uint64_t sequence, const proto::Pushed& x) {
-  if (sequence != sequence_)
-    return;
-  if (x.outcome() != proto::ACCEPTED) {
-    decide(shard, x.outcome(), x.staleness());
-  } else if (!reminded_) {
-    // The update waits for other workers; its message may be lost with a connection, so look again.
-    reminded_ = true;
-    delayed_send(this, options_.requests.timeout, tick{});
-  }
-  finish_if_decided();
-}
-
-void ps_synchronizer::on_advanced(const proto::Advanced& x) {
-  if (!in_step() || x.step() != steps_ || x.shard() >= parts_.size() || !parts_[x.shard()].sent)
-    return;
-  samples_of_step_ = x.samples();
-  if (x.has_gradient_norm())
-    gradient_norm_ = x.gradient_norm();
-  decide(x.shard(), proto::APPLIED, 0);
-  finish_if_decided();
-}
-
-void ps_synchronizer::on_tick() {
-  reminded_ = false;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (in_step() && parts_[i].sent && !parts_[i].decided)
-      push(i);
 }
 
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
@@ -220,19 +267,20 @@ void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uin
 }
 
 void ps_synchronizer::finish_if_decided() {
-  if (committed_ && std::ranges::all_of(parts_, &part::decided))
+  if (done_ && std::ranges::all_of(parts_, &part::decided))
     answer(outcome_);
 }
 
 void ps_synchronizer::answer(proto::Outcome outcome) {
   committed result;
-  result.step = sequence_;
+  result.step = {sequence_.value};
   result.outcome = outcome;
   result.staleness = staleness_;
-  result.samples = in_step() ? samples_of_step_ : samples_;
+  result.samples = options_.in_step ? samples_of_step_ : samples_;
   result.gradient_norm = gradient_norm_;
+  result.limited = scale_ < 1;
   gradient_ = {};
-  committed_ = false;
+  done_.reset();
   send(worker_, result);
 }
 
@@ -244,7 +292,7 @@ proto::GradientId ps_synchronizer::gradient_id() const {
   proto::GradientId result;
   result.set_worker(options_.worker);
   result.set_incarnation(options_.incarnation);
-  result.set_sequence(sequence_);
+  result.set_sequence(sequence_.value);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,17 +24,27 @@ struct ps_synchronizer_options {
   std::vector<reader_actor> readers;
   /// The worker's.
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
+  /// Each update takes a gradient of every worker: the shards tell of it with `Advanced`.
+  bool in_step = false;
+  /// What a gradient of that norm (of its mean over the samples) is multiplied with, by what shard
+  /// 0 knows of all gradients; its damping of the rate is passed on. Empty: gradients go as they
+  /// are.
+  std::function<double(double norm, const proto::Pacing& known)> limit;
+  /// Shard 0 admits or rejects each gradient.
+  bool admission = false;
 };
 
-/// The synchronizer of ASYNC_PS and SYNC_PS: acquires by pulling from the readers, contributes by
+/// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
 /// pushing to the shards. A shard's part of the gradient is pushed as soon as backward has passed
-/// its range, while the rest is being computed. At most one gradient is on its way at a time.
+/// its range, while the rest is being computed, and stays without effect until the whole gradient
+/// is committed at all shards. One that is not finite is quarantined at all of them. At most one
+/// gradient is on its way at a time.
 ///
-/// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before
-/// any part is sent, so that its parts never differ.
+/// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before it
+/// is committed, so that its parts never differ.
 ///
-/// Where an ASYNC_PS job clips by norm, pushes wait for the end of backward, when the norm of the
-/// worker's gradient is known; each says it to its shard.
+/// A commit that is not answered in time is asked again; the part itself is only sent again if the
+/// shard has not got it.
 class ps_synchronizer
   : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, tick>>::base {
 public:
@@ -57,8 +68,12 @@ private:
     std::uint64_t base_version = 0;
     /// Elements that backward has not handed over yet.
     std::size_t missing = 0;
-    bool sent = false;
+    /// Pushed, and not acknowledged yet.
+    bool on_its_way = false;
+    bool committed = false;
     bool decided = false;
+    /// Commits so far.
+    int attempts = 0;
   };
 
   void on_acquire(const acquire& x);
@@ -71,18 +86,18 @@ private:
   void on_tick();
 
   void ask_admission();
-  void push_ready_parts();
-  double own_norm() const;
   void push(std::size_t shard);
-  void on_pushed(std::size_t shard, std::uint64_t sequence, const proto::Pushed& x);
+  void commit_parts();
+  void commit_part(std::size_t shard);
+  proto::Commit commit_header(std::size_t shard) const;
+  void on_decided(std::size_t shard, gradient_sequence sequence, const proto::Pushed& x);
+  void on_no_answer(std::size_t shard, gradient_sequence sequence, const caf::error& error);
   void decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness);
   void finish_if_decided();
   void answer(proto::Outcome outcome);
   proto::GradientId gradient_id() const;
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
   static task_name name_of(std::size_t shard);
-  bool clips() const { return !in_step() && context_->rule.clip_norm > 0; }
-  bool in_step() const { return context_->job.protocol() == proto::SYNC_PS; }
 
   std::shared_ptr<const job_context> context_;
   ps_synchronizer_options options_;
@@ -90,7 +105,7 @@ private:
   std::vector<part> parts_;
 
   // -- the gradient under way --
-  std::uint64_t sequence_ = 0;
+  gradient_sequence sequence_;
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
@@ -98,15 +113,19 @@ private:
   payload gradient_;
   std::uint64_t samples_ = 0;
   std::uint64_t samples_of_step_ = 0;
-  /// Where the job clips by norm: of the gradient handed over so far.
-  double sum_of_squares_ = 0;
+  /// What the worker said at the end of the step.
+  std::optional<commit> done_;
+  /// Of the gradient's mean over the samples.
+  double norm_ = 0;
+  double scale_ = 1;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
-  bool committed_ = false;
-  /// SYNC_PS: updates of the weights before this one.
-  std::uint64_t steps_ = 0;
+  /// In step: updates of the weights before this one.
+  weights_version steps_;
   bool reminded_ = false;
+  /// As shard 0 said with its last decision.
+  proto::Pacing pacing_;
 };
 
 } // namespace troupe

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
 #include "kernels/range.hpp"
 #include "messages/interfaces.hpp"
@@ -13,8 +15,11 @@ namespace troupe {
 /// writer, so a pull never waits for an update, and copies nothing.
 class reader_front : public reader_actor::base {
 public:
+  /// `pulled`: is told what each worker reads; may be null. `board`: the shard's; may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
-               std::shared_ptr<const version_pool> versions);
+               std::shared_ptr<const version_pool> versions,
+               std::shared_ptr<pulled_versions> pulled = nullptr,
+               std::shared_ptr<activity_board> board = nullptr);
 
   const char* name() const override { return "troupe.reader"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -28,6 +33,8 @@ private:
   std::uint64_t view_;
   range where_;
   std::shared_ptr<const version_pool> versions_;
+  std::shared_ptr<pulled_versions> pulled_;
+  std::shared_ptr<activity_board> board_;
 };
 
 } // namespace troupe

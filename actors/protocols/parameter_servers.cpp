@@ -2,6 +2,7 @@
 
 #include "actors/parameter_server/ps_synchronizer.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/protocols/shard_policies.hpp"
 
 namespace troupe {
 
@@ -13,6 +14,7 @@ void start_ps_worker(const worker_site& site) {
   how->incarnation = site.incarnation;
   how->requests = site.requests;
   how->board = site.board;
+  choose_manners(site.context->job, site.view.of(job_kind::worker).size(), *how);
   how->shards.resize(shards.size());
   how->readers.resize(shards.size());
   auto missing = std::make_shared<std::size_t>(2 * shards.size());
@@ -44,10 +46,16 @@ shard_shell start_shard(const shard_site& site) {
   how.board = site.board;
   how.requests = site.requests;
   how.coordinator = site.coordinator;
-  const auto versions =
-    make_versions(*site.context, how.where, site.view.of(job_kind::worker).size());
-  site.host(proto::READER,
-            site.spawn_light<reader_front>(site.view.number, how.where, versions));
+  std::vector<std::uint32_t> workers;
+  for (auto& x : site.view.of(job_kind::worker))
+    workers.push_back(x.task.index);
+  const auto pulled = make_pulled_versions(*site.context, workers.size());
+  const auto versions = make_versions(*site.context, how.where, workers.size(),
+                                      pulled ? workers.size() : 0);
+  how.policy = make_shard_policy(site.context, how.where, how.index, workers, pulled);
+  site.host(
+    proto::READER,
+    site.spawn_light<reader_front>(site.view.number, how.where, versions, pulled, how.board));
   const auto shard = site.spawn_heavy<parameter_shard>(site.context, how, versions);
   site.host(proto::SHARD, shard);
   return shard;

@@ -46,10 +46,10 @@ void ring_synchronizer::on_exit() {
 void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   acquired result;
-  result.step = step_;
+  result.step = {step_};
   for (auto& bucket : buckets_) {
     auto newest = bucket->versions.newest();
-    result.ranges.push_back({bucket->where.begin, newest.version, std::move(newest.data)});
+    result.ranges.push_back({bucket->where.begin, {newest.version}, std::move(newest.data)});
     bucket->updated = false;
   }
   std::ranges::sort(result.ranges, {}, &weight_range::begin);
@@ -61,10 +61,10 @@ void ring_synchronizer::on_acquire(const acquire& x) {
 void ring_synchronizer::on_contribute(const contribute& x) {
   auto i = std::ranges::find_if(
     buckets_, [&](auto& b) { return b->where.begin == x.begin && b->where.end == x.end; });
-  if (x.step != step_ || i == buckets_.end())
+  if (x.step.value != step_ || i == buckets_.end())
     return;
   reduce_bucket start;
-  start.step = x.step - first_step_;
+  start.step = x.step.value - first_step_;
   start.bucket = static_cast<std::uint32_t>(i - buckets_.begin());
   start.samples = x.samples;
   start.gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
@@ -129,7 +129,7 @@ void ring_synchronizer::update_clipped() {
 }
 
 void ring_synchronizer::on_commit(const commit& x) {
-  committed_ = x.step == step_;
+  committed_ = x.step.value == step_;
   finish_if_updated();
 }
 
@@ -146,7 +146,7 @@ void ring_synchronizer::finish_if_updated() {
   if (options_.coordinator && (!checkpoints_.allows(step_ + 1) || !evaluations_.allows(step_ + 1)))
     return; // Until a checkpoint is written, or a version evaluated.
   committed result;
-  result.step = step_;
+  result.step = {step_};
   result.outcome = proto::APPLIED;
   result.samples = samples_of_step_;
   result.gradient_norm = gradient_norm_;

@@ -54,6 +54,32 @@ void activity_board::count_received() {
   ++received_;
 }
 
+void activity_board::count_bytes_sent(std::uint64_t bytes) {
+  std::lock_guard guard{mutex_};
+  bytes_sent_ += bytes;
+}
+
+void activity_board::count_bytes_received(std::uint64_t bytes) {
+  std::lock_guard guard{mutex_};
+  bytes_received_ += bytes;
+}
+
+std::uint64_t activity_board::bytes_sent() const {
+  std::lock_guard guard{mutex_};
+  return bytes_sent_;
+}
+
+std::uint64_t activity_board::bytes_received() const {
+  std::lock_guard guard{mutex_};
+  return bytes_received_;
+}
+
+void activity_board::set_pacing(const proto::Pacing& x, std::uint64_t halvings) {
+  std::lock_guard guard{mutex_};
+  pacing_ = x;
+  halvings_ = halvings;
+}
+
 double activity_board::seconds_in(doing what, time_point now) const {
   std::lock_guard guard{mutex_};
   auto result = spent_[static_cast<std::size_t>(what)];
@@ -73,6 +99,11 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_step_seconds(seconds(now - last_step_));
   result.set_pieces_sent(sent_);
   result.set_pieces_received(received_);
+  result.set_bytes_sent(bytes_sent_);
+  result.set_bytes_received(bytes_received_);
+  if (pacing_)
+    *result.mutable_pacing() = *pacing_;
+  result.set_halvings(halvings_);
   switch (doing_) {
   case proto::TaskStatus::WAITING_FOR_LEASE:
   case proto::TaskStatus::WAITING_FOR_CHECKPOINT:

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -34,6 +35,15 @@ public:
   void count_sent(std::uint64_t pieces);
   void count_received();
 
+  /// Payloads to and from other tasks.
+  void count_bytes_sent(std::uint64_t bytes);
+  void count_bytes_received(std::uint64_t bytes);
+  std::uint64_t bytes_sent() const;
+  std::uint64_t bytes_received() const;
+
+  /// What an asynchronous shard knows of all gradients, and how often it has halved the rate.
+  void set_pacing(const proto::Pacing& x, std::uint64_t halvings);
+
   /// Seconds spent so far, what is under way included.
   double seconds_in(doing what, time_point now) const;
 
@@ -50,6 +60,10 @@ private:
   time_point last_step_;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_received_ = 0;
+  std::optional<proto::Pacing> pacing_;
+  std::uint64_t halvings_ = 0;
 };
 
 /// "waits for weights from ps/1", "computes".

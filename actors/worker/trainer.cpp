@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace troupe {
 
@@ -71,12 +72,23 @@ trainer::behavior_type trainer::make_behavior() {
 
 void trainer::on_train(const train_batch& x) {
   const auto& plan = *context_->training;
+  const auto& buckets = plan.buckets();
   payload gradient = payload::floats(plan.parameters().size());
+  batch_trained done;
+  done.step = x.step;
+  done.samples = x.batch.rows;
   const auto hand_over = [&](std::size_t bucket) {
-    const auto where = plan.buckets()[bucket].elements;
-    send(synchronizer_,
-         contribute{x.step, where.begin, where.end, x.batch.rows, gradient,
-                    sum_of_squares(where, gradient)});
+    const auto where = buckets[bucket].elements;
+    send(synchronizer_, contribute{x.step, where.begin, where.end, x.batch.rows, gradient});
+  };
+  const auto on_bucket = [&](std::size_t bucket) {
+    const auto where = buckets[bucket].elements;
+    // Here, because the bucket is in the cache.
+    done.squared_norm += squared_norm(context_->parameters(), where,
+                                      gradient.as_floats().subspan(where.begin, where.size()));
+    // The last one waits for the loss.
+    if (bucket + 1 < buckets.size())
+      hand_over(bucket);
   };
   const std::array feeds{fed_features(x.batch, context_->data.features),
                          fed(x.batch.labels, context_->data.labels == label_kind::classes)};
@@ -86,25 +98,31 @@ void trainer::on_train(const train_batch& x) {
   arguments.weights = binding_.bind(x.weights);
   arguments.feeds = feeds;
   arguments.gradient = gradient.as_mutable_floats();
-  arguments.on_bucket = hand_over;
-  const auto result = executor_.run(arguments);
-  batch_trained done{x.step, x.batch.rows, result.loss, {}};
-  if (!std::isfinite(result.loss)) {
-    // The gradient of the first run is lent.
-    auto spare = payload::floats(plan.parameters().size());
-    arguments.gradient = spare.as_mutable_floats();
-    arguments.on_bucket = {};
-    done.not_finite = executor_.find_not_finite(arguments);
+  arguments.on_bucket = on_bucket;
+  done.loss_sum = executor_.run(arguments).loss;
+  if (!std::isfinite(done.loss_sum) || !std::isfinite(done.squared_norm))
+    explain(done, arguments, gradient);
+  if (!std::isfinite(done.loss_sum)) {
+    done.squared_norm = std::numeric_limits<double>::quiet_NaN();
+    gradient.as_mutable_floats()[buckets.back().elements.begin] =
+      std::numeric_limits<float>::quiet_NaN();
   }
+  hand_over(buckets.size() - 1);
   send(listener_, std::move(done));
 }
 
-// Here, because the bucket is in the cache, and the thread may compute.
-double trainer::sum_of_squares(range where, const payload& gradient) const {
-  if (context_->rule.clip_norm == 0 || context_->job.protocol() != proto::ASYNC_PS)
-    return 0;
-  return squared_norm(context_->parameters(), where,
-                      gradient.as_floats().subspan(where.begin, where.size()));
+// The gradient of the first run is lent: a second one computes another.
+void trainer::explain(batch_trained& x, run_arguments<float> arguments, const payload& gradient) {
+  if (std::isfinite(x.loss_sum)) {
+    const auto& parameters = context_->parameters();
+    x.not_finite = "the gradient of "
+      + first_not_finite(parameters, {0, parameters.size()}, gradient.as_floats());
+    return;
+  }
+  auto spare = payload::floats(context_->parameters().size());
+  arguments.gradient = spare.as_mutable_floats();
+  arguments.on_bucket = {};
+  x.not_finite = executor_.find_not_finite(arguments);
 }
 
 } // namespace troupe

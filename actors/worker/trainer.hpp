@@ -15,17 +15,19 @@ namespace troupe {
 /// Run forward and backward on a batch, with weights as acquired; contribute each bucket to the
 /// synchronizer meanwhile.
 struct train_batch {
-  std::uint64_t step = 0;
+  step_number step;
   std::vector<weight_range> weights;
   batch_read batch;
 };
 
 /// All buckets of the step are contributed.
 struct batch_trained {
-  std::uint64_t step = 0;
+  step_number step;
   std::uint64_t samples = 0;
   double loss_sum = 0;
-  /// Where the loss is not finite: what was found first that is not.
+  /// Of the gradient, summed over the samples; statistics of layers are left out.
+  double squared_norm = 0;
+  /// Where loss or gradient are not finite: what was found first that is not.
   std::string not_finite;
 };
 
@@ -56,6 +58,9 @@ private:
 };
 
 /// Computes gradients, on a thread of its own.
+///
+/// If the loss is not finite, neither is the gradient that it contributes: whoever adds up
+/// gradients of several workers sees from the sum alone that one of them must be left out.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
@@ -70,7 +75,7 @@ protected:
 
 private:
   void on_train(const train_batch& x);
-  double sum_of_squares(range where, const payload& gradient) const;
+  void explain(batch_trained& x, run_arguments<float> arguments, const payload& gradient);
 
   std::shared_ptr<const job_context> context_;
   synchronizer_actor synchronizer_;

@@ -67,6 +67,8 @@ proto::Progress worker::progress() {
   result.set_requeued(requeued_);
   result.set_applied(applied_);
   result.set_samples(samples_);
+  result.set_limited(limited_);
+  result.set_quarantined(quarantined_);
   result.set_staleness_sum(staleness_sum_);
   for (const auto count : staleness_)
     result.add_staleness(count);
@@ -108,6 +110,7 @@ void worker::on_heartbeat() {
   *beat.mutable_progress() = progress();
   beat.set_samples(lease_samples_);
   beat.set_loss_sum(lease_loss_);
+  beat.set_loss_samples(lease_loss_samples_);
   send(options_.coordinator, std::move(beat));
   delayed_send(this, heartbeat_interval, tick{});
 }
@@ -143,13 +146,14 @@ void worker::report_front_lease(std::function<void()> then) {
   done.set_batches(batch_);
   done.set_samples(lease_samples_);
   done.set_loss_sum(lease_loss_);
+  done.set_loss_samples(lease_loss_samples_);
   *done.mutable_progress() = progress();
   ask(
     this, options_.coordinator, options_.requests, [then](const proto::Ack&) { then(); },
     [this](const caf::error& error) { fail(self() + " cannot report a lease: " + explain(error)); },
     done);
   leases_.pop_front();
-  batch_ = lease_samples_ = 0;
+  batch_ = lease_samples_ = lease_loss_samples_ = 0;
   lease_loss_ = 0;
 }
 
@@ -171,7 +175,7 @@ void worker::next_step() {
   ++produced_;
   weights_.reset();
   enter(phase::reading);
-  send(parts_.synchronizer, acquire{leases_.front().id(), batch_});
+  send(parts_.synchronizer, acquire{clock_, leases_.front().id(), batch_});
   if (!data_) // Otherwise a gradient was rejected, and its batch is trained again.
     take_batch();
   read_ahead();
@@ -244,29 +248,28 @@ void worker::compute_if_ready() {
 }
 
 void worker::on_trained(const batch_trained& x) {
-  if (!std::isfinite(x.loss_sum)) {
-    fail(self() + ": the loss of its step " + std::to_string(produced_) + " is not finite"
-           + (x.not_finite.empty() ? "" : "; the first tensor that is not: " + x.not_finite),
-         true);
-    return;
-  }
   enter(phase::committing);
   trained_ = x;
-  send(parts_.synchronizer, commit{x.step});
+  send(parts_.synchronizer, commit{x.step, x.samples, x.loss_sum, x.squared_norm});
 }
 
 void worker::on_committed(const committed& x) {
   if (phase_ != phase::committing)
     return;
-  spdlog::trace("worker/{}: step {} of {} samples: {}, {} updates stale", options_.index, x.step,
-                trained_.samples, proto::Outcome_Name(x.outcome), x.staleness);
+  spdlog::trace("worker/{}: step {} of {} samples: {}, {} updates stale", options_.index,
+                x.step.value, trained_.samples, proto::Outcome_Name(x.outcome), x.staleness);
   switch (x.outcome) {
   case proto::APPLIED:
     count_applied(x);
-    lease_samples_ += trained_.samples;
     lease_loss_ += trained_.loss_sum;
-    ++batch_;
-    data_.reset();
+    lease_loss_samples_ += trained_.samples;
+    count_trained();
+    break;
+  case proto::QUARANTINED:
+    count_quarantined();
+    if (phase_ == phase::left)
+      return;
+    count_trained();
     break;
   case proto::REJECTED_STALE:
     break;
@@ -281,8 +284,45 @@ void worker::on_committed(const committed& x) {
   next_step();
 }
 
+void worker::count_trained() {
+  lease_samples_ += trained_.samples;
+  ++batch_;
+  clock_ = clock_.next();
+  data_.reset();
+}
+
+// The batch counts as trained: it would give the same gradient again.
+void worker::count_quarantined() {
+  ++quarantined_;
+  const auto text = self() + ": the " + (std::isfinite(trained_.loss_sum) ? "gradient" : "loss")
+    + " of its step " + std::to_string(produced_) + " is not finite"
+    + (trained_.not_finite.empty() ? "" : "; the first tensor that is not: " + trained_.not_finite);
+  if (++bad_in_a_row_ >= options_.max_bad) {
+    fail(text
+           + (options_.max_bad > 1
+                ? ". These are " + std::to_string(bad_in_a_row_) + " in a row (max_bad)"
+                : std::string{}),
+         true);
+    return;
+  }
+  proto::Failure warning;
+  *warning.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
+  warning.set_reason(text + ". " + describe_batch() + " is left out, and the run goes on");
+  warning.set_not_finite(true);
+  warning.set_goes_on(true);
+  send(options_.coordinator, std::move(warning));
+}
+
+std::string worker::describe_batch() const {
+  const auto where = batch_of(leases_.front(), batch_);
+  return "The batch at positions " + std::to_string(where.begin) + " to "
+    + std::to_string(where.end) + " of epoch " + std::to_string(leases_.front().epoch() + 1);
+}
+
 void worker::count_applied(const committed& x) {
   ++applied_;
+  limited_ += x.limited ? 1 : 0;
+  bad_in_a_row_ = 0;
   samples_ += trained_.samples;
   staleness_sum_ += x.staleness;
   ++staleness_[staleness_bucket(x.staleness)];

@@ -58,6 +58,8 @@ struct worker_options {
   std::uint64_t incarnation = 0;
   /// Batches to read ahead of the one under way; at least 1.
   std::size_t prefetch = 1;
+  /// So many gradients in a row that are not finite end the run; at least 1.
+  std::uint64_t max_bad = 3;
   patience requests;
   coordinator_actor coordinator;
   worker_owner owner;
@@ -97,6 +99,9 @@ private:
   void on_heartbeat();
   void enter(phase x);
   void count_applied(const committed& x);
+  void count_trained();
+  void count_quarantined();
+  std::string describe_batch() const;
 
   void request_leases();
   void next_step();
@@ -129,6 +134,7 @@ private:
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
+  std::uint64_t lease_loss_samples_ = 0;
 
   // -- the step under way --
   std::optional<acquired> weights_;
@@ -150,6 +156,11 @@ private:
   std::uint64_t produced_ = 0;
   std::uint64_t requeued_ = 0;
   std::uint64_t applied_ = 0;
+  std::uint64_t limited_ = 0;
+  std::uint64_t quarantined_ = 0;
+  /// The newest ones, without one that is finite in between.
+  std::uint64_t bad_in_a_row_ = 0;
+  worker_clock clock_;
   std::uint64_t samples_ = 0;
   std::uint64_t staleness_sum_ = 0;
   staleness_counts staleness_{};

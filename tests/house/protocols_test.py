@@ -10,12 +10,6 @@ FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
 # The folders of the protocols, and the table of what is known of them without an actor system. Tests of parsers compare
 # what was parsed.
 OWN = ("actors/protocols/", "actors/model/protocol_traits.cpp", "tests/actors/model/")
-# Still to be cleared: actors that two protocols share.
-EXEMPT = {
-    "actors/parameter_server/parameter_shard.cpp",
-    "actors/parameter_server/ps_synchronizer.hpp",
-    "actors/worker/trainer.cpp",
-}
 # Files in which a name is also that of a role in a cluster file.
 ROLES = {"actors/cluster/cluster_spec.cpp": {"ring"}}
 
@@ -39,7 +33,7 @@ def violations(root):
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             name = path.relative_to(root).as_posix()
-            if path.suffix not in (".cpp", ".hpp") or name.startswith(OWN) or name in EXEMPT:
+            if path.suffix not in (".cpp", ".hpp") or name.startswith(OWN):
                 continue
             roles = ROLES.get(name, set())
             found = comparison([x for x in names if x.lower() not in roles])
@@ -54,9 +48,9 @@ class Sources(unittest.TestCase):
     def test_ask_the_row(self):
         self.assertEqual(list(violations(self.root)), [])
 
-    def test_exempt_files_need_to_be(self):
+    def test_files_with_roles_need_to_be_named(self):
         found = comparison(protocols(self.root))
-        for name in EXEMPT | set(ROLES):
+        for name in ROLES:
             self.assertRegex((self.root / name).read_text(), found, name)
 
 

@@ -1,0 +1,152 @@
+#include "actors/protocols/async_ps/async_policy.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
+/// weight of the correction.
+constexpr double follow_step = 0.01;
+constexpr float follow_squares = 0.05F;
+constexpr float correction = 2;
+constexpr float least_square = 1e-7F;
+
+double distance(std::span<const float> a, std::span<const float> b) {
+  double result = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    result += d * d;
+  }
+  return std::sqrt(result);
+}
+
+} // namespace
+
+proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept {
+  return workers > 1 ? job.async_ps().compensation() : proto::AsyncPs::NONE;
+}
+
+async_policy::async_policy(std::shared_ptr<const job_context> context, range where,
+                           std::size_t shard, std::size_t workers,
+                           std::shared_ptr<pulled_versions> pulled)
+  : context_(std::move(context)), first_shard_(shard == 0),
+    how_(compensation_of(context_->job, workers)), moments_(where.size()),
+    pacing_(workers, how_ == proto::AsyncPs::AUTO), pulled_(std::move(pulled)) {
+  if (how_ == proto::AsyncPs::DC) {
+    squares_.resize(where.size());
+    corrected_.resize(where.size());
+  }
+}
+
+bool async_policy::take(contribution x) {
+  const auto same = [&](const contribution& y) {
+    return y.header.id().worker() == x.header.id().worker()
+      && y.header.id().incarnation() == x.header.id().incarnation()
+      && y.header.id().sequence() == x.header.id().sequence();
+  };
+  if (std::ranges::any_of(waiting_, same))
+    return false;
+  waiting_.push_back(std::move(x));
+  return true;
+}
+
+std::span<const contribution> async_policy::parts() const noexcept {
+  return waiting_.empty() ? std::span<const contribution>{} : std::span{&waiting_.front(), 1};
+}
+
+planned_update async_policy::plan(std::span<const float> weights, std::uint64_t version) {
+  const auto& [header, gradient] = waiting_.front();
+  planned_update result;
+  result.gradient = gradient.as_floats();
+  result.samples = header.samples();
+  const double scale = header.scale() > 0 ? header.scale() : 1;
+  result.terms.factor =
+    scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
+  switch (how_) {
+  case proto::AsyncPs::AUTO: {
+    result.terms.rate_factor = header.damping() > 0 ? header.damping() : 1;
+    result.terms.look_ahead = true;
+    if (keeps_moments()) {
+      const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
+      result.terms.moment = moment.values;
+      result.terms.moment_step = moment.step;
+    }
+    break;
+  }
+  case proto::AsyncPs::STALENESS_RATE: {
+    const auto staleness = version - std::min(version, header.base_version());
+    result.terms.rate_factor = 1 / static_cast<double>(std::max<std::uint64_t>(staleness, 1));
+    break;
+  }
+  case proto::AsyncPs::GAP_AWARE:
+    result.terms.factor /= gap(header, weights);
+    break;
+  case proto::AsyncPs::DC:
+    correct(waiting_.front(), weights);
+    result.gradient = corrected_;
+    break;
+  default:
+    break;
+  }
+  return result;
+}
+
+double async_policy::gap(const proto::Commit& x, std::span<const float> weights) {
+  const auto read = pulled_->find(x.id().worker(), x.base_version());
+  if (read.empty() || !(step_length_ > 0))
+    return 1;
+  return 1 + distance(weights, read.as_floats()) / step_length_;
+}
+
+// Of the gradient's mean; then summed over the samples again, as updates expect it.
+void async_policy::correct(const contribution& x, std::span<const float> weights) {
+  const auto gradient = x.gradient.as_floats();
+  const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
+  const auto from = read.empty() ? weights : read.as_floats();
+  const auto samples = static_cast<float>(x.header.samples());
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const float g = gradient[i] / samples;
+    squares_[i] += follow_squares * (g * g - squares_[i]);
+    const float moved = weights[i] - from[i];
+    corrected_[i] =
+      samples * (g + correction * g * g * moved / std::sqrt(squares_[i] + least_square));
+  }
+}
+
+void async_policy::made(std::span<const float> before, std::span<const float> after,
+                        const proto::Pushed& decided) {
+  const auto header = std::move(waiting_.front().header);
+  waiting_.pop_front();
+  if (how_ == proto::AsyncPs::GAP_AWARE) {
+    const double length = distance(before, after);
+    step_length_ = step_length_ > 0 ? step_length_ + follow_step * (length - step_length_) : length;
+  }
+  if (first_shard_ && header.samples() > 0)
+    pacing_.applied((header.scale() > 0 ? header.scale() : 1) * header.gradient_norm(),
+                    decided.staleness(), header.loss());
+}
+
+bool async_policy::keeps_moments() const noexcept {
+  return how_ == proto::AsyncPs::AUTO && context_->rule.moment_slot().has_value();
+}
+
+payload async_policy::moment() const {
+  return keeps_moments() ? moments_.mean() : payload{};
+}
+
+void async_policy::forget(std::uint32_t worker, std::uint64_t incarnation) {
+  moments_.drop(worker, incarnation);
+  if (pulled_)
+    pulled_->drop(worker);
+}
+
+std::optional<proto::Pacing> async_policy::pacing() const {
+  if (!first_shard_ || how_ != proto::AsyncPs::AUTO)
+    return std::nullopt;
+  return pacing_.now();
+}
+
+} // namespace troupe

@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/parameter_server/pulled_versions.hpp"
+#include "actors/parameter_server/shard_policy.hpp"
+#include "actors/protocols/async_ps/pacing.hpp"
+#include "actors/protocols/async_ps/worker_moments.hpp"
+
+#include <deque>
+#include <memory>
+
+namespace troupe {
+
+/// How updates allow for staleness in a job with so many workers. One worker alone is never stale:
+/// NONE.
+proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
+
+/// ASYNC_PS: each gradient is an update of its own, in the order of arrival, and nobody waits.
+///
+/// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r
+/// the rate:
+/// - AUTO: each worker has a first moment of its own, and steps look ahead by it
+///   (update_arguments::look_ahead); g is limited (limit_factor), r is guarded (async_pacing).
+/// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
+/// - GAP_AWARE: g / (1 + |w - w0| / s), w0 the weights that the worker read, s the running length
+/// of
+///   a step; norms over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
+/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), q the running mean of g^2 with weight 0.05
+/// (DC-ASGD-a,
+///   Zheng et al. 2017, arXiv 1609.08326).
+class async_policy : public shard_policy {
+public:
+  /// `pulled`: what workers read last; needed by GAP_AWARE and DC, else null.
+  async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
+               std::size_t workers, std::shared_ptr<pulled_versions> pulled);
+
+  bool in_step() const noexcept override { return false; }
+  std::optional<std::string> refusal(const proto::Commit&, std::uint64_t) const override {
+    return std::nullopt;
+  }
+  bool take(contribution x) override;
+  bool ready() const noexcept override { return !waiting_.empty(); }
+  std::span<const contribution> parts() const noexcept override;
+  planned_update plan(std::span<const float> weights, std::uint64_t version) override;
+  void made(std::span<const float> before, std::span<const float> after,
+            const proto::Pushed& decided) override;
+
+  bool keeps_moments() const noexcept override;
+  payload moment() const override;
+  void restore_moment(std::span<const float> values, std::uint64_t updates) override {
+    moments_.restore(values, updates);
+  }
+  void forget(std::uint32_t worker, std::uint64_t incarnation) override;
+  std::optional<proto::Pacing> pacing() const override;
+  std::uint64_t halvings() const noexcept override { return pacing_.halvings(); }
+
+private:
+  double gap(const proto::Commit& x, std::span<const float> weights);
+  void correct(const contribution& x, std::span<const float> weights);
+
+  std::shared_ptr<const job_context> context_;
+  bool first_shard_;
+  proto::AsyncPs::Compensation how_;
+  std::deque<contribution> waiting_;
+  worker_moments moments_;
+  async_pacing pacing_;
+  std::shared_ptr<pulled_versions> pulled_;
+  /// GAP_AWARE: the running length of a step.
+  double step_length_ = 0;
+  /// DC: the running mean of squares, and the corrected gradient.
+  std::vector<float> squares_;
+  std::vector<float> corrected_;
+};
+
+} // namespace troupe

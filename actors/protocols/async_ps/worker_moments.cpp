@@ -1,0 +1,45 @@
+#include "actors/protocols/async_ps/worker_moments.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+worker_moments::moment worker_moments::next(std::uint32_t worker, std::uint64_t incarnation) {
+  auto [i, fresh] = entries_.try_emplace({worker, incarnation});
+  auto& x = i->second;
+  if (fresh) {
+    x.values = restored_;
+    x.values.resize(elements_, 0.0F);
+    x.updates = restored_updates_;
+  }
+  return {x.values, ++x.updates};
+}
+
+void worker_moments::drop(std::uint32_t worker, std::uint64_t incarnation) {
+  entries_.erase({worker, incarnation});
+}
+
+payload worker_moments::mean() const {
+  auto result = payload::floats(elements_);
+  const auto out = result.as_mutable_floats();
+  if (entries_.empty()) {
+    std::ranges::fill(out, 0.0F);
+    std::ranges::copy(restored_, out.begin());
+    return result;
+  }
+  const double each = 1.0 / static_cast<double>(entries_.size());
+  for (std::size_t i = 0; i < elements_; ++i) {
+    double sum = 0;
+    for (const auto& [id, x] : entries_)
+      sum += x.values[i];
+    out[i] = static_cast<float>(sum * each);
+  }
+  return result;
+}
+
+void worker_moments::restore(std::span<const float> values, std::uint64_t updates) {
+  restored_.assign(values.begin(), values.end());
+  restored_updates_ = updates;
+}
+
+} // namespace troupe
