@@ -47,6 +47,8 @@ WITHOUT_CAF = (
     "actors/protocols/replica_account.*",
     "actors/protocols/replica_store.*",
     "actors/ring/ring_collective.*",
+    "actors/ring/ring_reductions.*",
+    "actors/ring/ring_step.*",
     "actors/status/activity_board.*",
 )
 

@@ -31,7 +31,7 @@ local_sgd_synchronizer::behavior_type local_sgd_synchronizer::make_behavior() {
     [this](const commit& x) { on_commit(x); },
     [this](const abandon& x) { on_abandon(x); },
     in_view(this, &local_sgd_synchronizer::on_segment),
-    [this](const bucket_reduced& x) { on_reduced(x); },
+    [this](const reduction& x) { on_reduced(x); },
     [this](const broken& x) { send(worker_, x); },
     in_view(this, &local_sgd_synchronizer::on_pull),
     in_view(this, &local_sgd_synchronizer::on_report),
@@ -137,29 +137,28 @@ void local_sgd_synchronizer::begin_average(kind why) {
   auto own = payload::floats(counts.size());
   std::ranges::copy(counts, own.as_mutable_floats().begin());
   for (std::size_t i = 0; i < vectors; ++i) {
-    reduce_bucket start;
-    start.step = averages_[which];
-    start.bucket = static_cast<std::uint32_t>(which * vectors + i);
-    start.samples = account_.own_samples();
-    start.gradient = i < replica_.buckets() ? replica_.weights(replica_.where(i)) : own;
-    start.reply_to = caf::actor_cast<reduction_listener>(this);
-    send(options_.ring, std::move(start));
+    ring_contribution mine;
+    mine.id.step = averages_;
+    mine.id.bucket = static_cast<std::uint32_t>(which * vectors + i);
+    mine.samples = account_.own_samples();
+    mine.values = i < replica_.buckets() ? replica_.weights(replica_.where(i)) : own;
+    send(options_.ring,
+         reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
   }
-  ++averages_[which];
+  ++averages_;
 }
 
 void local_sgd_synchronizer::on_segment(const proto::Segment& x, const payload& data) {
   const bool demanded = x.bucket() > replica_.buckets();
-  const auto begun = averages_[static_cast<std::size_t>(kind::on_demand)];
-  if (demanded && !average_ && x.step() == begun)
+  if (demanded && !average_ && x.step() == averages_)
     begin_average(kind::on_demand);
   send(options_.ring, x, data);
 }
 
-void local_sgd_synchronizer::on_reduced(const bucket_reduced& x) {
+void local_sgd_synchronizer::on_reduced(const reduction& x) {
   if (!average_)
     return;
-  const auto i = x.bucket % (replica_.buckets() + 1);
+  const auto i = x.id.bucket % (replica_.buckets() + 1);
   const auto sum = x.sum.as_floats();
   if (i == replica_.buckets()) {
     average_->counts.assign(sum.begin(), sum.end());

@@ -9,7 +9,6 @@
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,7 +34,7 @@ std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t
 /// What the synchronizer is besides the seam: the ring's neighbour and listener, reader of the
 /// replica, and reporter at the end.
 using local_sgd_actor = synchronizer_actor::extend<
-  rpc<void, proto::Segment, payload>, rpc<void, bucket_reduced>, rpc<void, broken>,
+  rpc<void, proto::Segment, payload>, rpc<void, reduction>, rpc<void, broken>,
   rpc<reply<proto::Weights, payload>, proto::Pull>, rpc<proto::Report, proto::ReportRequest>,
   rpc<proto::Ack, proto::Restore, payload>>;
 
@@ -82,7 +81,7 @@ private:
   void on_commit(const commit& x);
   void on_abandon(const abandon& x);
   void on_segment(const proto::Segment& x, const payload& data);
-  void on_reduced(const bucket_reduced& x);
+  void on_reduced(const reduction& x);
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
@@ -109,8 +108,8 @@ private:
   /// The replicas are not equal: steps were made since the last average.
   bool apart_ = false;
   std::optional<average> average_;
-  /// Averages begun, of each kind.
-  std::array<std::uint64_t, 2> averages_{};
+  /// Averages begun.
+  std::uint64_t averages_ = 0;
   /// What came during an average on demand.
   std::optional<acquire> waiting_;
   std::vector<caf::typed_response_promise<proto::Weights, payload>> pulls_;

@@ -27,7 +27,7 @@ float share_of_neighbour(const proto::Job& job) {
 // added up, and what the coordinator asks.
 using gossip_actor = troupe::synchronizer_actor::extend<
   rpc<void, troupe::ring_neighbour>, rpc<void, proto::Segment, payload>,
-  rpc<void, troupe::bucket_reduced>, rpc<void, troupe::broken>,
+  rpc<void, troupe::reduction>, rpc<void, troupe::broken>,
   rpc<troupe::reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
@@ -49,7 +49,7 @@ protected:
       [this](const troupe::abandon& x) { on_abandon(x); },
       [this](const troupe::ring_neighbour& x) { right_ = x.right; },
       troupe::in_view(this, &gossip_synchronizer::on_weights),
-      [this](const troupe::bucket_reduced& x) { on_counted(x); },
+      [this](const troupe::reduction& x) { on_counted(x); },
       [this](const troupe::broken& x) { send(worker_, x); },
       troupe::in_view(this, &gossip_synchronizer::on_pull),
       troupe::in_view(this, &gossip_synchronizer::on_report),
@@ -148,17 +148,17 @@ private:
       answers_.back().deliver(account_.report(step_));
     } else if (answers_.size() == 1) {
       const auto counts = account_.own_counts();
-      troupe::reduce_bucket start;
-      start.samples = account_.own_samples();
-      start.gradient = payload::floats(counts.size());
-      std::ranges::copy(counts, start.gradient.as_mutable_floats().begin());
-      start.reply_to = caf::actor_cast<troupe::reduction_listener>(this);
-      send(counters_, std::move(start));
+      troupe::ring_contribution own;
+      own.samples = account_.own_samples();
+      own.values = payload::floats(counts.size());
+      std::ranges::copy(counts, own.values.as_mutable_floats().begin());
+      send(counters_, troupe::reduce_bucket{
+                        std::move(own), caf::actor_cast<troupe::reduction_listener>(this)});
     }
     return answers_.back();
   }
 
-  void on_counted(const troupe::bucket_reduced& x) {
+  void on_counted(const troupe::reduction& x) {
     counted_ = true;
     account_.exchanged(x.sum.as_floats(), x.samples);
     for (auto& answer : answers_)
