@@ -27,9 +27,6 @@ void check_local_sgd(const proto::Job& job, problem_list& problems) {
     require_multiple(job, job.checkpoint().every_steps(), "checkpoint.every_steps", problems);
   if (job.has_evaluate())
     require_multiple(job, job.evaluate().every_steps(), "evaluate.every_steps", problems);
-  problems.require(job.optimizer().clip_norm() == 0, "optimizer.clip_norm",
-                   "LOCAL_SGD knows no gradient of all workers whose norm could be clipped; leave "
-                   "it out, or set optimizer.clip_value");
 }
 
 std::string list(const std::vector<std::string>& names) {

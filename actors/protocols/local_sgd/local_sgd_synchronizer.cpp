@@ -1,8 +1,10 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
 
 #include "actors/checkpoint/send_capture.hpp"
+#include "kernels/gradient_norm.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
@@ -20,7 +22,8 @@ local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
                                                std::shared_ptr<const job_context> context,
                                                local_sgd_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    worker_(std::move(worker)), replica_(context_), account_(workers_of(options_.view), options_.rank),
+    worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker).size()),
+    replica_(context_), account_(workers_of(options_.view), options_.rank),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
@@ -65,17 +68,34 @@ void local_sgd_synchronizer::on_contribute(const contribute& x) {
   const auto bucket = replica_.find({x.begin, x.end});
   if (x.step.value != step_ || !bucket)
     return;
-  const auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
-  if (!replica_.stage(*bucket, gradient.as_floats(), x.samples))
+  auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
+  if (context_->rule.clip_norm > 0)
+    unclipped_[*bucket] = std::move(gradient);
+  else if (!replica_.stage(*bucket, gradient.as_floats(), x.samples))
     fail_held();
 }
 
+// Each worker clips its own gradient.
+void local_sgd_synchronizer::stage_clipped(const commit& x, double norm) {
+  const auto factor = clip_factor(context_->rule.clip_norm, norm);
+  for (auto& [bucket, gradient] : std::exchange(unclipped_, {}))
+    if (!replica_.stage(bucket, gradient.as_floats(), x.samples, factor))
+      fail_held();
+}
+
 void local_sgd_synchronizer::on_commit(const commit& x) {
-  if (x.step.value != step_ || !replica_.staged())
+  if (x.step.value != step_)
     return;
   committed result;
   result.step = x.step;
   result.samples = x.samples;
+  if (context_->rule.clip_norm > 0) {
+    const auto samples = static_cast<double>(std::max<std::uint64_t>(x.samples, 1));
+    result.gradient_norm = std::sqrt(x.squared_norm) / samples;
+    stage_clipped(x, *result.gradient_norm);
+  }
+  if (!replica_.staged())
+    return;
   if (x.finite()) {
     result.outcome = proto::APPLIED;
     account_.applied(x.samples);
@@ -90,8 +110,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
   ended_ = result;
   if (step_ % context_->job.local_sgd().every() == 0)
     begin_average(kind::due);
-  else
-    finish_step();
+  finish_step();
 }
 
 // The step is made without its gradient.
@@ -130,18 +149,28 @@ void local_sgd_synchronizer::finish_step() {
 // -- averages -----------------------------------------------------------------------------------
 
 void local_sgd_synchronizer::begin_average(kind why) {
+  if (workers_ == 1) {
+    account_.exchanged(account_.own_counts(), account_.own_samples());
+    apart_ = false;
+    return;
+  }
   const auto vectors = replica_.buckets() + 1;
   const auto which = static_cast<std::size_t>(why);
   average_ = average{why, vectors, {}, 0};
   auto counts = account_.own_counts();
   auto own = payload::floats(counts.size());
   std::ranges::copy(counts, own.as_mutable_floats().begin());
+  const auto weights = replica_.newest();
+  const auto weights_of = [&](std::size_t bucket) {
+    return std::ranges::find(weights, replica_.where(bucket).begin, &replica_store::part::begin)
+      ->data;
+  };
   for (std::size_t i = 0; i < vectors; ++i) {
     ring_contribution mine;
     mine.id.step = averages_;
     mine.id.bucket = static_cast<std::uint32_t>(which * vectors + i);
     mine.samples = account_.own_samples();
-    mine.values = i < replica_.buckets() ? replica_.weights(replica_.where(i)) : own;
+    mine.values = i < replica_.buckets() ? weights_of(i) : own;
     send(options_.ring,
          reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
   }
@@ -164,10 +193,10 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
     average_->counts.assign(sum.begin(), sum.end());
     average_->samples = x.samples;
   } else {
-    const auto share = 1 / static_cast<float>(options_.view.of(job_kind::worker).size());
-    std::vector<float> mean(sum.size());
-    std::ranges::transform(sum, mean.begin(), [share](float y) { return y * share; });
-    if (!replica_.overwrite(i, mean)) {
+    const auto share = 1 / static_cast<float>(workers_);
+    mean_.resize(sum.size());
+    std::ranges::transform(sum, mean_.begin(), [share](float y) { return y * share; });
+    if (!replica_.overwrite(i, mean_)) {
       fail_held();
       return;
     }
@@ -192,15 +221,17 @@ void local_sgd_synchronizer::end_average() {
 
 // -- readers ------------------------------------------------------------------------------------
 
+// A request that was repeated comes before the next epoch's first lease: links keep the order. So
+// an average on demand finds all workers between two steps.
+
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
-  if (apart_) {
+  if (apart_ && !average_)
+    begin_average(kind::on_demand);
+  if (apart_)
     pulls_.push_back(answer);
-    if (!average_)
-      begin_average(kind::on_demand);
-  } else {
+  else
     answer_pull(answer);
-  }
   return answer;
 }
 

@@ -9,6 +9,7 @@
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,7 +42,7 @@ using local_sgd_actor = synchronizer_actor::extend<
 /// The synchronizer of LOCAL_SGD (Stich 2019, arXiv 1805.09767): applies the worker's gradients to
 /// a replica of its own, and after each `local_sgd.every` steps replaces the weights by their mean
 /// over all workers, each counted once. Statistics of layers are averaged with the weights. The
-/// optimizer's state is not: each worker keeps its own.
+/// optimizer's state is not: each worker keeps its own, and clips its own gradient.
 ///
 /// An average is a ring all-reduce of the weights: 2 (ranks - 1) / ranks of their bytes are sent by
 /// each rank. No worker waits for others in between.
@@ -86,6 +87,7 @@ private:
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
 
+  void stage_clipped(const commit& x, double norm);
   void leave_out();
   void begin_average(kind why);
   void end_average();
@@ -97,17 +99,22 @@ private:
   std::shared_ptr<const job_context> context_;
   local_sgd_options options_;
   worker_actor worker_;
+  std::size_t workers_;
   replica_store replica_;
   replica_account account_;
   /// Updates made of the replica, in earlier runs too.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
   acquire attributes_;
+  /// Where the job clips by norm: the step's gradient, by bucket, until the norm is known.
+  std::map<std::size_t, payload> unclipped_;
   /// The step that waits for its average, or for a capture.
   std::optional<committed> ended_;
   /// The replicas are not equal: steps were made since the last average.
   bool apart_ = false;
   std::optional<average> average_;
+  /// Of a bucket that was added up.
+  std::vector<float> mean_;
   /// Averages begun.
   std::uint64_t averages_ = 0;
   /// What came during an average on demand.

@@ -66,6 +66,12 @@ const protocol_traits& traits_of(proto::Protocol x) {
   return troupe::traits_of(job);
 }
 
+std::vector<std::string> equal_after_every_step(proto::Protocol x) {
+  const auto& row = traits_of(x);
+  return row.steps_between_waits ? std::vector{row.settings + ".every=1"}
+                                 : std::vector<std::string>{};
+}
+
 std::ostream& operator<<(std::ostream& out, way x) {
   switch (x) {
   case way::here:

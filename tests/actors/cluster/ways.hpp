@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string>
 #include <vector>
 
 namespace troupe::test {
@@ -24,6 +25,10 @@ extern const std::vector<proto::Protocol> all_protocols;
 
 /// The row of one of them.
 const protocol_traits& traits_of(proto::Protocol x);
+
+/// Changes by which the weights of all workers are equal after every step, so that a job may make
+/// checkpoints at any step.
+std::vector<std::string> equal_after_every_step(proto::Protocol x);
 
 /// Trains a job. Ends within a few minutes, or the summary says that it did not.
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps);

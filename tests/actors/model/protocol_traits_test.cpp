@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(fields_of_another_protocol_are_refused) {
 
 BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   const auto local = [](std::vector<std::string> changes) {
-    changes.insert(changes.begin(), {"protocol=LOCAL_SGD", "optimizer.clip_norm=0"});
+    changes.insert(changes.begin(), {"protocol=LOCAL_SGD"});
     return problems(changes);
   };
   BOOST_TEST(local({}) == "(no error)");
@@ -86,7 +86,6 @@ BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   BOOST_TEST(contains(local({"local_sgd.every=4", "evaluate.every_steps=6"}),
                       "evaluate.every_steps: the replicas are equal only after each 4 steps"));
   BOOST_TEST(contains(local({"checkpoint.every_steps=6"}), "expected a multiple of that, got 6"));
-  BOOST_TEST(contains(local({"optimizer.clip_norm=1"}), "optimizer.clip_norm: LOCAL_SGD"));
   auto job = with({"protocol=LOCAL_SGD", "local_sgd.every=4"});
   BOOST_TEST(traits_of(job).steps_between_waits(job) == 4U);
   BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after every 4 steps");
