@@ -17,7 +17,7 @@ void captures::on_begin(const begin_run& x) {
     return; // Nobody trains.
   checkpoint_assembly::options how;
   how.parts = handles_->parts;
-  how.one_worker_each = !uses_shards(*options_.context);
+  how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
   if (job().has_evaluate()) {
     how.every = job().evaluate().every_steps();

@@ -174,7 +174,7 @@ void coordinator::reach_for_training(const endpoint& name, Handle& where, bool w
 void coordinator::reach_tasks() {
   const auto workers = view_.of(job_kind::worker);
   const auto shards = view_.of(job_kind::ps);
-  const bool by_shards = uses_shards(*options_.context);
+  const bool by_shards = options_.context->protocol.uses_shards();
   const auto parameters = options_.context->parameters().size();
   handles_ = std::make_shared<cluster_handles>();
   auto& x = *handles_;

@@ -3,7 +3,6 @@
 #include "actors/ask.hpp"
 #include "actors/coordinator/evaluations.hpp"
 #include "actors/coordinator/lease_book.hpp"
-#include "actors/coordinator/protocol_facts.hpp"
 #include "actors/coordinator/stall_judge.hpp"
 #include "actors/output/recorder.hpp"
 #include "actors/output/run_report.hpp"

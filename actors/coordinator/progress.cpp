@@ -59,7 +59,8 @@ void progress::on_watch(const watch_tasks& x) {
   const auto now = clock().now();
   tasks_.begin(x.all, x.idle, now);
   const auto& context = *options_.context;
-  stalls_.begin(x.at_work, in_step(context), now, steps_between_waits(context));
+  stalls_.begin(x.at_work, context.protocol.in_step, now,
+                context.protocol.waits_after(context.job));
 }
 
 void progress::on_status(const proto::TaskStatus& x) {

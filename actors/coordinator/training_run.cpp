@@ -69,7 +69,7 @@ void training_run::on_view(const view_opened& x) {
   how.records = options_.context->data.train_records;
   how.batch = static_cast<std::uint32_t>(options_.context->batch());
   how.epochs = job().epochs();
-  how.in_step = in_step(*options_.context);
+  how.in_step = options_.context->protocol.in_step;
   how.remember = job().has_checkpoint();
   book_.emplace(how, workers);
   loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
@@ -142,7 +142,7 @@ void training_run::watch() {
   watch_tasks order;
   for (auto& x : view_.members) {
     order.all.push_back(x.task);
-    const bool idle = x.task.job == job_kind::ps && !uses_shards(*options_.context);
+    const bool idle = x.task.job == job_kind::ps && !options_.context->protocol.uses_shards();
     (idle ? order.idle : order.at_work).push_back(x.task);
   }
   send(options_.progress, std::move(order));
@@ -332,7 +332,7 @@ run_state training_run::state() {
     }
   } else if (phase_ == phase::finishing && reports_missing_ > 0) {
     const auto deciders =
-      view_.of(uses_shards(*options_.context) ? job_kind::ps : job_kind::worker);
+      view_.of(options_.context->protocol.uses_shards() ? job_kind::ps : job_kind::worker);
     result.wait.what = reason::report;
     for (std::size_t i = 0; i < reports_.size(); ++i)
       if (reports_[i].decided_size() == 0)
@@ -356,8 +356,8 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   send(options_.progress, task_ended{worker->name(), "left"});
   if (phase_ == phase::opening) {
     fail(name + " left (" + x.reason() + ") before training began");
-  } else if (in_step(*options_.context)) {
-    fail(name + " left (" + x.reason() + "), and " + protocol_name(job().protocol())
+  } else if (options_.context->protocol.in_step) {
+    fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
          + " needs all workers");
   } else if (!book_->anybody_present()) {
     fail("all workers have left");
@@ -401,7 +401,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   book_->vanish(who);
   if (phase_ == phase::finishing)
     return;
-  if (in_step(*options_.context) || !book_->anybody_present()) {
+  if (options_.context->protocol.in_step || !book_->anybody_present()) {
     fail(reason);
     return;
   }

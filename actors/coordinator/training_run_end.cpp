@@ -95,7 +95,8 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
 
 void training_run::conclude() {
   phase_ = phase::done;
-  summary_.protocol = solves() ? "exact" : protocol_name(job().protocol());
+  summary_.protocol = solves() ? "exact" : options_.context->protocol.name;
+  summary_.decided_by = options_.context->protocol.decided_by;
   summary_.workers = options_.workers;
   if (book_)
     summary_.samples = book_->samples();
@@ -113,7 +114,7 @@ void training_run::conclude() {
   summary_.coefficients = last_.coefficients;
   conclude_run order{summary_, {}};
   // What shards said of themselves may be a moment old; their reports are final.
-  if (uses_shards(*options_.context) && summary_.counted)
+  if (options_.context->protocol.uses_shards() && summary_.counted)
     for (auto& x : reports_)
       order.updates.push_back(x.version());
   send(options_.progress, std::move(order));

@@ -31,10 +31,12 @@ std::vector<range> job_context::buckets() const {
   return result;
 }
 
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data) {
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
+                                                    std::span<const protocol_traits> own) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
+  result->protocol = traits_of(job, own);
   result->data = data;
   result->model = build_model(job.model(), data);
   plan_options options;
@@ -87,7 +89,7 @@ void range_updater::stage(std::span<const float> weights, std::span<const float>
   staged_ = state_;
   staged_samples_ = samples;
   if (samples > 0)
-    update_range(weights, gradient, samples, updated, {.factor = factor}, staged_);
+    update_range(weights, gradient, samples, updated, terms{.factor = factor}, staged_);
   else
     std::ranges::copy(weights, updated.begin());
 }

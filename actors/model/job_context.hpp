@@ -2,6 +2,7 @@
 
 #include "actors/model/data_shape.hpp"
 #include "actors/model/model_builder.hpp"
+#include "actors/model/protocol_traits.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/plan.hpp"
 #include "kernels/range.hpp"
@@ -21,6 +22,8 @@ namespace troupe {
 struct job_context {
   proto::Job job;
   std::string hash;
+  /// The row of the job's protocol.
+  protocol_traits protocol;
   data_shape data;
   built_model model;
   /// Loss and gradients for a worker's batch.
@@ -52,7 +55,9 @@ private:
 };
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data);
+/// @param own protocols that the program adds (protocol CUSTOM)
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
+                                                    std::span<const protocol_traits> own = {});
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a

@@ -127,6 +127,8 @@ struct run_summary {
   /// A loss, a gradient or the weights were not finite.
   bool not_finite = false;
   std::string protocol;
+  /// Who decided on gradients, for a person: "parameter server".
+  std::string decided_by;
   std::uint64_t workers = 0;
   /// From the first lease to the last update; evaluation in between included, start-up not.
   double seconds = 0;

@@ -295,9 +295,7 @@ std::string format_summary(const run_summary& x) {
                          + " left out (not finite)"
                                        : ""));
   if (x.counted && trained)
-    line("",
-         x.protocol == "ring" ? "(counted once per ring member)"
-                              : "(counted once per parameter server)");
+    line("", "(counted once per " + x.decided_by + ')');
   if (trained)
     line(
       "staleness",

@@ -28,7 +28,8 @@ proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& mo
                                    "output=out",
                                    "learning_rate={base: 0.05}",
                                    "protocol=" + proto::Protocol_Name(protocol)};
-  changes.insert(changes.end(), more.begin(), more.end());
+  for (const auto& x : {equal_after_every_step(protocol), more})
+    changes.insert(changes.end(), x.begin(), x.end());
   return example_job("digits_mlp", changes);
 }
 

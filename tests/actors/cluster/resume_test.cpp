@@ -29,7 +29,8 @@ proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
                                    "output=out",
                                    "checkpoint={every_steps: 1 keep: 40}",
                                    "protocol=" + proto::Protocol_Name(protocol)};
-  changes.insert(changes.end(), more.begin(), more.end());
+  for (const auto& x : {equal_after_every_step(protocol), more})
+    changes.insert(changes.end(), x.begin(), x.end());
   return example_job("digits_mlp", changes);
 }
 

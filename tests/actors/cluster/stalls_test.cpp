@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
       simulation run{training(protocol, 1)};
-      const auto victim = protocol == proto::ASYNC_PS ? run.ps_node(0) : run.worker_node(1);
+      const auto victim = traits_of(protocol).in_step ? run.worker_node(1) : run.ps_node(0);
       run.at(1500ms, [&] { run.freeze(victim); });
       run.at(4s, [&] { run.thaw(victim); });
       run.run();

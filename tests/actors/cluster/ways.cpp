@@ -54,6 +54,25 @@ run_summary parse_end(const std::filesystem::path& metrics) {
 
 } // namespace
 
+const std::vector<proto::Protocol> all_protocols = [] {
+  std::vector<proto::Protocol> result;
+  for (auto& x : builtin_traits())
+    result.push_back(x.id);
+  return result;
+}();
+
+const protocol_traits& traits_of(proto::Protocol x) {
+  proto::Job job;
+  job.set_protocol(x);
+  return troupe::traits_of(job);
+}
+
+std::vector<std::string> equal_after_every_step(proto::Protocol x) {
+  const auto& row = traits_of(x);
+  return row.steps_between_waits ? std::vector{row.settings + ".every=1"}
+                                 : std::vector<std::string>{};
+}
+
 std::ostream& operator<<(std::ostream& out, way x) {
   switch (x) {
   case way::here:
