@@ -171,8 +171,7 @@ void local_sgd_synchronizer::begin_average(kind why) {
     mine.id.bucket = static_cast<std::uint32_t>(which * vectors + i);
     mine.samples = account_.own_samples();
     mine.values = i < replica_.buckets() ? weights_of(i) : own;
-    send(options_.ring,
-         reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
+    send(options_.ring, reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
   }
   ++averages_;
 }

@@ -48,9 +48,8 @@ void start_ring_worker(const worker_site& site) {
     site.context, how, caf::actor_cast<worker_actor>(site.worker));
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
-  join_ring(site, rank, [site, synchronizer] {
-    site.give(caf::actor_cast<synchronizer_actor>(synchronizer));
-  });
+  join_ring(site, rank,
+            [site, synchronizer] { site.give(caf::actor_cast<synchronizer_actor>(synchronizer)); });
 }
 
 } // namespace troupe
