@@ -82,8 +82,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
-  result.gradients =
-    (1 + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
+  result.gradients = (1 + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
   if (!context.protocol.uses_shards()) {
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)

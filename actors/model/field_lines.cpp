@@ -83,9 +83,8 @@ std::string with_lines(const std::string& problems, std::string_view text, std::
   std::string result;
   for (auto& problem : split(problems, '\n')) {
     const auto path = problem.substr(0, problem.find(':'));
-    const bool changed = std::ranges::any_of(overrides, [&](auto& x) {
-      return overlap(path, x.substr(0, x.find('=')));
-    });
+    const bool changed = std::ranges::any_of(
+      overrides, [&](auto& x) { return overlap(path, x.substr(0, x.find('='))); });
     const int line = is_path(path) && !changed ? line_of(path, found) : 0;
     result += (result.empty() ? "" : "\n")
       + (line > 0 ? std::string{name} + ':' + std::to_string(line) + ": " : "") + problem;

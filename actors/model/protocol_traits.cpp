@@ -47,9 +47,9 @@ std::string unknown(const proto::Job& job, std::span<const protocol_traits> own)
   for (auto& x : own)
     known.push_back(x.name);
   const auto& name = job.custom_protocol().name();
-  return name.empty() ? "CUSTOM needs custom_protocol.name; expected one of " + list(known)
-                      : "this program adds no protocol \"" + name + "\"; "
-      + suggestion(name, known);
+  return name.empty()
+    ? "CUSTOM needs custom_protocol.name; expected one of " + list(known)
+    : "this program adds no protocol \"" + name + "\"; " + suggestion(name, known);
 }
 
 } // namespace
@@ -62,8 +62,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::shards,
       .in_step = false,
       .decided_by = "parameter server",
-      .exchange =
-        [](const proto::Job&) { return "each gradient is applied when it arrives"; },
+      .exchange = [](const proto::Job&) { return "each gradient is applied when it arrives"; },
       .settings = "async_ps",
     },
     {
@@ -82,8 +81,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::workers,
       .in_step = true,
       .decided_by = "ring member",
-      .exchange =
-        [](const proto::Job&) { return "a ring adds up the gradients of each step"; },
+      .exchange = [](const proto::Job&) { return "a ring adds up the gradients of each step"; },
       .memory = {.worker = 1, .shard = 0},
     },
     {
@@ -96,7 +94,7 @@ std::span<const protocol_traits> builtin_traits() {
         [](const proto::Job& job) {
           const auto every = job.local_sgd().every();
           return "replicas are averaged after " + std::string{every == 1 ? "each step" : "every "}
-            + (every == 1 ? "" : std::to_string(every) + " steps");
+          + (every == 1 ? "" : std::to_string(every) + " steps");
         },
       .settings = "local_sgd",
       .validate = check_local_sgd,
@@ -139,8 +137,9 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     problems.add("protocol", unknown(job, own));
   const auto name = proto::Protocol_Name(job.protocol());
   const auto refuse = [&](const std::string& field, const std::string& protocol) {
-    problems.add(field, "only protocol " + protocol + " reads it, and the job's protocol is " + name
-                          + "; leave it out, or set protocol: " + protocol);
+    problems.add(field,
+                 "only protocol " + protocol + " reads it, and the job's protocol is " + name
+                   + "; leave it out, or set protocol: " + protocol);
   };
   for (auto& x : builtin_traits()) {
     const auto* field = proto::Job::descriptor()->FindFieldByName(x.settings);

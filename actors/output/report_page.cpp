@@ -252,8 +252,7 @@ std::string ledger_card(const run_summary& s) {
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");
   put(result, "</table>\n<p class=\"note\">Each gradient is counted once per {}.{}</p>\n",
-      escape_html(s.decided_by),
-      s.failure.empty() ? " Every gradient is accounted for." : "");
+      escape_html(s.decided_by), s.failure.empty() ? " Every gradient is accounted for." : "");
   return result;
 }
 

@@ -50,8 +50,8 @@ shard_shell start_shard(const shard_site& site) {
   for (auto& x : site.view.of(job_kind::worker))
     workers.push_back(x.task.index);
   const auto pulled = make_pulled_versions(*site.context, workers.size());
-  const auto versions = make_versions(*site.context, how.where, workers.size(),
-                                      pulled ? workers.size() : 0);
+  const auto versions =
+    make_versions(*site.context, how.where, workers.size(), pulled ? workers.size() : 0);
   how.policy = make_shard_policy(site.context, how.where, how.index, workers, pulled);
   site.host(
     proto::READER,

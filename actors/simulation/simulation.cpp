@@ -81,8 +81,8 @@ simulation::~simulation() {
 coordinator_setup simulation::make_coordinator() {
   coordinator_setup result;
   result.data = options_.data;
-  result.context = make_job_context(options_.job, shape_of(*options_.data.train),
-                                    traits_of(options_.protocols));
+  result.context =
+    make_job_context(options_.job, shape_of(*options_.data.train), traits_of(options_.protocols));
   result.output = options_.job.output();
   result.files = files_;
   result.resume = options_.resume;

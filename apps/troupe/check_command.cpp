@@ -122,8 +122,7 @@ void print_job(const proto::Job& job) {
   }
   std::string rule = in_words(proto::OptimizerKind_Name(job.optimizer().kind()));
   line("training",
-       fmt::format("{}, {}, {}, {}", traits_of(job).name, rule,
-                   count(job.epochs(), "epoch"),
+       fmt::format("{}, {}, {}, {}", traits_of(job).name, rule, count(job.epochs(), "epoch"),
                    fmt::format("learning rate {:g}", job.learning_rate().base())));
 }
 

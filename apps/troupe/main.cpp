@@ -113,7 +113,8 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   auto* sub = app.add_subcommand("train", "Run a whole cluster on this host");
   add_job(*sub, x.job, x.overrides);
   sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
-  sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1; 0 where workers hold the weights)");
+  sub->add_option("--ps", x.ps,
+                  "Number of parameter shards (default: 1; 0 where workers hold the weights)");
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
@@ -135,7 +136,9 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
   sub->add_option("--workers", x.workers, "Number of workers, as of train")
     ->capture_default_str()
     ->excludes(cluster);
-  sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1; 0 where workers hold the weights)")
+  sub
+    ->add_option("--ps", x.ps,
+                 "Number of parameter shards (default: 1; 0 where workers hold the weights)")
     ->excludes(cluster);
   sub->add_flag("--processes", x.processes, "One process per task, as of train")->excludes(cluster);
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());

@@ -89,7 +89,8 @@ void require_shards(const proto::Job& job, std::size_t ps) {
   if (const auto& protocol = traits_of(job); protocol.uses_shards() && ps == 0)
     throw input_error{protocol.name
                       + " needs parameter servers, and the cluster has no ps task; add one, or use "
-                        "one of the protocols without: " + without_shards()};
+                        "one of the protocols without: "
+                      + without_shards()};
 }
 
 coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,

@@ -11,7 +11,8 @@ void start_local_sgd_worker(const worker_site& site) {
   how.view = site.view;
   how.worker = site.task.index;
   how.rank = site.rank();
-  how.ring = spawn_ring_node(site, local_sgd_sizes(*site.context, site.view.of(job_kind::worker).size()));
+  how.ring =
+    spawn_ring_node(site, local_sgd_sizes(*site.context, site.view.of(job_kind::worker).size()));
   how.requests = site.requests;
   if (site.context->job.has_checkpoint() || site.context->job.has_evaluate())
     how.coordinator = site.coordinator;
@@ -20,9 +21,8 @@ void start_local_sgd_worker(const worker_site& site) {
   site.host(proto::RING_NODE, synchronizer);
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
-  join_ring(site, how.ring, [site, synchronizer] {
-    site.give(caf::actor_cast<synchronizer_actor>(synchronizer));
-  });
+  join_ring(site, how.ring,
+            [site, synchronizer] { site.give(caf::actor_cast<synchronizer_actor>(synchronizer)); });
 }
 
 } // namespace troupe

@@ -34,10 +34,11 @@ std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t
 
 /// What the synchronizer is besides the seam: the ring's neighbour and listener, reader of the
 /// replica, and reporter at the end.
-using local_sgd_actor = synchronizer_actor::extend<
-  rpc<void, proto::Segment, payload>, rpc<void, reduction>, rpc<void, broken>,
-  rpc<reply<proto::Weights, payload>, proto::Pull>, rpc<proto::Report, proto::ReportRequest>,
-  rpc<proto::Ack, proto::Restore, payload>>;
+using local_sgd_actor =
+  synchronizer_actor::extend<rpc<void, proto::Segment, payload>, rpc<void, reduction>,
+                             rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
+                             rpc<proto::Report, proto::ReportRequest>,
+                             rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of LOCAL_SGD (Stich 2019, arXiv 1805.09767): applies the worker's gradients to
 /// a replica of its own, and after each `local_sgd.every` steps replaces the weights by their mean

@@ -27,10 +27,11 @@ void start_sync_ps_shard(const shard_site& site) {
                                 one_less();
                               });
   for (std::size_t i = 0; i < shards.size(); ++i)
-    site.reach<shard_actor>({shards[i].task, proto::SHARD}, [listeners, one_less, i](shard_actor x) {
-      listeners->shards[i] = std::move(x);
-      one_less();
-    });
+    site.reach<shard_actor>({shards[i].task, proto::SHARD},
+                            [listeners, one_less, i](shard_actor x) {
+                              listeners->shards[i] = std::move(x);
+                              one_less();
+                            });
 }
 
 } // namespace troupe

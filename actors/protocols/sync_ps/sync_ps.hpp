@@ -4,8 +4,8 @@ namespace troupe {
 
 struct shard_site;
 
-/// SYNC_PS: a shard adds up the gradients of a step, and tells all workers when it has applied them.
-/// If the job clips by norm, shards tell each other their parts of the norm.
+/// SYNC_PS: a shard adds up the gradients of a step, and tells all workers when it has applied
+/// them. If the job clips by norm, shards tell each other their parts of the norm.
 void start_sync_ps_shard(const shard_site& site);
 
 } // namespace troupe

@@ -36,7 +36,8 @@ public:
   gossip_synchronizer(caf::actor_config& cfg, const troupe::worker_site& site,
                       troupe::ring_node_actor counters)
     : gossip_actor::base(cfg), context_(site.context), view_(site.view), worker_(site.worker),
-      counters_(std::move(counters)), replica_(site.context), account_(workers_of(site.view), site.rank()) {}
+      counters_(std::move(counters)), replica_(site.context),
+      account_(workers_of(site.view), site.rank()) {}
 
   std::uint64_t view_number() const noexcept { return view_.number; }
 
@@ -78,8 +79,8 @@ private:
     replica_.stage(*replica_.find({x.begin, x.end}), gradient.as_floats(), x.samples);
   }
 
-  // All buckets are there: the step takes effect, and the weights go to the right. The learning-rate
-  // schedule counts samples of all workers: others train as many.
+  // All buckets are there: the step takes effect, and the weights go to the right. The
+  // learning-rate schedule counts samples of all workers: others train as many.
   void on_commit(const troupe::commit& x) {
     const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};
@@ -152,8 +153,9 @@ private:
       own.samples = account_.own_samples();
       own.values = payload::floats(counts.size());
       std::ranges::copy(counts, own.values.as_mutable_floats().begin());
-      send(counters_, troupe::reduce_bucket{
-                        std::move(own), caf::actor_cast<troupe::reduction_listener>(this)});
+      send(
+        counters_,
+        troupe::reduce_bucket{std::move(own), caf::actor_cast<troupe::reduction_listener>(this)});
     }
     return answers_.back();
   }
@@ -222,7 +224,9 @@ troupe::protocol gossip() {
   row.traits.weights = troupe::weights_at::workers;
   row.traits.in_step = true;
   row.traits.decided_by = "worker's replica";
-  row.traits.exchange = [](const proto::Job&) { return "each worker mixes in its left neighbour's"; };
+  row.traits.exchange = [](const proto::Job&) {
+    return "each worker mixes in its left neighbour's";
+  };
   row.traits.validate = check;
   row.traits.memory = {.worker = 2};
   row.start_worker = start_gossip;

@@ -137,9 +137,9 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
 // Without state of the optimizer: each worker would go on with its own.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
   for (const std::uint32_t every : {1, 4}) {
-    const auto job = local(
-      every, {"checkpoint={every_steps: " + std::to_string(every) + " keep: 40}",
-              "learning_rate={base: 0.1 cosine {}}"});
+    const auto job = local(every,
+                           {"checkpoint={every_steps: " + std::to_string(every) + " keep: 40}",
+                            "learning_rate={base: 0.1 cosine {}}"});
     auto options = simulated(job, workers, 0);
     options.files = std::make_shared<memory_storage>();
     const auto whole = simulate(options).summary;

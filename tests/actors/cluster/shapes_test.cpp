@@ -64,7 +64,8 @@ BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
       for (const std::uint64_t seed : {1, 2})
         BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
                            << ", " << workers << " workers, seed " << seed) {
-          auto options = options_for(protocol, workers, traits_of(protocol).uses_shards() ? 2 : 0, seed);
+          auto options =
+            options_for(protocol, workers, traits_of(protocol).uses_shards() ? 2 : 0, seed);
           const auto apart = simulate(options);
           options.coordinator_trains = true;
           const auto together = simulate(options);

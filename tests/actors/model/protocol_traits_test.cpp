@@ -98,8 +98,9 @@ BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));
   BOOST_TEST(contains(none, "async_ps, sync_ps, ring"));
   const auto own = own_rows();
-  BOOST_TEST(contains(problems({"protocol=CUSTOM", "custom_protocol.name=gosip"}, own),
-                      "protocol: this program adds no protocol \"gosip\"; did you mean \"gossip\"?"));
+  BOOST_TEST(
+    contains(problems({"protocol=CUSTOM", "custom_protocol.name=gosip"}, own),
+             "protocol: this program adds no protocol \"gosip\"; did you mean \"gossip\"?"));
   BOOST_TEST(contains(problems({"protocol=CUSTOM"}, own),
                       "protocol: CUSTOM needs custom_protocol.name; expected one of gossip"));
   BOOST_TEST(contains(error_of([&] { traits_of(with({"protocol=CUSTOM"}), own); }),
