@@ -68,6 +68,8 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   const std::size_t states =
     1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
+  if (const auto& more = context.protocol.shard_state)
+    result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
   // Each worker may have one gradient on its way.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   result.gradients = (received + context.protocol.memory.shard) * bytes_of(elements);
@@ -87,7 +89,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
       + (index == 0 ? bytes_of(parameters) : 0);
-    result.optimizer = range_updater::memory_bytes(context, parameters);
+    // The next state is made beside the one that counts.
+    result.optimizer = 2 * range_updater::memory_bytes(context, parameters);
     // Pieces of a step are not held back: all of them may be on their way, in and out.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);

@@ -141,7 +141,7 @@ void captures::on_part_read(std::size_t index, const proto::Weights& header, con
     tell_wait();
     return;
   }
-  snapshot_.version = snapshot_.weights[0].version;
+  snapshot_.version = snapshot_.weights[0].version.value;
   spdlog::debug("epoch {}: snapshot of version {}", wanted_->report.epoch, snapshot_.version);
   send(run_, snapshot_taken{snapshot_.version});
   const auto report = wanted_->report;

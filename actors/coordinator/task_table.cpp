@@ -50,10 +50,7 @@ void task_table::hear(const task_name& task, const proto::TaskStatus& x, time_po
   auto& entry = i->second;
   entry.status = x;
   entry.heard = now;
-  if (now - entry.newer.begin < rate_window_length)
-    return;
-  entry.older = entry.newer;
-  entry.newer = {now, entry.progress.samples(), x.bytes_sent(), x.bytes_received()};
+  entry.move_window(now);
 }
 
 void task_table::hear(const task_name& task, const proto::Progress& x, time_point now) {
@@ -62,6 +59,14 @@ void task_table::hear(const task_name& task, const proto::Progress& x, time_poin
       || x.applied() < i->second.progress.applied())
     return;
   i->second.progress = x;
+  i->second.move_window(now);
+}
+
+void task_table::entry::move_window(time_point now) {
+  if (now - newer.begin < rate_window_length)
+    return;
+  older = newer;
+  newer = {now, progress.samples(), status.bytes_sent(), status.bytes_received()};
 }
 
 void task_table::end(const task_name& task, std::string how) {

@@ -68,6 +68,8 @@ private:
     /// Samples and bytes are counted from the older one; the newer takes its place in time.
     rate_window older;
     rate_window newer;
+
+    void move_window(time_point now);
   };
 
   std::map<task_name, entry> entries_;

@@ -1,5 +1,6 @@
 #include "actors/model/protocol_traits.hpp"
 
+#include "actors/model/optimizer_builder.hpp"
 #include "actors/model/problem_list.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/nearest_name.hpp"
@@ -27,6 +28,23 @@ void check_local_sgd(const proto::Job& job, problem_list& problems) {
     require_multiple(job, job.checkpoint().every_steps(), "checkpoint.every_steps", problems);
   if (job.has_evaluate())
     require_multiple(job, job.evaluate().every_steps(), "evaluate.every_steps", problems);
+}
+
+// A moment per worker in place of one; the versions that workers read; DC's squares, and the
+// corrected gradient.
+std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
+  if (workers < 2)
+    return 0;
+  switch (job.async_ps().compensation()) {
+  case proto::AsyncPs::AUTO:
+    return build_optimizer(job.optimizer()).moment_slot() ? workers - 1 : 0;
+  case proto::AsyncPs::GAP_AWARE:
+    return workers;
+  case proto::AsyncPs::DC:
+    return workers + 2;
+  default:
+    return 0;
+  }
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -64,6 +82,7 @@ std::span<const protocol_traits> builtin_traits() {
       .decided_by = "parameter server",
       .exchange = [](const proto::Job&) { return "each gradient is applied when it arrives"; },
       .settings = "async_ps",
+      .shard_state = async_shard_state,
     },
     {
       .id = proto::SYNC_PS,

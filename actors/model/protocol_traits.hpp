@@ -50,6 +50,8 @@ struct protocol_traits {
   /// Null: a worker waits in every step. See waits_after().
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
   protocol_memory memory = {};
+  /// Vectors of optimizer state that a shard keeps besides, for so many workers. Null: none.
+  std::function<std::size_t(const proto::Job&, std::size_t workers)> shard_state = {};
 
   /// Steps that a worker makes before it waits for others again.
   std::uint64_t waits_after(const proto::Job& job) const {
