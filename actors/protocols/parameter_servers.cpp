@@ -2,19 +2,17 @@
 
 #include "actors/parameter_server/ps_synchronizer.hpp"
 #include "actors/parameter_server/reader_front.hpp"
-#include "actors/protocols/shard_policies.hpp"
 
 namespace troupe {
 
-void start_ps_worker(const worker_site& site) {
+void start_ps_worker(const worker_site& site, ps_synchronizer_options manners) {
   const auto shards = site.view.of(job_kind::ps);
-  auto how = std::make_shared<ps_synchronizer_options>();
+  auto how = std::make_shared<ps_synchronizer_options>(std::move(manners));
   how->view = site.view.number;
   how->worker = site.task.index;
   how->incarnation = site.incarnation;
   how->requests = site.requests;
   how->board = site.board;
-  choose_manners(site.context->job, site.view.of(job_kind::worker).size(), *how);
   how->shards.resize(shards.size());
   how->readers.resize(shards.size());
   auto missing = std::make_shared<std::size_t>(2 * shards.size());
@@ -38,21 +36,22 @@ void start_ps_worker(const worker_site& site) {
   }
 }
 
-shard_shell start_shard(const shard_site& site) {
+range range_of(const shard_site& site) {
+  return site.context->shard(site.task.index, site.view.of(job_kind::ps).size());
+}
+
+shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
+                        std::shared_ptr<pulled_versions> pulled) {
   shard_options how;
   how.view = site.view;
   how.index = site.task.index;
-  how.where = site.context->shard(site.task.index, site.view.of(job_kind::ps).size());
+  how.where = range_of(site);
   how.board = site.board;
   how.requests = site.requests;
   how.coordinator = site.coordinator;
-  std::vector<std::uint32_t> workers;
-  for (auto& x : site.view.of(job_kind::worker))
-    workers.push_back(x.task.index);
-  const auto pulled = make_pulled_versions(*site.context, workers.size());
-  const auto versions =
-    make_versions(*site.context, how.where, workers.size(), pulled ? workers.size() : 0);
-  how.policy = make_shard_policy(site.context, how.where, how.index, workers, pulled);
+  how.policy = std::move(policy);
+  const auto workers = site.view.of(job_kind::worker).size();
+  const auto versions = make_versions(*site.context, how.where, workers, pulled ? workers : 0);
   site.host(
     proto::READER,
     site.spawn_light<reader_front>(site.view.number, how.where, versions, pulled, how.board));

@@ -30,8 +30,8 @@ struct protocol {
 /// The protocols that come with troupe, in the order of builtin_traits().
 const std::vector<protocol>& builtin_protocols();
 
-/// How the actors of a job's protocol start. `own`: those of the program, from which the context was
-/// made.
+/// How the actors of a job's protocol start. `own`: those of the program, from which the context
+/// was made.
 const protocol& protocol_of(const job_context& context, std::span<const protocol> own);
 
 /// The traits of a program's own protocols.

@@ -3,7 +3,6 @@
 #include "actors/model/job_context.hpp"
 #include "actors/protocols/async_ps/async_ps.hpp"
 #include "actors/protocols/local_sgd/local_sgd.hpp"
-#include "actors/protocols/parameter_servers.hpp"
 #include "actors/protocols/ring/ring.hpp"
 #include "actors/protocols/sync_ps/sync_ps.hpp"
 #include "kernels/error.hpp"
@@ -22,8 +21,8 @@ struct starters {
 
 const starters& starters_of(proto::Protocol id) {
   static const starters rows[] = {
-    {proto::ASYNC_PS, start_ps_worker, start_async_ps_shard},
-    {proto::SYNC_PS, start_ps_worker, start_sync_ps_shard},
+    {proto::ASYNC_PS, start_async_ps_worker, start_async_ps_shard},
+    {proto::SYNC_PS, start_sync_ps_worker, start_sync_ps_shard},
     {proto::RING, start_ring_worker, {}},
     {proto::LOCAL_SGD, start_local_sgd_worker, {}},
   };

@@ -31,8 +31,8 @@ public:
   /// Samples of this worker since the last exchange.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// What this worker adds to the sum over all ranks: for each rank, gradients and samples that were
-  /// left out since the last exchange; zeros but for its own. `elements()` numbers.
+  /// What this worker adds to the sum over all ranks: for each rank, gradients and samples that
+  /// were left out since the last exchange; zeros but for its own. `elements()` numbers.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return 2 * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }

@@ -6,7 +6,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
-#include "actors/protocols/shard_policies.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
 #include "messages/configure.hpp"
 
 #include <fmt/format.h>
@@ -154,7 +154,7 @@ int main() {
   options.view.number = 1;
   options.view.members = {{{job_kind::worker, 0}, 1, ""}};
   options.where = context->shard(0, 1);
-  options.policy = make_shard_policy(context, options.where, 0, {0}, nullptr);
+  options.policy = std::make_shared<async_policy>(context, options.where, 0, 1, nullptr);
   auto versions = std::make_shared<version_pool>(options.where.size(), 4);
   auto shard = sys.spawn<parameter_shard, caf::detached>(context, options, versions);
   auto reader = sys.spawn<reader_front>(std::uint64_t{1}, options.where, versions);

@@ -39,7 +39,6 @@ WITHOUT_CAF = (
     "actors/coordinator/ledger.*",
     "actors/coordinator/lease_book.*",
     "actors/coordinator/member_table.*",
-    "actors/coordinator/protocol_facts.*",
     "actors/coordinator/run_book.*",
     "actors/coordinator/stall_judge.*",
     "actors/coordinator/stall_text.*",

@@ -2,7 +2,8 @@
 
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
-#include "actors/protocols/shard_policies.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
+#include "actors/protocols/sync_ps/sync_policy.hpp"
 #include "messages/configure.hpp"
 #include "messages/errors.hpp"
 #include "tests/support/allocations.hpp"
@@ -24,7 +25,7 @@ constexpr std::uint64_t current_view = 1;
 
 /// A shard of all parameters, for so many workers of incarnation 11.
 struct shard_fixture {
-  explicit shard_fixture(proto::Protocol protocol = proto::ASYNC_PS, std::uint32_t workers = 1) {
+  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1) {
     configure(config);
     system.emplace(config);
     const auto job = example_job(
@@ -39,7 +40,10 @@ struct shard_fixture {
       indices.push_back(i);
     }
     options.where = context->shard(0, 1);
-    options.policy = make_shard_policy(context, options.where, 0, indices, nullptr);
+    if (in_step)
+      options.policy = std::make_shared<sync_policy>(options.where, indices);
+    else
+      options.policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
     board = options.board;
     versions = make_versions(*context, options.where, 0);
     shard = system->spawn<parameter_shard>(context, options, versions);
@@ -285,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
 }
 
 struct two_in_step : shard_fixture {
-  two_in_step() : shard_fixture(proto::SYNC_PS, 2) {}
+  two_in_step() : shard_fixture(true, 2) {}
 };
 
 BOOST_FIXTURE_TEST_CASE(in_step_all_commit, two_in_step) {

@@ -52,9 +52,9 @@ double guess(proto::Loss loss, const dataset& data, double smoothing = 0) {
 BOOST_AUTO_TEST_SUITE(constant_guess)
 
 BOOST_AUTO_TEST_CASE(classes) {
-  const labelled even({0, 1, 2, 3}, 4);
+  const labelled even(std::vector<std::int32_t>{0, 1, 2, 3}, 4);
   BOOST_TEST(std::abs(guess(proto::SOFTMAX_CROSS_ENTROPY, even) - std::log(4.0)) < 1e-12);
-  const labelled uneven({0, 0, 0, 1}, 2);
+  const labelled uneven(std::vector<std::int32_t>{0, 0, 0, 1}, 2);
   const double entropy = -(0.75 * std::log(0.75) + 0.25 * std::log(0.25));
   BOOST_TEST(std::abs(guess(proto::SOFTMAX_CROSS_ENTROPY, uneven) - entropy) < 1e-12);
   BOOST_TEST(std::abs(guess(proto::BINARY_CROSS_ENTROPY, uneven) - entropy) < 1e-12);
@@ -63,11 +63,11 @@ BOOST_AUTO_TEST_CASE(classes) {
   BOOST_TEST(std::abs(guess(proto::SOFTMAX_CROSS_ENTROPY, uneven, 0.2) + p * std::log(p)
                       + (1 - p) * std::log(1 - p))
              < 1e-12);
-  BOOST_TEST(guess(proto::SOFTMAX_CROSS_ENTROPY, labelled({0, 7}, 4)) == -1.0, "no such class");
+  BOOST_TEST(guess(proto::SOFTMAX_CROSS_ENTROPY, labelled(std::vector<std::int32_t>{0, 7}, 4)) == -1.0, "no such class");
 }
 
 BOOST_AUTO_TEST_CASE(targets) {
-  const labelled two({1, 10, 3, 10, 8, 40}, 2);
+  const labelled two(std::vector<float>{1, 10, 3, 10, 8, 40}, 2);
   // Means 4 and 20, medians 3 and 10.
   BOOST_TEST(std::abs(guess(proto::MEAN_SQUARED_ERROR, two) - (9 + 1 + 16 + 100 + 100 + 400) / 6.0)
              < 1e-9);
