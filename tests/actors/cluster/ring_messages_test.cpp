@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::uint64_t current_view = 1;
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<std::size_t> sizes_of(const job_context& context) {
   std::vector<std::size_t> result;
@@ -35,7 +35,7 @@ struct ring_fixture {
     const auto job =
       example_job("digits_mlp",
                   {"data.digits={train: 64 test: 20}", "model.layer[0].dense.units=8",
-                   "protocol=RING", "runtime.bucket_bytes=1"});
+                   "protocol=RING", "runtime.bucket_bytes=4"});
     context = make_job_context(job, shape_of(*build_data(job).train));
     const ring_place place{0, 2, 1000};
     ring = system->spawn<ring_node>(current_view, place, sizes_of(*context),
@@ -46,7 +46,10 @@ struct ring_fixture {
     options.ring = ring;
     synchronizer =
       system->spawn<ring_synchronizer>(context, options, caf::actor_cast<worker_actor>(*self));
-    (*self)->send(ring, ring_neighbour{{job_kind::worker, 1}, caf::actor_cast<ring_actor>(*self)});
+    (*self)->send(ring,
+                  ring_neighbour{{job_kind::worker, 1},
+                                 caf::actor_cast<ring_actor>(*self),
+                                 {job_kind::worker, 1}});
     right.emplace(ring_place{1, 2, 1000}, sizes_of(*context));
   }
 
@@ -252,7 +255,7 @@ void check_decided(const proto::Report& x, int worker, std::uint64_t applied,
 
 BOOST_AUTO_TEST_CASE(its_own_gradient_is_not_finite) {
   const auto before = pull().second;
-  const auto result = second_attempt(nan, 2);
+  const auto result = second_attempt(not_a_number, 2);
   BOOST_TEST((result.outcome == proto::QUARANTINED));
   BOOST_TEST(result.samples == 6u);
   BOOST_TEST(!same_bits(pull().second.as_floats(), before.as_floats()));
@@ -264,7 +267,7 @@ BOOST_AUTO_TEST_CASE(its_own_gradient_is_not_finite) {
 }
 
 BOOST_AUTO_TEST_CASE(the_gradient_of_another_is_not_finite) {
-  const auto result = second_attempt(1, nan);
+  const auto result = second_attempt(1, not_a_number);
   BOOST_TEST((result.outcome == proto::APPLIED));
   BOOST_TEST(result.samples == 4u);
   const auto counts = report();
@@ -276,7 +279,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_another_is_not_finite) {
 
 BOOST_AUTO_TEST_CASE(both_gradients_are_not_finite) {
   const auto before = pull();
-  const auto result = second_attempt(nan, nan);
+  const auto result = second_attempt(not_a_number, not_a_number);
   BOOST_TEST((result.outcome == proto::QUARANTINED));
   const auto after = pull();
   BOOST_TEST(after.first == 1u);
