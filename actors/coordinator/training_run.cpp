@@ -83,13 +83,7 @@ void training_run::snapshot() {
   phase_ = phase::snapshot;
   spdlog::debug("epoch {}: all of {} leases are settled", book_->epoch() + 1,
                 book_->epoch_leases());
-  const auto at_the_end = report(false);
-  if (book_->last_epoch()) {
-    summary_.seconds = at_the_end.seconds;
-    summary_.train_loss = at_the_end.train_loss;
-    send(options_.progress, training_ended{});
-  }
-  send(options_.captures, take_snapshot{at_the_end, book_->last_epoch()});
+  send(options_.captures, take_snapshot{report(false), book_->last_epoch()});
 }
 
 void training_run::on_snapshot(const snapshot_taken&) {
@@ -97,6 +91,10 @@ void training_run::on_snapshot(const snapshot_taken&) {
     return;
   if (book_->last_epoch()) {
     phase_ = phase::finishing;
+    const auto now = book_->totals(clock().now(), false);
+    summary_.seconds = now.seconds;
+    summary_.train_loss = now.train_loss;
+    send(options_.progress, training_ended{});
     collect_reports();
     return;
   }
