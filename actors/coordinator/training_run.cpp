@@ -86,11 +86,6 @@ void training_run::snapshot() {
   const auto at_the_end = report(false);
   if (const auto text = loss_watch_->epoch(at_the_end.epoch, at_the_end.train_loss))
     notice(*text, notice_level::warning);
-  if (book_->last_epoch()) {
-    summary_.seconds = at_the_end.seconds;
-    summary_.train_loss = at_the_end.train_loss;
-    send(options_.progress, training_ended{});
-  }
   send(options_.captures, take_snapshot{at_the_end, book_->last_epoch()});
 }
 
@@ -99,6 +94,10 @@ void training_run::on_snapshot(const snapshot_taken&) {
     return;
   if (book_->last_epoch()) {
     phase_ = phase::finishing;
+    const auto now = book_->totals(clock().now(), false);
+    summary_.seconds = now.seconds;
+    summary_.train_loss = now.train_loss;
+    send(options_.progress, training_ended{});
     collect_reports();
     return;
   }
