@@ -1,3 +1,4 @@
+#include "actors/model/job_file.hpp"
 #include "apps/troupe/bench/async_results.hpp"
 #include "apps/troupe/bench/async_runs.hpp"
 #include "apps/troupe/bench/async_works.hpp"

@@ -1,6 +1,7 @@
 #include "apps/troupe/bench/async_runs.hpp"
 
 #include "actors/cluster/training.hpp"
+#include "actors/model/job_file.hpp"
 #include "actors/simulation/simulation.hpp"
 
 #include <fmt/format.h>
