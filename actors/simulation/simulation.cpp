@@ -1,8 +1,11 @@
 #include "actors/simulation/simulation.hpp"
 
+#include "actors/cluster/local_cluster.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 namespace troupe {
 
@@ -50,10 +53,17 @@ simulation::simulation(simulation_options options)
   start_ = scheduler_->clock().now();
   network_ = std::make_unique<simulated_network>(*system_, options_.seed, options_.links);
   observer_ = caf::actor_cast<caf::actor>(system_->spawn<watcher>(seen_, start_));
-  const auto count = evaluator_node() + (options_.evaluator ? 1 : 0);
+  const auto count = options_.one_node ? 1 : evaluator_node() + (options_.evaluator ? 1 : 0);
   nodes_.resize(count);
   ended_.resize(count);
   std::vector<task_name> front{coordinator_task};
+  if (options_.one_node) {
+    std::ranges::copy(tasks_of(static_cast<std::uint32_t>(options_.workers),
+                               static_cast<std::uint32_t>(options_.ps)),
+                      std::back_inserter(front));
+    start_node(0, std::move(front));
+    return;
+  }
   if (options_.coordinator_trains)
     front.push_back({job_kind::worker, 0});
   start_node(0, front);
@@ -87,10 +97,11 @@ coordinator_setup simulation::make_coordinator() {
   result.files = files_;
   result.resume = options_.resume;
   result.origin = {"simulation", {}};
+  const auto where = [&](sim_node x) { return options_.one_node ? "" : address_of(x); };
   for (std::uint32_t i = 0; i < options_.ps; ++i)
-    result.tasks.push_back({{job_kind::ps, i}, address_of(ps_node(i))});
+    result.tasks.push_back({{job_kind::ps, i}, where(ps_node(i))});
   for (std::uint32_t i = 0; i < options_.workers; ++i)
-    result.tasks.push_back({{job_kind::worker, i}, address_of(worker_node(i))});
+    result.tasks.push_back({{job_kind::worker, i}, where(worker_node(i))});
   if (options_.evaluator)
     result.tasks.push_back({{job_kind::evaluator, 0}, address_of(evaluator_node())});
   return result;
@@ -101,8 +112,10 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   how.tasks = std::move(tasks);
   how.incarnation = number + 1;
   how.spawner = spawner{spawner::kind::cooperative};
-  how.net = network_->transport_of(number);
-  how.coordinator_address = address_of(0);
+  if (!options_.one_node) {
+    how.net = network_->transport_of(number);
+    how.coordinator_address = address_of(0);
+  }
   how.protocols = options_.protocols;
   how.source = [data = options_.data](const proto::Job&) { return data; };
   how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
@@ -115,7 +128,7 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   homes_[handle->id()] = number;
   homes_[handle->id() + 1] = std::nullopt;
   network_->listen(number, address_of(number), caf::actor_cast<caf::strong_actor_ptr>(handle));
-  caf::anon_send(nodes_[number], begin_node{address_of(number)});
+  caf::anon_send(nodes_[number], begin_node{options_.one_node ? "" : address_of(number)});
 }
 
 void simulation::stop(sim_node node, const std::string& reason) {
@@ -154,11 +167,39 @@ bool simulation::frozen(const caf::resumable& job) const {
   return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
 }
 
+// A trainer whose gradient is not done yet gets no turn.
+bool simulation::computing(const caf::resumable& job) {
+  const auto* actor = dynamic_cast<const caf::scheduled_actor*>(&job);
+  if (!options_.compute_time || !actor || actor->name() != std::string_view{"troupe.trainer"})
+    return false;
+  const auto now = scheduler_->clock().now();
+  const auto number = trainers_.try_emplace(actor->id(), trainers_.size()).first->second;
+  const auto [due, fresh] = computing_until_.try_emplace(actor->id());
+  if (fresh)
+    due->second = now + options_.compute_time(number);
+  return due->second > now;
+}
+
+// Time goes on to the gradient that is done first, unless something else happens before.
+bool simulation::finish_computing() {
+  auto& clock = scheduler_->clock();
+  std::optional<time_point> next;
+  for (const auto& [id, due] : computing_until_)
+    if (due > clock.now() && (!next || due < *next))
+      next = due;
+  if (!next || (!clock.schedule().empty() && clock.schedule().begin()->first < *next))
+    return false;
+  clock.current_time = *next;
+  return true;
+}
+
 // Actors live where those do that started them.
 void simulation::run_next_job() {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
   const auto home = actor ? home_of(actor->id()) : std::nullopt;
   const auto last = system_->latest_actor_id();
+  if (actor)
+    computing_until_.erase(actor->id());
   scheduler_->try_run_once();
   if (home && system_->latest_actor_id() > last) {
     homes_[last + 1] = home;
@@ -176,8 +217,8 @@ std::chrono::nanoseconds simulation::elapsed() {
 
 bool simulation::step() {
   auto& jobs = scheduler_->jobs;
-  const auto awake =
-    std::partition(jobs.begin(), jobs.end(), [this](const auto* x) { return !frozen(*x); });
+  const auto awake = std::partition(
+    jobs.begin(), jobs.end(), [this](const auto* x) { return !frozen(*x) && !computing(*x); });
   if (awake != jobs.begin()) {
     const auto count = static_cast<std::uint64_t>(awake - jobs.begin());
     std::swap(jobs.front(), jobs[order_.below(count)]);
@@ -190,7 +231,7 @@ bool simulation::step() {
     what();
     return true;
   }
-  return scheduler_->trigger_timeout();
+  return finish_computing() || scheduler_->trigger_timeout();
 }
 
 bool simulation::all_ended() const {

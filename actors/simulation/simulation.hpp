@@ -31,6 +31,12 @@ struct simulation_options {
   bool coordinator_trains = false;
   /// There is an evaluator task, on a node of its own.
   bool evaluator = false;
+  /// All tasks live on the coordinator's node: nothing is encoded, nothing takes a link, and the
+  /// run takes little longer than its gradients. Without an evaluator task.
+  bool one_node = false;
+  /// Virtual time that the next gradient of a worker takes; called once for each. Workers are
+  /// numbered in the order in which they are started. Null: no time.
+  std::function<std::chrono::nanoseconds(std::size_t worker)> compute_time;
   /// Virtual time after which the run is given up.
   std::chrono::seconds limit{600};
   /// Where the coordinator writes; null: memory of the simulation's own.
@@ -86,8 +92,10 @@ public:
 
   /// Node numbers, for faults.
   sim_node coordinator_node() const noexcept { return 0; }
-  sim_node ps_node(std::size_t i) const noexcept { return 1 + i; }
+  sim_node ps_node(std::size_t i) const noexcept { return options_.one_node ? 0 : 1 + i; }
   sim_node worker_node(std::size_t i) const noexcept {
+    if (options_.one_node)
+      return 0;
     return options_.coordinator_trains ? (i == 0 ? 0 : options_.ps + i) : 1 + options_.ps + i;
   }
   sim_node evaluator_node() const noexcept { return worker_node(options_.workers); }
@@ -122,6 +130,8 @@ private:
   coordinator_setup make_coordinator();
   void run_next_job();
   bool frozen(const caf::resumable& job) const;
+  bool computing(const caf::resumable& job);
+  bool finish_computing();
   std::optional<sim_node> home_of(caf::actor_id actor) const;
   bool all_ended() const;
 
@@ -142,6 +152,9 @@ private:
   /// Frozen actors, by name; an empty name stands for all of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;
   std::multimap<std::chrono::nanoseconds, std::function<void()>> events_;
+  /// Trainers in the order in which they were started, and when their gradients are done.
+  std::map<caf::actor_id, std::size_t> trainers_;
+  std::map<caf::actor_id, std::chrono::steady_clock::time_point> computing_until_;
 };
 
 /// Runs a simulation from beginning to end.

@@ -116,6 +116,29 @@ struct bench_kernels_command {
   bool json = false;
 };
 
+/// `troupe bench async`: what staleness costs, and what is done about it.
+struct bench_async_command {
+  /// Names of works.
+  std::vector<std::string> works{"mlp"};
+  std::vector<std::uint32_t> workers{2, 4, 8, 16};
+  /// Runs per cell, with seeds from 1.
+  std::uint32_t seeds = 3;
+  /// Kinds of compensation; empty: all.
+  std::vector<std::string> recipes;
+  /// 0: as many as the work's example has.
+  std::uint32_t epochs = 0;
+  std::uint32_t ps = 1;
+  /// Of the speeds; 0: they are not measured.
+  std::uint32_t rounds = 5;
+  /// Runs at a time, while accuracy is measured. 0: one per processor.
+  std::uint32_t jobs = 0;
+  /// Empty, or "tf".
+  std::string peer;
+  /// Interpreter that has TensorFlow; empty: looked for.
+  std::string python;
+  bool json = false;
+};
+
 /// All return an exit code, and throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
@@ -124,6 +147,7 @@ int run(const check_command& x);
 int run(const predict_command& x);
 int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
+int run(const bench_async_command& x);
 int run(const export_command& x);
 
 } // namespace troupe

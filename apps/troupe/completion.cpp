@@ -56,7 +56,7 @@ argument describe(const CLI::Option& option, const std::string& name) {
 }
 
 /// A command's own commands, as of `bench`: they are words to choose from, and their options are
-/// taken for its own.
+/// taken for its own. Options of one name offer what any of them takes.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {
@@ -78,10 +78,13 @@ void add_parts(const CLI::App& app, command& result) {
   argument parts;
   for (const auto* x : app.get_subcommands({})) {
     parts.choices.push_back(x->get_name());
-    for (auto& option : describe(*x).arguments)
-      if (std::ranges::find(result.arguments, option.name, &argument::name)
-          == result.arguments.end())
+    for (auto& option : describe(*x).arguments) {
+      const auto known = std::ranges::find(result.arguments, option.name, &argument::name);
+      if (known == result.arguments.end())
         result.arguments.push_back(std::move(option));
+      else
+        std::ranges::copy(option.choices, std::back_inserter(known->choices));
+    }
   }
   if (!parts.choices.empty())
     result.arguments.push_back(std::move(parts));

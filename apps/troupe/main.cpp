@@ -184,9 +184,51 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
   return *sub;
 }
 
+CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
+  auto* sub = bench.add_subcommand("async", "What staleness costs, and what is done about it");
+  sub
+    ->add_option("--work", x.works,
+                 "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
+                 "digits, a9a, slow, lenet, lstm, straggler")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub->add_option("--workers", x.workers, "Numbers of workers")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("N,...");
+  sub->add_option("--recipes", x.recipes, "Kinds of async_ps.compensation (default: all)")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->type_name("NAME,...");
+  sub->add_option("--seeds", x.seeds, "Runs of each kind")->capture_default_str();
+  sub->add_option("--epochs", x.epochs, "Passes over the data (default: as many as the work has)");
+  sub->add_option("--ps", x.ps, "Parameter shards")->capture_default_str();
+  sub->add_option("--rounds", x.rounds, "How often to measure speeds; 0: not at all")
+    ->capture_default_str();
+  sub->add_option("--jobs", x.jobs,
+                  "Runs at a time, but where speeds are measured (default: one per processor)");
+  sub->add_option("--peer", x.peer, "What else to train the work mlp with")->type_name("{tf}");
+  sub
+    ->add_option("--python", x.python,
+                 "Interpreter that has TensorFlow (default: python3, then /usr/bin/python3)")
+    ->type_name("PATH");
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->footer("The data is looked for in $TROUPE_DATA; `--work=digits` needs none.\n\n"
+              "Examples:\n"
+              "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
+              "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
+              "  troupe bench async --work=straggler --seeds=1");
+  return *sub;
+}
+
 void add_bench(CLI::App& app, troupe::bench_train_command& train,
-               troupe::bench_kernels_command& kernels, std::function<int()>& action) {
-  auto* sub = app.add_subcommand("bench", "Measure how fast this machine trains");
+               troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
+               std::function<int()>& action) {
+  auto* sub =
+    app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
   sub->require_subcommand(1);
   const auto positive = within(1e-6, 3600);
   auto* models = sub->add_subcommand("train", "Whole steps of some models, also in PyTorch");
@@ -230,6 +272,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(kernels);
+    };
+  });
+  add_bench_async(*sub, async).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(async);
     };
   });
 }
@@ -301,6 +349,7 @@ int main(int argc, char** argv) {
   troupe::doctor_command doctor;
   troupe::bench_train_command bench_train;
   troupe::bench_kernels_command bench_kernels;
+  troupe::bench_async_command bench_async;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
@@ -313,7 +362,7 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, action);
+  add_bench(app, bench_train, bench_kernels, bench_async, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

@@ -137,5 +137,46 @@ class Kernels(Bench):
         self.assertIn("momentum update", output)
 
 
+class Async(Bench):
+    QUICK = ("--work=digits", "--seeds=1", "--epochs=1")
+
+    def test_results(self):
+        result = self.results("async", *self.QUICK, "--workers=2", "--recipes=AUTO,STALENESS_RATE", "--rounds=1")
+        work, = result["works"]
+        self.assertEqual(work["work"], "digits")
+        serial, = work["serial"]["accuracies"]
+        self.assertGreater(serial, 0.5)
+        self.assertEqual([x["recipe"] for x in work["cells"]], ["AUTO", "STALENESS_RATE"])
+        for x in work["cells"]:
+            self.assertEqual((x["workers"], x["not_finite"]), (2, 0))
+            self.assertGreater(x["accuracies"][0], 0.5)
+            # They take turns.
+            self.assertTrue(0.9 < x["staleness"] < 1.1, x)
+            self.assertAlmostEqual(x["difference"], 100 * (x["accuracies"][0] - serial))
+        self.assertEqual([x["recipe"] for x in work["speeds"]], ["AUTO", "STALENESS_RATE"])
+        self.assertTrue(all(x["samples_per_second"] > 0 and x["ratio"] > 0 for x in work["speeds"]))
+
+    def test_same_numbers_whatever_runs_beside(self):
+        arguments = ("async", *self.QUICK, "--workers=2,3", "--recipes=AUTO", "--rounds=0")
+        one, two = (self.results(*arguments, f"--jobs={n}") for n in (1, 2))
+        self.assertEqual(one, two)
+        self.assertNotIn("speeds", one["works"][0])
+
+    def test_table(self):
+        output, _ = self.run_program("async", *self.QUICK, "--workers=2", "--rounds=0")
+        for name in ("serial", "AUTO", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "to serial", "staleness"):
+            self.assertIn(name, output)
+
+    def test_bad_input(self):
+        for arguments, said in (
+            (["--work=mpl"], 'did you mean "mlp"'),
+            (["--recipes=AUTOO"], 'did you mean "AUTO"'),
+            (["--workers=1"], "one worker alone is never stale"),
+            (["--seeds=0"], "at least 1"),
+            (["--peer=torch"], "tf was expected"),
+        ):
+            self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
+
+
 if __name__ == "__main__":
     run_tests()

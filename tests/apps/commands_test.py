@@ -240,7 +240,8 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
                          ["--processor-time", "--profile"])
-        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
         # All options of each command, as its help has them.
         for command in COMMANDS:

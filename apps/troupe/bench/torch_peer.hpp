@@ -1,10 +1,10 @@
 #pragma once
 
+#include "apps/troupe/bench/python_process.hpp"
 #include "apps/troupe/bench/runner.hpp"
 
+#include <optional>
 #include <string>
-
-#include <sys/types.h>
 
 namespace troupe::bench {
 
@@ -13,13 +13,9 @@ namespace troupe::bench {
 /// this object.
 class torch_peer {
 public:
-  /// Throws input_error where `python` (or, if that is empty, python3 on the PATH and then
-  /// /usr/bin/python3) has no PyTorch.
+  /// Throws input_error where `python` (see `pythons`) has no PyTorch.
   torch_peer(const std::string& python, const work& what, const material& data, std::size_t threads,
              passing how);
-  ~torch_peer();
-  torch_peer(const torch_peer&) = delete;
-  torch_peer& operator=(const torch_peer&) = delete;
 
   round run(std::size_t steps);
 
@@ -27,17 +23,11 @@ public:
   const std::string& blas() const noexcept { return blas_; }
 
 private:
-  /// False, with a reason, where there is no such interpreter or it has no PyTorch.
-  bool start(const std::string& python, const work& what, const material& data, std::size_t threads,
-             passing how, std::string& reason);
-  void end();
-  void tell(const void* bytes, std::size_t size);
-  void tell(const std::string& text) { tell(text.data(), text.size()); }
-  std::string answer();
+  /// Throws input_error, with a reason, where there is no such interpreter or it has no PyTorch.
+  void start(const std::string& python, const work& what, const material& data, std::size_t threads,
+             passing how);
 
-  pid_t pid_ = 0;
-  int socket_ = -1;
-  std::string buffer_;
+  std::optional<python_process> process_;
   std::string version_;
   std::string blas_;
 };

@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/model_file.hpp"
+#include "kernels/formats/file.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/example_job.hpp"

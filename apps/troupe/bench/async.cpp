@@ -1,0 +1,257 @@
+#include "actors/model/job_file.hpp"
+#include "apps/troupe/bench/async_results.hpp"
+#include "apps/troupe/bench/async_runs.hpp"
+#include "apps/troupe/bench/async_works.hpp"
+#include "apps/troupe/bench/statistics.hpp"
+#include "apps/troupe/bench/tensorflow_peer.hpp"
+#include "apps/troupe/commands.hpp"
+#include "apps/troupe/exit_code.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/nearest_name.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+namespace troupe {
+
+namespace {
+
+using namespace bench;
+
+/// Of the speeds: as many as any machine has processors for.
+constexpr std::uint32_t speed_workers = 2;
+
+constexpr std::uint32_t straggler_workers = 4;
+constexpr std::chrono::milliseconds straggler_delay{20};
+constexpr double straggler_goal = 0.95;
+/// Between two evaluations.
+constexpr std::uint32_t straggler_samples = 1024;
+
+template <class Rows>
+std::vector<std::string> names_of(const Rows& rows) {
+  std::vector<std::string> result;
+  for (const auto& x : rows)
+    result.emplace_back(x.name);
+  return result;
+}
+
+template <class Row>
+const Row* row_named(std::span<const Row> rows, const std::string& name) {
+  const auto found = std::ranges::find(rows, name, &Row::name);
+  return found == rows.end() ? nullptr : &*found;
+}
+
+std::vector<const async_recipe*> chosen_recipes(const bench_async_command& x) {
+  std::vector<const async_recipe*> result;
+  for (const auto& name : x.recipes.empty() ? names_of(async_recipes()) : x.recipes) {
+    result.push_back(row_named(async_recipes(), name));
+    if (result.back() == nullptr)
+      throw input_error{"--recipes=" + name + ": there is no such recipe; "
+                        + suggestion(name, names_of(async_recipes()))};
+  }
+  return result;
+}
+
+void check(const bench_async_command& x) {
+  if (!x.peer.empty() && x.peer != "tf")
+    throw input_error{"--peer=" + x.peer + ": tf was expected"};
+  if (x.seeds == 0 || x.ps == 0)
+    throw input_error{"--seeds and --ps must be at least 1"};
+  if (x.workers.empty() || std::ranges::min(x.workers) < 2)
+    throw input_error{"--workers must be at least 2: one worker alone is never stale"};
+  auto known = names_of(async_works());
+  known.emplace_back(straggler_name);
+  for (const auto& name : x.works)
+    if (std::ranges::find(known, name) == known.end())
+      throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
+}
+
+/// Runs all, so many at a time; throws what the first one threw that failed.
+void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex guard;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (auto i = next++; i < tasks.size(); i = next++) {
+      try {
+        tasks[i]();
+      } catch (...) {
+        const std::lock_guard lock{guard};
+        if (!failure)
+          failure = std::current_exception();
+        next = tasks.size();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t i = 0; i < std::max(at_a_time, 1U); ++i)
+      threads.emplace_back(work);
+  }
+  if (failure)
+    std::rethrow_exception(failure);
+}
+
+proto::Job job_of(const async_work& what, const async_recipe& recipe, std::uint64_t seed,
+                  std::uint32_t epochs) {
+  auto result = what.job(seed, epochs);
+  result.mutable_async_ps()->set_compensation(recipe.kind);
+  return result;
+}
+
+// -- accuracy -----------------------------------------------------------------------------------
+
+outcome outcome_of(const run_summary& x) {
+  if (x.not_finite)
+    return {.not_finite = true};
+  return {.accuracy = x.test_accuracy.value(), .staleness = x.staleness_mean};
+}
+
+/// W / 2; two workers that take turns are 1 stale each, but for the first gradient.
+double least_staleness(std::uint32_t workers) {
+  return std::min(workers / 2.0, 0.9 * (workers - 1));
+}
+
+void check(const async_work& what, const cell& x) {
+  for (const auto& run : x.runs) {
+    const auto where = fmt::format("{}, {}, {} workers", what.name, x.recipe->name, x.workers);
+    if (run.not_finite && x.recipe->kind == proto::AsyncPs::AUTO)
+      throw std::runtime_error{where + ": the numbers are not finite any more"};
+    if (!run.not_finite && !(run.staleness >= least_staleness(x.workers)))
+      throw std::runtime_error{
+        fmt::format("{}: the mean staleness is {:.2f}, and at least {:g} was expected: this "
+                    "measures something else than asynchrony",
+                    where, run.staleness, least_staleness(x.workers))};
+  }
+}
+
+void measure_accuracy(work_results& out, const job_data& data, const bench_async_command& x) {
+  const auto& what = *out.what;
+  out.serial.resize(x.seeds);
+  for (const auto* recipe : chosen_recipes(x))
+    for (const auto workers : x.workers)
+      out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
+  std::vector<std::function<void()>> tasks;
+  // The longest first.
+  for (std::uint32_t i = 0; i < x.seeds; ++i) {
+    for (auto& cell : out.cells)
+      tasks.emplace_back([&, i] {
+        const auto job = job_of(what, *cell.recipe, i + 1, x.epochs);
+        cell.runs[i] = outcome_of(run_in_turns(job, data, {cell.workers, x.ps, what.slow}));
+      });
+    tasks.emplace_back(
+      [&, i] { out.serial[i] = outcome_of(run_in_turns(what.job(i + 1, x.epochs), data, {})); });
+  }
+  run_all(tasks, x.jobs > 0 ? x.jobs : std::thread::hardware_concurrency());
+  for (const auto& cell : out.cells)
+    check(what, cell);
+}
+
+// -- speed --------------------------------------------------------------------------------------
+
+/// An epoch of each recipe in turns, beside one of NONE.
+void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
+  const auto* none = row_named(async_recipes(), "NONE");
+  const auto run = [&](const async_recipe& recipe) {
+    const auto job = job_of(*out.what, recipe, 1, 1);
+    return run_on_threads(job, data, {speed_workers, x.ps}).summary.samples_per_second;
+  };
+  for (const auto* recipe : chosen_recipes(x)) {
+    std::vector<double> speeds;
+    std::vector<double> ratios;
+    for (std::uint32_t i = 0; i < x.rounds; ++i) {
+      const double plain = run(*none);
+      speeds.push_back(run(*recipe));
+      ratios.push_back(speeds.back() / plain);
+    }
+    if (x.rounds > 0)
+      out.speeds.push_back({recipe, statistics{speeds}, statistics{ratios}});
+  }
+}
+
+// -- peer ---------------------------------------------------------------------------------------
+
+void measure_peer(work_results& out, const job_data& data, const bench_async_command& x) {
+  try {
+    for (const auto workers : x.workers) {
+      const auto result =
+        run_tensorflow(x.python, out.what->job(1, x.epochs), data, workers, x.seeds);
+      out.peer = "TensorFlow " + result.version;
+      peer_cell cell{workers, {}};
+      for (const double accuracy : result.accuracies)
+        cell.runs.push_back({.accuracy = accuracy});
+      out.peer_cells.push_back(std::move(cell));
+    }
+  } catch (const input_error& error) {
+    out.peer_skipped = error.what();
+  }
+}
+
+// -- straggler ----------------------------------------------------------------------------------
+
+double seconds_to_goal(const timed_run& x) {
+  for (const auto& report : x.evaluations)
+    if (report.test_accuracy >= straggler_goal)
+      return report.seconds;
+  return 0;
+}
+
+std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
+  const auto& what = *row_named(async_works(), "mlp");
+  const auto data = build_data(what.job(1, x.epochs));
+  std::vector<straggler_result> result;
+  for (const auto protocol : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
+    straggler_result row{protocol_name(protocol), {}, {}, {}};
+    for (std::uint32_t seed = 1; seed <= x.seeds; ++seed) {
+      auto job = what.job(seed, x.epochs);
+      job.set_protocol(protocol);
+      const auto per_update =
+        job.data().batch() * (protocol == proto::ASYNC_PS ? 1 : straggler_workers);
+      job.mutable_evaluate()->set_every_steps(straggler_samples / per_update);
+      const auto run = run_on_threads(job, data, {straggler_workers, x.ps, true}, straggler_delay);
+      row.seconds.push_back(seconds_to_goal(run));
+      row.totals.push_back(run.summary.seconds);
+      row.accuracies.push_back(run.summary.test_accuracy.value());
+    }
+    result.push_back(std::move(row));
+  }
+  return result;
+}
+
+} // namespace
+
+int run(const bench_async_command& x) {
+  check(x);
+  async_results results;
+  results.seeds = x.seeds;
+  for (const auto& name : x.works) {
+    if (name == straggler_name) {
+      results.stragglers = measure_stragglers(x);
+      continue;
+    }
+    work_results of_work;
+    of_work.what = row_named(async_works(), name);
+    const auto data = build_data(of_work.what->job(1, x.epochs));
+    measure_accuracy(of_work, data, x);
+    measure_speed(of_work, data, x);
+    if (!x.peer.empty() && name == "mlp")
+      measure_peer(of_work, data, x);
+    if (!x.json)
+      print(of_work);
+    results.works.push_back(std::move(of_work));
+  }
+  if (x.json)
+    fmt::print("{}\n", json_text(results));
+  else if (!results.stragglers.empty())
+    print_stragglers(results.stragglers, straggler_goal, straggler_delay);
+  return exit_done;
+}
+
+} // namespace troupe

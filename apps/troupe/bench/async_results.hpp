@@ -1,0 +1,75 @@
+#pragma once
+
+#include "apps/troupe/bench/async_works.hpp"
+#include "apps/troupe/bench/statistics.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What `troupe bench async` has measured, and how that is shown.
+
+namespace troupe::bench {
+
+struct outcome {
+  /// Of the test records, with the weights at the end.
+  double accuracy = 0;
+  /// Mean over all gradients.
+  double staleness = 0;
+  /// The run ended with numbers that are not finite; the two others are not known.
+  bool not_finite = false;
+};
+
+/// Runs of a recipe with so many workers, one per seed.
+struct cell {
+  const async_recipe* recipe;
+  std::uint32_t workers;
+  std::vector<outcome> runs;
+};
+
+struct peer_cell {
+  std::uint32_t workers;
+  std::vector<outcome> runs;
+};
+
+struct recipe_speed {
+  const async_recipe* recipe;
+  statistics samples_per_second;
+  /// To those of NONE, measured in turns.
+  statistics ratio;
+};
+
+struct work_results {
+  const async_work* what = nullptr;
+  std::vector<outcome> serial;
+  std::vector<cell> cells;
+  std::vector<recipe_speed> speeds;
+  std::string peer;
+  std::vector<peer_cell> peer_cells;
+  /// Why the peer was not measured.
+  std::string peer_skipped;
+};
+
+/// Runs of a protocol with one slow worker, one per seed.
+struct straggler_result {
+  std::string protocol;
+  /// Until the goal was reached; 0: never.
+  std::vector<double> seconds;
+  /// Of the whole run.
+  std::vector<double> totals;
+  std::vector<double> accuracies;
+};
+
+struct async_results {
+  std::uint32_t seeds = 0;
+  std::vector<work_results> works;
+  std::vector<straggler_result> stragglers;
+};
+
+void print(const work_results& x);
+void print_stragglers(const std::vector<straggler_result>& x, double goal,
+                      std::chrono::milliseconds delay);
+std::string json_text(const async_results& x);
+
+} // namespace troupe::bench

@@ -1,0 +1,134 @@
+#include "apps/troupe/bench/async_runs.hpp"
+
+#include "actors/cluster/training.hpp"
+#include "actors/model/job_file.hpp"
+#include "actors/simulation/simulation.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+namespace troupe::bench {
+
+namespace {
+
+void check(const run_summary& x, const proto::Job& job, const async_cluster& where) {
+  const auto what = fmt::format("{}, seed {}, {} workers, {}", job.name(), job.seed(),
+                                where.workers, protocol_name(job.protocol()));
+  if (x.not_finite)
+    return;
+  if (!x.failure.empty())
+    throw std::runtime_error{what + ": " + x.failure};
+  if (!x.counted || x.split != 0 || x.lost != 0)
+    throw std::runtime_error{
+      fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
+}
+
+/// Records that take time to read. The first thread that reads is that of the slow worker.
+class delayed_records : public dataset {
+public:
+  delayed_records(std::shared_ptr<const dataset> records, std::chrono::microseconds delay,
+                  bool slow)
+    : records_(std::move(records)), delay_(delay), slow_(slow) {}
+
+  std::uint64_t size() const noexcept override { return records_->size(); }
+  const record_shape& record() const noexcept override { return records_->record(); }
+  std::size_t memory_bytes() const noexcept override { return records_->memory_bytes(); }
+  const dataset& storage() const noexcept override { return records_->storage(); }
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    return records_->entries(records);
+  }
+
+  void read(std::span<const std::uint64_t> records, feature_batch features,
+            label_batch labels) const override {
+    std::call_once(once_, [&] { first_ = std::this_thread::get_id(); });
+    const bool slow = slow_ && first_ == std::this_thread::get_id();
+    std::this_thread::sleep_for(slow ? slow_factor * delay_ : delay_);
+    records_->read(records, features, labels);
+  }
+
+private:
+  std::shared_ptr<const dataset> records_;
+  std::chrono::microseconds delay_;
+  bool slow_;
+  mutable std::once_flag once_;
+  mutable std::thread::id first_;
+};
+
+/// Keeps the evaluations of a run; read when the actor system has ended.
+class listener : public run_observer::base {
+public:
+  listener(caf::actor_config& cfg, std::vector<epoch_report>* out)
+    : run_observer::base(cfg), out_(out) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [](const run_progress&) {},
+      [this](const epoch_report& x) { out_->push_back(x); },
+      [](const run_summary&) {},
+      [](const run_notice&) {},
+    };
+  }
+
+private:
+  std::vector<epoch_report>* out_;
+};
+
+} // namespace
+
+run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where) {
+  constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds{1};
+  simulation_options options;
+  options.seed = job.seed();
+  options.job = job;
+  options.data = data;
+  options.workers = where.workers;
+  options.ps = where.ps;
+  options.one_node = true;
+  options.limit = std::chrono::hours{24};
+  std::vector<bool> begun(where.workers);
+  options.compute_time = [&, workers = where.workers](std::size_t i) -> std::chrono::nanoseconds {
+    const auto own = where.slow && i == 0 ? slow_factor * unit : unit;
+    if (begun.at(i))
+      return own;
+    begun[i] = true;
+    return own * (i + 1) / workers;
+  };
+  auto result = simulate(options).summary;
+  check(result, job, where);
+  return result;
+}
+
+timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
+                         std::chrono::microseconds delay) {
+  timed_run result;
+  caf::actor_system_config cfg;
+  configure(cfg);
+  tune(cfg);
+  caf::error failure;
+  {
+    caf::actor_system sys{cfg};
+    caf::scoped_actor self{sys};
+    training_options options;
+    options.job = job;
+    options.data = data;
+    if (delay.count() > 0)
+      options.data.train = std::make_shared<delayed_records>(data.train, delay, where.slow);
+    options.workers = where.workers;
+    options.ps = where.ps;
+    options.observer = sys.spawn<listener>(&result.evaluations);
+    self->request(spawn_training(sys, std::move(options)), caf::infinite, begin_training{})
+      .receive([&](const trained& x) { result.summary = x.summary; },
+               [&](const caf::error& error) { failure = error; });
+  }
+  if (failure)
+    throw std::runtime_error{job.name() + ": " + explain(failure)};
+  check(result.summary, job, where);
+  return result;
+}
+
+} // namespace troupe::bench

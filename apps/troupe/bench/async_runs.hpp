@@ -1,0 +1,43 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "actors/output/run_report.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace troupe::bench {
+
+/// A cluster in one process.
+struct async_cluster {
+  std::uint32_t workers = 1;
+  std::uint32_t ps = 1;
+  /// One of the workers is five times slower than the others.
+  bool slow = false;
+};
+
+inline constexpr int slow_factor = 5;
+
+/// Trains with the actors of a production run on one thread, under a virtual clock on which each
+/// gradient takes one unit of time (a slow worker's: five). Workers begin one after another, so
+/// that they take turns, and the mean staleness is nearly W - 1. The same numbers on every machine.
+///
+/// A run whose numbers are no longer finite is a result (`not_finite`). Any other failure, an
+/// unbalanced ledger or a gradient of which shards judged differently is an exception.
+run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where);
+
+struct timed_run {
+  run_summary summary;
+  /// Evaluations in the midst of epochs and at their ends, in order.
+  std::vector<epoch_report> evaluations;
+};
+
+/// Trains on threads, in real time. Each worker's batch becomes ready `delay` after the one before
+/// it (a slow worker's: five times that), as if it took so long to compute.
+/// @throws as run_in_turns, also where numbers are not finite
+timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
+                         std::chrono::microseconds delay = {});
+
+} // namespace troupe::bench

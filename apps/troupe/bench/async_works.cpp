@@ -1,0 +1,74 @@
+#include "apps/troupe/bench/async_works.hpp"
+
+#include "actors/model/job_file.hpp"
+
+#include <array>
+
+namespace troupe::bench {
+
+/// Texts of apps/examples.
+extern const std::string_view mnist_mlp_example;
+extern const std::string_view digits_mlp_example;
+extern const std::string_view a9a_logistic_example;
+extern const std::string_view mnist_lenet_example;
+extern const std::string_view shakespeare_lstm_example;
+
+std::span<const async_work> async_works() {
+  static const std::vector<async_work> result{
+    {"mlp", "MLP 784-256-128-10, MNIST, momentum", &mnist_mlp_example, {"data.batch=32"}},
+    {"nesterov",
+     "the same, Nesterov",
+     &mnist_mlp_example,
+     {"data.batch=32", "optimizer.kind=NESTEROV"}},
+    {"sgd",
+     "the same, SGD, rate 0.1",
+     &mnist_mlp_example,
+     {"data.batch=32", "optimizer={kind: SGD}", "learning_rate.base=0.1"}},
+    {"adam",
+     "the same, Adam, rate 0.001",
+     &mnist_mlp_example,
+     {"data.batch=32", "optimizer={kind: ADAM}", "learning_rate.base=0.001"}},
+    {"rate4",
+     "the same, momentum, rate 0.2",
+     &mnist_mlp_example,
+     {"data.batch=32", "learning_rate.base=0.2"}},
+    {"standardized",
+     "the same, inputs of mean 0 and variance 1",
+     &mnist_mlp_example,
+     {"data.batch=32", "data.normalize.kind=STANDARDIZE"}},
+    {"digits", "MLP 784-128-10, generated digits, momentum", &digits_mlp_example, {}},
+    {"a9a", "logistic regression, a9a, SGD, batch 64", &a9a_logistic_example, {}},
+    {"slow", "as mlp, one worker 5x slower", &mnist_mlp_example, {"data.batch=32"}, true},
+    {"lenet", "LeNet-5, MNIST, momentum, batch 64", &mnist_lenet_example, {}},
+    {"lstm", "character LSTM, Shakespeare, Adam", &shakespeare_lstm_example, {}},
+  };
+  return result;
+}
+
+std::span<const async_recipe> async_recipes() {
+  static constexpr std::array result{
+    async_recipe{"AUTO", proto::AsyncPs::AUTO,
+                 "DANA, Hakimi et al. 2019, arXiv 1907.11612; limit and guard without a paper"},
+    async_recipe{"NONE", proto::AsyncPs::NONE, "Downpour SGD, Dean et al. 2012"},
+    async_recipe{"STALENESS_RATE", proto::AsyncPs::STALENESS_RATE,
+                 "Zhang et al. 2015, arXiv 1511.05950"},
+    async_recipe{"GAP_AWARE", proto::AsyncPs::GAP_AWARE, "Barkai et al. 2020, arXiv 1909.10802"},
+    async_recipe{"DC", proto::AsyncPs::DC, "DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326"},
+  };
+  return result;
+}
+
+proto::Job async_work::job(std::uint64_t seed, std::uint32_t epochs) const {
+  auto result = parse_job(*example, name);
+  for (const auto& x : changes)
+    apply_override(result, x);
+  result.set_protocol(proto::ASYNC_PS);
+  result.set_seed(seed);
+  result.clear_output();
+  if (epochs > 0)
+    result.set_epochs(epochs);
+  validate(result);
+  return result;
+}
+
+} // namespace troupe::bench

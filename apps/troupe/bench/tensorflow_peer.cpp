@@ -1,0 +1,92 @@
+#include "apps/troupe/bench/tensorflow_peer.hpp"
+
+#include "apps/troupe/bench/python_process.hpp"
+#include "kernels/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <numeric>
+#include <stdexcept>
+
+namespace troupe::bench {
+
+/// The text of tensorflow_peer.py.
+extern const std::string_view tensorflow_peer_script;
+
+namespace {
+
+constexpr auto ended = "the process of TensorFlow has ended; its messages stand above";
+
+nlohmann::json describe(const proto::Job& job, const job_data& data, std::uint32_t workers,
+                        std::uint32_t seeds) {
+  auto layers = nlohmann::json::array();
+  for (const auto& x : job.model().layer())
+    layers.push_back(x.dense().units());
+  return {{"workers", workers},
+          {"seeds", seeds},
+          {"epochs", job.epochs()},
+          {"batch", job.data().batch()},
+          {"rate", job.learning_rate().base()},
+          {"warmup_epochs", job.learning_rate().warmup_epochs()},
+          {"momentum", job.optimizer().momentum()},
+          {"layers", layers},
+          {"features", data.train->record().feature_width()},
+          {"train", data.train->size()},
+          {"test", data.test->size()}};
+}
+
+void tell_records(python_process& to, const dataset& records) {
+  std::vector<std::uint64_t> numbers(records.size());
+  std::iota(numbers.begin(), numbers.end(), std::uint64_t{0});
+  std::vector<float> features(records.size() * records.record().feature_width());
+  std::vector<std::int32_t> classes(records.size());
+  label_batch labels;
+  labels.classes = classes;
+  records.read(numbers, std::span{features}, labels);
+  to.tell(features.data(), features.size() * sizeof(float));
+  to.tell(classes.data(), classes.size() * sizeof(std::int32_t));
+}
+
+tensorflow_result run_with(const std::string& python, const nlohmann::json& what,
+                           const job_data& data) {
+  python_process process{python, tensorflow_peer_script, 1};
+  try {
+    process.tell(what.dump() + '\n');
+    tell_records(process, *data.train);
+    tell_records(process, *data.test);
+  } catch (const std::runtime_error&) {
+    // It says why below.
+  }
+  const auto hello = nlohmann::json::parse(process.answer(), nullptr, false);
+  if (!hello.is_object())
+    throw input_error{python + " ended without an answer"};
+  if (hello.contains("error"))
+    throw input_error{hello["error"].get<std::string>()};
+  tensorflow_result result;
+  result.version = hello.at("version");
+  for (std::uint32_t i = 0; i < what.at("seeds"); ++i) {
+    const auto reply = nlohmann::json::parse(process.answer(), nullptr, false);
+    if (!reply.is_object())
+      throw std::runtime_error{ended};
+    result.accuracies.push_back(reply.at("accuracy"));
+  }
+  return result;
+}
+
+} // namespace
+
+tensorflow_result run_tensorflow(const std::string& python, const proto::Job& job,
+                                 const job_data& data, std::uint32_t workers, std::uint32_t seeds) {
+  const auto what = describe(job, data, workers, seeds);
+  std::string reasons;
+  for (const auto& x : pythons(python)) {
+    try {
+      return run_with(x, what, data);
+    } catch (const input_error& error) {
+      reasons += (reasons.empty() ? "" : "; ") + std::string{error.what()};
+    }
+  }
+  throw input_error{reasons};
+}
+
+} // namespace troupe::bench

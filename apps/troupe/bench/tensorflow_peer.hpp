@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::bench {
+
+/// What TensorFlow's asynchronous ParameterServerStrategy made of a job.
+struct tensorflow_result {
+  std::string version;
+  /// One per seed, 1, 2, ...: test accuracy.
+  std::vector<double> accuracies;
+};
+
+/// Trains a job of dense layers with rectifiers, momentum, warm-up and cosine, in a Python process.
+/// Each worker reads its weights when it begins with a batch, and adds its update when it has it.
+/// @throws input_error where `python` (see `pythons`) has no TensorFlow, std::runtime_error where
+/// the process fails.
+tensorflow_result run_tensorflow(const std::string& python, const proto::Job& job,
+                                 const job_data& data, std::uint32_t workers, std::uint32_t seeds);
+
+} // namespace troupe::bench
