@@ -11,6 +11,15 @@ namespace {
 /// Versions that were left out since the newest complete one.
 constexpr std::size_t most_remembered = 64;
 
+/// Small versions that wait for their turn.
+constexpr std::size_t most_copied = 8;
+
+payload copy_of(const payload& x) {
+  auto result = payload::allocate(x.size());
+  std::ranges::copy(x.bytes(), result.mutable_data());
+  return result;
+}
+
 } // namespace
 
 proto::Decided assembled_checkpoint::least(std::uint32_t worker, std::uint64_t incarnation) const {
@@ -118,8 +127,9 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
   });
   if (open() < checkpoint_schedule::most_open)
     return true;
-  const auto waiting = std::ranges::find_if(
-    versions_, [&](auto& x) { return x.second.missing == 0 && x.first < header.version(); });
+  const auto waiting = std::ranges::find_if(versions_, [&](auto& x) {
+    return x.second.missing == 0 && !x.second.copied && x.first < header.version();
+  });
   if (waiting != versions_.end()) {
     versions_.erase(waiting);
     ++missed_;
@@ -137,6 +147,29 @@ void checkpoint_assembly::completed(std::uint64_t version) {
   std::erase_if(left_out_, [&](auto& x) { return x < version; });
   missed_ += (version - 1) / how_.every - newest_ / how_.every;
   newest_ = version;
+  if (open() > 1 || copied() > 0)
+    copy_if_small(versions_.at(version));
+}
+
+void checkpoint_assembly::copy_if_small(state& x) {
+  std::size_t bytes = 0;
+  for (auto& where : how_.parts)
+    bytes += how_.slots * where.size() * sizeof(float);
+  if (bytes > how_.small || copied() == most_copied)
+    return;
+  for (auto& slot : x.slots)
+    for (auto& part : slot)
+      part = copy_of(*part);
+  x.copied = true;
+}
+
+std::size_t checkpoint_assembly::copied() const noexcept {
+  return static_cast<std::size_t>(
+    std::ranges::count_if(versions_, [](auto& x) { return x.second.copied; }));
+}
+
+std::size_t checkpoint_assembly::open() const noexcept {
+  return versions_.size() - copied() + (out_ > 0 ? 1 : 0);
 }
 
 std::optional<assembled_checkpoint> checkpoint_assembly::next() {

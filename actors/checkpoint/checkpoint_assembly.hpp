@@ -39,11 +39,14 @@ struct assembled_checkpoint {
 /// - At most two versions are open: they arrive, wait for their turn, or are out (being written or
 ///   evaluated, one at a time). A version that comes beyond that takes the place of a complete one
 ///   that waits; where there is none, it is refused, and stays so for all its parts.
+/// - Small versions that wait are copied, up to eight of them, and hold up no others: a few that
+/// are
+///   due shortly after each other are all kept.
 /// - An open version is given up when a newer one is complete, when one of its holders goes on to a
 ///   newer one without it, or after some time.
 ///
-/// So the newest version that is complete is always the next, however slow a disk is, and one
-/// holder that lags behind cannot keep others from ever completing one.
+/// So the newest version that is complete is never left out at the end, however slow a disk is, and
+/// one holder that lags behind cannot keep others from ever completing one.
 class checkpoint_assembly {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -59,6 +62,8 @@ public:
     bool one_worker_each = false;
     /// The version that training begins with.
     std::uint64_t first = 0;
+    /// Versions of so many bytes are copied where they wait.
+    std::size_t small = 0;
   };
 
   explicit checkpoint_assembly(options how);
@@ -96,8 +101,8 @@ public:
   /// the newest complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
-  /// Payloads of all open versions, those that are out included.
-  std::size_t open() const noexcept { return versions_.size() + (out_ > 0 ? 1 : 0); }
+  /// Versions that hold payloads of their senders, the one that is out included.
+  std::size_t open() const noexcept;
 
 private:
   struct state {
@@ -107,6 +112,8 @@ private:
     /// Payloads that are not there yet.
     std::size_t missing = 0;
     time_point since;
+    /// Complete, and copied.
+    bool copied = false;
   };
 
   bool over(std::uint64_t version) const;
@@ -114,6 +121,8 @@ private:
   bool make_room(const proto::CheckpointPart& header);
   state& begin(std::uint64_t version, time_point now);
   void completed(std::uint64_t version);
+  void copy_if_small(state& x);
+  std::size_t copied() const noexcept;
 
   options how_;
   std::map<std::uint64_t, state> versions_;

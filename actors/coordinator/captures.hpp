@@ -3,6 +3,7 @@
 #include "actors/checkpoint/checkpoint_assembly.hpp"
 #include "actors/checkpoint/checkpoint_writer.hpp"
 #include "actors/coordinator/coordinator_parts.hpp"
+#include "actors/coordinator/epoch_weights.hpp"
 #include "actors/model/data_builder.hpp"
 #include "actors/spawner.hpp"
 #include "actors/tick.hpp"
@@ -13,25 +14,6 @@
 #include <string>
 
 namespace troupe {
-
-/// The weights after an epoch: all parameters as one flat vector, float32, in the order of
-/// `job_context::parameters()`. The payload is shared: it is the copy that was evaluated.
-struct epoch_weights {
-  /// From 1.
-  std::uint32_t epoch = 0;
-  /// Updates applied since the initial weights.
-  std::uint64_t version = 0;
-  payload weights;
-};
-
-} // namespace troupe
-
-TROUPE_LOCAL_MESSAGE(troupe::epoch_weights)
-
-namespace troupe {
-
-/// Whoever asks for the weights.
-using weights_listener = caf::typed_actor<rpc<void, epoch_weights>>;
 
 struct captures_options {
   std::shared_ptr<const job_context> context;

@@ -11,6 +11,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// A version of so many bytes is copied in no time.
+constexpr std::size_t small = std::size_t{8} << 20;
+
+} // namespace
+
 void captures::on_begin(const begin_run& x) {
   handles_ = x.handles;
   if (!handles_)
@@ -19,6 +26,7 @@ void captures::on_begin(const begin_run& x) {
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
+  how.small = small;
   if (job().has_evaluate()) {
     how.every = job().evaluate().every_steps();
     to_evaluate_.emplace(how);

@@ -1,5 +1,6 @@
 #include "actors/coordinator/coordinator.hpp"
 
+#include "actors/coordinator/captures.hpp"
 #include "actors/coordinator/progress.hpp"
 #include "actors/coordinator/training_run.hpp"
 #include "messages/configure.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/checkpoint/checkpoint.hpp"
-#include "actors/coordinator/captures.hpp"
 #include "actors/coordinator/coordinator_parts.hpp"
+#include "actors/coordinator/epoch_weights.hpp"
 #include "actors/coordinator/member_table.hpp"
 #include "actors/model/data_builder.hpp"
 #include "actors/spawner.hpp"

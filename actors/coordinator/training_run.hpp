@@ -59,6 +59,7 @@ protected:
   void on_exit() override;
 
 private:
+  static constexpr std::chrono::milliseconds tick_interval{250};
   static constexpr auto no_view = std::numeric_limits<std::uint64_t>::max();
   enum class phase { opening, training, solving, snapshot, finishing, done };
   using time_point = std::chrono::steady_clock::time_point;

@@ -202,7 +202,7 @@ void start_gossip(const troupe::worker_site& site) {
   troupe::join_ring(site, counters, [site, synchronizer, right] {
     site.reach<troupe::ring_actor>(
       {right, proto::SYNCHRONIZER}, [site, synchronizer, right](troupe::ring_actor x) {
-        caf::anon_send(synchronizer, troupe::ring_neighbour{right, std::move(x)});
+        caf::anon_send(synchronizer, troupe::ring_neighbour{right, std::move(x), {}});
         site.give(caf::actor_cast<troupe::synchronizer_actor>(synchronizer));
       });
   });

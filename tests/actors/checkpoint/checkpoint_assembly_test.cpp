@@ -32,7 +32,7 @@ troupe::checkpoint_assembly assembly(std::size_t parameters, std::size_t parts,
                                      std::size_t slots = 1, std::uint64_t every = 1,
                                      bool one_worker_each = false) {
   return troupe::checkpoint_assembly{
-    {split_evenly(parameters, parts), slots, every, one_worker_each, 0}};
+    {split_evenly(parameters, parts), slots, every, one_worker_each, 0, 0}};
 }
 
 const troupe::checkpoint_assembly::time_point now{};
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit) {
-  troupe::checkpoint_assembly x{{split_evenly(7, 3), 2, 10, false, 20}};
+  troupe::checkpoint_assembly x{{split_evenly(7, 3), 2, 10, false, 20, 0}};
   BOOST_TEST(x.problem(header(30, 0, 0), 12) == "");
   BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
   BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
@@ -125,6 +125,36 @@ BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   BOOST_TEST(x.missed() == 8U);
   x.done();
   BOOST_TEST(next(x) == 100U);
+}
+
+// Small ones are copied while they wait, in order, up to a number.
+BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
+  troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
+  std::vector<payload> sent;
+  for (std::uint64_t version = 10; version <= 150; version += 10)
+    for (const std::uint32_t part : {0, 1}) {
+      sent.push_back(payload::floats(1));
+      sent.back().as_mutable_floats()[0] = static_cast<float>(version + part);
+      x.add(header(version, part, 0), sent.back(), now);
+      if (version == 10)
+        next(x);
+      BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
+    }
+  // 10 is out, the next eight wait, and of the others the newest.
+  BOOST_TEST(x.missed() == 5U);
+  for (const std::uint64_t version : {20, 30, 40, 50, 60, 70, 80, 90, 150}) {
+    x.done();
+    const auto whole = x.next();
+    BOOST_TEST_REQUIRE(whole.has_value());
+    BOOST_TEST(whole->version == version);
+    for (std::size_t part = 0; part < 2; ++part) {
+      const auto& given = sent[2 * (version / 10 - 1) + part];
+      BOOST_TEST(whole->slots[0][part].as_floats()[0] == given.as_floats()[0]);
+      BOOST_TEST((whole->slots[0][part].data() != given.data()) == (version <= 90));
+    }
+  }
+  x.done();
+  BOOST_TEST(x.idle());
 }
 
 // One holder is slow: it sends some versions late, and leaves out others.

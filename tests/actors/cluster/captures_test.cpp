@@ -221,14 +221,14 @@ struct setting {
 constexpr setting settings[] = {
   {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
 
-/// 100 steps of about 20 ms in one epoch.
+/// 100 steps of about 20 ms in one epoch; more captures than may wait.
 simulation_options hundred_steps(const setting& x) {
   const auto job =
     example_job("digits_mlp",
                 {"model.layer[0].dense.units=8", "data.digits={train: 1600 test: 20}",
                  "data.batch=" + std::to_string(16 / x.workers), "epochs=1", "output=out",
-                 "protocol=" + proto::Protocol_Name(x.protocol), "evaluate={every_steps: 5}",
-                 "checkpoint={every_steps: 10 keep: 20}"});
+                 "protocol=" + proto::Protocol_Name(x.protocol), "evaluate={every_steps: 2}",
+                 "checkpoint={every_steps: 4 keep: 30}"});
   auto result = simulated(job, x.workers, x.ps);
   result.links.latency = 5ms;
   result.files = std::make_shared<memory_storage>();
@@ -348,11 +348,11 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
       BOOST_TEST(notices_with(late.run, "some steps are not evaluated") == 1U);
       const auto found = lines_of(*late.options.files, "evaluation");
       BOOST_TEST_REQUIRE(!found.empty());
-      BOOST_TEST(found.size() < 15U);
+      BOOST_TEST(found.size() < 30U);
       // The newest is evaluated, however late.
       BOOST_TEST(found.back().at("step") == 100);
       BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
-      BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 10U);
+      BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 25U);
     }
 }
 
@@ -363,9 +363,9 @@ BOOST_AUTO_TEST_CASE(a_slow_disk_holds_nobody_up) {
       BOOST_TEST(notices_with(late.run, "some checkpoints are left out") == 1U);
       const auto written = late.options.files->directories(checkpoint_folder("out"));
       BOOST_TEST_REQUIRE(!written.empty());
-      BOOST_TEST(written.size() < 10U);
+      BOOST_TEST(written.size() < 20U);
       BOOST_TEST(written.back() == "step-00000100");
-      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 20U);
+      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 50U);
     }
 }
 
@@ -375,7 +375,7 @@ BOOST_AUTO_TEST_CASE(a_slow_final_flush) {
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
       held_up late{x, "troupe.recorder"};
       BOOST_TEST(notices_with(late.run, "still writing to out after") > 1U);
-      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 20U);
+      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 50U);
       BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
       const auto end = lines_of(*late.options.files, "end");
       BOOST_TEST_REQUIRE(end.size() == 1U);

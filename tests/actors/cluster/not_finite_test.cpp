@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {
     const auto job = job_with(protocol,
                               {"data.batch=320", "optimizer.kind=SGD", "epochs=2",
-                               "learning_rate={base: 0.1 step {every_epochs: 2 factor: 1e38}}"});
+                               "learning_rate={base: 0.1 step {every_epochs: 1.5 factor: 1e38}}"});
     simulation run{simulated(job, 1, 2)};
     const auto result = run.run().summary;
     BOOST_TEST_MESSAGE(result.failure);

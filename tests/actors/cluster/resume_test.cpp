@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
 BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
   for (auto& [protocol, workers, ps] : settings)
     for (const auto what : {verdict::duplicate, verdict::drop}) {
-      const auto job = forty_steps(protocol, workers, {"runtime.request_timeout_ms=20"});
+      const auto job = forty_steps(protocol, workers, {"runtime.request_timeout_ms=3"});
       site first{simulated(job, workers, ps)};
       simulation run{first.options};
       std::uint64_t seen = 0;
