@@ -47,6 +47,8 @@ void local_sgd_synchronizer::on_exit() {
   options_.coordinator = nullptr;
   for (auto& answer : std::exchange(pulls_, {}))
     answer.deliver(make_error(errc::failed, "the worker has ended"));
+  for (auto& answer : std::exchange(reports_, {}))
+    answer.deliver(make_error(errc::failed, "the worker has ended"));
 }
 
 // -- a step -------------------------------------------------------------------------------------
@@ -211,6 +213,8 @@ void local_sgd_synchronizer::end_average() {
   apart_ = false;
   for (auto& answer : std::exchange(pulls_, {}))
     answer_pull(answer);
+  for (auto& answer : std::exchange(reports_, {}))
+    answer.deliver(report());
   if (auto x = std::exchange(waiting_, std::nullopt))
     on_acquire(*x);
   finish_step();
@@ -241,7 +245,15 @@ void local_sgd_synchronizer::answer_pull(
   answer.deliver(std::move(header), replica_.weights({0, count}));
 }
 
+// Worker 0 may have ended the last average earlier than this one: the counts are not here yet.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
+  if (!average_)
+    return report();
+  reports_.push_back(make_response_promise<proto::Report>());
+  return reports_.back();
+}
+
+proto::Report local_sgd_synchronizer::report() const {
   auto result = account_.report(step_ - first_step_);
   result.set_captured(checkpoints_.newest());
   result.set_captured_to_evaluate(evaluations_.newest());

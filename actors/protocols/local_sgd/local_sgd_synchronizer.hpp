@@ -94,6 +94,7 @@ private:
   void end_average();
   void finish_step();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
+  proto::Report report() const;
   void fail_held();
   void answer_pull(caf::typed_response_promise<proto::Weights, payload> answer);
 
@@ -121,6 +122,7 @@ private:
   /// What came during an average on demand.
   std::optional<acquire> waiting_;
   std::vector<caf::typed_response_promise<proto::Weights, payload>> pulls_;
+  std::vector<caf::typed_response_promise<proto::Report>> reports_;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
 };

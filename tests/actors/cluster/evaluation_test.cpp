@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(every_step_beside_checkpoints_and_with_stale_gradients) {
         BOOST_TEST(found.summary.failure == "");
         BOOST_TEST(found.summary.samples == 480u);
         // Workers that are not in step may make three versions at once, and one is left out then.
-        const bool in_step = protocol != proto::ASYNC_PS;
+        const bool in_step = traits_of(protocol).in_step;
         BOOST_TEST(found.evaluations.size() >= (in_step ? 30u : 15u));
         for (std::size_t i = 0; i < found.evaluations.size(); ++i)
           if (in_step)
