@@ -114,6 +114,9 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     caf::scoped_actor self{sys};
     training_options options;
     options.job = job;
+    // The data is read and split already.
+    options.job.clear_data();
+    options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;
     if (delay.count() > 0)
       options.data.train = std::make_shared<delayed_records>(data.train, delay, where.slow);
