@@ -18,10 +18,16 @@ struct patience {
   patience for_bytes(std::size_t bytes) const noexcept {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
+
+  /// For requests that carry their payload with them: made once, with the time of all attempts, so
+  /// that no second payload is sent beside the first.
+  patience once(std::size_t bytes) const noexcept {
+    return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
+  }
 };
 
 /// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in
-/// the actor `self`.
+/// the actor `self`. What carries a large payload is asked with `patience::once`.
 template <class Self, class Handle, class Then, class... In>
 void ask(Self* self, const Handle& receiver, patience how, Then then,
          std::function<void(const caf::error&)> fail, const In&... in) {

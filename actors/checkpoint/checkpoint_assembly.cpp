@@ -1,8 +1,26 @@
 #include "actors/checkpoint/checkpoint_assembly.hpp"
 
+#include "actors/checkpoint/checkpoint_schedule.hpp"
+
 #include <algorithm>
 
 namespace troupe {
+
+namespace {
+
+/// Versions that were left out since the newest complete one.
+constexpr std::size_t most_remembered = 64;
+
+/// Small versions that wait for their turn.
+constexpr std::size_t most_copied = 8;
+
+payload copy_of(const payload& x) {
+  auto result = payload::allocate(x.size());
+  std::ranges::copy(x.bytes(), result.mutable_data());
+  return result;
+}
+
+} // namespace
 
 proto::Decided assembled_checkpoint::least(std::uint32_t worker, std::uint64_t incarnation) const {
   std::optional<proto::Decided> result;
@@ -27,59 +45,169 @@ std::uint64_t assembled_checkpoint::newest_lease() const noexcept {
   return result;
 }
 
-checkpoint_assembly::checkpoint_assembly(std::vector<range> parts, std::size_t slots,
-                                         bool one_worker_each)
-  : parts_(std::move(parts)), slots_(slots), one_worker_each_(one_worker_each) {}
+checkpoint_assembly::checkpoint_assembly(options how) : how_(std::move(how)), newest_(how_.first) {}
+
+// -- what fits ----------------------------------------------------------------------------------
+
+std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
+                                         std::size_t bytes) const {
+  const auto number = [](std::uint64_t x) { return std::to_string(x); };
+  const auto version = "version " + number(header.version());
+  if (header.part() >= how_.parts.size())
+    return "part " + number(header.part()) + " of " + version + ", but there are "
+      + number(how_.parts.size()) + " parts";
+  if (header.slot() >= how_.slots)
+    return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
+      + number(how_.slots - 1) + " slots besides the weights";
+  if (header.version() <= how_.first || header.version() % how_.every != 0)
+    return version + ", but captured are multiples of " + number(how_.every)
+      + (how_.first > 0 ? " after " + number(how_.first) : "");
+  const auto& where = how_.parts[header.part()];
+  if (bytes != 0 && bytes != where.size() * sizeof(float))
+    return number(bytes) + " bytes in part " + number(header.part()) + " of " + version
+      + ", which holds parameters " + number(where.begin) + " to " + number(where.end) + " and has "
+      + number(where.size() * sizeof(float));
+  return {};
+}
+
+bool checkpoint_assembly::over(std::uint64_t version) const {
+  return version <= newest_ || left_out_.contains(version);
+}
+
+bool checkpoint_assembly::wants(const proto::CheckpointPart& header) const {
+  const auto i = versions_.find(header.version());
+  if (i == versions_.end())
+    return !over(header.version());
+  return !i->second.slots[header.slot()][header.part()];
+}
+
+// -- taking parts -------------------------------------------------------------------------------
 
 checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPart& header,
-                                                      const payload& data) {
-  if (header.part() >= parts_.size() || header.slot() >= slots_
-      || data.size() != parts_[header.part()].size() * sizeof(float))
-    return outcome::misfit;
+                                                      const payload& data, time_point now) {
   auto i = versions_.find(header.version());
   if (i == versions_.end()) {
-    if (header.version() <= settled_)
+    if (over(header.version()))
       return outcome::settled;
-    state fresh;
-    fresh.slots.assign(slots_, std::vector<std::optional<payload>>(parts_.size()));
-    fresh.marks.resize(parts_.size());
-    fresh.missing = slots_ * parts_.size();
-    i = versions_.emplace(header.version(), std::move(fresh)).first;
+    if (!make_room(header))
+      return outcome::refused;
   }
-  auto& x = i->second;
+  auto& x = i == versions_.end() ? begin(header.version(), now) : i->second;
   auto& place = x.slots[header.slot()][header.part()];
   if (place)
     return outcome::repeated;
   place = data;
   x.marks[header.part()].assign(header.mark().begin(), header.mark().end());
-  return --x.missing == 0 ? outcome::complete : outcome::taken;
+  if (--x.missing > 0)
+    return outcome::taken;
+  completed(header.version());
+  return outcome::complete;
 }
 
-assembled_checkpoint checkpoint_assembly::take(std::uint64_t version) {
-  auto& x = versions_.at(version);
+checkpoint_assembly::state& checkpoint_assembly::begin(std::uint64_t version, time_point now) {
+  auto& x = versions_[version];
+  x.slots.assign(how_.slots, std::vector<std::optional<payload>>(how_.parts.size()));
+  x.marks.resize(how_.parts.size());
+  x.missing = how_.slots * how_.parts.size();
+  x.since = now;
+  return x;
+}
+
+bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) const {
+  return std::ranges::none_of(x.slots, [part](auto& slot) { return slot[part].has_value(); });
+}
+
+bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
+  // A holder sends its versions in order: what it has left out will not come.
+  std::erase_if(versions_, [&](auto& x) {
+    const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
+    if (skipped)
+      left_out_.insert(x.first);
+    return skipped;
+  });
+  if (open() < checkpoint_schedule::most_open)
+    return true;
+  const auto waiting = std::ranges::find_if(versions_, [&](auto& x) {
+    return x.second.missing == 0 && !x.second.copied && x.first < header.version();
+  });
+  if (waiting != versions_.end()) {
+    versions_.erase(waiting);
+    ++missed_;
+    return true;
+  }
+  left_out_.insert(header.version());
+  if (left_out_.size() > most_remembered)
+    left_out_.erase(left_out_.begin());
+  return false;
+}
+
+// What is older is of no use any more, unless it is complete, too.
+void checkpoint_assembly::completed(std::uint64_t version) {
+  std::erase_if(versions_, [&](auto& x) { return x.first < version && x.second.missing > 0; });
+  std::erase_if(left_out_, [&](auto& x) { return x < version; });
+  missed_ += (version - 1) / how_.every - newest_ / how_.every;
+  newest_ = version;
+  if (open() > 1 || copied() > 0)
+    copy_if_small(versions_.at(version));
+}
+
+void checkpoint_assembly::copy_if_small(state& x) {
+  std::size_t bytes = 0;
+  for (auto& where : how_.parts)
+    bytes += how_.slots * where.size() * sizeof(float);
+  if (bytes > how_.small || copied() == most_copied)
+    return;
+  for (auto& slot : x.slots)
+    for (auto& part : slot)
+      part = copy_of(*part);
+  x.copied = true;
+}
+
+std::size_t checkpoint_assembly::copied() const noexcept {
+  return static_cast<std::size_t>(
+    std::ranges::count_if(versions_, [](auto& x) { return x.second.copied; }));
+}
+
+std::size_t checkpoint_assembly::open() const noexcept {
+  return versions_.size() - copied() + (out_ > 0 ? 1 : 0);
+}
+
+std::optional<assembled_checkpoint> checkpoint_assembly::next() {
+  const auto i = std::ranges::find_if(versions_, [](auto& x) { return x.second.missing == 0; });
+  if (out_ > 0 || i == versions_.end())
+    return std::nullopt;
   assembled_checkpoint result;
-  result.version = version;
-  result.marks = std::move(x.marks);
-  result.one_worker_each = one_worker_each_;
-  for (auto& slot : x.slots) {
+  result.version = out_ = i->first;
+  result.marks = std::move(i->second.marks);
+  result.one_worker_each = how_.one_worker_each;
+  for (auto& slot : i->second.slots) {
     auto& parts = result.slots.emplace_back();
     for (auto& part : slot)
       parts.push_back(std::move(*part));
   }
-  drop(version);
+  versions_.erase(i);
   return result;
 }
 
-std::vector<std::uint64_t> checkpoint_assembly::open() const {
-  std::vector<std::uint64_t> result;
-  for (auto& [version, x] : versions_)
-    result.push_back(version);
-  return result;
+void checkpoint_assembly::done() {
+  out_ = 0;
 }
 
-void checkpoint_assembly::drop(std::uint64_t version) {
-  versions_.erase(version);
-  settled_ = std::max(settled_, version);
+// -- giving up ----------------------------------------------------------------------------------
+
+void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds limit) {
+  std::erase_if(versions_, [&](auto& x) {
+    const bool late = x.second.missing > 0 && now - x.second.since > limit;
+    if (late)
+      left_out_.insert(x.first);
+    return late;
+  });
+}
+
+void checkpoint_assembly::finish(std::uint64_t version, time_point now) {
+  std::erase_if(versions_, [&](auto& x) { return x.second.missing > 0 && x.first > version; });
+  if (!over(version) && !versions_.contains(version))
+    begin(version, now);
 }
 
 } // namespace troupe

@@ -7,12 +7,14 @@
 
 namespace troupe {
 
-/// When whoever makes versions of the weights captures one, for a checkpoint or to be evaluated,
-/// and how many may be under way: beyond that, the next one that is due has to wait.
+/// When whoever makes versions of the weights captures one, for a checkpoint or to be evaluated.
+/// Nobody waits for a capture: a version that is due while too many are on their way is not
+/// captured here, and so becomes no checkpoint (see checkpoint_assembly).
 class checkpoint_schedule {
 public:
-  /// Captures whose checkpoint is not written, or that are not evaluated yet. Each holds a version
-  /// of the weights, and for a checkpoint a copy of the optimizer's state.
+  /// Captures on their way to the coordinator, and those that it has and that are not evaluated or
+  /// written yet. Each holds a version of the weights, and for a checkpoint a copy of the
+  /// optimizer's state.
   static constexpr std::size_t most_open = 2;
 
   /// 0: never.
@@ -31,12 +33,12 @@ public:
     return (job.has_checkpoint() ? most_open : 0) + (job.has_evaluate() ? most_open : 0);
   }
 
-  /// This version is to be captured.
-  bool due(std::uint64_t version) const noexcept { return every_ > 0 && version % every_ == 0; }
+  /// This version is to be captured, now.
+  bool due(std::uint64_t version) const noexcept {
+    return every_ > 0 && version % every_ == 0 && open_ < most_open;
+  }
 
-  /// This version may be made now.
-  bool allows(std::uint64_t version) const noexcept { return !due(version) || open_ < most_open; }
-
+  /// It is on its way, until `ended`.
   void began(std::uint64_t version) noexcept {
     ++open_;
     newest_ = version;

@@ -9,16 +9,39 @@
 
 namespace troupe {
 
+namespace detail {
+
+/// Sends one part, once. Whoever hears nothing of it asks whether it is still wanted (the header,
+/// without the payload) before it sends it again.
+template <class Self>
+void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
+               payload data, std::function<void()> then) {
+  auto again = [=](const caf::error& error) {
+    if (error != caf::sec::request_timeout || how.attempts <= 1) {
+      then();
+      return;
+    }
+    ask(
+      self, to, how,
+      [=](const proto::Ack&) {
+        send_part(self, to, {how.timeout, how.attempts - 1}, header, data, then);
+      },
+      [then](const caf::error&) { then(); }, header, payload{});
+  };
+  ask(
+    self, to, patience{how.for_bytes(data.size()).timeout, 1},
+    [then](const proto::Ack&) { then(); }, again, header, data);
+}
+
+} // namespace detail
+
 /// Sends what the actor `self` holds at a version of the weights to the coordinator: one payload
-/// per slot. `then` is called once, in the actor, when the checkpoint is written or will not be.
+/// per slot. `then` is called once, in the actor, when all have arrived, or will not: not when the
+/// capture is written or evaluated, for which nobody waits.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<payload>& slots,
                   std::function<void()> then) {
-  std::size_t bytes = 0;
-  for (auto& x : slots)
-    bytes += x.size();
-  how = how.for_bytes(bytes);
   auto missing = std::make_shared<std::size_t>(slots.size());
   const auto one_less = [missing, then] {
     if (--*missing == 0)
@@ -26,9 +49,7 @@ void send_capture(Self* self, const coordinator_actor& to, patience how,
   };
   for (std::size_t i = 0; i < slots.size(); ++i) {
     header.set_slot(static_cast<std::uint32_t>(i));
-    ask(
-      self, to, how, [one_less](const proto::Ack&) { one_less(); },
-      [one_less](const caf::error&) { one_less(); }, header, slots[i]);
+    detail::send_part(self, to, how, header, slots[i], one_less);
   }
 }
 

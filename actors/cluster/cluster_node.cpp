@@ -316,6 +316,7 @@ void cluster_node::on_begin(const begin_node& x) {
     how.origin = setup.origin;
     how.resume = std::move(options_.coordinator->resume);
     how.initial = std::move(options_.coordinator->initial);
+    how.constant_guess = setup.constant_guess;
     how.notices = setup.notices;
     how.observer = options_.observer;
     how.weights = setup.weights;
@@ -370,7 +371,7 @@ void cluster_node::on_joined(const proto::Joined& x) {
       throw input_error{"the coordinator's job cannot be decoded"};
     const auto shape = from_proto(x.data());
     spdlog::debug("joined: job {}, {}", x.job_hash().substr(0, 12), to_string(shape));
-    context_ = make_job_context(job, shape);
+    context_ = make_job_context(job, shape, traits_of(options_.protocols));
     if (context_->hash != x.job_hash())
       throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
                         "troupe version on all nodes"};

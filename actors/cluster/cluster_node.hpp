@@ -4,7 +4,8 @@
 #include "actors/cluster/transport.hpp"
 #include "actors/coordinator/evaluation_service.hpp"
 #include "actors/link/link.hpp"
-#include "actors/parameter_server/parameter_shard.hpp"
+#include "actors/protocols/protocol.hpp"
+#include "actors/protocols/site.hpp"
 #include "actors/spawner.hpp"
 #include "actors/worker/worker.hpp"
 #include "messages/configure.hpp"
@@ -39,6 +40,8 @@ struct node_options {
   std::shared_ptr<transport> net;
   troupe::spawner spawner;
   data_source source;
+  /// Protocols that the program adds (protocol CUSTOM).
+  std::vector<protocol> protocols;
   /// May be null.
   run_observer observer;
   link_options links;
@@ -81,7 +84,7 @@ using node_shell =
 ///
 /// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and
 /// says for whom it waits.
-class cluster_node : public node_shell::base {
+class cluster_node : public node_shell::base, private protocol_host {
 public:
   using super = node_shell::base;
 
@@ -95,7 +98,6 @@ protected:
   void on_exit() override;
 
 private:
-  using on_reached = std::function<void(caf::strong_actor_ptr)>;
   using time_point = std::chrono::steady_clock::time_point;
 
   struct dialling {
@@ -119,13 +121,15 @@ private:
   };
 
   // -- reaching actors --
-  void reach(const endpoint& name, on_reached then);
+  void reach(const endpoint& name, on_reached then) override;
   template <class Handle>
   void reach_as(const endpoint& name, std::function<void(Handle)> then);
   caf::strong_actor_ptr lookup(const endpoint& name);
   void flush_waiting();
-  void host(const endpoint& name, caf::strong_actor_ptr actor);
-  void start(const caf::strong_actor_ptr& actor);
+  void host(const endpoint& name, caf::strong_actor_ptr actor) override;
+  void start(const caf::strong_actor_ptr& actor) override;
+  caf::actor_system& home() override { return system(); }
+  const troupe::spawner& threads() const override { return options_.spawner; }
   void on_down(const caf::down_msg& x);
   void drop_link(const task_name& peer);
   bool hosts(const task_name& task) const;
@@ -146,18 +150,13 @@ private:
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   void start_shard(const task_name& task);
-  void start_shard(const task_name& task, shard_options how);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);
   void on_evaluator_ready(const evaluator_ready& x);
-  void start_ps_worker(const task_name& task, const worker_shell& shell,
-                       std::shared_ptr<activity_board> board);
-  void start_ring_worker(const task_name& task, const worker_shell& shell,
-                         std::shared_ptr<activity_board> board,
-                         const coordinator_actor& coordinator);
+  task_site site_of(const task_name& task, const coordinator_actor& coordinator);
   void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
-  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer);
-  void task_ready(const task_name& task, const std::string& problem);
+  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) override;
+  void task_ready(const task_name& task, const std::string& problem) override;
   void on_stop(const stop_run& x);
   void on_worker_left();
   void end(const run_summary& summary);

@@ -1,8 +1,4 @@
 #include "actors/cluster/cluster_node.hpp"
-#include "actors/parameter_server/ps_synchronizer.hpp"
-#include "actors/parameter_server/reader_front.hpp"
-#include "actors/protocols/shard_policies.hpp"
-#include "actors/ring/ring_synchronizer.hpp"
 #include "actors/status/pulse.hpp"
 
 #include <spdlog/spdlog.h>
@@ -74,67 +70,33 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
       answer.deliver(make_error(errc::failed, problem));
 }
 
-// -- ps -----------------------------------------------------------------------------------------
+// -- what the protocol starts --------------------------------------------------------------------
+
+task_site cluster_node::site_of(const task_name& task, const coordinator_actor& coordinator) {
+  task_site result;
+  result.node = this;
+  result.context = context_;
+  result.view = view_;
+  result.task = task;
+  result.incarnation = options_.incarnation;
+  result.requests = requests();
+  result.board = std::make_shared<activity_board>();
+  result.coordinator = coordinator;
+  return result;
+}
 
 void cluster_node::start_shard(const task_name& task) {
-  if (context_->job.protocol() == proto::RING) {
+  const auto& how = protocol_of(*context_, options_.protocols);
+  if (!how.traits.uses_shards()) {
     task_ready(task, ""); // Accepted, and idle.
     return;
   }
-  shard_options how;
-  how.view = view_;
-  how.index = task.index;
-  how.where = context_->shard(task.index, view_.of(job_kind::ps).size());
-  how.requests = requests();
   reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},
-                              [this, task, how](coordinator_actor x) mutable {
-                                how.coordinator = std::move(x);
-                                start_shard(task, how);
+                              [this, task, &how](coordinator_actor x) {
+                                const shard_site site{site_of(task, x)};
+                                how.start_shard(site);
+                                start_pulse(task, site.board);
                               });
-}
-
-void cluster_node::start_shard(const task_name& task, shard_options how) {
-  const auto workers = view_.of(job_kind::worker);
-  const auto pulled = make_pulled_versions(*context_, workers.size());
-  const auto versions =
-    make_versions(*context_, how.where, workers.size(), pulled ? workers.size() : 0);
-  std::vector<std::uint32_t> indices;
-  for (auto& x : workers)
-    indices.push_back(x.task.index);
-  how.policy = make_shard_policy(context_, how.where, task.index, indices, pulled);
-  auto reader =
-    spawn_task<reader_front>(false, view_.number, how.where, versions, pulled, how.board);
-  auto shard = spawn_task<parameter_shard>(true, context_, how, versions);
-  host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader));
-  host({task, proto::SHARD}, caf::actor_cast<caf::strong_actor_ptr>(shard));
-  start_pulse(task, how.board);
-  if (context_->job.protocol() != proto::SYNC_PS) {
-    task_ready(task, "");
-    return;
-  }
-  // Each actor, once reached, is added in its place; the last one makes the shard ready.
-  const auto shards = context_->rule.clip_norm > 0 ? view_.of(job_kind::ps) : std::vector<member>{};
-  auto listeners = std::make_shared<step_listeners>();
-  auto missing = std::make_shared<std::size_t>(workers.size() + shards.size());
-  listeners->actors.resize(workers.size());
-  listeners->shards.resize(shards.size());
-  const auto one_less = [this, task, shard, listeners, missing] {
-    if (--*missing > 0)
-      return;
-    send(shard, *listeners);
-    task_ready(task, "");
-  };
-  for (std::size_t i = 0; i < workers.size(); ++i)
-    reach_as<step_listener>({workers[i].task, proto::SYNCHRONIZER},
-                            [listeners, one_less, i](step_listener x) {
-                              listeners->actors[i] = std::move(x);
-                              one_less();
-                            });
-  for (std::size_t i = 0; i < shards.size(); ++i)
-    reach_as<shard_actor>({shards[i].task, proto::SHARD}, [listeners, one_less, i](shard_actor x) {
-      listeners->shards[i] = std::move(x);
-      one_less();
-    });
 }
 
 // -- evaluator ----------------------------------------------------------------------------------
@@ -167,6 +129,7 @@ void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
 void cluster_node::start_worker(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+      worker_site site{site_of(task, x), {}};
       worker_options how;
       how.view = view_.number;
       how.index = task.index;
@@ -174,17 +137,14 @@ void cluster_node::start_worker(const task_name& task) {
       how.prefetch = context_->job.data().prefetch();
       how.max_bad = std::max<std::uint64_t>(context_->job.max_bad(), 1);
       how.requests = requests();
-      how.coordinator = x;
+      how.coordinator = std::move(x);
       how.owner = caf::actor_cast<worker_owner>(this);
-      const auto board = how.board;
-      worker_shell shell = spawn_task<worker>(false, std::move(how));
-      workers_.push_back(shell);
-      host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(shell));
-      if (context_->job.protocol() == proto::RING)
-        start_ring_worker(task, shell, board, x);
-      else
-        start_ps_worker(task, shell, board);
-      start_pulse(task, board);
+      how.board = site.board;
+      site.worker = spawn_task<worker>(false, std::move(how));
+      workers_.push_back(site.worker);
+      host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(site.worker));
+      protocol_of(*context_, options_.protocols).start_worker(site);
+      start_pulse(task, site.board);
     });
 }
 
@@ -193,78 +153,6 @@ void cluster_node::start_pulse(const task_name& task, std::shared_ptr<activity_b
     {coordinator_task, proto::COORDINATOR}, [this, task, board](coordinator_actor x) {
       spawn_task<pulse>(false, pulse_options{view_.number, task, board, std::move(x)});
     });
-}
-
-void cluster_node::start_ps_worker(const task_name& task, const worker_shell& shell,
-                                   std::shared_ptr<activity_board> board) {
-  const auto shards = view_.of(job_kind::ps);
-  auto how = std::make_shared<ps_synchronizer_options>();
-  how->view = view_.number;
-  how->worker = task.index;
-  how->incarnation = options_.incarnation;
-  how->requests = requests();
-  how->board = std::move(board);
-  choose_manners(context_->job, view_.of(job_kind::worker).size(), *how);
-  how->shards.resize(shards.size());
-  how->readers.resize(shards.size());
-  auto missing = std::make_shared<std::size_t>(2 * shards.size());
-  const auto one_less = [this, task, shell, how, missing] {
-    if (--*missing > 0)
-      return;
-    auto synchronizer =
-      spawn_task<ps_synchronizer>(false, context_, *how, caf::actor_cast<worker_actor>(shell));
-    host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
-    give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
-  };
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    reach_as<shard_actor>({shards[i].task, proto::SHARD}, [how, one_less, i](shard_actor x) {
-      how->shards[i] = std::move(x);
-      one_less();
-    });
-    reach_as<reader_actor>({shards[i].task, proto::READER}, [how, one_less, i](reader_actor x) {
-      how->readers[i] = std::move(x);
-      one_less();
-    });
-  }
-}
-
-void cluster_node::start_ring_worker(const task_name& task, const worker_shell& shell,
-                                     std::shared_ptr<activity_board> board,
-                                     const coordinator_actor& coordinator) {
-  const auto workers = view_.of(job_kind::worker);
-  const auto self = std::ranges::find(workers, task, &member::task) - workers.begin();
-  ring_place place;
-  place.rank = static_cast<std::size_t>(self);
-  place.ranks = workers.size();
-  place.chunk_elements =
-    std::max<std::size_t>(context_->job.runtime().ring_chunk_bytes() / sizeof(float), 1);
-  std::vector<std::size_t> sizes;
-  for (auto& bucket : context_->buckets())
-    sizes.push_back(bucket.size());
-  ring_node_actor ring = spawn_task<ring_node>(true, view_.number, place, std::move(sizes), board);
-  host({task, proto::RING_NODE}, caf::actor_cast<caf::strong_actor_ptr>(ring));
-  ring_synchronizer_options how;
-  how.view = view_;
-  how.worker = task.index;
-  how.ring = ring;
-  how.requests = requests();
-  if (context_->job.has_checkpoint() || context_->job.has_evaluate())
-    how.coordinator = coordinator;
-  auto synchronizer =
-    spawn_task<ring_synchronizer>(true, context_, how, caf::actor_cast<worker_actor>(shell));
-  host({task, proto::SYNCHRONIZER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
-  host({task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(synchronizer));
-  // The left neighbour needs a link to this node, and may be one that waits to be dialled.
-  const auto& left = workers[(place.rank + workers.size() - 1) % workers.size()].task;
-  reach({left, proto::RING_NODE}, [](const caf::strong_actor_ptr&) {});
-  if (left != task)
-    board->await(left);
-  const auto right = workers[(place.rank + 1) % workers.size()].task;
-  reach_as<ring_actor>({right, proto::RING_NODE},
-                       [this, shell, ring, synchronizer, right](ring_actor x) {
-                         send(ring, ring_neighbour{right, std::move(x)});
-                         give_parts(shell, caf::actor_cast<synchronizer_actor>(synchronizer));
-                       });
 }
 
 void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {

@@ -1,6 +1,7 @@
 #include "actors/cluster/coordinator_setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/constant_guess.hpp"
 #include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
 
@@ -20,6 +21,8 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
     setup.files->prepare(setup.output);
     setup.files->lock(setup.output);
   }
+  if (setup.data.train && setup.context->job.solver() != proto::EXACT)
+    setup.constant_guess = constant_guess_loss(setup.context->job.model(), *setup.data.train);
   auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);

@@ -26,12 +26,14 @@ struct coordinator_setup {
   /// The weights that a run begins with that does not go on from a checkpoint; empty: those of the
   /// initializers.
   payload initial;
+  /// The loss of a model that ignores the features, where it is known: see constant_guess_loss().
+  std::optional<double> constant_guess;
   /// What the operator should know before it begins.
   std::vector<std::string> notices;
 };
 
 /// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
-/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has
+/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has data,
 /// context, output and files.
 /// @throws input_error, or std::system_error where the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);

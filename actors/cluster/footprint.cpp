@@ -60,7 +60,7 @@ std::size_t straddling(const job_context& context, std::size_t shards) {
 
 footprint of_shard(std::size_t index, const job_context& context, const cluster_shape& cluster) {
   footprint result;
-  if (context.job.protocol() == proto::RING)
+  if (!context.protocol.uses_shards())
     return result; // It is idle.
   const auto elements = context.shard(index, cluster.ps).size();
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
@@ -68,10 +68,11 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   const std::size_t states =
     1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
-  // Each worker may have one gradient on its way; sync_ps adds them up once all are there.
+  if (const auto& more = context.protocol.shard_state)
+    result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
+  // Each worker may have one gradient on its way.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
-  const std::size_t sums = context.job.protocol() == proto::SYNC_PS ? 1 : 0;
-  result.gradients = (received + sums) * bytes_of(elements);
+  result.gradients = (received + context.protocol.memory.shard) * bytes_of(elements);
   // Weights go to each worker and to the coordinator, gradients come from each worker.
   if (cluster.separate)
     result.network = (2 * cluster.workers + 1) * in_flight(elements);
@@ -82,20 +83,20 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
                     const cluster_shape& cluster) {
   footprint result;
   const auto parameters = context.parameters().size();
-  if (context.job.protocol() == proto::RING) {
+  const bool alone = cluster.workers == 1;
+  result.gradients = (1 + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
+  if (!context.protocol.uses_shards()) {
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
       + (index == 0 ? bytes_of(parameters) : 0);
-    result.optimizer = range_updater::memory_bytes(context, parameters);
-    // Its own, and the sum over all; a ring of one has no other.
-    result.gradients = (cluster.workers > 1 ? 2 : 1) * bytes_of(parameters);
+    // The next state is made beside the one that counts.
+    result.optimizer = 2 * range_updater::memory_bytes(context, parameters);
     // Pieces of a step are not held back: all of them may be on their way, in and out.
-    if (cluster.separate && cluster.workers > 1)
+    if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
     result.weights =
       bytes_of((cluster.separate ? parameters : 0) + straddling(context, cluster.ps));
-    result.gradients = bytes_of(parameters);
     if (cluster.separate)
       for (std::size_t i = 0; i < cluster.ps; ++i)
         result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
@@ -123,8 +124,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
       least_squares::memory_bytes(context.data.feature_width(), context.data.label_width);
     return result;
   }
-  const bool ring = context.job.protocol() == proto::RING;
-  const std::size_t sources = ring ? 1 : cluster.ps;
+  const std::size_t sources = context.protocol.uses_shards() ? cluster.ps : 1;
   if (cluster.separate)
     for (std::size_t i = 0; i < sources; ++i)
       result.network += in_flight(context.shard(i, sources).size());

@@ -14,14 +14,15 @@ coordinator_setup make_setup(const training_options& options) {
   auto job = options.job;
   embed_onnx(job);
   const bool own_data = options.data.train != nullptr;
-  validate(job, own_data ? data_from::program : data_from::job);
+  const auto own = traits_of(options.protocols);
+  validate(job, own_data ? data_from::program : data_from::job, own);
   if (options.workers == 0)
     throw input_error{"no workers; expected at least one"};
-  if (job.protocol() != proto::RING && options.ps == 0)
-    throw input_error{protocol_name(job.protocol()) + " needs at least one parameter shard"};
+  if (const auto& protocol = traits_of(job, own); protocol.uses_shards() && options.ps == 0)
+    throw input_error{protocol.name + " needs at least one parameter shard"};
   coordinator_setup result;
   result.data = own_data ? given_data(job, options.data) : build_data(job);
-  result.context = make_job_context(job, shape_of(*result.data.train));
+  result.context = make_job_context(job, shape_of(*result.data.train), own);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   open_output(result, options.resume);
@@ -83,6 +84,7 @@ void training::start() {
   setup.weights = caf::actor_cast<weights_listener>(this);
   auto how = local_cluster(std::move(setup), options_.workers, options_.ps);
   how.observer = options_.observer;
+  how.protocols = options_.protocols;
   how.on_end = [to = caf::actor_cast<caf::actor>(this)](const run_summary& x) {
     caf::anon_send(to, x);
   };

@@ -22,8 +22,10 @@ struct training_options {
   /// says. Without `test`, the training records test.
   job_data data;
   std::uint32_t workers = 1;
-  /// Parameter shards; of no use for the protocol `RING`.
+  /// Parameter shards; idle where the protocol keeps the weights on the workers.
   std::uint32_t ps = 1;
+  /// Protocols of the program's own (protocol CUSTOM).
+  std::vector<protocol> protocols;
   /// Go on from a checkpoint: empty, from the newest in the job's output directory; otherwise from
   /// this one (see choose_checkpoint). Nothing: begin at the beginning.
   std::optional<std::string> resume;

@@ -43,7 +43,7 @@ void evaluations::on_evaluate(const evaluate& x) {
   header.set_last(x.last);
   header.set_midst(x.midst);
   ask(
-    this, remote_, options_.requests, [](const proto::Ack&) {},
+    this, remote_, options_.requests.once(weights.size()), [](const proto::Ack&) {},
     [this, asked = remote_](const caf::error& error) {
       if (remote_ == asked)
         give_up(explain(error));

@@ -18,9 +18,10 @@ constexpr std::chrono::nanoseconds least_quiet = 1s;
 /// A task tells of itself four times a second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
-/// Somebody who works may take so many times as long as steps take, and a message so many times.
-constexpr int steps_of_work = 4;
-constexpr int steps_of_waiting = 2;
+/// Somebody who works may take so many times as long as it takes from one wait for others to the
+/// next, and a message so many times.
+constexpr int rounds_of_work = 4;
+constexpr int rounds_of_waiting = 2;
 
 /// What is assumed of a step before each worker has made one.
 constexpr std::chrono::nanoseconds unknown_step = 5s;
@@ -43,9 +44,11 @@ bool works(kind x) {
 
 // -- listening ----------------------------------------------------------------------------------
 
-void stall_judge::begin(const std::vector<task_name>& tasks, bool needs_all, time_point now) {
+void stall_judge::begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
+                        std::uint64_t steps_between_waits) {
   begun_ = true;
   needs_all_ = needs_all;
+  steps_between_waits_ = steps_between_waits;
   now_ = moved_ = awake_ = learn_from_ = now;
   for (auto& task : tasks) {
     auto& x = tasks_[task];
@@ -123,20 +126,24 @@ stall_judge::duration stall_judge::longest_step() const {
   return result;
 }
 
+stall_judge::duration stall_judge::longest_round() const {
+  return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
+}
+
 // Whoever works is given more time than a message. A task that is not heard of needs no step to
 // compare with.
 stall_judge::duration stall_judge::patience(const found& roots) const {
-  const auto step = longest_step();
+  const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
     return x.first.job == job_kind::worker && x.second.status.steps() == 0;
   });
-  auto result = roots.empty() ? steps_of_work * unknown_step : least_quiet;
+  auto result = roots.empty() ? rounds_of_work * unknown_step : least_quiet;
   for (auto& root : roots) {
-    const auto assumed = known || root.what == kind::silent ? step : std::max(step, unknown_step);
+    const auto assumed = known || root.what == kind::silent ? round : std::max(round, unknown_step);
     if (root.what == kind::evaluating)
       result = std::max(result, own_.patience);
     else
-      result = std::max(result, (works(root.what) ? steps_of_work : steps_of_waiting) * assumed);
+      result = std::max(result, (works(root.what) ? rounds_of_work : rounds_of_waiting) * assumed);
   }
   return result;
 }
@@ -213,8 +220,9 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
   case status::WAITING_FOR_LEASE:
     follow(coordinator_task, seen, roots);
     break;
+  case status::WAITING_FOR_WEIGHTS:
   case status::WAITING_FOR_UPDATE:
-    // A rank that waits for nobody applies what it has.
+    // Who waits for no other task waits for its own synchronizer, which applies what it has.
     if (x.waits_for.empty())
       roots.insert({kind::updating, who, {}});
     [[fallthrough]];

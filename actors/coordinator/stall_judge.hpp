@@ -4,6 +4,7 @@
 #include "messages/proto/wire.pb.h"
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -59,8 +60,10 @@ class stall_judge {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Training begins. `needs_all`: a lost worker ends the run.
-  void begin(const std::vector<task_name>& tasks, bool needs_all, time_point now);
+  /// Training begins. `needs_all`: a lost worker ends the run. `steps_between_waits`: so many steps
+  /// a worker makes by itself before it waits for others again.
+  void begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
+             std::uint64_t steps_between_waits = 1);
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
@@ -107,6 +110,8 @@ private:
   found find_roots() const;
   /// The slowest task counts: it may be the only one at work.
   duration longest_step() const;
+  /// From one wait for others to the next.
+  duration longest_round() const;
   /// How long nothing may move before these are worth a notice.
   duration patience(const found& roots) const;
   bool paused_or_cut_off() const;
@@ -121,6 +126,7 @@ private:
 
   std::map<task_name, task_state> tasks_;
   bool needs_all_ = false;
+  std::uint64_t steps_between_waits_ = 1;
   bool begun_ = false;
   time_point now_;
   time_point moved_;

@@ -133,7 +133,11 @@ std::string stall_judge::explain(const stall_root& x) const {
   case kind::reading:
     return name + " has been waiting for its own input for " + busy;
   case kind::updating:
-    return name + " has been applying one update for " + busy;
+    return name
+      + (i != tasks_.end() && i->second.status.doing() == proto::TaskStatus::WAITING_FOR_WEIGHTS
+           ? " has been waiting for its own synchronizer for "
+           : " has been applying one update for ")
+      + busy;
   case kind::writing:
     return "checkpoints do not get to the disk of the output directory";
   default:

@@ -47,8 +47,10 @@ void task_table::hear(const task_name& task, const proto::TaskStatus& x, time_po
   auto i = entries_.find(task);
   if (i == entries_.end())
     return;
-  i->second.status = x;
-  i->second.heard = now;
+  auto& entry = i->second;
+  entry.status = x;
+  entry.heard = now;
+  entry.move_window(now);
 }
 
 void task_table::hear(const task_name& task, const proto::Progress& x, time_point now) {
@@ -56,12 +58,15 @@ void task_table::hear(const task_name& task, const proto::Progress& x, time_poin
   if (i == entries_.end() || x.produced() < i->second.progress.produced()
       || x.applied() < i->second.progress.applied())
     return;
-  auto& entry = i->second;
-  entry.progress = x;
-  if (now - entry.newer.begin < rate_window_length)
+  i->second.progress = x;
+  i->second.move_window(now);
+}
+
+void task_table::entry::move_window(time_point now) {
+  if (now - newer.begin < rate_window_length)
     return;
-  entry.older = entry.newer;
-  entry.newer = {now, x.samples()};
+  older = newer;
+  newer = {now, progress.samples(), status.bytes_sent(), status.bytes_received()};
 }
 
 void task_table::end(const task_name& task, std::string how) {
@@ -83,9 +88,14 @@ std::vector<task_status> task_table::tasks(time_point now) const {
     } else {
       status.activity = describe(x.status);
       status.activity_seconds = x.status.seconds() + seconds(now - x.heard);
-      if (now > x.older.begin)
-        status.samples_per_second =
-          static_cast<double>(status.samples - x.older.samples) / seconds(now - x.older.begin);
+      const auto rate = [&](std::uint64_t count, std::uint64_t before) {
+        return now > x.older.begin && count > before
+          ? static_cast<double>(count - before) / seconds(now - x.older.begin)
+          : 0;
+      };
+      status.samples_per_second = rate(status.samples, x.older.samples);
+      status.bytes_sent_per_second = rate(x.status.bytes_sent(), x.older.bytes_sent);
+      status.bytes_received_per_second = rate(x.status.bytes_received(), x.older.bytes_received);
     }
     result.push_back(std::move(status));
   }
@@ -94,8 +104,13 @@ std::vector<task_status> task_table::tasks(time_point now) const {
 
 std::vector<task_status> task_table::tasks_at_end(time_point now) const {
   auto result = tasks(now);
-  for (auto& x : result)
-    x.samples_per_second = static_cast<double>(x.samples) / std::max(seconds(now - began_), 1e-9);
+  const double spent = std::max(seconds(now - began_), 1e-9);
+  for (auto& x : result) {
+    const auto& status = entries_.at(x.task).status;
+    x.samples_per_second = static_cast<double>(x.samples) / spent;
+    x.bytes_sent_per_second = static_cast<double>(status.bytes_sent()) / spent;
+    x.bytes_received_per_second = static_cast<double>(status.bytes_received()) / spent;
+  }
   return result;
 }
 
@@ -134,6 +149,31 @@ std::uint64_t task_table::updates() const {
     if (task.job == (shards_ ? job_kind::ps : job_kind::worker))
       result = std::min(result, x.status.steps());
   return entries_.empty() ? 0 : result;
+}
+
+double task_table::updates_per_second(time_point now) const {
+  return static_cast<double>(updates()) / std::max(seconds(now - began_), 1e-9);
+}
+
+std::uint64_t task_table::quarantined() const {
+  std::uint64_t result = 0;
+  for (auto& [task, x] : entries_)
+    result += x.progress.quarantined();
+  return result;
+}
+
+std::optional<pacing_status> task_table::pacing() const {
+  std::optional<pacing_status> result;
+  std::uint64_t limited = 0;
+  for (auto& [task, x] : entries_) {
+    limited += x.progress.limited();
+    if (x.status.has_pacing())
+      result = {x.status.pacing().staleness(), x.status.pacing().norm(),
+                x.status.pacing().damping(), x.status.halvings(), 0};
+  }
+  if (result)
+    result->limited = limited;
+  return result;
 }
 
 } // namespace troupe

@@ -42,11 +42,21 @@ public:
 
   /// Updates of the weights: the least of all shards or ranks.
   std::uint64_t updates() const;
+  /// Since training began.
+  double updates_per_second(time_point now) const;
+
+  /// Gradients that were not finite.
+  std::uint64_t quarantined() const;
+
+  /// As shard 0 says; nothing where it says nothing.
+  std::optional<pacing_status> pacing() const;
 
 private:
   struct rate_window {
     time_point begin;
     std::uint64_t samples = 0;
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
   };
 
   struct entry {
@@ -55,9 +65,11 @@ private:
     proto::TaskStatus status;
     time_point heard;
     proto::Progress progress;
-    /// Samples are counted from the older one; the newer takes its place in time.
+    /// Samples and bytes are counted from the older one; the newer takes its place in time.
     rate_window older;
     rate_window newer;
+
+    void move_window(time_point now);
   };
 
   std::map<task_name, entry> entries_;

@@ -196,13 +196,6 @@ std::vector<flat_field> flatten(proto::Job job) {
 
 } // namespace
 
-std::string protocol_name(proto::Protocol x) {
-  auto result = proto::Protocol_Name(x);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 std::string canonical_text(const proto::Job& job) {
   std::string text;
   for (const auto& field : flatten(job))

@@ -31,10 +31,12 @@ std::vector<range> job_context::buckets() const {
   return result;
 }
 
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data) {
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
+                                                    std::span<const protocol_traits> own) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
+  result->protocol = traits_of(job, own);
   result->data = data;
   result->model = build_model(job.model(), data);
   plan_options options;
@@ -77,10 +79,35 @@ void range_updater::restore(std::size_t slot, std::span<const float> values) {
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated, const terms& how) {
+  update_range(weights, gradient, samples, updated, how, state_);
   samples_ += samples;
   ++updates_;
+}
+
+void range_updater::stage(std::span<const float> weights, std::span<const float> gradient,
+                          std::uint64_t samples, std::span<float> updated, double factor) {
+  staged_ = state_;
+  staged_samples_ = samples;
+  if (samples > 0)
+    update_range(weights, gradient, samples, updated, terms{.factor = factor}, staged_);
+  else
+    std::ranges::copy(weights, updated.begin());
+}
+
+void range_updater::publish() noexcept {
+  if (!staged_samples_)
+    return;
+  std::swap(state_, staged_);
+  samples_ += *staged_samples_;
+  ++updates_;
+  staged_samples_.reset();
+}
+
+void range_updater::update_range(std::span<const float> weights, std::span<const float> gradient,
+                                 std::uint64_t samples, std::span<float> updated, const terms& how,
+                                 std::span<float> state) const {
   const double mean = 1.0 / static_cast<double>(samples);
-  const double middle = static_cast<double>(samples_) - static_cast<double>(samples) / 2;
+  const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
   const double rate = how.rate_factor * rate_.at(middle / static_cast<double>(train_records_));
   const auto slots = rule_.slots() - (apart_ ? 1 : 0);
   for (const auto& [where, kind, decay] : segments_) {
@@ -95,7 +122,7 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
       continue;
     }
     if (slots > 0)
-      arguments.state = std::span{state_}.subspan(begin, (slots - 1) * elements_ + n);
+      arguments.state = state.subspan(begin, (slots - 1) * elements_ + n);
     arguments.stride = elements_;
     if (apart_)
       arguments.moment = how.moment.subspan(begin, n);
@@ -103,7 +130,7 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
     arguments.look_ahead = how.look_ahead;
     arguments.rate = rate;
     arguments.scale = mean * how.factor;
-    arguments.step = updates_;
+    arguments.step = updates_ + 1;
     update(rule_, arguments);
   }
 }

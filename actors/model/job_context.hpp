@@ -2,6 +2,7 @@
 
 #include "actors/model/data_shape.hpp"
 #include "actors/model/model_builder.hpp"
+#include "actors/model/protocol_traits.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/plan.hpp"
 #include "kernels/range.hpp"
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,8 @@ namespace troupe {
 struct job_context {
   proto::Job job;
   std::string hash;
+  /// The row of the job's protocol.
+  protocol_traits protocol;
   data_shape data;
   built_model model;
   /// Loss and gradients for a worker's batch.
@@ -51,7 +55,9 @@ private:
 };
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data);
+/// @param own protocols that the program adds (protocol CUSTOM)
+std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
+                                                    std::span<const protocol_traits> own = {});
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a
@@ -91,7 +97,27 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// Samples trained so far, in earlier runs, too.
+  /// The same update, with the bits of apply(), but out of place: the state stays as it is until
+  /// publish(). 0 samples: the weights and the state will not change. The moment must not be apart.
+  /// @param updated apart from `weights`
+  /// @param factor terms::factor
+  void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, double factor = 1);
+
+  /// The staged update takes effect. It counts as an update with 0 samples, too. Does nothing where
+  /// nothing is staged.
+  void publish() noexcept;
+
+  /// As if nothing had been staged.
+  void discard() noexcept { staged_samples_.reset(); }
+
+  /// Takes the memory of stage() now, and not in the first step.
+  void reserve_stage() { staged_ = state_; }
+
+  /// These samples passed, but their gradient was left out: the schedule goes on.
+  void skip(std::uint64_t samples) noexcept { samples_ += samples; }
+
+  /// Samples that passed so far, in earlier runs, too: the place in the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// The optimizer's state in one of its slots, of all elements; not that of a moment kept apart.
@@ -118,6 +144,10 @@ private:
     double decay = 0;
   };
 
+  void update_range(std::span<const float> weights, std::span<const float> gradient,
+                    std::uint64_t samples, std::span<float> updated, const terms& how,
+                    std::span<float> state) const;
+
   optimizer rule_;
   learning_rate rate_;
   std::uint64_t train_records_;
@@ -128,6 +158,9 @@ private:
   /// The slot that is not in `state_`.
   std::optional<std::size_t> apart_;
   std::vector<float> state_;
+  /// The state that a staged update leaves, and its samples; nothing where nothing is staged.
+  std::vector<float> staged_;
+  std::optional<std::uint64_t> staged_samples_;
 };
 
 } // namespace troupe

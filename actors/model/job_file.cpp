@@ -14,8 +14,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t max_job_bytes = std::uint64_t{16} << 20;
-
 using google::protobuf::TextFormat;
 using layer_list = google::protobuf::RepeatedPtrField<proto::Layer>;
 
@@ -48,7 +46,7 @@ void set_lines(proto::Job& job, const TextFormat::ParseInfoTree* places) {
 } // namespace
 
 proto::Job parse_job(std::string_view text, std::string_view name) {
-  if (text.size() > max_job_bytes)
+  if (text.size() > most_job_bytes)
     throw input_error(std::string{name} + ": longer than the 16 MiB accepted for a job file");
   if (is_json_job(text, name)) {
     auto job = parse_job_json(text, name);
@@ -79,7 +77,7 @@ std::string job_text(const proto::Job& job) {
 }
 
 proto::Job load_job(const std::filesystem::path& path) {
-  const auto bytes = read_file(path, max_job_bytes);
+  const auto bytes = read_file(path, most_job_bytes);
   return parse_job({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 

@@ -2,12 +2,16 @@
 
 #include "messages/proto/job.pb.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe {
+
+struct protocol_traits;
 
 /// Reads a job in Protobuf text format, or as JSON (job_json.hpp): a text that begins with a brace,
 /// or is called *.json. Only the syntax is checked; see `validate`.
@@ -18,6 +22,9 @@ proto::Job parse_job(std::string_view text, std::string_view name);
 
 /// The job in text format, as `parse_job` reads it.
 std::string job_text(const proto::Job& job);
+
+/// Longer jobs are refused.
+inline constexpr std::uint64_t most_job_bytes = std::uint64_t{16} << 20;
 
 /// `parse_job` of a file.
 /// @throws input_error also when the file is missing, unreadable or longer than 16 MiB.
@@ -44,11 +51,10 @@ enum class data_from { job, program };
 
 /// Checks everything that can be known without data. Call after the overrides.
 /// @param data where a program hands over its data, the job may leave out the source.
+/// @param own protocols that the program adds (protocol CUSTOM).
 /// @throws input_error listing *all* problems, one per line, each beginning with the field's path.
-void validate(const proto::Job& job, data_from data = data_from::job);
-
-/// "async_ps", "sync_ps", "ring".
-std::string protocol_name(proto::Protocol x);
+void validate(const proto::Job& job, data_from data = data_from::job,
+              std::span<const protocol_traits> own = {});
 
 /// What must agree between nodes, and between a job and its weights, as text: model, data,
 /// optimizer, rate, protocol, epochs, seed, bounds and sizes on the wire; not name, output and

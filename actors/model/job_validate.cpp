@@ -2,6 +2,7 @@
 #include "actors/model/layer_list.hpp"
 #include "actors/model/model_builder.hpp"
 #include "actors/model/problem_list.hpp"
+#include "actors/model/protocol_traits.hpp"
 
 #include <cmath>
 #include <set>
@@ -186,7 +187,7 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
 
 } // namespace
 
-void validate(const proto::Job& job, data_from data) {
+void validate(const proto::Job& job, data_from data, std::span<const protocol_traits> own) {
   problem_list problems;
   check_model(job.model(), problems);
   check_data(job.data(), data, problems);
@@ -194,8 +195,7 @@ void validate(const proto::Job& job, data_from data) {
   check_optimizer(job.optimizer(), problems);
   check_learning_rate(job, problems);
   check_solver(job, problems);
-  problems.require(job.protocol() != proto::PROTOCOL_UNSET, "protocol",
-                   "expected ASYNC_PS, SYNC_PS or RING");
+  check_protocol(job, own, problems);
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
   check_runtime(job.runtime(), problems);
   if (job.has_checkpoint()) {

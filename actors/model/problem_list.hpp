@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Problems of a job, each beginning with a field's path. Internal to actors/model.
+/// Problems of a job, each beginning with a field's path.
 class problem_list {
 public:
   /// The same problem of the same field, as in layers that are repeated, counts once.

@@ -103,6 +103,12 @@ std::string tiles(const report_data& x) {
     tile("samples trained", grouped(static_cast<double>(s.samples)));
     tile("training time", duration_text(s.seconds));
     tile("mean staleness, in updates", number(s.staleness_mean, 3));
+    if (s.updates_per_second > 0)
+      tile("updates/s", grouped(s.updates_per_second));
+    if (s.pacing)
+      tile("gradients limited", grouped(static_cast<double>(s.pacing->limited)));
+    if (s.pacing && s.pacing->rate_halvings > 0)
+      tile("rate halved, times", grouped(static_cast<double>(s.pacing->rate_halvings)));
   }
   return result.empty() ? "" : "<div class=\"tiles\">\n" + result + "</div>\n";
 }
@@ -210,7 +216,8 @@ std::string task_card(const std::vector<task_status>& tasks) {
     return "";
   std::string result = "<div class=\"wide\"><table class=\"tasks\">\n";
   put_row(result, "th",
-          {"task", "gradients or updates", "samples", "samples/s", "mean staleness", "last"});
+          {"task", "gradients or updates", "samples", "samples/s", "mean staleness", "MB/s sent",
+           "MB/s received", "last"});
   for (std::size_t i = 0; i < std::min(tasks.size(), most_tasks); ++i) {
     auto& x = tasks[i];
     const bool worker = x.task.job == job_kind::worker;
@@ -218,7 +225,8 @@ std::string task_card(const std::vector<task_status>& tasks) {
             {to_string(x.task), grouped(static_cast<double>(x.steps)),
              worker ? grouped(static_cast<double>(x.samples)) : "",
              worker ? grouped(x.samples_per_second) : "", worker ? number(x.staleness_mean, 3) : "",
-             escape_html(x.activity)});
+             fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
+             fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});
   }
   result += "</table></div>\n";
   if (tasks.size() > most_tasks)
@@ -240,11 +248,11 @@ std::string ledger_card(const run_summary& s) {
   row("rejected", s.rejected_stale, "too old; their samples were trained again");
   row("given back", s.requeued, "by workers that left; trained by others");
   row("lost", s.lost, "on their way when their worker vanished or was given up");
+  row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");
   put(result, "</table>\n<p class=\"note\">Each gradient is counted once per {}.{}</p>\n",
-      s.protocol == "ring" ? "ring member" : "parameter server",
-      s.failure.empty() ? " Every gradient is accounted for." : "");
+      escape_html(s.decided_by), s.failure.empty() ? " Every gradient is accounted for." : "");
   return result;
 }
 

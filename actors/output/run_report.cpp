@@ -20,7 +20,10 @@ std::string dump(const nlohmann::ordered_json& line) {
 }
 
 nlohmann::ordered_json to_object(const task_status& x) {
-  nlohmann::ordered_json result{{"task", to_string(x.task)}, {"steps", x.steps}};
+  nlohmann::ordered_json result{{"task", to_string(x.task)},
+                                {"steps", x.steps},
+                                {"bytes_sent_per_second", number(x.bytes_sent_per_second)},
+                                {"bytes_received_per_second", number(x.bytes_received_per_second)}};
   if (x.task.job != job_kind::worker)
     return result;
   result["samples"] = x.samples;
@@ -42,6 +45,16 @@ nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
   return result;
 }
 
+void add(nlohmann::ordered_json& line, const std::optional<pacing_status>& x) {
+  if (!x)
+    return;
+  line["staleness_running"] = number(x->staleness);
+  line["gradient_norm_running"] = number(x->gradient_norm);
+  line["limited"] = x->limited;
+  line["rate_damping"] = number(x->rate_damping);
+  line["rate_halvings"] = x->rate_halvings;
+}
+
 } // namespace
 
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
@@ -59,8 +72,11 @@ std::string to_json(const run_progress& x) {
     {"train_loss", x.samples > 0 ? number(x.train_loss) : nullptr},
     {"samples_per_second", number(x.samples_per_second)},
     {"updates", x.updates},
+    {"updates_per_second", number(x.updates_per_second)},
+    {"quarantined", x.quarantined},
     {"staleness_mean", number(x.staleness_mean)},
   };
+  add(line, x.pacing);
   if (x.gradient_norm)
     line["gradient_norm"] = number(*x.gradient_norm);
   return dump(line);
@@ -102,12 +118,15 @@ std::string to_json(const run_summary& x) {
     {"rejected_stale", counted(x.rejected_stale)},
     {"requeued", counted(x.requeued)},
     {"lost", counted(x.lost)},
+    {"quarantined", counted(x.quarantined)},
     {"split", counted(x.split)},
     {"duplicates", counted(x.duplicates)},
     {"staleness_mean", number(x.staleness_mean)},
     {"staleness", to_pairs(x.staleness)},
+    {"updates_per_second", number(x.updates_per_second)},
     {"weights_sha256", x.weights_sha256},
   };
+  add(line, x.pacing);
   if (x.validation_loss)
     line["validation_loss"] = number(*x.validation_loss);
   if (x.validation_accuracy)

@@ -12,6 +12,19 @@
 
 namespace troupe {
 
+/// What asynchronous shards know of all gradients, and did about those that were too large
+/// (async_ps.compensation: AUTO).
+struct pacing_status {
+  /// Running mean of 1 + staleness, and of the gradients' norms.
+  double staleness = 0;
+  double gradient_norm = 0;
+  /// What the learning rate is multiplied with, and how often it was halved because the loss grew.
+  double rate_damping = 1;
+  std::uint64_t rate_halvings = 0;
+  /// Applied gradients that were scaled down, because they were much larger than others.
+  std::uint64_t limited = 0;
+};
+
 /// What a task does right now, and has done since training began.
 struct task_status {
   task_name task;
@@ -21,6 +34,10 @@ struct task_status {
   double activity_seconds = 0;
   /// Workers: gradients trained; shards and ring ranks: updates made.
   std::uint64_t steps = 0;
+  /// Gradients and weights to and from other tasks, of the last few seconds; at the end of a run,
+  /// over all of it.
+  double bytes_sent_per_second = 0;
+  double bytes_received_per_second = 0;
   /// Workers only, as all that follow.
   std::uint64_t samples = 0;
   /// Of the last few seconds; at the end of a run, over all of it.
@@ -50,6 +67,10 @@ struct run_progress {
   double seconds = 0;
   /// Updates of the weights made in this run; with several shards, the least of them.
   std::uint64_t updates = 0;
+  double updates_per_second = 0;
+  /// Gradients that were not finite, and left out.
+  std::uint64_t quarantined = 0;
+  std::optional<pacing_status> pacing;
   /// Over the gradients applied so far.
   double staleness_mean = 0;
   staleness_counts staleness{};
@@ -106,6 +127,8 @@ struct run_summary {
   /// A loss, a gradient or the weights were not finite.
   bool not_finite = false;
   std::string protocol;
+  /// Who decided on gradients, for a person: "parameter server".
+  std::string decided_by;
   std::uint64_t workers = 0;
   /// From the first lease to the last update; evaluation in between included, start-up not.
   double seconds = 0;
@@ -125,10 +148,14 @@ struct run_summary {
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
+  std::uint64_t quarantined = 0;
   std::uint64_t split = 0;
   std::uint64_t duplicates = 0;
   double staleness_mean = 0;
   staleness_counts staleness{};
+  /// Of the weights, per second of training.
+  double updates_per_second = 0;
+  std::optional<pacing_status> pacing;
   /// As they were when training ended.
   std::vector<task_status> tasks;
   std::string weights_sha256;

@@ -124,15 +124,29 @@ std::string tensorboard_log::add(const run_progress& x, double time) {
     add_scalar(event, "loss/train", x.train_loss);
     add_scalar(event, "samples_per_second/all", x.samples_per_second);
   }
-  if (x.updates > 0)
+  if (x.updates > 0) {
     add_scalar(event, "staleness/mean", x.staleness_mean);
+    add_scalar(event, "updates_per_second/all", x.updates_per_second);
+  }
+  if (x.quarantined > 0)
+    add_scalar(event, "gradient/quarantined", static_cast<double>(x.quarantined));
+  if (x.pacing) {
+    add_scalar(event, "staleness/running", x.pacing->staleness);
+    add_scalar(event, "gradient/norm_running", x.pacing->gradient_norm);
+    add_scalar(event, "gradient/limited", static_cast<double>(x.pacing->limited));
+    add_scalar(event, "learning_rate/damping", x.pacing->rate_damping);
+  }
   if (x.gradient_norm)
     add_scalar(event, "gradient/norm", *x.gradient_norm);
   add_histogram(event, "staleness/distribution", since(staleness_, x.staleness));
   for (auto& task : x.tasks) {
+    const auto name = to_string(task.task);
+    if (task.bytes_sent_per_second + task.bytes_received_per_second > 0) {
+      add_scalar(event, "bytes_per_second/" + name + "/sent", task.bytes_sent_per_second);
+      add_scalar(event, "bytes_per_second/" + name + "/received", task.bytes_received_per_second);
+    }
     if (task.task.job != job_kind::worker)
       continue;
-    const auto name = to_string(task.task);
     add_scalar(event, "samples_per_second/" + name, task.samples_per_second);
     auto& spent = spent_[task.task];
     const auto computing = task.computing - spent.computing;

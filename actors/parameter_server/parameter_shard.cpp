@@ -404,14 +404,6 @@ void parameter_shard::await_gradients() {
 }
 
 bool parameter_shard::find_slot() {
-  if (!checkpoints_.allows(versions_->version() + 1)) {
-    options_.board->enter(proto::TaskStatus::WAITING_FOR_CHECKPOINT, clock().now());
-    return false;
-  }
-  if (!evaluations_.allows(versions_->version() + 1)) {
-    options_.board->enter(proto::TaskStatus::WAITING_FOR_EVALUATION, clock().now());
-    return false;
-  }
   const bool found = versions_->begin();
   if (!found)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
@@ -479,11 +471,8 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
     for (auto& x : journal_.decided())
       *header.add_mark() = x;
   schedule.began(versions_->version());
-  const auto ended = [this, &schedule] {
-    schedule.ended();
-    make_updates();
-  };
-  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots, ended);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots,
+               [&schedule] { schedule.ended(); });
 }
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,

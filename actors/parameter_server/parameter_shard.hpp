@@ -63,8 +63,7 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// have told each other their parts of the norm.
 ///
 /// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
-/// optimizer's state, and goes on; only when two are not written yet, the next one that is due
-/// waits.
+/// optimizer's state, and goes on; while two are on their way, none is sent.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;

@@ -6,10 +6,37 @@
 
 namespace troupe {
 
+namespace {
+
+constexpr std::uint8_t partial_came = 1;
+constexpr std::uint8_t sum_came = 2;
+
+} // namespace
+
+const char* describe(piece_fate x) noexcept {
+  switch (x) {
+  case piece_fate::no_such_bucket:
+    return "there is no such bucket";
+  case piece_fate::no_such_segment:
+    return "there is no such segment";
+  case piece_fate::no_such_chunk:
+    return "there is no such chunk";
+  case piece_fate::not_due:
+    return "it is not due here";
+  case piece_fate::wrong_size:
+    return "its size is wrong";
+  default:
+    return "it fits";
+  }
+}
+
 ring_collective::ring_collective(const ring_place& place, std::size_t elements)
   : place_(place), segments_(split_evenly(elements, place.ranks)) {
-  for (std::uint32_t s = 0; s < place_.ranks; ++s)
+  for (std::uint32_t s = 0; s < place_.ranks; ++s) {
+    first_.push_back(missing_);
     missing_ += chunks(s);
+  }
+  came_.resize(missing_);
 }
 
 // Segment 0 has a chunk even where there is nothing to add up, for the number of samples.
@@ -43,29 +70,48 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     send.push_back({first, c, 1, samples, own_.slice_floats(r.begin, r.size())});
   }
   for (auto& piece : std::exchange(early_, {}))
-    receive(std::move(piece), send);
+    take(std::move(piece), send);
 }
 
-bool ring_collective::receive(ring_piece piece, std::vector<ring_piece>& send) {
-  if (piece.segment >= segments_.size() || piece.chunk >= chunks(piece.segment) || piece.hop == 0
-      || piece.hop > 2 * place_.ranks - 2
-      || (piece.segment + std::size_t{piece.hop}) % place_.ranks != place_.rank
-      || piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
-    return false;
-  if (!contributed_) {
+piece_fate ring_collective::judge(const ring_piece& piece) const {
+  if (piece.segment >= segments_.size())
+    return piece_fate::no_such_segment;
+  if (piece.chunk >= chunks(piece.segment))
+    return piece_fate::no_such_chunk;
+  if (piece.hop == 0 || piece.hop > 2 * place_.ranks - 2
+      || (piece.segment + std::size_t{piece.hop}) % place_.ranks != place_.rank)
+    return piece_fate::not_due;
+  if (piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
+    return piece_fate::wrong_size;
+  if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
+    return piece_fate::repeated;
+  // A sum holds this rank's part: it cannot come before the partial sum has left.
+  const bool left =
+    contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0);
+  return partial(piece) || left ? piece_fate::taken : piece_fate::not_due;
+}
+
+piece_fate ring_collective::receive(ring_piece piece, std::vector<ring_piece>& send) {
+  if (const auto fate = judge(piece); fate != piece_fate::taken)
+    return fate;
+  came(piece) |= partial(piece) ? partial_came : sum_came;
+  if (contributed_)
+    take(std::move(piece), send);
+  else
     early_.push_back(std::move(piece));
-    return true;
-  }
-  if (piece.hop < place_.ranks) {
+  return piece_fate::taken;
+}
+
+void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
+  if (partial(piece)) {
     add_own(std::move(piece), send);
-    return true;
+    return;
   }
   store(piece);
   if (piece.hop < 2 * place_.ranks - 2) {
     ++piece.hop;
     send.push_back(std::move(piece));
   }
-  return true;
 }
 
 // Reduce-scatter: partial + own -> partial for the next rank, or the sum.

@@ -29,6 +29,27 @@ struct ring_piece {
   payload data;
 };
 
+/// What a rank did with a piece.
+enum class piece_fate : std::uint8_t {
+  taken,
+  /// The same piece came before. Nothing is added twice.
+  repeated,
+  // Refused: the piece does not fit, and nothing has changed.
+  no_such_bucket,
+  no_such_segment,
+  no_such_chunk,
+  /// This hop does not end at this rank, or other pieces must come first.
+  not_due,
+  wrong_size,
+};
+
+constexpr bool refused(piece_fate x) noexcept {
+  return x != piece_fate::taken && x != piece_fate::repeated;
+}
+
+/// For messages: "its size is wrong".
+const char* describe(piece_fate x) noexcept;
+
 /// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan
 /// 2009), cut in chunks. Plain state: it is fed with pieces from the left neighbour, and tells
 /// which to send to the right one.
@@ -36,6 +57,9 @@ struct ring_piece {
 /// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the
 /// order s, s + 1, ..., so each element's sum has one order of addition, whatever the timing: all
 /// ranks get the same bits, in every run.
+///
+/// Pieces may come late, repeated, and in any order that the hops allow: of each chunk at most two
+/// are due at a rank, its partial sum and later its sum, and each is taken once.
 ///
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
@@ -48,9 +72,7 @@ public:
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent.
-  /// False if the piece does not belong to this collective or is not due at this rank (another
-  /// geometry at the peer).
-  bool receive(ring_piece piece, std::vector<ring_piece>& send);
+  piece_fate receive(ring_piece piece, std::vector<ring_piece>& send);
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
@@ -62,11 +84,22 @@ private:
   /// Elements of a chunk.
   range where(std::uint32_t segment, std::uint32_t chunk) const;
   std::uint32_t chunks(std::uint32_t segment) const;
+  piece_fate judge(const ring_piece& piece) const;
+  /// What came of a chunk so far: bits `partial_came` and `sum_came`.
+  std::uint8_t& came(const ring_piece& piece) { return came_[first_[piece.segment] + piece.chunk]; }
+  std::uint8_t came(const ring_piece& piece) const {
+    return came_[first_[piece.segment] + piece.chunk];
+  }
+  bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
+  void take(ring_piece piece, std::vector<ring_piece>& send);
   void add_own(ring_piece piece, std::vector<ring_piece>& send);
   void store(const ring_piece& piece);
 
   ring_place place_;
   std::vector<range> segments_;
+  /// The number of each segment's first chunk, counted over all segments; one byte per chunk.
+  std::vector<std::size_t> first_;
+  std::vector<std::uint8_t> came_;
   bool contributed_ = false;
   payload own_;
   std::uint64_t own_samples_ = 0;

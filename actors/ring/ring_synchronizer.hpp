@@ -3,12 +3,13 @@
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/job_context.hpp"
-#include "actors/parameter_server/version_pool.hpp"
+#include "actors/parameter_server/gradient_journal.hpp"
+#include "actors/protocols/replica_store.hpp"
 #include "actors/ring/ring_node.hpp"
+#include "actors/ring/ring_step.hpp"
 #include "messages/interfaces.hpp"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -26,17 +27,16 @@ struct ring_synchronizer_options {
 /// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and
 /// reporter at the end.
 using ring_synchronizer_actor = synchronizer_actor::extend<
-  rpc<void, bucket_reduced>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
+  rpc<void, reduction>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward
-/// has finished it, and applies the optimizer to this rank's replica of the bucket when the sum
-/// comes back, while earlier layers are still being computed. All replicas go through the same
-/// bits. Where the job clips by norm, all buckets wait for the last one, by which the norm is
-/// known.
+/// has finished it, and stages the update of this rank's replica when the sum comes back, while
+/// earlier layers are still being computed (ring_step). Once the worker has committed and all is
+/// staged, the update is published. All replicas go through the same bits.
 ///
 /// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
-/// optimizer's state; only when two are not written yet, the next step that is due waits.
+/// optimizer's state, and goes on; while two are on their way, none is sent.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -53,55 +53,42 @@ protected:
   void on_exit() override;
 
 private:
-  /// A bucket's replica.
-  struct replica {
-    replica(const job_context& context, range where);
-
-    range where;
-    version_pool versions;
-    range_updater updater;
-    bool updated = false;
-    /// Where the job clips by norm: the reduced gradient that waits for the norm, and its part.
-    bool reduced = false;
-    payload sum;
-    double sum_of_squares = 0;
-  };
-
   void on_acquire(const acquire& x);
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
   void on_abandon(const abandon& x);
-  void on_reduced(const bucket_reduced& x);
+  void on_reduced(const reduction& x);
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
-  bool update(replica& bucket, const payload& sum, std::uint64_t samples, double norm);
-  void update_clipped();
-  void finish_if_updated();
+  void proceed(bool staged, std::vector<ring_contribution> start);
+  void finish_if_decided();
+  void record(const ring_outcome& x);
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
-  template <class Source>
-  payload share_of(range share, Source source) const;
 
   std::shared_ptr<const job_context> context_;
   ring_synchronizer_options options_;
   worker_actor worker_;
-  /// In the order in which backward makes them ready.
-  std::vector<std::unique_ptr<replica>> buckets_;
+  /// Of the view, in order of rank, and this worker's rank.
+  std::vector<member> workers_;
+  std::size_t rank_;
+  replica_store replica_;
+  ring_step round_;
+  /// What was decided about all workers' gradients.
+  gradient_journal journal_;
   /// The step under way: the updates applied so far, in earlier runs, too.
   std::uint64_t step_ = 0;
   /// The first step of this run. Collectives of the ring count from there.
   std::uint64_t first_step_ = 0;
-  /// The weights to begin with were handed over.
-  bool restored_ = false;
+  /// The worker has acquired it, and was not answered yet.
+  bool under_way_ = false;
   /// Which batch the step under way trains.
   acquire attributes_;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
-  std::uint64_t samples_of_step_ = 0;
-  std::optional<double> gradient_norm_;
-  /// Trained in this run.
+  /// Of all ranks, in this run: trained, and left out.
   std::uint64_t samples_ = 0;
-  bool committed_ = false;
+  std::uint64_t quarantined_samples_ = 0;
 };
 
 } // namespace troupe

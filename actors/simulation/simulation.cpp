@@ -91,7 +91,8 @@ simulation::~simulation() {
 coordinator_setup simulation::make_coordinator() {
   coordinator_setup result;
   result.data = options_.data;
-  result.context = make_job_context(options_.job, shape_of(*options_.data.train));
+  result.context =
+    make_job_context(options_.job, shape_of(*options_.data.train), traits_of(options_.protocols));
   result.output = options_.job.output();
   result.files = files_;
   result.resume = options_.resume;
@@ -115,6 +116,7 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
     how.net = network_->transport_of(number);
     how.coordinator_address = address_of(0);
   }
+  how.protocols = options_.protocols;
   how.source = [data = options_.data](const proto::Job&) { return data; };
   how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
   if (number == 0) {

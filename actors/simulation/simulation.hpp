@@ -22,6 +22,8 @@ struct simulation_options {
   std::uint64_t seed = 1;
   link_model links;
   proto::Job job;
+  /// Protocols that are added (protocol CUSTOM).
+  std::vector<protocol> protocols;
   job_data data;
   std::size_t workers = 1;
   std::size_t ps = 1;

@@ -106,8 +106,6 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_halvings(halvings_);
   switch (doing_) {
   case proto::TaskStatus::WAITING_FOR_LEASE:
-  case proto::TaskStatus::WAITING_FOR_CHECKPOINT:
-  case proto::TaskStatus::WAITING_FOR_EVALUATION:
     *result.add_waits_for() = to_proto(coordinator_task);
     break;
   case proto::TaskStatus::WAITING_FOR_WEIGHTS:
@@ -163,10 +161,6 @@ std::string describe(const proto::TaskStatus& x) {
     return "updates its weights";
   case proto::TaskStatus::WAITING_FOR_READERS:
     return "waits for readers, which hold all versions of its weights";
-  case proto::TaskStatus::WAITING_FOR_CHECKPOINT:
-    return "waits for two checkpoints to be written, before it makes the next one";
-  case proto::TaskStatus::WAITING_FOR_EVALUATION:
-    return "waits for two versions to be evaluated, before it makes the next one";
   default:
     return "";
   }

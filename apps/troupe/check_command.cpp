@@ -122,8 +122,7 @@ void print_job(const proto::Job& job) {
   }
   std::string rule = in_words(proto::OptimizerKind_Name(job.optimizer().kind()));
   line("training",
-       fmt::format("{}, {}, {}, {}", protocol_name(job.protocol()), rule,
-                   count(job.epochs(), "epoch"),
+       fmt::format("{}, {}, {}, {}", traits_of(job).name, rule, count(job.epochs(), "epoch"),
                    fmt::format("learning rate {:g}", job.learning_rate().base())));
 }
 
@@ -204,7 +203,7 @@ void print_data(const job_context& context, const job_data& data) {
 
 void print_steps(const job_context& context, const cluster_shape& cluster) {
   const std::uint64_t batch = context.batch();
-  const bool in_step = context.job.protocol() != proto::ASYNC_PS;
+  const bool in_step = context.protocol.in_step;
   const auto samples = in_step ? batch * cluster.workers : batch;
   const auto steps = (context.data.train_records + samples - 1) / samples;
   line("steps",
@@ -236,13 +235,14 @@ std::string tensors_in(const layout& parameters, const range& where) {
 }
 
 void print_shards(const job_context& context, const cluster_shape& cluster) {
-  if (context.job.protocol() == proto::RING) {
+  const auto exchange = context.protocol.exchange(context.job);
+  if (!context.protocol.uses_shards()) {
     line("weights",
-         fmt::format("whole on each of {}, reduced in {}", count(cluster.workers, "worker"),
-                     count(context.buckets().size(), "bucket")));
+         fmt::format("whole on each of {}, in {}; {}", count(cluster.workers, "worker"),
+                     count(context.buckets().size(), "bucket"), exchange));
     return;
   }
-  line("shards", "");
+  line("shards", exchange);
   for (std::size_t i = 0; i < cluster.ps; ++i) {
     const auto where = context.shard(i, cluster.ps);
     if (where.empty()) {
@@ -313,7 +313,7 @@ std::vector<process> processes_of(const check_command& x, const cluster_shape& s
 cluster_shape shape_of_cluster(const check_command& x, const proto::Job& job) {
   cluster_shape result;
   result.workers = x.workers;
-  result.ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
+  result.ps = x.ps.value_or(traits_of(job).default_shards());
   result.separate = x.processes;
   result.output = !job.output().empty();
   if (!x.cluster.empty()) {

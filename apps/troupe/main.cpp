@@ -1,3 +1,4 @@
+#include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/command_line.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/completion.hpp"
@@ -23,8 +24,12 @@ constexpr auto log_help =
 
 // The names of types are shown by --help; shell completion is made from them.
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
-constexpr auto protocols = "{async_ps,sync_ps,ring}";
 constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
+
+/// The names of all protocols, as a type.
+std::string protocols() {
+  return fmt::format("{{{}}}", fmt::join(troupe::protocol_names(), ","));
+}
 
 /// A number from `low` to `high`, which "nan" is not.
 CLI::Validator within(double low, double high) {
@@ -108,8 +113,9 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   auto* sub = app.add_subcommand("train", "Run a whole cluster on this host");
   add_job(*sub, x.job, x.overrides);
   sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
-  sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1, with ring 0)");
-  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
+  sub->add_option("--ps", x.ps,
+                  "Number of parameter shards (default: 1; 0 where workers hold the weights)");
+  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
   add_resume(*sub, x.resume);
@@ -130,10 +136,12 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
   sub->add_option("--workers", x.workers, "Number of workers, as of train")
     ->capture_default_str()
     ->excludes(cluster);
-  sub->add_option("--ps", x.ps, "Number of parameter shards (default: 1, with ring 0)")
+  sub
+    ->add_option("--ps", x.ps,
+                 "Number of parameter shards (default: 1; 0 where workers hold the weights)")
     ->excludes(cluster);
   sub->add_flag("--processes", x.processes, "One process per task, as of train")->excludes(cluster);
-  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols);
+  sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--plan", x.plan,
                 "Print the plan of a worker's step, too: instructions, FLOPs, bytes, memory");
   sub->footer("Examples:\n"

@@ -287,18 +287,27 @@ std::string format_summary(const run_summary& x) {
   const bool trained = x.protocol != "exact";
   if (x.counted && trained)
     line("gradients",
-         fmt::format(
-           "{} applied, {} rejected as too old, {} given back, {} lost",
-           grouped(static_cast<double>(x.applied)), grouped(static_cast<double>(x.rejected_stale)),
-           grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost))));
+         fmt::format("{} applied, {} rejected as too old, {} given back, {} lost{}",
+                     grouped(static_cast<double>(x.applied)),
+                     grouped(static_cast<double>(x.rejected_stale)),
+                     grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost)),
+                     x.quarantined > 0 ? ", " + grouped(static_cast<double>(x.quarantined))
+                         + " left out (not finite)"
+                                       : ""));
   if (x.counted && trained)
-    line("",
-         x.protocol == "ring" ? "(counted once per ring member)"
-                              : "(counted once per parameter server)");
+    line("", "(counted once per " + x.decided_by + ')');
   if (trained)
     line(
       "staleness",
       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
+  if (trained && x.pacing && x.pacing->limited + x.pacing->rate_halvings > 0)
+    line("",
+         fmt::format("{} gradients, much larger than others, were scaled down{}",
+                     grouped(static_cast<double>(x.pacing->limited)),
+                     x.pacing->rate_halvings > 0
+                       ? fmt::format("; the rate was halved {} times, because the loss grew",
+                                     x.pacing->rate_halvings)
+                       : ""));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.weights_sha256.empty())

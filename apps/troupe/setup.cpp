@@ -1,10 +1,13 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/field_lines.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_source.hpp"
+#include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"
 
 #include <algorithm>
@@ -19,15 +22,32 @@ namespace {
 
 /// The protocol of that name, in capitals or not.
 proto::Protocol protocol_of(const std::string& text) {
-  std::vector<std::string> names;
-  for (const auto x : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
-    names.push_back(protocol_name(x));
-    const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
-    if (std::ranges::equal(text, names.back(), same))
-      return x;
-  }
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+  for (auto& x : builtin_traits())
+    if (std::ranges::equal(text, x.name, same))
+      return x.id;
   throw input_error{"--protocol=" + text + ": there is no such protocol; "
-                    + suggestion(text, names)};
+                    + suggestion(text, protocol_names())};
+}
+
+/// The problems with the lines of the job file, where it can be read again.
+std::string told_with_lines(const std::string& problems, const std::filesystem::path& path,
+                            const std::vector<std::string>& overrides) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown))
+    return problems;
+  const auto bytes = read_file(path, most_job_bytes);
+  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                    path.string(), overrides);
+}
+
+/// The protocols whose weights are on the workers.
+std::string without_shards() {
+  std::string result;
+  for (auto& x : builtin_traits())
+    if (!x.uses_shards())
+      result += (result.empty() ? "" : ", ") + x.name;
+  return result;
 }
 
 /// Throws where the directory has no room for the weights: they are replaced as a whole, so old and
@@ -57,14 +77,20 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   if (!out.empty())
     result.set_output(out);
   embed_onnx(result);
-  validate(result);
+  try {
+    validate(result);
+  } catch (const input_error& error) {
+    throw input_error{told_with_lines(error.what(), path, overrides)};
+  }
   return result;
 }
 
 void require_shards(const proto::Job& job, std::size_t ps) {
-  if (job.protocol() != proto::RING && ps == 0)
-    throw input_error{protocol_name(job.protocol())
-                      + " needs parameter servers, and the cluster has no ps task (or use RING)"};
+  if (const auto& protocol = traits_of(job); protocol.uses_shards() && ps == 0)
+    throw input_error{protocol.name
+                      + " needs parameter servers, and the cluster has no ps task; add one, or use "
+                        "one of the protocols without: "
+                      + without_shards()};
 }
 
 coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,

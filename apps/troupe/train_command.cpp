@@ -106,7 +106,7 @@ int run(const train_command& x) {
   if (x.workers == 0)
     throw input_error{"--workers=0: at least one worker is needed"};
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
-  const auto ps = x.ps.value_or(job.protocol() == proto::RING ? 0 : 1);
+  const auto ps = x.ps.value_or(traits_of(job).default_shards());
   auto setup = make_coordinator_setup(job, ps, x.resume);
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");

@@ -1,13 +1,13 @@
 """`troupe train` where numbers are no more, and where there is nothing to train."""
 
 
-from program import QUICK_JOB, TestCase, run_tests
+from program import QUICK_JOB, TestCase, protocols, run_tests
 
 
 class NotFinite(TestCase):
     def test_a_rate_beyond_reason(self):
         job = self.file("job.textproto", QUICK_JOB)
-        for protocol in ("async_ps", "sync_ps", "ring"):
+        for protocol in protocols():
             for more in (["--set", "optimizer.clip_norm=1e30"], ["--processes"]):
                 with self.subTest(protocol=protocol, more=more):
                     out = self.folder / (protocol + more[0])

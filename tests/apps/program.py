@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -36,6 +37,12 @@ data { digits { train: 2000 test: 100 } batch: 8 }
 learning_rate { base: 0.05 }
 epochs: 100000
 """
+
+
+def protocols():
+    """All protocols, as the help lists them."""
+    text = subprocess.run([PROGRAM, "train", "--help"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"--protocol \{([a-z_,]+)\}", text)[1].split(",")
 
 
 class Process:

@@ -5,7 +5,7 @@ import signal
 import struct
 import xml.etree.ElementTree
 
-from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase, run_tests
+from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
 
 END_FIELDS = {
     "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
@@ -42,15 +42,15 @@ class Train(TestCase):
         return end
 
     def test_protocols_in_one_process(self):
-        # 640 / 16 gradients per epoch, each in one part per shard or ring member.
-        for protocol, more in (("async_ps", ["--ps=2"]), ("sync_ps", ["--ps=2"]), ("ring", [])):
+        # 640 / 16 gradients per epoch, each in one part per shard or replica.
+        for protocol in protocols():
             with self.subTest(protocol=protocol):
-                self.assertEqual(self.train(protocol, *more)["applied"], 2 * 2 * 40)
+                self.assertEqual(self.train(protocol, "--ps=2")["applied"], 2 * 2 * 40)
 
     def test_protocols_in_several_processes(self):
-        for protocol, more in (("async_ps", ["--ps=2"]), ("sync_ps", ["--ps=2"]), ("ring", [])):
+        for protocol in protocols():
             with self.subTest(protocol=protocol):
-                self.assertEqual(self.train(protocol, "--processes", *more)["applied"], 2 * 2 * 40)
+                self.assertEqual(self.train(protocol, "--processes", "--ps=2")["applied"], 2 * 2 * 40)
 
     def test_parameter_servers_are_idle_in_a_ring(self):
         for more in ([], ["--processes"]):

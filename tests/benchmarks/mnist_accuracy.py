@@ -8,6 +8,7 @@ Runs one after the other, on an otherwise idle machine. Exits with 1 if a run fa
 
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -25,11 +26,17 @@ def train(program, folder, protocol, processes, seed):
     return json.loads((pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()[-1])
 
 
+def protocols(program):
+    """All protocols, as the help lists them."""
+    text = subprocess.run([program, "train", "--help"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"--protocol \{([a-z_,]+)\}", text)[1].split(",")
+
+
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/apps/troupe"
     well = True
     print(f"{'protocol':<10} {'where':<14} {'accuracy (3 seeds)':<28} {'mean':>8} {'samples/s (median)':>20}")
-    for protocol in ("async_ps", "sync_ps", "ring"):
+    for protocol in protocols(program):
         for processes in (False, True):
             with tempfile.TemporaryDirectory() as folder:
                 runs = [train(program, folder, protocol, processes, seed) for seed in (1, 2, 3)]

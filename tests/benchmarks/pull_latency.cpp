@@ -6,6 +6,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
 #include "messages/configure.hpp"
 
 #include <fmt/format.h>
@@ -104,13 +105,18 @@ private:
     header.set_view(1);
     header.mutable_id()->set_incarnation(1);
     header.set_samples(1);
+    proto::Commit commit;
+    commit.set_view(1);
+    commit.set_samples(1);
     while (!stop_) {
       if (!active_) {
         std::this_thread::sleep_for(1ms);
         continue;
       }
       header.mutable_id()->set_sequence(++sequence_);
-      self->request(shard_, 60s, header, gradient_)
+      *commit.mutable_id() = header.id();
+      self->send(shard_, header, gradient_);
+      self->request(shard_, 60s, commit)
         .receive([&](const proto::Pushed&) { ++updates_; },
                  [](const caf::error&) { std::abort(); });
     }
@@ -148,6 +154,7 @@ int main() {
   options.view.number = 1;
   options.view.members = {{{job_kind::worker, 0}, 1, ""}};
   options.where = context->shard(0, 1);
+  options.policy = std::make_shared<async_policy>(context, options.where, 0, 1, nullptr);
   auto versions = std::make_shared<version_pool>(options.where.size(), 4);
   auto shard = sys.spawn<parameter_shard, caf::detached>(context, options, versions);
   auto reader = sys.spawn<reader_front>(std::uint64_t{1}, options.where, versions);

@@ -43,5 +43,6 @@ endfunction()
 use_package(foreign "${SOURCE}")
 # The example, as it was installed.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
+use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 # The installed program finds its libraries, too.
 run("${WORK}/prefix/bin/troupe" --version)

@@ -28,69 +28,222 @@ void mark(proto::CheckpointPart& x, std::uint32_t worker, std::uint64_t sequence
   m->set_lease(lease);
 }
 
+troupe::checkpoint_assembly assembly(std::size_t parameters, std::size_t parts,
+                                     std::size_t slots = 1, std::uint64_t every = 1,
+                                     bool one_worker_each = false) {
+  return troupe::checkpoint_assembly{
+    {split_evenly(parameters, parts), slots, every, one_worker_each, 0, 0}};
+}
+
+const troupe::checkpoint_assembly::time_point now{};
+
+/// A part of one parameter.
+outcome add(troupe::checkpoint_assembly& x, std::uint64_t version, std::uint32_t part) {
+  return x.add(header(version, part, 0), payload::floats(1), now);
+}
+
+std::uint64_t next(troupe::checkpoint_assembly& x) {
+  const auto whole = x.next();
+  return whole ? whole->version : 0;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(checkpoint_assembly)
 
 // Seven parameters in three parts of 3, 2 and 2.
 BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
-  troupe::checkpoint_assembly x{split_evenly(7, 3), 2, false};
+  auto x = assembly(7, 3, 2);
   const std::size_t sizes[] = {3, 2, 2};
   std::vector<payload> sent;
   for (std::uint32_t slot = 0; slot < 2; ++slot)
     for (const std::uint32_t part : {2, 0, 1}) {
+      BOOST_TEST(x.wants(header(50, part, slot)));
+      BOOST_TEST(!x.next().has_value());
       sent.push_back(payload::floats(sizes[part]));
-      BOOST_TEST(x.add(header(50, part, slot), sent.back())
+      BOOST_TEST(x.add(header(50, part, slot), sent.back(), now)
                  == (sent.size() == 6 ? outcome::complete : outcome::taken));
-      BOOST_TEST(x.add(header(50, part, slot), sent.back()) == outcome::repeated);
+      BOOST_TEST(x.add(header(50, part, slot), sent.back(), now) == outcome::repeated);
+      BOOST_TEST(!x.wants(header(50, part, slot)));
     }
-  const auto whole = x.take(50);
-  BOOST_TEST(whole.version == 50U);
-  BOOST_TEST_REQUIRE(whole.slots.size() == 2U);
+  const auto whole = x.next();
+  BOOST_TEST_REQUIRE(whole.has_value());
+  BOOST_TEST(whole->version == 50U);
+  BOOST_TEST_REQUIRE(whole->slots.size() == 2U);
   // In order of parts, and not copied.
-  BOOST_TEST((whole.slots[0][0].data() == sent[1].data()));
-  BOOST_TEST((whole.slots[0][2].data() == sent[0].data()));
-  BOOST_TEST((whole.slots[1][1].data() == sent[5].data()));
-  BOOST_TEST(x.open().empty());
-  BOOST_TEST(x.add(header(50, 0, 0), payload::floats(3)) == outcome::settled);
+  BOOST_TEST((whole->slots[0][0].data() == sent[1].data()));
+  BOOST_TEST((whole->slots[0][2].data() == sent[0].data()));
+  BOOST_TEST((whole->slots[1][1].data() == sent[5].data()));
+  BOOST_TEST(!x.idle());
+  x.done();
+  BOOST_TEST(x.idle());
+  BOOST_TEST(!x.wants(header(50, 0, 0)));
+  BOOST_TEST(x.add(header(50, 0, 0), payload::floats(3), now) == outcome::settled);
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit) {
-  troupe::checkpoint_assembly x{split_evenly(7, 3), 2, false};
-  BOOST_TEST(x.add(header(1, 3, 0), payload::floats(2)) == outcome::misfit);
-  BOOST_TEST(x.add(header(1, 0, 2), payload::floats(3)) == outcome::misfit);
-  BOOST_TEST(x.add(header(1, 0, 0), payload::floats(2)) == outcome::misfit);
-  BOOST_TEST(x.open().empty());
+  troupe::checkpoint_assembly x{{split_evenly(7, 3), 2, 10, false, 20, 0}};
+  BOOST_TEST(x.problem(header(30, 0, 0), 12) == "");
+  BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
+  BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
+  BOOST_TEST(x.problem(header(30, 0, 2), 12)
+             == "slot 2 of version 30, but the optimizer has 1 slots besides the weights");
+  BOOST_TEST(x.problem(header(30, 1, 0), 12)
+             == "12 bytes in part 1 of version 30, which holds parameters 3 to 5 and has 8");
+  for (const std::uint64_t version : {0, 10, 20, 31})
+    BOOST_TEST(x.problem(header(version, 0, 0), 12)
+               == "version " + std::to_string(version)
+                 + ", but captured are multiples of 10 after 20");
 }
 
 BOOST_AUTO_TEST_CASE(parts_may_be_empty) {
-  troupe::checkpoint_assembly x{split_evenly(1, 2), 1, false};
-  BOOST_TEST(x.add(header(1, 1, 0), {}) == outcome::taken);
-  BOOST_TEST(x.add(header(1, 0, 0), payload::floats(1)) == outcome::complete);
+  auto x = assembly(1, 2);
+  BOOST_TEST(x.add(header(1, 1, 0), {}, now) == outcome::taken);
+  BOOST_TEST(x.add(header(1, 0, 0), payload::floats(1), now) == outcome::complete);
 }
 
-BOOST_AUTO_TEST_CASE(versions_are_apart) {
-  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, false};
-  x.add(header(50, 0, 0), payload::floats(1));
-  x.add(header(100, 0, 0), payload::floats(1));
-  BOOST_TEST(x.add(header(100, 1, 0), payload::floats(1)) == outcome::complete);
-  x.take(100);
-  BOOST_TEST((x.open() == std::vector<std::uint64_t>{50}));
-  x.drop(50);
-  BOOST_TEST(x.add(header(50, 1, 0), payload::floats(1)) == outcome::settled);
-  BOOST_TEST(x.add(header(150, 1, 0), payload::floats(1)) == outcome::taken);
+BOOST_AUTO_TEST_CASE(one_is_out_at_a_time) {
+  auto x = assembly(1, 1);
+  add(x, 1, 0);
+  BOOST_TEST(next(x) == 1U);
+  add(x, 2, 0);
+  BOOST_TEST(next(x) == 0U);
+  x.done();
+  BOOST_TEST(next(x) == 2U);
+}
+
+// A disk that is slow: the newest that is complete is the next, and no more than two are held.
+BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
+  auto x = assembly(2, 2, 1, 10);
+  for (std::uint64_t version = 10; version <= 100; version += 10)
+    for (const std::uint32_t part : {0, 1}) {
+      add(x, version, part);
+      if (version == 10)
+        next(x);
+      BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
+    }
+  BOOST_TEST(x.missed() == 8U);
+  x.done();
+  BOOST_TEST(next(x) == 100U);
+}
+
+// Small ones are copied while they wait, in order, up to a number.
+BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
+  troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
+  std::vector<payload> sent;
+  for (std::uint64_t version = 10; version <= 150; version += 10)
+    for (const std::uint32_t part : {0, 1}) {
+      sent.push_back(payload::floats(1));
+      sent.back().as_mutable_floats()[0] = static_cast<float>(version + part);
+      x.add(header(version, part, 0), sent.back(), now);
+      if (version == 10)
+        next(x);
+      BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
+    }
+  // 10 is out, the next eight wait, and of the others the newest.
+  BOOST_TEST(x.missed() == 5U);
+  for (const std::uint64_t version : {20, 30, 40, 50, 60, 70, 80, 90, 150}) {
+    x.done();
+    const auto whole = x.next();
+    BOOST_TEST_REQUIRE(whole.has_value());
+    BOOST_TEST(whole->version == version);
+    for (std::size_t part = 0; part < 2; ++part) {
+      const auto& given = sent[2 * (version / 10 - 1) + part];
+      BOOST_TEST(whole->slots[0][part].as_floats()[0] == given.as_floats()[0]);
+      BOOST_TEST((whole->slots[0][part].data() != given.data()) == (version <= 90));
+    }
+  }
+  x.done();
+  BOOST_TEST(x.idle());
+}
+
+// One holder is slow: it sends some versions late, and leaves out others.
+BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
+  auto x = assembly(2, 2, 1, 10);
+  for (const std::uint64_t version : {10, 20})
+    BOOST_TEST(add(x, version, 0) == outcome::taken);
+  BOOST_TEST(add(x, 30, 0) == outcome::refused);
+  BOOST_TEST(add(x, 10, 1) == outcome::complete);
+  BOOST_TEST(next(x) == 10U);
+  x.done();
+  // Refused for one, refused for all.
+  BOOST_TEST(!x.wants(header(30, 1, 0)));
+  BOOST_TEST(add(x, 30, 1) == outcome::settled);
+  BOOST_TEST(add(x, 40, 0) == outcome::taken);
+  // It goes on to 50, so 20 and 40 will not come.
+  BOOST_TEST(add(x, 50, 1) == outcome::taken);
+  BOOST_TEST(x.open() == 1U);
+  BOOST_TEST(add(x, 40, 1) == outcome::settled);
+  BOOST_TEST(add(x, 50, 0) == outcome::complete);
+  BOOST_TEST(x.missed() == 3U);
+}
+
+// However long the way of one holder takes, and whatever it leaves out: some versions are
+// completed.
+BOOST_AUTO_TEST_CASE(nobody_starves) {
+  for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
+    auto x = assembly(2, 2);
+    struct capture {
+      std::uint64_t version;
+      std::uint64_t arrives;
+    };
+    std::vector<capture> on_the_way;
+    std::size_t completed = 0;
+    for (std::uint64_t version = 1; version <= 200; ++version) {
+      std::erase_if(on_the_way, [&](auto& y) {
+        if (y.arrives > version)
+          return false;
+        completed += add(x, y.version, 1) == outcome::complete ? 1 : 0;
+        return true;
+      });
+      if (on_the_way.size() < checkpoint_schedule::most_open)
+        on_the_way.push_back({version, version + lag});
+      completed += add(x, version, 0) == outcome::complete ? 1 : 0;
+      while (next(x) > 0)
+        x.done();
+      BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
+    }
+    BOOST_TEST(completed >= 200 / (3 * (lag + 1)), "lag " << lag << ": " << completed);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_comes_late_is_given_up) {
+  using namespace std::chrono_literals;
+  auto x = assembly(2, 2);
+  add(x, 1, 0);
+  x.drop_late(now + 10s, 10s);
+  BOOST_TEST(!x.idle());
+  x.drop_late(now + 11s, 10s);
+  BOOST_TEST(x.idle());
+  BOOST_TEST(add(x, 1, 1) == outcome::settled);
+}
+
+BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
+  using namespace std::chrono_literals;
+  auto x = assembly(2, 2, 1, 10);
+  add(x, 20, 0);
+  x.finish(10, now);
+  BOOST_TEST(!x.idle(), "10 is on its way");
+  BOOST_TEST(!x.next().has_value());
+  for (const std::uint32_t part : {0, 1})
+    add(x, 10, part);
+  BOOST_TEST(next(x) == 10U);
+  x.done();
+  BOOST_TEST(x.idle());
+  x.finish(10, now);
+  BOOST_TEST(x.idle());
 }
 
 BOOST_AUTO_TEST_CASE(the_least_mark_of_all_shards_counts) {
-  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, false};
+  auto x = assembly(2, 2);
   auto first = header(1, 0, 0);
   mark(first, 0, 7, 3);
   mark(first, 1, 2, 4);
   auto second = header(1, 1, 0);
   mark(second, 0, 6, 2);
-  x.add(first, payload::floats(1));
-  x.add(second, payload::floats(1));
-  const auto whole = x.take(1);
+  x.add(first, payload::floats(1), now);
+  x.add(second, payload::floats(1), now);
+  const auto whole = *x.next();
   BOOST_TEST(whole.least(0, 10).sequence() == 6U);
   BOOST_TEST(whole.least(0, 10).lease() == 2U);
   BOOST_TEST(whole.least(0, 99).lease() == 0U, "another incarnation");
@@ -99,19 +252,19 @@ BOOST_AUTO_TEST_CASE(the_least_mark_of_all_shards_counts) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_speak_of_their_own_worker) {
-  troupe::checkpoint_assembly x{split_evenly(2, 2), 1, true};
+  auto x = assembly(2, 2, 1, 1, true);
   for (const std::uint32_t rank : {0, 1}) {
     auto part = header(1, rank, 0);
     mark(part, rank, 5, 8 + rank);
-    x.add(part, payload::floats(1));
+    x.add(part, payload::floats(1), now);
   }
-  const auto whole = x.take(1);
+  const auto whole = *x.next();
   BOOST_TEST(whole.least(0, 10).lease() == 8U);
   BOOST_TEST(whole.least(1, 11).lease() == 9U);
   BOOST_TEST(whole.least(2, 12).lease() == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(two_captures_may_be_open) {
+BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
   proto::Job job;
   BOOST_TEST(!checkpoint_schedule::of_checkpoints(job).due(50));
   BOOST_TEST(!checkpoint_schedule::of_evaluations(job).due(50));
@@ -121,17 +274,16 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_open) {
   BOOST_TEST(checkpoint_schedule::of_evaluations(job).due(14));
   BOOST_TEST(checkpoint_schedule::most_open_of(job) == 4u);
   auto x = checkpoint_schedule::of_checkpoints(job);
-  BOOST_TEST(x.due(50));
   BOOST_TEST(!x.due(51));
   for (const std::uint64_t version : {50, 100}) {
-    BOOST_TEST(x.allows(version));
+    BOOST_TEST(x.due(version));
     x.began(version);
   }
-  BOOST_TEST(x.allows(149));
-  BOOST_TEST(!x.allows(150));
+  // Left out, not waited for.
+  BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   x.ended();
-  BOOST_TEST(x.allows(150));
+  BOOST_TEST(x.due(200));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -29,7 +29,8 @@ proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& m
                                    "runtime.bucket_bytes=1000",
                                    "output=out",
                                    "protocol=" + proto::Protocol_Name(protocol)};
-  changes.insert(changes.end(), more.begin(), more.end());
+  for (const auto& x : {equal_after_every_step(protocol), more})
+    changes.insert(changes.end(), x.begin(), x.end());
   return example_job("digits_mlp", changes);
 }
 

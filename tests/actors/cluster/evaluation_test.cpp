@@ -120,9 +120,14 @@ BOOST_AUTO_TEST_CASE(every_step_beside_checkpoints_and_with_stale_gradients) {
         const auto found = run(how);
         BOOST_TEST(found.summary.failure == "");
         BOOST_TEST(found.summary.samples == 480u);
-        BOOST_TEST(found.evaluations.size() >= 30u);
+        // Workers that are not in step may make three versions at once, and one is left out then.
+        const bool in_step = protocol != proto::ASYNC_PS;
+        BOOST_TEST(found.evaluations.size() >= (in_step ? 30u : 15u));
         for (std::size_t i = 0; i < found.evaluations.size(); ++i)
-          BOOST_TEST(found.evaluations[i].at("step") == i + 1);
+          if (in_step)
+            BOOST_TEST(found.evaluations[i].at("step") == i + 1);
+          else if (i > 0)
+            BOOST_TEST(found.evaluations[i].at("step") > found.evaluations[i - 1].at("step"));
       }
 }
 

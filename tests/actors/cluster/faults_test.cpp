@@ -5,6 +5,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <random>
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -262,6 +264,48 @@ BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
   check_complete(run.run());
   BOOST_TEST(chunks > 100U);
   BOOST_TEST(largest <= std::size_t{1} << 20);
+}
+
+// Messages late, out of order, repeated and lost, at random: every gradient is decided once, and alike
+// by all.
+BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
+  std::uint64_t dropped = 0;
+  std::uint64_t doubled = 0;
+  std::uint64_t duplicates = 0;
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const auto job = job_with({seed % 2 == 0 ? "protocol=SYNC_PS" : "protocol=ASYNC_PS",
+                                 "data.digits={train: 48 test: 4}", "data.batch=4", "epochs=1",
+                                 "model.layer[0].dense.units=2",
+                                 seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
+      simulation run{simulated(job, 2 + seed % 3, 1 + seed % 4, seed)};
+      auto random = std::make_shared<std::mt19937_64>(seed);
+      run.network().judge_with([&, random](sim_node, sim_node, const caf::message& content) {
+        if (!content.match_elements<proto::Frame, caf::message>()
+            || content.get_as<proto::Frame>(0).kind() == proto::Frame::ONE_WAY)
+          return verdict::deliver;
+        switch ((*random)() % 24) {
+        case 0:
+          ++dropped;
+          return verdict::drop;
+        case 1:
+        case 2:
+          ++doubled;
+          return verdict::duplicate;
+        default:
+          return verdict::deliver;
+        }
+      });
+      const auto x = run.run().summary;
+      BOOST_TEST(x.failure == "");
+      BOOST_TEST(x.samples == 48U);
+      BOOST_TEST(x.split == 0U);
+      BOOST_TEST(x.lost == 0U);
+      duplicates += x.duplicates;
+    }
+  BOOST_TEST(dropped > 1'000U);
+  BOOST_TEST(doubled > 1'000U);
+  BOOST_TEST(duplicates > 1'000U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   const auto first = x.of(job_kind::ps, 0, cluster);
   const auto second = x.of(job_kind::ps, 1, cluster);
   BOOST_TEST(first.weights + second.weights == shard_slots(3) * x.bytes);
-  BOOST_TEST(first.optimizer + second.optimizer == x.bytes); // momentum
+  BOOST_TEST(first.optimizer + second.optimizer == 3 * x.bytes); // a momentum per worker
   BOOST_TEST(first.gradients + second.gradients == 3 * x.bytes);
   BOOST_TEST(first.data == 0u);
   // Small tensors are on their way whole: to and from three workers, and to the coordinator; as a
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   const auto second = x.of(job_kind::worker, 1, cluster);
   BOOST_TEST(second.weights == replica_slots * x.bytes);
   BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
-  BOOST_TEST(second.optimizer == x.bytes);
+  BOOST_TEST(second.optimizer == 2 * x.bytes); // momentum, and that of the next version
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
 }
 

@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -27,7 +28,8 @@ proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& mo
                                    "output=out",
                                    "learning_rate={base: 0.05}",
                                    "protocol=" + proto::Protocol_Name(protocol)};
-  changes.insert(changes.end(), more.begin(), more.end());
+  for (const auto& x : {equal_after_every_step(protocol), more})
+    changes.insert(changes.end(), x.begin(), x.end());
   return example_job("digits_mlp", changes);
 }
 
@@ -35,7 +37,9 @@ bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-/// Features of a data set, one of which is not finite.
+constexpr std::uint64_t all_records = ~std::uint64_t{0};
+
+/// Features of a data set, those of one record or of all with a number that is not finite.
 class spoilt : public dataset {
 public:
   spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)
@@ -47,7 +51,7 @@ public:
             label_batch labels) const override {
     source_->read(records, features, labels);
     for (std::size_t i = 0; i < records.size(); ++i)
-      if (records[i] == record_)
+      if (record_ == all_records || records[i] == record_)
         features.numbers[i * record().feature_width()] = std::numeric_limits<float>::quiet_NaN();
   }
 
@@ -94,17 +98,39 @@ BOOST_AUTO_TEST_CASE(processes_end_too) {
   }
 }
 
+// One gradient per epoch is left out, and named; all others train.
 BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
-  for (const auto protocol : all_protocols) {
-    auto options = simulated(job_with(protocol, {}), 2, 2);
-    options.data.train = std::make_shared<spoilt>(options.data.train, 77);
-    const auto text = simulate(options).summary.failure;
-    BOOST_TEST(contains(text, "the first tensor that is not: features (epoch 1 of 3)"), text);
-  }
+  for (const auto protocol : all_protocols)
+    for (const std::size_t workers : {1, 2, 4})
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << workers) {
+        auto options = simulated(job_with(protocol, {}), workers, 2);
+        options.data.train = std::make_shared<spoilt>(options.data.train, 77);
+        const auto result = simulate(options);
+        const auto& summary = result.summary;
+        BOOST_TEST(summary.failure == "");
+        BOOST_TEST(summary.split == 0U);
+        const std::size_t parts = summary.quarantined / 3;
+        BOOST_TEST(summary.quarantined == 3 * parts);
+        BOOST_TEST(parts > 0U);
+        BOOST_TEST(std::isfinite(summary.train_loss));
+        BOOST_TEST(summary.test_accuracy.value_or(0) > 0.2);
+      }
 }
 
-// A loss is added up in double, so it may be finite where the gradient is not. Who has the norm
-// notices, and nothing of the gradient is applied.
+// The run ends after so many in a row.
+BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
+  for (const auto protocol : all_protocols)
+    for (const auto* const most : {"max_bad=1", "max_bad=2", "max_bad=3"}) {
+      auto options = simulated(job_with(protocol, {most}), 2, 2);
+      options.data.train = std::make_shared<spoilt>(options.data.train, all_records);
+      const auto text = simulate(options).summary.failure;
+      BOOST_TEST(contains(text, "the first tensor that is not: features"), text);
+      BOOST_TEST(contains(text, "(epoch 1 of 3)"), text);
+      BOOST_TEST(contains(text, std::string{" of its step "} + (most + 8) + " is not"), text);
+    }
+}
+
+// A loss is added up in double, so it may be finite where the gradient is not.
 BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "x,y\n1e25,0\n2e25,0\n";
@@ -117,9 +143,12 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2}) {
       job.set_protocol(protocol);
+      job.set_max_bad(1);
       const auto result = simulate(simulated(job, workers, 2)).summary;
       BOOST_TEST(result.not_finite);
-      BOOST_TEST(contains(result.failure, "is not finite, first that of dense_1.weight (epoch 1"),
+      BOOST_TEST(contains(result.failure,
+                          "the first tensor that is not: the gradient of "
+                          "dense_1.weight (epoch 1"),
                  result.failure);
       BOOST_TEST(contains(result.failure, "step 1"), result.failure);
     }
@@ -131,7 +160,7 @@ BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {
     const auto job = job_with(protocol,
                               {"data.batch=320", "optimizer.kind=SGD", "epochs=2",
-                               "learning_rate={base: 0.1 step {every_epochs: 2 factor: 1e38}}"});
+                               "learning_rate={base: 0.1 step {every_epochs: 1.5 factor: 1e38}}"});
     simulation run{simulated(job, 1, 2)};
     const auto result = run.run().summary;
     BOOST_TEST_MESSAGE(result.failure);

@@ -64,14 +64,15 @@ BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
       for (const std::uint64_t seed : {1, 2})
         BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
                            << ", " << workers << " workers, seed " << seed) {
-          auto options = options_for(protocol, workers, protocol == proto::RING ? 0 : 2, seed);
+          auto options =
+            options_for(protocol, workers, traits_of(protocol).uses_shards() ? 2 : 0, seed);
           const auto apart = simulate(options);
           options.coordinator_trains = true;
           const auto together = simulate(options);
           check_complete(together);
           BOOST_TEST(together.nodes.size() + 1 == apart.nodes.size());
           BOOST_TEST(together.summary.applied == apart.summary.applied);
-          if (protocol != proto::ASYNC_PS || workers == 1)
+          if (traits_of(protocol).in_step || workers == 1)
             BOOST_TEST(together.summary.weights_sha256 == apart.summary.weights_sha256);
         }
 }
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(others_go_on_beside_a_coordinator_that_trains) {
 BOOST_AUTO_TEST_CASE(an_evaluator_computes_what_the_coordinator_would) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
-      auto options = options_for(protocol, 1, protocol == proto::RING ? 0 : 2);
+      auto options = options_for(protocol, 1, traits_of(protocol).uses_shards() ? 2 : 0);
       const auto without = simulate(options);
       options.evaluator = true;
       simulation run{std::move(options)};
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
   for (const auto protocol : all_protocols)
     for (const std::uint64_t snapshot : {1, 2})
       BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", snapshot " << snapshot) {
-        auto options = options_for(protocol, 1, protocol == proto::RING ? 0 : 1);
+        auto options = options_for(protocol, 1, traits_of(protocol).default_shards());
         const auto without = simulate(options);
         options.evaluator = true;
         simulation run{std::move(options)};

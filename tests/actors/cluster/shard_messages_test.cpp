@@ -2,6 +2,8 @@
 
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
+#include "actors/protocols/sync_ps/sync_policy.hpp"
 #include "messages/configure.hpp"
 #include "messages/errors.hpp"
 #include "tests/support/allocations.hpp"
@@ -9,6 +11,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <limits>
 #include <thread>
 
 using namespace troupe;
@@ -19,16 +23,27 @@ namespace {
 
 constexpr std::uint64_t current_view = 1;
 
+/// A shard of all parameters, for so many workers of incarnation 11.
 struct shard_fixture {
-  shard_fixture() {
+  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1) {
     configure(config);
     system.emplace(config);
-    const auto job = example_job("digits_mlp", {"data.digits={train: 64 test: 20}"});
+    const auto job = example_job(
+      "digits_mlp",
+      {"data.digits={train: 64 test: 20}", "protocol=" + proto::Protocol_Name(protocol)});
     context = make_job_context(job, shape_of(*build_data(job).train));
     shard_options options;
     options.view.number = current_view;
-    options.view.members = {{{job_kind::worker, 0}, 11, ""}};
+    std::vector<std::uint32_t> indices;
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      options.view.members.push_back({{job_kind::worker, i}, 11, ""});
+      indices.push_back(i);
+    }
     options.where = context->shard(0, 1);
+    if (in_step)
+      options.policy = std::make_shared<sync_policy>(options.where, indices);
+    else
+      options.policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
     board = options.board;
     versions = make_versions(*context, options.where, 0);
     shard = system->spawn<parameter_shard>(context, options, versions);
@@ -49,6 +64,61 @@ struct shard_fixture {
     return result;
   }
 
+  proto::Commit commit_header(std::uint64_t sequence, std::uint32_t worker = 0) const {
+    proto::Commit result;
+    result.set_view(current_view);
+    *result.mutable_id() = push_header(current_view, sequence).id();
+    result.mutable_id()->set_worker(worker);
+    result.set_samples(64);
+    return result;
+  }
+
+  payload gradient(float value) const {
+    auto result = payload::floats(versions->elements());
+    std::ranges::fill(result.as_mutable_floats(), value);
+    return result;
+  }
+
+  /// The answer to a request; fails where there is none within 10 s.
+  template <class... In>
+  proto::Pushed ask(const In&... in) {
+    caf::scoped_actor self{*system};
+    proto::Pushed result;
+    self->request(shard, 10s, in...)
+      .receive([&](const proto::Pushed& x) { result = x; },
+               [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+    return result;
+  }
+
+  template <class... In>
+  errc refusal(const In&... in) {
+    caf::scoped_actor self{*system};
+    auto result = errc::none;
+    self->request(shard, 10s, in...)
+      .receive([&](const proto::Pushed&) { BOOST_ERROR("taken"); },
+               [&](const caf::error& error) { result = code_of(error); });
+    return result;
+  }
+
+  proto::Report report() {
+    caf::scoped_actor self{*system};
+    proto::ReportRequest question;
+    question.set_view(current_view);
+    proto::Report result;
+    self->request(shard, 10s, question)
+      .receive([&](const proto::Report& x) { result = x; },
+               [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+    return result;
+  }
+
+  proto::Push push_of(std::uint64_t sequence, std::uint32_t worker = 0) const {
+    auto result = push_header(current_view, sequence);
+    result.mutable_id()->set_worker(worker);
+    return result;
+  }
+
+  std::uint64_t version() const { return versions->newest().version; }
+
   caf::actor_system_config config;
   std::optional<caf::actor_system> system;
   std::shared_ptr<const job_context> context;
@@ -63,32 +133,103 @@ struct shard_fixture {
 BOOST_FIXTURE_TEST_SUITE(shard_messages, shard_fixture)
 
 BOOST_AUTO_TEST_CASE(another_view_is_refused) {
+  BOOST_TEST((refusal(push_header(0, 1), gradient(1)) == errc::old_view));
+  auto old = commit_header(1);
+  old.set_view(0);
+  BOOST_TEST((refusal(old) == errc::old_view));
   caf::scoped_actor self{*system};
-  auto gradient = payload::floats(versions->elements());
-  self->request(shard, 10s, push_header(0, 1), gradient)
-    .receive([](const proto::Pushed&) { BOOST_ERROR("a push of an old view was taken"); },
-             [](const caf::error& error) {
-               BOOST_TEST((code_of(error) == errc::old_view));
-               BOOST_TEST(explain(error).find("view 0") != std::string::npos);
-             });
   proto::Pull pull;
   pull.set_view(2);
   self->request(reader, 10s, pull)
     .receive([](const proto::Weights&,
                 const payload&) { BOOST_ERROR("a pull of another view was served"); },
-             [](const caf::error& error) { BOOST_TEST((code_of(error) == errc::old_view)); });
-  BOOST_TEST(versions->newest().version == 0U);
-  self->request(shard, 10s, push_header(current_view, 1), gradient)
-    .receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
-             [](const caf::error& error) { BOOST_ERROR(explain(error)); });
-  BOOST_TEST(versions->newest().version == 1U);
+             [](const caf::error& error) {
+               BOOST_TEST((code_of(error) == errc::old_view));
+               BOOST_TEST(explain(error).find("view 2") != std::string::npos);
+             });
+  BOOST_TEST(version() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
+  BOOST_TEST((refusal(push_of(1), payload::floats(3)) == errc::malformed));
+  BOOST_TEST((refusal(push_of(1), payload{}) == errc::malformed));
+  ask(push_of(1), gradient(1));
+  BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_takes_effect_before_the_commit) {
+  const auto before = versions->newest();
+  BOOST_TEST(ask(push_of(1), gradient(1)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(version() == 0U);
+  BOOST_TEST(report().decided_size() == 0);
+  BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(versions->newest().data.as_floats()[0] != before.data.as_floats()[0]);
+  BOOST_TEST(report().samples() == 64U);
+}
+
+BOOST_AUTO_TEST_CASE(repetitions_are_applied_once) {
+  for (int i = 0; i < 3; ++i)
+    ask(push_of(1), gradient(1));
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = ask(commit_header(1));
+    BOOST_TEST(answer.outcome() == proto::APPLIED);
+    BOOST_TEST(answer.duplicate() == (i > 0));
+  }
+  BOOST_TEST(ask(push_of(1), gradient(1)).duplicate(), "a push that comes late");
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(report().duplicates() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_commit_that_overtakes_its_push_waits_for_it) {
+  caf::scoped_actor other{*system};
+  auto answer = other->request(shard, 10s, commit_header(1));
+  auto again = commit_header(1);
+  again.set_again(true);
+  BOOST_TEST(ask(again).outcome() == proto::NOT_STAGED);
+  BOOST_TEST(version() == 0U);
+  ask(push_of(1), gradient(1));
+  std::move(answer).receive(
+    [](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
+    [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  BOOST_TEST(version() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(a_quarantined_gradient_leaves_no_trace) {
+  ask(push_of(1), gradient(std::numeric_limits<float>::quiet_NaN()));
+  auto bad = commit_header(1);
+  bad.set_quarantine(true);
+  BOOST_TEST(ask(bad).outcome() == proto::QUARANTINED);
+  BOOST_TEST(ask(bad).duplicate());
+  BOOST_TEST(version() == 0U);
+  BOOST_TEST(report().quarantined_samples() == 64U);
+  BOOST_TEST(report().decided(0).quarantined() == 1U);
+  ask(push_of(2), gradient(1));
+  BOOST_TEST(ask(commit_header(2)).outcome() == proto::APPLIED);
+  BOOST_TEST(std::isfinite(versions->newest().data.as_floats()[0]));
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
+  ask(push_of(1), gradient(1));
   caf::scoped_actor self{*system};
-  self->request(shard, 10s, push_header(current_view, 1), payload::floats(3))
-    .receive([](const proto::Pushed&) { BOOST_ERROR("taken"); },
-             [](const caf::error& error) { BOOST_TEST((code_of(error) == errc::malformed)); });
+  proto::Fence fence;
+  fence.set_view(current_view);
+  fence.set_incarnation(11);
+  self->request(shard, 10s, fence)
+    .receive([](const proto::Fenced& x) { BOOST_TEST(x.decided().applied() == 0U); },
+             [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
+  BOOST_TEST(version() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(counters_beyond_32_bits) {
+  const auto far = (std::uint64_t{1} << 32) + 5;
+  for (const auto sequence : {far, far + 1, far + 70}) {
+    ask(push_of(sequence), gradient(1));
+    BOOST_TEST(ask(commit_header(sequence)).outcome() == proto::APPLIED);
+    BOOST_TEST(ask(commit_header(sequence)).duplicate());
+  }
+  BOOST_TEST(report().decided(0).sequence() == far + 70);
 }
 
 BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
@@ -116,21 +257,20 @@ BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
 // given back.
 BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   caf::scoped_actor self{*system};
-  auto gradient = payload::floats(versions->elements());
-  std::ranges::fill(gradient.as_mutable_floats(), 0.0F);
+  const auto zeros = gradient(0);
   std::vector<version_pool::snapshot> held;
   std::uint64_t sequence = 0;
   for (int i = 0; i < 3; ++i) {
     held.push_back(versions->newest());
-    self->request(shard, 10s, push_header(current_view, ++sequence), gradient)
-      .receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
-               [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+    ask(push_of(++sequence), zeros);
+    BOOST_TEST(ask(commit_header(sequence)).outcome() == proto::APPLIED);
   }
   held.push_back(versions->newest());
   {
     // An actor of its own: a late answer stays in its mailbox.
     caf::scoped_actor impatient{*system};
-    impatient->request(shard, 100ms, push_header(current_view, ++sequence), gradient)
+    ask(push_of(++sequence), zeros);
+    impatient->request(shard, 100ms, commit_header(sequence))
       .receive([](const proto::Pushed&) { BOOST_ERROR("a version that is held was overwritten"); },
                [](const caf::error& error) { BOOST_TEST((error == caf::sec::request_timeout)); });
   }
@@ -141,11 +281,46 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   held.erase(held.begin());
   // The repetition of what was asked before is answered as soon as there is room; it was applied
   // once.
-  self->request(shard, 10s, push_header(current_view, sequence), gradient)
-    .receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
-             [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  auto again = commit_header(sequence);
+  again.set_again(true);
+  BOOST_TEST(ask(again).outcome() == proto::APPLIED);
   BOOST_TEST(versions->newest().version == 4U);
   BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_GRADIENTS);
+}
+
+struct two_in_step : shard_fixture {
+  two_in_step() : shard_fixture(true, 2) {}
+};
+
+BOOST_FIXTURE_TEST_CASE(in_step_all_commit, two_in_step) {
+  ask(push_of(1, 0), gradient(1));
+  BOOST_TEST(ask(commit_header(1, 0)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(ask(commit_header(1, 0)).outcome() == proto::ACCEPTED, "a repetition");
+  ask(push_of(1, 1), gradient(1));
+  BOOST_TEST(version() == 0U);
+  auto wrong = commit_header(1, 1);
+  wrong.set_step(7);
+  BOOST_TEST((refusal(wrong) == errc::malformed));
+  BOOST_TEST((refusal(commit_header(1, 9)) == errc::malformed), "no worker of this view");
+  BOOST_TEST(ask(commit_header(1, 1)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(ask(commit_header(1, 0)).outcome() == proto::APPLIED);
+  BOOST_TEST(report().samples() == 128U);
+}
+
+BOOST_FIXTURE_TEST_CASE(in_step_a_bad_gradient_counts_as_committed, two_in_step) {
+  ask(push_of(1, 0), gradient(std::numeric_limits<float>::infinity()));
+  auto bad = commit_header(1, 0);
+  bad.set_quarantine(true);
+  BOOST_TEST(ask(bad).outcome() == proto::ACCEPTED);
+  ask(push_of(1, 1), gradient(1));
+  ask(commit_header(1, 1));
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(ask(bad).outcome() == proto::QUARANTINED);
+  BOOST_TEST(ask(commit_header(1, 1)).outcome() == proto::APPLIED);
+  BOOST_TEST(report().samples() == 64U);
+  BOOST_TEST(report().quarantined_samples() == 64U);
+  BOOST_TEST(std::isfinite(versions->newest().data.as_floats()[0]));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

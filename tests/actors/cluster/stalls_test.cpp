@@ -125,6 +125,8 @@ std::vector<stall> all_stalls() {
     {proto::ASYNC_PS, "worker/0" + std::string{reads}, stuck("input", 0), true},
     {proto::SYNC_PS, "worker/0" + std::string{computes}, stuck("trainer", 0)},
     {proto::RING, "worker/1" + std::string{computes}, stuck("trainer", 1)},
+    {proto::RING, "worker/0 ", stuck("ring_synchronizer", 0)},
+    {proto::RING, "worker/2 ", stuck("ring_synchronizer", 2)},
     {proto::ASYNC_PS, "worker/2" + std::string{computes}, stuck("trainer", 2), true},
     {proto::ASYNC_PS, "ps/1" + std::string{silent}, stuck_at_shard("shard", 1)},
     {proto::SYNC_PS, "ps/0" + std::string{silent}, stuck_at_shard("reader", 0)},
@@ -171,7 +173,7 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
       simulation run{training(protocol, 1)};
-      const auto victim = protocol == proto::ASYNC_PS ? run.ps_node(0) : run.worker_node(1);
+      const auto victim = traits_of(protocol).in_step ? run.worker_node(1) : run.ps_node(0);
       run.at(1500ms, [&] { run.freeze(victim); });
       run.at(4s, [&] { run.thaw(victim); });
       run.run();

@@ -44,7 +44,8 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
       options.links.latency = 5ms;
       const auto summary = simulate(options).summary;
       BOOST_TEST_REQUIRE(summary.failure == "");
-      const bool in_step = protocol != proto::ASYNC_PS;
+      const auto& row = traits_of(protocol);
+      const bool in_step = row.in_step;
       BOOST_TEST(total(summary.staleness) == gradients);
       if (in_step)
         BOOST_TEST(summary.staleness[0] == gradients);
@@ -63,13 +64,13 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
         BOOST_TEST(seconds_of(x) > 0.8 * summary.seconds);
         BOOST_TEST(x.samples_per_second > 0);
         BOOST_TEST(x.waiting_for_update > 0);
-        if (protocol != proto::RING)
+        if (row.uses_shards())
           BOOST_TEST(x.waiting_for_weights > 0);
       }
       BOOST_TEST(steps == gradients);
       BOOST_TEST(trained == samples * epochs);
       for (std::size_t i = 2; i < 4; ++i) {
-        const auto expected = protocol == proto::RING ? 0U : in_step ? gradients / 2 : gradients;
+        const auto expected = !row.uses_shards() ? 0U : in_step ? gradients / 2 : gradients;
         BOOST_TEST(summary.tasks[i].steps == expected);
       }
     }

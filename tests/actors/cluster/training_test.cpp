@@ -4,6 +4,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/sha256.hpp"
+#include "tests/actors/cluster/ways.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -306,7 +307,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
 
 BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_have_an_error_of_their_own) {
   program p;
-  for (const auto protocol : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
+  for (const auto protocol : test::all_protocols) {
     auto options = plane_options(protocol);
     options.job.mutable_learning_rate()->set_base(1e30F);
     const auto error = p.error_of(std::move(options));

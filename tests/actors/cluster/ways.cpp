@@ -44,6 +44,7 @@ run_summary parse_end(const std::filesystem::path& metrics) {
   result.rejected_stale = x.at("rejected_stale");
   result.requeued = x.at("requeued");
   result.lost = x.at("lost");
+  result.quarantined = x.at("quarantined");
   result.split = x.at("split");
   result.weights_sha256 = x.at("weights_sha256");
   if (x.contains("coefficients"))
@@ -52,6 +53,25 @@ run_summary parse_end(const std::filesystem::path& metrics) {
 }
 
 } // namespace
+
+const std::vector<proto::Protocol> all_protocols = [] {
+  std::vector<proto::Protocol> result;
+  for (auto& x : builtin_traits())
+    result.push_back(x.id);
+  return result;
+}();
+
+const protocol_traits& traits_of(proto::Protocol x) {
+  proto::Job job;
+  job.set_protocol(x);
+  return troupe::traits_of(job);
+}
+
+std::vector<std::string> equal_after_every_step(proto::Protocol x) {
+  const auto& row = traits_of(x);
+  return row.steps_between_waits ? std::vector{row.settings + ".every=1"}
+                                 : std::vector<std::string>{};
+}
 
 std::ostream& operator<<(std::ostream& out, way x) {
   switch (x) {

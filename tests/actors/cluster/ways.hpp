@@ -1,11 +1,14 @@
 #pragma once
 
+#include "actors/model/protocol_traits.hpp"
 #include "actors/output/run_report.hpp"
 #include "actors/simulation/simulation.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <cstdint>
 #include <ostream>
+#include <string>
+#include <vector>
 
 namespace troupe::test {
 
@@ -16,7 +19,16 @@ enum class way { here, simulated, processes };
 std::ostream& operator<<(std::ostream& out, way x);
 
 inline constexpr way all_ways[] = {way::here, way::simulated, way::processes};
-inline constexpr proto::Protocol all_protocols[] = {proto::ASYNC_PS, proto::SYNC_PS, proto::RING};
+
+/// The protocols that come with troupe.
+extern const std::vector<proto::Protocol> all_protocols;
+
+/// The row of one of them.
+const protocol_traits& traits_of(proto::Protocol x);
+
+/// Changes by which the weights of all workers are equal after every step, so that a job may make
+/// checkpoints at any step.
+std::vector<std::string> equal_after_every_step(proto::Protocol x);
 
 /// Trains a job. Ends within a few minutes, or the summary says that it did not.
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps);

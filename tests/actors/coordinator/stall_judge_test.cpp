@@ -38,10 +38,10 @@ public:
     stall_judge::time_point since{};
   };
 
-  explicit stage(const names& tasks, bool needs_all = true) {
+  explicit stage(const names& tasks, bool needs_all = true, std::uint64_t steps_between_waits = 1) {
     for (auto& x : tasks)
       actors[x].moved = actors[x].since = now;
-    judge.begin(tasks, needs_all, now);
+    judge.begin(tasks, needs_all, now, steps_between_waits);
   }
 
   void all_step(std::chrono::milliseconds each) {
@@ -291,6 +291,16 @@ BOOST_AUTO_TEST_CASE(a_stuck_evaluation) {
   check(x, kind::evaluating, coordinator_task);
 }
 
+// The other ranks wait in a circle; the one whose synchronizer hangs waits for no other task.
+BOOST_AUTO_TEST_CASE(a_synchronizer_that_hangs) {
+  for (const auto doing : {status::WAITING_FOR_UPDATE, status::WAITING_FOR_WEIGHTS}) {
+    auto x = healthy(ring_of_three);
+    wait_in_ring(x);
+    x.set(worker(1), doing);
+    check(x, kind::updating, worker(1));
+  }
+}
+
 // -- no alarm -----------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(a_long_evaluation) {
@@ -315,6 +325,20 @@ BOOST_AUTO_TEST_CASE(slow_steps) {
   // And one that takes a little longer.
   x.all_step(20s);
   BOOST_TEST(x.pass(1min).empty());
+}
+
+// Sixteen steps of 20 ms, and then 1.2 s in which the replicas are averaged.
+BOOST_AUTO_TEST_CASE(many_steps_between_two_waits) {
+  for (const std::uint64_t steps_between_waits : {1, 16}) {
+    stage x{ring_of_three, true, steps_between_waits};
+    x.all_step(20ms);
+    BOOST_TEST(x.pass(3s).empty());
+    x.all_stop();
+    for (std::uint32_t i = 0; i < 3; ++i)
+      x.set(worker(i), status::WAITING_FOR_UPDATE);
+    BOOST_TEST(x.pass(1250ms).empty() == (steps_between_waits == 16));
+    BOOST_TEST(!x.pass(1s).empty() == (steps_between_waits == 16));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(steps_that_become_slow) {

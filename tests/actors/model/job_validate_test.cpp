@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
   job.set_protocol(proto::PROTOCOL_UNSET);
   job.mutable_optimizer()->set_kind(proto::OPTIMIZER_UNSET);
   const auto text = problems(job, {});
-  BOOST_TEST(contains(text, "protocol: expected ASYNC_PS"));
+  BOOST_TEST(contains(text, "protocol: expected one of async_ps"));
   BOOST_TEST(contains(text, "solver: expected ITERATIVE or EXACT"));
   BOOST_TEST(contains(text, "optimizer.kind: expected SGD"));
 }

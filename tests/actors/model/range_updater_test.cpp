@@ -96,8 +96,8 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   }
 }
 
-// The formula in float64: momentum and weight decay by PyTorch's definition; the rate after the
-// step's samples, warm-up times cosine.
+// The formula in float64: momentum and weight decay by PyTorch's definition; the rate of the
+// middle of the step, warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
   for (std::uint64_t step = 0; step < 20; ++step) {
     const auto count = static_cast<double>(samples_of_step(step));
     samples += count;
-    const double epoch = samples / records;
+    const double epoch = (samples - count / 2) / records;
     const double rate = static_cast<double>(0.1F) * std::min(1.0, epoch / 0.5)
       * (1 + std::cos(3.14159265358979323846 * std::min(1.0, epoch / 3))) / 2;
     const auto gradient = gradient_of_step(n, step);
@@ -229,6 +229,31 @@ BOOST_AUTO_TEST_CASE(samples_count) {
   troupe::range_updater nothing{*job, {0, 0}};
   nothing.apply({}, {}, 7, {});
   BOOST_TEST(nothing.samples() == 7u);
+}
+
+// Staged updates are discarded now and then; the bits are those of updates in place.
+BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
+  const auto job = context();
+  const auto n = job->parameters().size();
+  troupe::range_updater updater{*job, {0, n}};
+  std::vector<float> old(n);
+  std::vector<float> updated(n);
+  job->initialize({0, n}, old);
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    const std::vector<float> before(updater.state(0).begin(), updater.state(0).end());
+    const auto samples = updater.samples();
+    if (step % 3 == 1) {
+      updater.stage(old, gradient_of_step(n, 1000 + step), 99, updated, 0.5);
+      updater.discard();
+      updater.publish();
+    }
+    updater.stage(old, gradient_of_step(n, step), samples_of_step(step), updated);
+    BOOST_TEST(same_bits(before, updater.state(0)));
+    BOOST_TEST(updater.samples() == samples);
+    updater.publish();
+    std::swap(old, updated);
+  }
+  BOOST_TEST(same_bits(old, uncut(*job)));
 }
 
 BOOST_AUTO_TEST_CASE(shards_and_buckets_cover_the_parameters) {

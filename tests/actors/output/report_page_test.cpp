@@ -70,6 +70,7 @@ report_data full() {
     x.history.add(epoch_report{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9});
   x.history.add(told_notice{61, "worker/1 is gone; the others train its samples"});
   x.summary.protocol = "async_ps";
+  x.summary.decided_by = "parameter server";
   x.summary.workers = 2;
   x.summary.seconds = 20;
   x.summary.samples = 2000;

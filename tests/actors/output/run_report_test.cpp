@@ -29,6 +29,9 @@ run_summary summary() {
   x.rejected_stale = 1;
   x.requeued = 2;
   x.lost = 3;
+  x.quarantined = 6;
+  x.updates_per_second = 1250;
+  x.pacing = pacing_status{2.5, 0.75, 0.5, 1, 17};
   x.split = 4;
   x.duplicates = 5;
   x.staleness_mean = 0.75;
@@ -39,6 +42,8 @@ run_summary summary() {
   worker.steps = 10;
   worker.samples = 320;
   worker.samples_per_second = 100;
+  worker.bytes_sent_per_second = 2e6;
+  worker.bytes_received_per_second = 3e6;
   worker.staleness_mean = 0.5;
   worker.computing = 1;
   worker.waiting_for_lease = 2;
@@ -76,6 +81,13 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
     {"rejected_stale", 1},
     {"requeued", 2},
     {"lost", 3},
+    {"quarantined", 6},
+    {"updates_per_second", 1250.0},
+    {"staleness_running", 2.5},
+    {"gradient_norm_running", 0.75},
+    {"limited", 17},
+    {"rate_damping", 0.5},
+    {"rate_halvings", 1},
     {"split", 4},
     {"duplicates", 5},
     {"staleness_mean", 0.75},
@@ -101,13 +113,18 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
        {"steps", 10},
        {"samples", 320},
        {"samples_per_second", 100.0},
+       {"bytes_sent_per_second", 2e6},
+       {"bytes_received_per_second", 3e6},
        {"staleness_mean", 0.5},
        {"computing", 1.0},
        {"waiting_for_lease", 2.0},
        {"waiting_for_data", 3.0},
        {"waiting_for_weights", 4.0},
        {"waiting_for_update", nullptr}},
-      {{"task", "ps/0"}, {"steps", 20}}}},
+      {{"task", "ps/0"},
+       {"steps", 20},
+       {"bytes_sent_per_second", 0.0},
+       {"bytes_received_per_second", 0.0}}}},
     {"weights_sha256", "abc"},
     {"coefficients", {2.938889, -0.001037}},
   };
@@ -130,7 +147,8 @@ BOOST_AUTO_TEST_CASE(what_was_not_counted_is_not_zero) {
   auto x = summary();
   x.counted = false;
   const auto line = json::parse(to_json(x));
-  for (const char* name : {"applied", "rejected_stale", "requeued", "lost", "split", "duplicates"})
+  for (const char* name :
+       {"applied", "rejected_stale", "requeued", "lost", "quarantined", "split", "duplicates"})
     BOOST_TEST(line.at(name).is_null(), name);
 }
 

@@ -79,11 +79,38 @@ BOOST_AUTO_TEST_CASE(gaps_in_the_sequence) {
   troupe::gradient_journal journal;
   journal.record(gradient(1), answer(1), 5, 0);
   journal.record(gradient(4), answer(2), 5, 1);
+  BOOST_TEST(!journal.find(gradient(2)).has_value(), "not decided: it may still come");
+  BOOST_TEST(!journal.find(gradient(3)).has_value());
   BOOST_TEST(journal.find(gradient(4))->version() == 2u);
   BOOST_TEST(!journal.find(gradient(5)).has_value());
   const auto decided = journal.decided(3, 99);
   BOOST_TEST(decided.applied() == 2u);
   BOOST_TEST(decided.sequence() == 4u);
+}
+
+BOOST_AUTO_TEST_CASE(gaps_that_are_filled_late) {
+  troupe::gradient_journal journal;
+  for (const std::uint64_t s : {2, 5, 3, 1, 70, 4, 71})
+    journal.record(gradient(s), answer(s), 5, s);
+  for (const std::uint64_t s : {1, 2, 3, 4, 5, 70, 71})
+    BOOST_TEST(journal.find(gradient(s)).has_value(), s);
+  for (const std::uint64_t s : {8, 69, 72})
+    BOOST_TEST(!journal.find(gradient(s)).has_value(), s);
+  BOOST_TEST(journal.find(gradient(7)).has_value(), "over: 64 behind the newest");
+  journal.record(gradient(std::uint64_t{1} << 40), answer(9), 5, 0);
+  BOOST_TEST(journal.find(gradient(72)).has_value());
+  BOOST_TEST(!journal.find(gradient((std::uint64_t{1} << 40) - 1)).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(quarantined_gradients_count_as_trained) {
+  troupe::gradient_journal journal;
+  journal.record(gradient(1), answer(1), 5, 0);
+  journal.record(gradient(2), answer(1, proto::QUARANTINED), 5, 1);
+  const auto x = journal.decided(3, 99);
+  BOOST_TEST(x.applied() == 1u);
+  BOOST_TEST(x.quarantined() == 1u);
+  BOOST_TEST(x.batch() == 1u);
+  BOOST_TEST(x.fingerprint() == fingerprint(99, 1));
 }
 
 BOOST_AUTO_TEST_CASE(what_was_decided) {

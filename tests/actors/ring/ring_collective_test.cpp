@@ -5,9 +5,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <map>
+#include <utility>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -17,12 +20,14 @@ namespace {
 /// The value of element i at a rank.
 using input = std::function<float(std::size_t rank, std::size_t i)>;
 
-/// All ranks of a ring, and the links between them. Each link keeps its order; which link delivers
-/// next, and when a rank contributes, is drawn at random.
+/// All ranks of a ring, and the links between them. Which link delivers next, and when a rank
+/// contributes, is drawn at random. Each link keeps its order, or with `faults` delivers its pieces
+/// in any order, and some of them again.
 class ring {
 public:
-  ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements)
-    : elements_(elements), chunk_(chunk_elements), links_(ranks), messages_(ranks), floats_(ranks) {
+  ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false)
+    : elements_(elements), chunk_(chunk_elements), faults_(faults), links_(ranks), messages_(ranks),
+      floats_(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
       nodes_.emplace_back(ring_place{r, ranks, chunk_elements}, elements);
   }
@@ -45,7 +50,7 @@ public:
       if (late && (ready.empty() || random.below(20) == 0))
         contribute(order[contributed++], value);
       else
-        deliver(ready[random.below(ready.size())]);
+        deliver(ready[random.below(ready.size())], random);
     }
   }
 
@@ -54,6 +59,8 @@ public:
   std::uint64_t messages(std::size_t r) const { return messages_[r]; }
   std::uint64_t floats(std::size_t r) const { return floats_[r]; }
   std::size_t early() const { return early_; }
+  std::size_t repeated() const { return repeated_; }
+  std::size_t reordered() const { return reordered_; }
 
   /// Samples of rank r; some ranks have none.
   static std::uint64_t samples(std::size_t r) { return r % 3 * 5; }
@@ -85,13 +92,21 @@ private:
     send(r, std::move(out));
   }
 
-  void deliver(std::size_t from) {
+  void deliver(std::size_t from, random_stream& random) {
     const auto to = (from + 1) % ranks();
-    auto piece = std::move(links_[from].front());
-    links_[from].pop_front();
+    auto& link = links_[from];
+    const auto which = faults_ ? random.below(link.size()) : 0;
+    reordered_ += which > 0 ? 1 : 0;
+    auto piece = link[which];
+    const bool again = std::exchange(came_[{to, piece.segment, piece.chunk, piece.hop}], true);
+    if (!faults_ || random.below(3) > 0)
+      link.erase(link.begin() + static_cast<std::ptrdiff_t>(which));
     early_ += std::ranges::find(contributed_, to) == contributed_.end() ? 1 : 0;
     std::vector<ring_piece> out;
-    BOOST_REQUIRE(nodes_[to].receive(std::move(piece), out));
+    const auto fate = nodes_[to].receive(std::move(piece), out);
+    BOOST_REQUIRE((fate == (again ? piece_fate::repeated : piece_fate::taken)));
+    BOOST_REQUIRE((!again || out.empty()));
+    repeated_ += again ? 1 : 0;
     send(to, std::move(out));
   }
 
@@ -105,6 +120,7 @@ private:
 
   std::size_t elements_;
   std::size_t chunk_;
+  bool faults_;
   std::vector<ring_collective> nodes_;
   /// Link r leads from rank r to the next one.
   std::vector<std::deque<ring_piece>> links_;
@@ -113,6 +129,10 @@ private:
   std::vector<std::uint64_t> floats_;
   /// Pieces that came before their receiver had contributed.
   std::size_t early_ = 0;
+  /// Receiver, segment, chunk and hop of pieces that were delivered.
+  std::map<std::array<std::size_t, 4>, bool> came_;
+  std::size_t repeated_ = 0;
+  std::size_t reordered_ = 0;
 };
 
 void check_complete(ring& x, std::size_t elements) {
@@ -128,7 +148,7 @@ void check_complete(ring& x, std::size_t elements) {
   }
 }
 
-const std::vector<std::size_t> all_ranks{1, 2, 3, 4, 5, 6, 7, 8, 16};
+const std::vector<std::size_t> all_ranks{1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
 
 /// Calls `body(ranks, elements, chunk, salt)`.
 template <class Body>
@@ -152,10 +172,10 @@ struct one_rank {
     node.contribute(std::move(own), 1, out);
   }
 
-  bool accepts(ring_piece x) {
+  piece_fate fate(ring_piece x) {
     std::vector<ring_piece> out;
-    const bool result = node.receive(std::move(x), out);
-    BOOST_TEST((result || out.empty()));
+    const auto result = node.receive(std::move(x), out);
+    BOOST_TEST((result == piece_fate::taken || out.empty()));
     return result;
   }
 
@@ -166,6 +186,31 @@ ring_piece good_piece() {
   auto data = payload::floats(5);
   std::ranges::fill(data.as_mutable_floats(), 2.0F);
   return {0, 1, 1, 3, data};
+}
+
+/// All pieces that do not fit rank 1 of 4, with 40 elements in chunks of 5, and why.
+std::vector<std::pair<ring_piece, piece_fate>> misfits() {
+  std::vector<std::pair<ring_piece, piece_fate>> result;
+  const auto with = [&](piece_fate fate, auto&& change) {
+    auto piece = good_piece();
+    change(piece);
+    result.emplace_back(std::move(piece), fate);
+  };
+  for (const auto segment : {4U, ~0U})
+    with(piece_fate::no_such_segment, [&](auto& x) { x.segment = segment; });
+  for (const auto chunk : {2U, ~0U})
+    with(piece_fate::no_such_chunk, [&](auto& x) { x.chunk = chunk; });
+  with(piece_fate::no_such_chunk, [](auto& x) {
+    x.chunk = 2; // Begins where the segment ends.
+    x.data = {};
+  });
+  for (const auto hop : {0U, 2U, 3U, 4U, 7U, ~0U})
+    with(piece_fate::not_due, [&](auto& x) { x.hop = hop; });
+  for (const std::size_t bytes : {0, 4, 16, 19, 21, 24})
+    with(piece_fate::wrong_size, [&](auto& x) { x.data = payload::allocate(bytes); });
+  // The sum, before the partial sum has passed.
+  with(piece_fate::not_due, [](auto& x) { x.hop = 5; });
+  return result;
 }
 
 } // namespace
@@ -267,7 +312,7 @@ BOOST_AUTO_TEST_CASE(own_values_are_not_changed) {
   while (!out[0].empty() || !out[1].empty())
     for (std::size_t r = 0; r < 2; ++r)
       for (auto& piece : std::exchange(out[r], {}))
-        BOOST_REQUIRE(nodes[1 - r].receive(piece, out[1 - r]));
+        BOOST_REQUIRE((nodes[1 - r].receive(piece, out[1 - r]) == piece_fate::taken));
   for (std::size_t r = 0; r < 2; ++r) {
     BOOST_REQUIRE(nodes[r].complete());
     BOOST_TEST(std::ranges::count(own[r].as_floats(), static_cast<float>(r + 1)) == 10);
@@ -285,56 +330,84 @@ BOOST_AUTO_TEST_CASE(not_complete_before_its_own_part) {
   BOOST_TEST(out.empty());
 }
 
-BOOST_AUTO_TEST_CASE(malformed_pieces) {
-  one_rank x;
-  BOOST_TEST(x.accepts(good_piece()));
-  auto piece = good_piece();
-  piece.segment = 4;
-  BOOST_TEST(!x.accepts(piece));
-  piece.segment = ~0U;
-  BOOST_TEST(!x.accepts(piece));
-  piece = good_piece();
-  piece.chunk = 2;
-  BOOST_TEST(!x.accepts(piece));
-  piece.chunk = ~0U;
-  BOOST_TEST(!x.accepts(piece));
-  piece.chunk = 2; // Begins where the segment ends.
-  piece.data = {};
-  BOOST_TEST(!x.accepts(piece));
-  piece = good_piece();
-  piece.hop = 0;
-  BOOST_TEST(!x.accepts(piece));
-  piece.hop = 7;
-  BOOST_TEST(!x.accepts(piece));
-  piece.hop = ~0U;
-  BOOST_TEST(!x.accepts(piece));
-  for (const std::size_t bytes : {0, 4, 16, 19, 21, 24}) {
-    piece = good_piece();
-    piece.data = payload::allocate(bytes);
-    BOOST_TEST(!x.accepts(piece));
+// 1,000 orders of events, with pieces that come late, in another order and several times.
+BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces) {
+  const input value = [](std::size_t r, std::size_t i) {
+    return 1.0F / static_cast<float>(1 + r * 31 + i);
+  };
+  std::size_t repeated = 0;
+  std::size_t reordered = 0;
+  std::uint64_t salt = 0;
+  for (const auto ranks : all_ranks)
+    for (const auto elements :
+         {std::size_t{0}, std::size_t{1}, std::size_t{101}, ranks - 1, ranks + 1})
+      for (const std::size_t chunk : {3, 16}) {
+        ring plain{ranks, elements, chunk};
+        plain.run(value, ++salt);
+        for (std::size_t k = 0; k < 10; ++k) {
+          ring x{ranks, elements, chunk, true};
+          x.run(value, ++salt);
+          check_complete(x, elements);
+          BOOST_TEST(same_bits(x.node(0).sum().as_floats(), plain.node(0).sum().as_floats()),
+                     ranks << " ranks, " << elements << " elements, salt " << salt);
+          repeated += x.repeated();
+          reordered += x.reordered();
+        }
+      }
+  BOOST_TEST(salt >= 1'000u);
+  BOOST_TEST(repeated > 10'000u, "only " << repeated << " pieces were repeated");
+  BOOST_TEST(reordered > 10'000u, "only " << reordered << " pieces were reordered");
+}
+
+BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces_of_a_long_vector) {
+  const input value = [](std::size_t r, std::size_t i) {
+    return 1.0F / static_cast<float>(1 + r * 31 + i);
+  };
+  for (const std::size_t ranks : {2, 5}) {
+    ring plain{ranks, 1'000'003, 4096};
+    plain.run(value, 1);
+    ring x{ranks, 1'000'003, 4096, true};
+    x.run(value, 2);
+    check_complete(x, 1'000'003);
+    BOOST_TEST(same_bits(x.node(0).sum().as_floats(), plain.node(0).sum().as_floats()));
+    BOOST_TEST(x.repeated() > 100u);
   }
 }
 
-// Hop h of segment s ends at rank s + h: anything else comes from a peer of another rank.
-BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
-  for (std::uint32_t segment = 0; segment < 4; ++segment)
-    for (std::uint32_t hop = 1; hop <= 6; ++hop) {
+// Before and after the rank's own contribution; the collective goes on as if they had not come.
+BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
+  for (const bool early : {false, true})
+    for (const auto& [piece, fate] : misfits()) {
+      ring_piece good = good_piece();
+      std::vector<ring_piece> out;
       one_rank x;
-      auto piece = good_piece();
-      piece.segment = segment;
-      piece.hop = hop;
-      BOOST_TEST(x.accepts(piece) == ((segment + hop) % 4 == 1));
+      troupe::ring_collective before{{1, 4, 5}, 40};
+      auto& node = early ? before : x.node;
+      BOOST_TEST((node.receive(piece, out) == fate));
+      BOOST_TEST(refused(fate));
+      BOOST_TEST(std::string{describe(fate)} != describe(piece_fate::taken));
+      BOOST_TEST(out.empty());
+      BOOST_TEST((node.receive(good, out) == piece_fate::taken));
+      BOOST_TEST(out.size() == (early ? 0u : 1u));
+      BOOST_TEST((node.receive(good, out) == piece_fate::repeated));
+      BOOST_TEST(
+        (node.receive(piece, out) == (piece.hop == 5 && !early ? piece_fate::taken : fate)));
     }
 }
 
-BOOST_AUTO_TEST_CASE(malformed_pieces_that_come_early) {
-  troupe::ring_collective node{{1, 4, 5}, 40};
-  std::vector<ring_piece> out;
-  auto piece = good_piece();
-  piece.hop = 7;
-  BOOST_TEST(!node.receive(piece, out));
-  BOOST_TEST(node.receive(good_piece(), out));
-  BOOST_TEST(out.empty());
+// Hop h of segment s ends at rank s + h: anything else comes from a peer of another rank. Sums come
+// after partial sums, but for the rank's own segment.
+BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
+  for (std::uint32_t segment = 0; segment < 4; ++segment) {
+    one_rank x;
+    for (std::uint32_t hop = 1; hop <= 6; ++hop) {
+      auto piece = good_piece();
+      piece.segment = segment;
+      piece.hop = hop;
+      const bool due = (segment + hop) % 4 == 1;
+      BOOST_TEST((x.fate(piece) == (due ? piece_fate::taken : piece_fate::not_due)));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_lonely_rank_takes_no_pieces) {
@@ -344,7 +417,7 @@ BOOST_AUTO_TEST_CASE(a_lonely_rank_takes_no_pieces) {
   piece.chunk = 0;
   for (const std::uint32_t hop : {0, 1, 2}) {
     piece.hop = hop;
-    BOOST_TEST(!node.receive(piece, out));
+    BOOST_TEST((node.receive(piece, out) == piece_fate::not_due));
   }
 }
 

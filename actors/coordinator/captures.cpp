@@ -1,0 +1,304 @@
+#include "actors/coordinator/captures.hpp"
+
+#include "actors/checkpoint/resume.hpp"
+#include "kernels/gradient_norm.hpp"
+#include "kernels/reduce.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+// Snapshots and their evaluation; what holders send stands in captures_parts.cpp.
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds tick_interval{250};
+
+/// Snapshots waiting for the evaluator, each a whole copy of the weights.
+constexpr std::size_t most_snapshots = 2;
+
+/// An evaluation may take so many times as long as the longest so far.
+constexpr int evaluation_patience = 4;
+
+constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
+
+} // namespace
+
+captures::captures(caf::actor_config& cfg, captures_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+captures::behavior_type captures::make_behavior() {
+  evaluations_options how;
+  how.context = options_.context;
+  how.source = [data = options_.data](const proto::Job&) { return data; };
+  how.listener = caf::actor_cast<evaluation_listener>(this);
+  how.observer = options_.observer;
+  how.requests = requests();
+  how.spawner = options_.spawner;
+  evaluator_ = options_.spawner.spawn_heavy<evaluations>(system(), std::move(how));
+  monitor(evaluator_);
+  if (!options_.output.empty() && job().has_checkpoint()) {
+    writer_ = options_.spawner.spawn_heavy<checkpoint_writer>(
+      system(), options_.context, options_.files, checkpoint_folder(options_.output),
+      caf::actor_cast<checkpoint_listener>(this));
+    monitor(writer_);
+  }
+  set_down_handler([this](caf::down_msg& x) {
+    fail("the coordinator's evaluation or output ended: " + explain(x.reason));
+  });
+  delayed_send(this, tick_interval, tick{});
+  return {
+    [this](const introduce& x) { run_ = x.run; },
+    [this](const view_opened& x) { view_ = x.view; },
+    [this](const begin_run& x) { on_begin(x); },
+    [this](const use_evaluator& x) { send(evaluator_, x); },
+    in_view(this, &captures::on_part),
+    [this](const proto::Evaluated& x) {
+      send(evaluator_, x);
+      return proto::Ack{};
+    },
+    [this](const take_snapshot& x) { on_take(x); },
+    [this](const evaluate_solution& x) {
+      begin_evaluation({++evaluations_begun_, 0, 1, {{0, 1, x.weights}}, true}, x.report);
+    },
+    [this](const finish_captures& x) { on_finish(x); },
+    [this](const evaluated& x) { on_evaluated(x); },
+    [this](const checkpoint_written& x) { on_written(x); },
+    [this](tick) { on_tick(); },
+  };
+}
+
+void captures::on_exit() {
+  anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
+  if (writer_)
+    anon_send_exit(writer_, caf::exit_reason::user_shutdown);
+  evaluator_ = nullptr;
+  writer_ = nullptr;
+  run_ = nullptr;
+  handles_.reset();
+  options_.progress = nullptr;
+  options_.observer = nullptr;
+  options_.weights = nullptr;
+}
+
+// -- at the end of an epoch ---------------------------------------------------------------------
+
+void captures::on_take(const take_snapshot& x) {
+  wanted_ = x;
+  read_snapshot();
+}
+
+// Tried again after the next evaluation, where too many are open.
+void captures::read_snapshot() {
+  if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
+    snapshot_ = {};
+    snapshot_.number = ++evaluations_begun_;
+    snapshot_.epoch = wanted_->report.epoch - 1;
+    snapshot_.weights.resize(handles_->readers.size());
+    snapshot_.last = wanted_->last;
+    snapshot_missing_ = handles_->readers.size();
+    proto::Pull pull;
+    pull.set_view(view_.number);
+    for (std::size_t i = 0; i < handles_->readers.size(); ++i)
+      ask(
+        this, handles_->readers[i],
+        requests().for_bytes(handles_->reader_parts[i].size() * sizeof(float)),
+        [this, i](const proto::Weights& header, const payload& data) {
+          on_part_read(i, header, data);
+        },
+        [this](const caf::error& error) {
+          fail("cannot read the weights at the end of the epoch: " + explain(error));
+        },
+        pull);
+  }
+  tell_wait();
+}
+
+std::string captures::misfit(std::size_t index, const proto::Weights& header,
+                             const payload& data) const {
+  const auto& where = handles_->reader_parts[index];
+  if (header.begin() == where.begin && header.count() == where.size()
+      && data.size() == where.size() * sizeof(float))
+    return {};
+  return to_string(handles_->reader_tasks[index]) + " sent " + std::to_string(data.size())
+    + " bytes as parameters " + std::to_string(header.begin()) + " to "
+    + std::to_string(header.begin() + header.count()) + ", but holds " + std::to_string(where.begin)
+    + " to " + std::to_string(where.end);
+}
+
+void captures::on_part_read(std::size_t index, const proto::Weights& header, const payload& data) {
+  if (const auto problem = misfit(index, header, data); !problem.empty()) {
+    fail("cannot read the weights at the end of the epoch: " + problem);
+    return;
+  }
+  snapshot_.weights[index] = {header.begin(), header.version(), data};
+  send(options_.progress, moved_on{});
+  if (--snapshot_missing_ > 0) {
+    tell_wait();
+    return;
+  }
+  snapshot_.version = snapshot_.weights[0].version.value;
+  spdlog::debug("epoch {}: snapshot of version {}", wanted_->report.epoch, snapshot_.version);
+  send(run_, snapshot_taken{snapshot_.version});
+  const auto report = wanted_->report;
+  wanted_.reset();
+  begin_evaluation(std::exchange(snapshot_, {}), report);
+}
+
+// -- evaluations --------------------------------------------------------------------------------
+
+void captures::begin_evaluation(evaluate what, const epoch_report& report) {
+  if (evaluating_.empty())
+    evaluation_began_ = clock().now();
+  evaluating_.emplace(what.number, report);
+  send(evaluator_, std::move(what));
+  tell_wait();
+}
+
+void captures::on_evaluated(const evaluated& x) {
+  auto i = evaluating_.find(x.number);
+  if (i == evaluating_.end())
+    return;
+  auto report = i->second;
+  evaluating_.erase(i);
+  const auto flat = x.weights.as_floats();
+  if (!std::isfinite(x.loss) || !all_finite(flat)) {
+    const auto first = first_not_finite(options_.context->parameters(), {0, flat.size()}, flat);
+    send(run_,
+         end_run{first.empty() ? std::string{"the "} + evaluated_name(report.validation)
+                     + " loss is not finite, though all weights are"
+                               : "the weights are not finite, first " + first,
+                 false, report.epoch - 1});
+    return;
+  }
+  spdlog::debug("epoch {}: version {} is evaluated, loss {:.6g}", report.epoch, x.version, x.loss);
+  const auto now = clock().now();
+  send(options_.progress, moved_on{});
+  longest_evaluation_ = std::max(longest_evaluation_, now - evaluation_began_);
+  evaluation_began_ = now;
+  report.test_loss = x.loss;
+  report.test_accuracy = x.accuracy;
+  send(options_.progress, report);
+  if (report.step > 0) {
+    to_evaluate_->done();
+    next_evaluation();
+  } else {
+    keep_snapshot(report, x);
+  }
+  read_snapshot();
+  end_if_done();
+}
+
+void captures::keep_snapshot(const epoch_report& report, const evaluated& x) {
+  if (options_.weights)
+    send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
+  send(options_.progress, record_weights{x.version, x.weights});
+  auto result = x;
+  result.weights = {};
+  send(run_, snapshot_evaluated{std::move(result)});
+}
+
+std::size_t captures::snapshots_evaluating() const {
+  return static_cast<std::size_t>(
+    std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
+}
+
+// Before one was seen: to train so many samples on one worker would take longer. A run that goes on
+// near the end of an epoch has hardly trained, hence the least.
+std::chrono::nanoseconds captures::evaluation_time() const {
+  if (longest_evaluation_.count() > 0)
+    return longest_evaluation_;
+  const auto tested = static_cast<double>(options_.data.evaluated()->size());
+  const auto trained = static_cast<double>(options_.data.train->size());
+  const auto workers = static_cast<double>(view_.of(job_kind::worker).size());
+  const std::chrono::nanoseconds estimate{static_cast<std::int64_t>(
+    1e9 * evaluating_.begin()->second.seconds * workers * tested / trained)};
+  return options_.first_version > 0 ? std::max(estimate, least_first_evaluation) : estimate;
+}
+
+// -- the end ------------------------------------------------------------------------------------
+
+void captures::on_tick() {
+  delayed_send(this, tick_interval, tick{});
+  const auto now = clock().now();
+  const auto parameters = options_.context->parameters().size() * sizeof(float);
+  const auto late = [&](std::size_t slots) {
+    const auto how = requests().for_bytes(parameters * slots);
+    return how.timeout * how.attempts;
+  };
+  if (to_evaluate_)
+    to_evaluate_->drop_late(now, late(1));
+  if (checkpoints_)
+    checkpoints_->drop_late(now, late(1 + options_.context->rule.slots()));
+  end_if_done();
+}
+
+void captures::on_finish(const finish_captures& x) {
+  finish_ = x;
+  if (checkpoints_)
+    checkpoints_->finish(x.captured, clock().now());
+  if (to_evaluate_)
+    to_evaluate_->finish(x.captured_to_evaluate, clock().now());
+  end_if_done();
+}
+
+void captures::end_if_done() {
+  tell_wait();
+  const bool busy =
+    (checkpoints_ && !checkpoints_->idle()) || (to_evaluate_ && !to_evaluate_->idle());
+  if (!finish_ || busy || !evaluating_.empty())
+    return;
+  finish_.reset();
+  if (checkpoints_failed_ > 1)
+    notice(std::to_string(checkpoints_failed_) + " checkpoints were not written",
+           notice_level::warning);
+  if (missed_checkpoints_told_ > 0 && checkpoints_->missed() > 1)
+    notice(std::to_string(checkpoints_->missed()) + " checkpoints were left out",
+           notice_level::warning);
+  if (missed_evaluations_told_ > 0 && to_evaluate_->missed() > 1)
+    notice(std::to_string(to_evaluate_->missed()) + " evaluations were left out",
+           notice_level::warning);
+  send(run_, captures_done{});
+}
+
+// -- telling ------------------------------------------------------------------------------------
+
+coordinator_wait captures::wait() const {
+  using reason = coordinator_wait::reason;
+  coordinator_wait result;
+  if (snapshot_missing_ > 0) {
+    result.what = reason::weights;
+    for (std::size_t i = 0; i < snapshot_.weights.size(); ++i)
+      if (snapshot_.weights[i].data.empty())
+        result.tasks.push_back(handles_->reader_tasks[i]);
+  } else if (!evaluating_.empty()) {
+    result.what = reason::evaluation;
+    result.patience = evaluation_patience * evaluation_time();
+  } else if (checkpoints_ && checkpoints_->out()) {
+    result.what = reason::checkpoint;
+  }
+  return result;
+}
+
+void captures::tell_wait() {
+  auto now = wait();
+  if (now.what == wait_.what && now.tasks == wait_.tasks && now.patience == wait_.patience)
+    return;
+  wait_ = now;
+  send(options_.progress, captures_wait{std::move(now)});
+}
+
+void captures::notice(const std::string& text, notice_level level) {
+  send(options_.progress, run_notice{text, level});
+}
+
+void captures::fail(const std::string& reason) {
+  if (run_)
+    send(run_, end_run{reason});
+}
+
+} // namespace troupe

@@ -1,0 +1,132 @@
+#pragma once
+
+#include "actors/checkpoint/checkpoint_assembly.hpp"
+#include "actors/checkpoint/checkpoint_writer.hpp"
+#include "actors/coordinator/coordinator_parts.hpp"
+#include "actors/coordinator/epoch_weights.hpp"
+#include "actors/model/data_builder.hpp"
+#include "actors/spawner.hpp"
+#include "actors/tick.hpp"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+struct captures_options {
+  std::shared_ptr<const job_context> context;
+  job_data data;
+  /// Where checkpoints go; empty: nowhere.
+  std::string output;
+  std::shared_ptr<storage> files;
+  /// Of the weights that the run begins with; 0 but for one that goes on from a checkpoint.
+  std::uint64_t first_version = 0;
+  /// May be null.
+  run_observer observer;
+  weights_listener weights;
+  troupe::spawner spawner;
+  progress_actor progress;
+};
+
+using captures_shell =
+  captures_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>, rpc<void, tick>>;
+
+/// The coordinator's third actor: versions of the weights that are looked at or kept. At the end of
+/// an epoch it reads a snapshot; versions in between, to be evaluated or for checkpoints, are sent
+/// by those who hold them. Each is brought together, checked, and handed to an evaluator or to the
+/// writer of checkpoints.
+///
+/// Who sends a part is answered at once, and waits neither for the disk nor for an evaluation. What
+/// is too much for these is left out (checkpoint_assembly), with one notice. Only the end of an
+/// epoch waits while two earlier ones are not evaluated: each epoch is.
+class captures : public captures_shell::base {
+public:
+  using super = captures_shell::base;
+
+  captures(caf::actor_config& cfg, captures_options options);
+
+  const char* name() const override { return "troupe.captures"; }
+  std::uint64_t view_number() const noexcept { return view_.number; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Ends the evaluator and the writer, and drops handles to actors that hold one of this.
+  void on_exit() override;
+
+private:
+  using time_point = std::chrono::steady_clock::time_point;
+  using snapshot = evaluate;
+
+  // -- at the end of an epoch --
+  void on_take(const take_snapshot& x);
+  void read_snapshot();
+  void on_part_read(std::size_t index, const proto::Weights& header, const payload& data);
+  std::string misfit(std::size_t index, const proto::Weights& header, const payload& data) const;
+
+  // -- what holders send --
+  void on_begin(const begin_run& x);
+  caf::result<proto::Ack> on_part(const proto::CheckpointPart& x, const payload& data);
+  void tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate);
+  void next_evaluation();
+  void evaluate_version(assembled_checkpoint whole, const epoch_report& report);
+  void next_checkpoint();
+  void write(const assembled_checkpoint& whole, std::vector<checkpoint_mark> marks,
+             const lease_cut& cut);
+  void on_written(const checkpoint_written& x);
+  void end_checkpoint(std::uint64_t version, const std::string& problem);
+
+  // -- evaluations --
+  void begin_evaluation(evaluate what, const epoch_report& report);
+  void on_evaluated(const evaluated& x);
+  void keep_snapshot(const epoch_report& report, const evaluated& x);
+  std::size_t snapshots_evaluating() const;
+  std::chrono::nanoseconds evaluation_time() const;
+
+  // -- the end --
+  void on_finish(const finish_captures& x);
+  void end_if_done();
+  void on_tick();
+
+  void tell_wait();
+  coordinator_wait wait() const;
+  void notice(const std::string& text, notice_level level = notice_level::info);
+  void fail(const std::string& reason);
+  const proto::Job& job() const { return options_.context->job; }
+  patience requests() const { return requests_of(job()); }
+
+  captures_options options_;
+  run_actor run_;
+  troupe::view view_;
+  std::shared_ptr<const cluster_handles> handles_;
+  evaluations_actor evaluator_;
+  /// Null where the job writes none.
+  checkpoint_writer_actor writer_;
+
+  /// An epoch that has ended, and whose weights are not read yet.
+  std::optional<take_snapshot> wanted_;
+  snapshot snapshot_;
+  std::size_t snapshot_missing_ = 0;
+
+  std::uint64_t evaluations_begun_ = 0;
+  /// Waiting for their evaluation, by number.
+  std::map<std::uint64_t, epoch_report> evaluating_;
+  /// When the evaluator began with what it has, if it has anything; what took it longest.
+  time_point evaluation_began_;
+  std::chrono::nanoseconds longest_evaluation_{0};
+
+  /// Versions to be evaluated in the midst of epochs, and for checkpoints.
+  std::optional<checkpoint_assembly> to_evaluate_;
+  std::optional<checkpoint_assembly> checkpoints_;
+  std::uint64_t missed_evaluations_told_ = 0;
+  std::uint64_t missed_checkpoints_told_ = 0;
+  /// Not written, in a row and in all.
+  std::size_t checkpoints_failing_ = 0;
+  std::size_t checkpoints_failed_ = 0;
+  std::optional<finish_captures> finish_;
+  /// Told last.
+  coordinator_wait wait_;
+};
+
+} // namespace troupe

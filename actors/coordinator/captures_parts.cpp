@@ -1,0 +1,180 @@
+#include "actors/checkpoint/checkpoint_schedule.hpp"
+#include "actors/checkpoint/resume.hpp"
+#include "actors/coordinator/captures.hpp"
+#include "actors/model/job_file.hpp"
+#include "messages/configure.hpp"
+
+#include <utility>
+
+// Versions that their holders send by themselves: they are brought together, and with what the
+// books of the run know become a checkpoint, or are evaluated.
+
+namespace troupe {
+
+namespace {
+
+/// A version of so many bytes is copied in no time.
+constexpr std::size_t small = std::size_t{8} << 20;
+
+} // namespace
+
+void captures::on_begin(const begin_run& x) {
+  handles_ = x.handles;
+  if (!handles_)
+    return; // Nobody trains.
+  checkpoint_assembly::options how;
+  how.parts = handles_->parts;
+  how.one_worker_each = !options_.context->protocol.uses_shards();
+  how.first = options_.first_version;
+  how.small = small;
+  if (job().has_evaluate()) {
+    how.every = job().evaluate().every_steps();
+    to_evaluate_.emplace(how);
+  }
+  if (writer_) {
+    how.slots = 1 + options_.context->rule.slots();
+    how.every = job().checkpoint().every_steps();
+    checkpoints_.emplace(how);
+  }
+}
+
+caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const payload& data) {
+  if (!x.to_evaluate() && !writer_ && job().has_checkpoint())
+    return proto::Ack{}; // There is nowhere to write it to.
+  auto& of = x.to_evaluate() ? to_evaluate_ : checkpoints_;
+  const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
+  if (!of)
+    return make_error(errc::malformed, "a part of " + what + ", which this job has none of");
+  if (const auto problem = of->problem(x, data.size()); !problem.empty())
+    return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
+  if (data.empty() && !handles_->parts[x.part()].empty()) { // Is it wanted?
+    if (of->wants(x))
+      return proto::Ack{};
+    return make_error(errc::failed,
+                      "version " + std::to_string(x.version()) + " needs no more of this part");
+  }
+  of->add(x, data, clock().now());
+  if (x.to_evaluate())
+    next_evaluation();
+  else
+    next_checkpoint();
+  end_if_done();
+  return proto::Ack{};
+}
+
+// Once, and the sum at the end.
+void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
+  if (told > 0 || of.missed() == 0)
+    return;
+  told = of.missed();
+  notice(to_evaluate ? "some steps are not evaluated: evaluations take longer than the updates "
+                       "between them; raise evaluate.every_steps"
+                     : "some checkpoints are left out: to send and write one takes longer than the "
+                       "updates between them; raise checkpoint.every_steps",
+         notice_level::warning);
+}
+
+// -- evaluations --------------------------------------------------------------------------------
+
+void captures::next_evaluation() {
+  tell_missed(*to_evaluate_, missed_evaluations_told_, true);
+  auto whole = to_evaluate_->next();
+  if (!whole)
+    return;
+  const capture_question question{whole->version};
+  ask(
+    this, run_, requests(),
+    [this, x = std::move(*whole)](const capture_context& context) {
+      evaluate_version(x, context.report);
+    },
+    [this](const caf::error& error) { fail("cannot evaluate a version: " + explain(error)); },
+    question);
+}
+
+void captures::evaluate_version(assembled_checkpoint whole, const epoch_report& report) {
+  evaluate order;
+  order.number = ++evaluations_begun_;
+  order.epoch = report.epoch - 1;
+  order.version = whole.version;
+  order.midst = true;
+  std::uint64_t begin = 0;
+  for (auto& part : whole.slots[0]) {
+    const auto size = part.as_floats().size();
+    order.weights.push_back({begin, whole.version, std::move(part)});
+    begin += size;
+  }
+  begin_evaluation(std::move(order), report);
+}
+
+// -- checkpoints --------------------------------------------------------------------------------
+
+void captures::next_checkpoint() {
+  tell_missed(*checkpoints_, missed_checkpoints_told_, false);
+  auto whole = checkpoints_->next();
+  if (!whole)
+    return;
+  capture_question question{whole->version, {}, whole->newest_lease()};
+  std::vector<checkpoint_mark> marks;
+  for (auto& worker : view_.of(job_kind::worker)) {
+    const auto least = whole->least(worker.task.index, worker.incarnation);
+    question.marks.push_back({least.lease(), least.batch()});
+    marks.push_back(
+      {worker.task.index, worker.incarnation, least.sequence(), least.lease(), least.batch()});
+  }
+  ask(
+    this, run_, requests(),
+    [this, x = std::move(*whole), marks = std::move(marks)](const capture_context& context) {
+      if (context.cut)
+        write(x, marks, *context.cut);
+      else
+        end_checkpoint(x.version, "its parts came more than two epochs late");
+    },
+    [this](const caf::error& error) { fail("cannot write a checkpoint: " + explain(error)); },
+    question);
+}
+
+void captures::write(const assembled_checkpoint& whole, std::vector<checkpoint_mark> marks,
+                     const lease_cut& cut) {
+  const auto& context = *options_.context;
+  write_checkpoint order;
+  order.manifest.marks = std::move(marks);
+  order.manifest.step = whole.version;
+  order.manifest.cut = cut;
+  order.manifest.samples = context.data.train_records * (cut.epoch + 1) - cut.samples();
+  order.manifest.view = view_.number;
+  order.manifest.data = context.data;
+  order.manifest.job = job_text(job());
+  order.manifest.job_hash = context.hash;
+  order.manifest.troupe_version = version();
+  order.slots = whole.slots;
+  send(writer_, std::move(order));
+}
+
+void captures::on_written(const checkpoint_written& x) {
+  send(options_.progress, moved_on{});
+  if (!x.kept_too_many.empty())
+    notice("older checkpoints were not removed: " + x.kept_too_many, notice_level::warning);
+  end_checkpoint(x.step, x.problem);
+}
+
+// A disk that fails is told of once, not with every checkpoint.
+void captures::end_checkpoint(std::uint64_t version, const std::string& problem) {
+  checkpoints_->done();
+  if (problem.empty()) {
+    checkpoints_failing_ = 0;
+    const auto path = checkpoint_folder(options_.output) / checkpoint_name(version);
+    send(run_, checkpoint_kept{path.string()});
+  } else {
+    ++checkpoints_failed_;
+    if (++checkpoints_failing_ == 1)
+      notice("the checkpoint of step " + std::to_string(version)
+               + " was not written, and training "
+                 "goes on: "
+               + problem,
+             notice_level::warning);
+  }
+  next_checkpoint();
+  end_if_done();
+}
+
+} // namespace troupe

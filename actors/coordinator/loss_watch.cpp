@@ -1,0 +1,61 @@
+#include "actors/coordinator/loss_watch.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+namespace troupe {
+
+namespace {
+
+/// Of a constant guess: a loss so near to it is not below it. Of the epoch before: so much is no
+/// growth, but noise.
+constexpr double near_guess = 0.98;
+constexpr double noise = 1.02;
+
+std::string text_of(double x) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4g", x);
+  return buffer;
+}
+
+} // namespace
+
+loss_watch::loss_watch(const proto::Job& job, std::size_t workers, std::optional<double> guess)
+  : job_(job), workers_(workers), guess_(guess) {}
+
+std::optional<std::string> loss_watch::epoch(std::uint32_t epoch, double loss) {
+  const auto before = before_;
+  before_ = loss;
+  if (!std::isfinite(loss))
+    return std::nullopt;
+  const auto when = " in epoch " + std::to_string(epoch) + " of " + std::to_string(job_.epochs());
+  const bool warm = static_cast<double>(epoch) > job_.learning_rate().warmup_epochs();
+  const bool guesses = guess_ && loss > near_guess * *guess_;
+  const bool grew = before && loss > noise * *before;
+  const bool tell_guess = guesses && warm && !told_guess_;
+  const bool tell_growth = grew && !told_growth_;
+  told_guess_ = guesses && (told_guess_ || warm);
+  told_growth_ = grew;
+  if (tell_guess)
+    return "the training loss" + when + " is " + text_of(loss)
+      + ": no better than a constant guess, which has " + text_of(*guess_) + ". " + advice()
+      + ", or check that each label belongs to its record";
+  if (tell_growth)
+    return "the training loss grew from " + text_of(*before) + " to " + text_of(loss) + when + ". "
+      + advice();
+  return std::nullopt;
+}
+
+std::string loss_watch::advice() const {
+  auto result =
+    "Lower learning_rate.base (" + text_of(static_cast<double>(job_.learning_rate().base())) + ")";
+  if (job_.async_ps().compensation() == proto::AsyncPs::NONE && workers_ > 1)
+    result += ", leave out async_ps.compensation: NONE";
+  if (job_.learning_rate().warmup_epochs() == 0)
+    result += ", set learning_rate.warmup_epochs";
+  if (job_.optimizer().clip_norm() == 0)
+    result += ", set optimizer.clip_norm";
+  return result + ", scale the features (data.normalize)";
+}
+
+} // namespace troupe

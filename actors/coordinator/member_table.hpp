@@ -1,0 +1,59 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "messages/names.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A task that the cluster file names.
+struct expected_task {
+  task_name task;
+  /// Where its node should be; told to the operator who waits for it.
+  std::string address;
+};
+
+/// A task that has joined, and from where.
+struct joined_task {
+  std::uint64_t incarnation = 0;
+  std::string address;
+};
+
+/// Who is to take part in a run, and who has joined. Plain state.
+class member_table {
+public:
+  /// `version`: the coordinator's, which all must have.
+  member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
+               std::string version);
+
+  /// Why this task may not join, for its operator; nothing where it may. Launchers do not name the
+  /// evaluator, which nobody needs to find; it may always join.
+  std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
+
+  /// False where it had joined already, as itself.
+  bool join(const task_name& task, std::uint64_t incarnation, const std::string& address);
+  void leave(const task_name& task) { joined_.erase(task); }
+
+  bool expects(const task_name& task) const;
+  bool all_joined() const;
+  std::size_t expected_of(job_kind job) const;
+  const std::map<task_name, joined_task>& joined() const noexcept { return joined_; }
+
+  /// Those who have not joined, with their addresses: "worker/0 (host:7001), ps/0".
+  std::string missing() const;
+
+private:
+  std::vector<expected_task> expected_;
+  std::shared_ptr<const job_context> context_;
+  std::string version_;
+  std::map<task_name, joined_task> joined_;
+};
+
+} // namespace troupe

@@ -1,0 +1,224 @@
+#include "actors/coordinator/progress.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace troupe {
+
+progress::progress(caf::actor_config& cfg, progress_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+progress::behavior_type progress::make_behavior() {
+  if (!options_.output.empty()) {
+    recorder_ = options_.spawner.spawn_heavy<recorder>(system(), options_.context, options_.files,
+                                                       options_.output, options_.origin,
+                                                       std::exchange(options_.resume, nullptr));
+    monitor(recorder_);
+  }
+  set_down_handler([this](caf::down_msg& x) {
+    recorder_ = nullptr;
+    send(options_.listener,
+         end_run{"the coordinator's evaluation or output ended: " + explain(x.reason)});
+  });
+  return {
+    [this](const view_opened& x) { view_ = x.view.number; },
+    in_view(this, &progress::on_status),
+    [this](const watch_tasks& x) { on_watch(x); },
+    [this](const worker_heard& x) { tasks_.hear(x.task, x.progress, clock().now()); },
+    [this](const task_ended& x) {
+      tasks_.end(x.task, x.how);
+      stalls_.forget(x.task);
+    },
+    [this](moved_on) { stalls_.moved(clock().now()); },
+    [this](const run_state& x) { on_state(x); },
+    [this](const captures_wait& x) { captures_wait_ = x.wait; },
+    [this](const run_notice& x) { notice(x); },
+    [this](const epoch_report& x) {
+      if (options_.observer)
+        send(options_.observer, x);
+      record(x);
+    },
+    [this](const record_weights& x) { record(x); },
+    [this](training_ended) { summarize_tasks(); },
+    [this](const conclude_run& x) { on_conclude(x); },
+  };
+}
+
+void progress::on_exit() {
+  if (recorder_)
+    anon_send_exit(recorder_, caf::exit_reason::user_shutdown);
+  recorder_ = nullptr;
+  options_.listener = nullptr;
+  options_.observer = nullptr;
+}
+
+// -- what tasks do ------------------------------------------------------------------------------
+
+void progress::on_watch(const watch_tasks& x) {
+  const auto now = clock().now();
+  tasks_.begin(x.all, x.idle, now);
+  const auto& context = *options_.context;
+  stalls_.begin(x.at_work, context.protocol.in_step, now,
+                context.protocol.waits_after(context.job));
+}
+
+void progress::on_status(const proto::TaskStatus& x) {
+  task_name task;
+  if (!from_proto(x.task(), task))
+    return;
+  tasks_.hear(task, x, clock().now());
+  stalls_.hear(task, x, clock().now());
+  if (x.halvings() > halvings_) {
+    halvings_ = x.halvings();
+    notice({"the loss has grown: from now on the learning rate is multiplied with "
+              + fmt::format("{:g}", x.pacing().damping()) + ". Lower learning_rate.base",
+            notice_level::warning});
+  }
+}
+
+void progress::on_state(const run_state& x) {
+  if (summary_)
+    return;
+  if (x.progress)
+    publish(*x.progress);
+  if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now()))
+    notice({std::move(*text), notice_level::warning});
+}
+
+void progress::publish(run_progress x) {
+  if (!options_.observer && !recorder_)
+    return;
+  const auto now = clock().now();
+  x.updates = tasks_.updates();
+  x.updates_per_second = tasks_.updates_per_second(now);
+  x.quarantined = tasks_.quarantined();
+  x.pacing = tasks_.pacing();
+  x.staleness_mean = tasks_.staleness_mean();
+  x.staleness = tasks_.staleness();
+  x.gradient_norm = tasks_.gradient_norm();
+  x.tasks = tasks_.tasks(now);
+  if (options_.observer)
+    send(options_.observer, x);
+  record(std::move(x));
+}
+
+void progress::summarize_tasks() {
+  at_end_.emplace();
+  at_end_->tasks = tasks_.tasks_at_end(clock().now());
+  at_end_->staleness = tasks_.staleness();
+  at_end_->staleness_mean = tasks_.staleness_mean();
+  at_end_->updates_per_second = tasks_.updates_per_second(clock().now());
+  at_end_->pacing = tasks_.pacing();
+}
+
+void progress::notice(const run_notice& x) {
+  if (options_.observer)
+    send(options_.observer, x);
+  record(x);
+}
+
+// -- the output ---------------------------------------------------------------------------------
+
+template <class T>
+void progress::record(T x) {
+  if (!recorder_ || ending_ == ending::over)
+    return;
+  queue_.push(std::move(x));
+  record_next();
+}
+
+void progress::record_next() {
+  if (recording_)
+    return;
+  if (auto next = recorder_ ? queue_.pop() : std::nullopt) {
+    std::visit([this](auto& x) { send(recorder_, std::move(x)); }, *next);
+    await_disk();
+  } else if (summary_) {
+    record_end();
+  }
+}
+
+// However long it takes: to ask again costs nothing, and a disk that is slow is no failure.
+void progress::await_disk() {
+  recording_ = true;
+  const auto deadline = requests_of(options_.context->job).timeout;
+  request(recorder_, deadline, record_flush{})
+    .then(
+      [this](const record_done& x) {
+        recording_ = false;
+        problem_ = x.problem;
+        record_next();
+      },
+      [this](const caf::error& error) {
+        if (error == caf::sec::request_timeout && recorder_) {
+          const auto waited =
+            std::chrono::duration_cast<std::chrono::seconds>(clock().now() - concluded_);
+          if (summary_ && options_.observer)
+            send(options_.observer,
+                 run_notice{"training is over; still writing to " + options_.output + " after "
+                              + std::to_string(waited.count()) + " s",
+                            notice_level::warning});
+          await_disk();
+          return;
+        }
+        recording_ = false;
+        problem_ = explain(error);
+        record_next();
+      });
+}
+
+// First whatever was to be written so far, so that the last line says if it was not.
+void progress::on_conclude(const conclude_run& x) {
+  if (summary_)
+    return;
+  concluded_ = clock().now();
+  if (!at_end_)
+    summarize_tasks();
+  summary_ = x.summary;
+  summary_->tasks = std::move(at_end_->tasks);
+  summary_->staleness = at_end_->staleness;
+  summary_->updates_per_second = at_end_->updates_per_second;
+  summary_->pacing = at_end_->pacing;
+  if (!summary_->counted)
+    summary_->staleness_mean = at_end_->staleness_mean;
+  if (!x.updates.empty())
+    for (std::size_t i = 0; auto& task : summary_->tasks)
+      if (task.task.job == job_kind::ps && i < x.updates.size())
+        task.steps = x.updates[i++];
+  if (recorder_)
+    summary_->output = options_.output;
+  record_next();
+}
+
+void progress::record_end() {
+  if (recorder_ && ending_ == ending::none) {
+    ending_ = ending::flushed;
+    await_disk();
+    return;
+  }
+  tell_unwritten();
+  if (recorder_ && ending_ == ending::flushed) {
+    ending_ = ending::summary;
+    send(recorder_, *summary_);
+    await_disk();
+    return;
+  }
+  ending_ = ending::over;
+  send(options_.listener, run_over{*summary_});
+}
+
+void progress::tell_unwritten() {
+  if (problem_.empty() && queue_.left_out() > 0)
+    problem_ = "the disk was too slow; left out are " + std::to_string(queue_.left_out())
+      + " reports and notices";
+  if (problem_.empty() || std::exchange(problem_told_, true))
+    return;
+  const auto text = "not everything was written: " + problem_;
+  if (summary_->failure.empty())
+    summary_->failure = text;
+  else if (options_.observer)
+    send(options_.observer, run_notice{text, notice_level::error});
+}
+
+} // namespace troupe

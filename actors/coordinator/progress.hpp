@@ -1,0 +1,87 @@
+#pragma once
+
+#include "actors/coordinator/coordinator_parts.hpp"
+#include "actors/coordinator/task_table.hpp"
+#include "actors/output/record_queue.hpp"
+#include "actors/spawner.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+struct progress_options {
+  std::shared_ptr<const job_context> context;
+  /// Where results go; empty: nowhere.
+  std::string output;
+  std::shared_ptr<storage> files;
+  run_origin origin;
+  std::shared_ptr<const checkpoint> resume;
+  /// May be null.
+  run_observer observer;
+  troupe::spawner spawner;
+  conclusion_listener listener;
+};
+
+/// The coordinator's fourth actor: what a run looks like from outside. Puts together what tasks
+/// tell of themselves, tells the operator, finds out why nothing moves, and has all of it recorded.
+///
+/// One record at a time is with the disk, and what waits is bounded (record_queue); so a slow disk
+/// holds nobody up. At the end the run waits until all is written, however long that takes.
+class progress : public progress_actor::base {
+public:
+  using super = progress_actor::base;
+
+  progress(caf::actor_config& cfg, progress_options options);
+
+  const char* name() const override { return "troupe.progress"; }
+  std::uint64_t view_number() const noexcept { return view_; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Ends the recorder, and drops handles to actors that hold one of this.
+  void on_exit() override;
+
+private:
+  void on_status(const proto::TaskStatus& x);
+  void on_watch(const watch_tasks& x);
+  void on_state(const run_state& x);
+  void publish(run_progress x);
+  void summarize_tasks();
+
+  // -- the output --
+  template <class T>
+  void record(T x);
+  void record_next();
+  void await_disk();
+  void on_conclude(const conclude_run& x);
+  void record_end();
+  void tell_unwritten();
+  void notice(const run_notice& x);
+
+  progress_options options_;
+  std::uint64_t view_ = 0;
+  /// How often the guard of an asynchronous protocol has halved the rate.
+  std::uint64_t halvings_ = 0;
+  task_table tasks_;
+  stall_judge stalls_;
+  coordinator_wait captures_wait_;
+
+  recorder_actor recorder_;
+  record_queue queue_;
+  /// The recorder has a record, and has not said that it is on disk.
+  bool recording_ = false;
+  /// What was not written; empty while all was.
+  std::string problem_;
+  bool problem_told_ = false;
+
+  /// Tasks as they were when training ended.
+  std::optional<run_summary> at_end_;
+  enum class ending { none, flushed, summary, over };
+  ending ending_ = ending::none;
+  std::optional<run_summary> summary_;
+  std::chrono::steady_clock::time_point concluded_;
+};
+
+} // namespace troupe

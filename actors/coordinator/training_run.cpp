@@ -1,0 +1,306 @@
+#include "actors/coordinator/training_run.hpp"
+
+#include "actors/model/job_file.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+// How a run goes on; how it begins and ends stands in training_run_begin.cpp and
+// training_run_end.cpp.
+
+namespace troupe {
+
+training_run::training_run(caf::actor_config& cfg, training_run_options options)
+  : super(cfg), options_(std::move(options)) {}
+
+training_run::behavior_type training_run::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) {
+    if (solver_ && solver_.address() == x.source)
+      fail("the solver ended: " + explain(x.reason));
+  });
+  return {
+    [this](const view_opened& x) { on_view(x); },
+    [this](const begin_run& x) { on_begin(x); },
+    [this](const task_lost& x) { on_task_lost(x); },
+    [this](const end_run& x) { end(x); },
+    in_view(this, &training_run::on_lease_request),
+    in_view(this, &training_run::on_lease_done),
+    in_view(this, &training_run::on_heartbeat),
+    in_view(this, &training_run::on_leave),
+    [this](const proto::Failure& x) { on_failure(x); },
+    [this](const snapshot_taken& x) { on_snapshot(x); },
+    [this](const snapshot_evaluated& x) { last_ = x.result; },
+    [this](const capture_question& x) { return on_question(x); },
+    [this](const checkpoint_kept& x) { last_checkpoint_ = x.path; },
+    [this](captures_done) {
+      if (phase_ == phase::finishing)
+        settle_accounts();
+    },
+    [this](const solved& x) { on_solved(x); },
+    [this](tick) { on_tick(); },
+  };
+}
+
+void training_run::on_exit() {
+  if (solver_)
+    anon_send_exit(solver_, caf::exit_reason::user_shutdown);
+  solver_ = nullptr;
+  handles_.reset();
+  options_.captures = nullptr;
+  options_.progress = nullptr;
+}
+
+// -- training -----------------------------------------------------------------------------------
+
+void training_run::give_leases() {
+  while (phase_ == phase::training) {
+    auto next = book_->next_lease();
+    if (!next)
+      return;
+    auto& [rank, lease] = *next;
+    lease.set_view(view_.number);
+    spdlog::trace("{} gets lease {}: samples {} to {} of epoch {}",
+                  to_string(book_->workers()[rank].name()), lease.id(), lease.begin(), lease.end(),
+                  book_->epoch() + 1);
+    send(handles_->workers[rank], std::move(lease));
+  }
+}
+
+// After samples were committed or given back.
+void training_run::go_on() {
+  if (phase_ != phase::training)
+    return;
+  if (book_->epoch_done())
+    snapshot();
+  else
+    give_leases();
+}
+
+void training_run::snapshot() {
+  phase_ = phase::snapshot;
+  spdlog::debug("epoch {}: all of {} leases are settled", book_->epoch() + 1,
+                book_->epoch_leases());
+  const auto at_the_end = report(false);
+  if (const auto text = loss_watch_->epoch(at_the_end.epoch, at_the_end.train_loss))
+    notice(*text, notice_level::warning);
+  send(options_.captures, take_snapshot{at_the_end, book_->last_epoch()});
+}
+
+void training_run::on_snapshot(const snapshot_taken&) {
+  if (phase_ != phase::snapshot)
+    return;
+  if (book_->last_epoch()) {
+    phase_ = phase::finishing;
+    const auto now = book_->totals(clock().now(), false);
+    summary_.seconds = now.seconds;
+    summary_.train_loss = now.train_loss;
+    send(options_.progress, training_ended{});
+    collect_reports();
+    return;
+  }
+  phase_ = phase::training;
+  book_->open_epoch(book_->epoch() + 1, clock().now());
+  give_leases();
+}
+
+epoch_report training_run::report(bool live) {
+  const auto now = book_->totals(clock().now(), live);
+  epoch_report result;
+  result.epoch = now.epoch + 1;
+  result.epochs = job().epochs();
+  result.validation = options_.data.validation != nullptr;
+  result.seconds = now.seconds;
+  result.samples_per_second = now.samples_per_second;
+  result.train_loss = now.train_loss;
+  if (live)
+    result.epochs_trained = now.epochs_trained;
+  return result;
+}
+
+capture_context training_run::on_question(const capture_question& x) {
+  capture_context result;
+  result.report = report(true);
+  result.report.step = x.version;
+  result.cut = book_->cut(x.marks, x.newest_lease);
+  return result;
+}
+
+caf::result<proto::Ack> training_run::on_lease_request(const proto::LeaseRequest& x) {
+  if (auto* worker = book_->find(x.worker(), x.incarnation())) {
+    worker->asked = std::max(worker->asked, x.number());
+    give_leases();
+    return proto::Ack{};
+  }
+  return make_error(errc::fenced,
+                    "worker/" + std::to_string(x.worker())
+                      + " was given up; its leases are trained by others");
+}
+
+caf::result<proto::Ack> training_run::on_lease_done(const proto::LeaseDone& x) {
+  auto* worker = book_->find(x.worker(), x.incarnation());
+  if (!worker)
+    return make_error(errc::fenced, "worker/" + std::to_string(x.worker()) + " was given up");
+  switch (book_->settle(*worker, x)) {
+  case run_book::outcome::repeated:
+    return proto::Ack{};
+  case run_book::outcome::wrong:
+    fail("worker/" + std::to_string(x.worker()) + " reports " + std::to_string(x.samples())
+         + " samples for " + std::to_string(x.batches()) + " batches of lease "
+         + std::to_string(x.lease()) + ", which cannot be");
+    return proto::Ack{};
+  case run_book::outcome::counted:
+    break;
+  }
+  spdlog::trace("worker/{} has trained {} samples of lease {}", x.worker(), x.samples(), x.lease());
+  send(options_.progress, moved_on{});
+  send(options_.progress, worker_heard{worker->name(), x.progress()});
+  go_on();
+  return proto::Ack{};
+}
+
+void training_run::on_heartbeat(const proto::Heartbeat& x) {
+  if (auto* worker = book_->find(x.worker(), x.incarnation())) {
+    worker->hear(x.progress());
+    worker->live_samples = x.samples();
+    worker->live_loss = x.loss_sum();
+    worker->live_loss_samples = x.loss_samples();
+    send(options_.progress, worker_heard{worker->name(), x.progress()});
+  }
+}
+
+void training_run::on_tick() {
+  if (phase_ == phase::done)
+    return;
+  delayed_send(this, tick_interval, tick{});
+  send(options_.progress, state());
+}
+
+run_state training_run::state() {
+  using reason = coordinator_wait::reason;
+  run_state result;
+  if (phase_ == phase::training) {
+    const auto now = book_->totals(clock().now(), true);
+    run_progress x;
+    x.seconds = now.seconds;
+    x.epoch = now.epoch + 1;
+    x.epochs = job().epochs();
+    x.samples = now.samples;
+    x.epoch_samples = options_.context->data.train_records;
+    x.train_loss = std::isfinite(now.train_loss) ? now.train_loss : 0;
+    x.samples_per_second = now.samples_per_second;
+    result.progress = std::move(x);
+    if (book_->settling() > 0) {
+      result.wait.what = reason::fence;
+      for (auto& y : view_.of(job_kind::ps))
+        result.wait.tasks.push_back(y.task);
+    } else if (book_->anybody_waits()) {
+      result.wait.what = reason::leases;
+      result.wait.tasks = book_->holders();
+    }
+  } else if (phase_ == phase::finishing && reports_missing_ > 0) {
+    const auto deciders =
+      view_.of(options_.context->protocol.uses_shards() ? job_kind::ps : job_kind::worker);
+    result.wait.what = reason::report;
+    for (std::size_t i = 0; i < reports_.size(); ++i)
+      if (reports_[i].decided_size() == 0)
+        result.wait.tasks.push_back(deciders[i].task);
+  } else {
+    result.for_captures = phase_ == phase::snapshot || phase_ == phase::finishing;
+  }
+  return result;
+}
+
+// -- workers that go ----------------------------------------------------------------------------
+
+caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
+  auto* worker = book_->find(x.worker(), x.incarnation());
+  if (!worker)
+    return proto::Ack{};
+  const auto name = to_string(worker->name());
+  worker->hear(x.progress());
+  book_->leave(*worker);
+  send(options_.progress, worker_heard{worker->name(), x.progress()});
+  send(options_.progress, task_ended{worker->name(), "left"});
+  if (phase_ == phase::opening) {
+    fail(name + " left (" + x.reason() + ") before training began");
+  } else if (options_.context->protocol.in_step) {
+    fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
+         + " needs all workers");
+  } else if (!book_->anybody_present()) {
+    fail("all workers have left");
+  } else {
+    notice(name + " left (" + x.reason() + "); the others train its samples");
+    go_on();
+  }
+  return proto::Ack{};
+}
+
+void training_run::on_failure(const proto::Failure& x) {
+  task_name task;
+  const bool known = from_proto(x.task(), task);
+  // The coordinator can do without an evaluator.
+  if (x.goes_on() || (known && task.job == job_kind::evaluator)) {
+    notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
+    return;
+  }
+  // A worker that was given up learns of it by its gradients being refused; the run goes on without
+  // it.
+  if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
+    return;
+  if (x.not_finite())
+    fail_not_finite(x.reason(), book_ ? book_->epoch() : 0);
+  else
+    fail(x.reason());
+}
+
+void training_run::on_task_lost(const task_lost& x) {
+  if (phase_ == phase::done)
+    return;
+  const auto reason = to_string(x.task) + " is gone: " + x.reason;
+  if (x.task.job != job_kind::worker || phase_ == phase::opening)
+    fail(reason);
+  else if (auto* worker = book_->find(x.task.index))
+    on_worker_lost(*worker, reason);
+}
+
+void training_run::on_worker_lost(run_book::worker& who, const std::string& reason) {
+  send(options_.progress, task_ended{who.name(), "is gone"});
+  book_->vanish(who);
+  if (phase_ == phase::finishing)
+    return;
+  if (options_.context->protocol.in_step || !book_->anybody_present()) {
+    fail(reason);
+    return;
+  }
+  notice(reason + "; the others train its samples", notice_level::warning);
+  const auto& shards = handles_->shards;
+  spdlog::debug("fencing {} off at {} shards", to_string(who.name()), shards.size());
+  proto::Fence fence;
+  fence.set_view(view_.number);
+  fence.set_worker(who.account.worker);
+  fence.set_incarnation(who.account.incarnation);
+  auto decided = std::make_shared<std::vector<proto::Decided>>(shards.size());
+  auto missing = std::make_shared<std::size_t>(shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    ask(
+      this, shards[i], requests(),
+      [this, rank = who.rank, decided, missing, i](const proto::Fenced& x) {
+        (*decided)[i] = x.decided();
+        if (--*missing > 0 || phase_ == phase::done)
+          return;
+        book_->settle_vanished(rank, *decided);
+        send(options_.progress, moved_on{});
+        go_on();
+      },
+      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      fence);
+}
+
+void training_run::notice(const std::string& text, notice_level level) {
+  send(options_.progress, run_notice{text, level});
+}
+
+} // namespace troupe

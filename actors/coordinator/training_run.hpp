@@ -1,0 +1,130 @@
+#pragma once
+
+#include "actors/checkpoint/checkpoint.hpp"
+#include "actors/coordinator/coordinator_parts.hpp"
+#include "actors/coordinator/exact_solver.hpp"
+#include "actors/coordinator/loss_watch.hpp"
+#include "actors/coordinator/run_book.hpp"
+#include "actors/model/data_builder.hpp"
+#include "actors/spawner.hpp"
+#include "actors/tick.hpp"
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct training_run_options {
+  std::shared_ptr<const job_context> context;
+  job_data data;
+  /// What the run goes on from; null: it begins at the beginning.
+  std::shared_ptr<const checkpoint> resume;
+  /// The weights that it begins with otherwise; empty: those of the initializers.
+  payload initial;
+  /// See constant_guess_loss().
+  std::optional<double> constant_guess;
+  /// Workers that the cluster names.
+  std::uint64_t workers = 0;
+  /// Where results go; empty: nowhere.
+  std::string output;
+  troupe::spawner spawner;
+  captures_actor captures;
+  progress_actor progress;
+};
+
+using training_run_shell = run_actor::extend<rpc<void, solved>, rpc<void, tick>>;
+
+/// The coordinator's second actor: the life of a run. Hands over the weights to begin with, leases
+/// the samples of one epoch after the other, has a snapshot taken after each, goes on without
+/// workers that leave or are lost where the protocol can, and balances the ledger at the end.
+///
+/// A snapshot is consistent because the next epoch's leases are held back until every gradient of
+/// this one is decided and the weights are read; evaluation itself runs beside the next epoch.
+class training_run : public training_run_shell::base {
+public:
+  using super = training_run_shell::base;
+
+  training_run(caf::actor_config& cfg, training_run_options options);
+
+  const char* name() const override { return "troupe.run"; }
+  /// No message is of a view while none is open.
+  std::uint64_t view_number() const noexcept { return book_ ? view_.number : no_view; }
+
+protected:
+  behavior_type make_behavior() override;
+  /// Ends the solver, and drops handles to actors that hold one of this.
+  void on_exit() override;
+
+private:
+  static constexpr std::chrono::milliseconds tick_interval{250};
+  static constexpr auto no_view = std::numeric_limits<std::uint64_t>::max();
+  enum class phase { opening, training, solving, snapshot, finishing, done };
+  using time_point = std::chrono::steady_clock::time_point;
+
+  // -- the beginning --
+  void on_view(const view_opened& x);
+  void on_begin(const begin_run& x);
+  void restore();
+  void hand_over(proto::Restore order, const std::vector<payload>& slots);
+  void start_training();
+  void watch();
+  void start_solver();
+  void on_solved(const solved& x);
+
+  // -- training --
+  void give_leases();
+  void go_on();
+  void snapshot();
+  void on_snapshot(const snapshot_taken& x);
+  caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
+  caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
+  void on_heartbeat(const proto::Heartbeat& x);
+  capture_context on_question(const capture_question& x);
+  void on_tick();
+  run_state state();
+  epoch_report report(bool live);
+
+  // -- workers that go --
+  caf::result<proto::Ack> on_leave(const proto::Leave& x);
+  void on_failure(const proto::Failure& x);
+  void on_task_lost(const task_lost& x);
+  void on_worker_lost(run_book::worker& who, const std::string& reason);
+
+  // -- the end --
+  void collect_reports();
+  void finish_captures_of_reports();
+  void settle_accounts();
+  void end(const end_run& x);
+  void fail(const std::string& reason, bool interrupted = false);
+  void fail_not_finite(const std::string& reason, std::uint32_t epoch);
+  void conclude();
+
+  void notice(const std::string& text, notice_level level = notice_level::info);
+  const proto::Job& job() const { return options_.context->job; }
+  patience requests() const { return requests_of(job()); }
+  /// The weights are solved for, here, and nobody trains.
+  bool solves() const { return job().solver() == proto::EXACT; }
+
+  training_run_options options_;
+  phase phase_ = phase::opening;
+  troupe::view view_;
+  std::shared_ptr<const cluster_handles> handles_;
+  std::optional<run_book> book_;
+  std::optional<loss_watch> loss_watch_;
+  std::optional<time_point> began_;
+  /// While it solves; else null.
+  caf::actor solver_;
+  /// The newest one that is on disk, of this run or the one that it goes on from.
+  std::string last_checkpoint_;
+  /// Of the last epoch that was evaluated.
+  evaluated last_;
+
+  std::vector<proto::Report> reports_;
+  std::size_t reports_missing_ = 0;
+  run_summary summary_;
+};
+
+} // namespace troupe

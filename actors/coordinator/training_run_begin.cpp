@@ -1,0 +1,133 @@
+#include "actors/coordinator/training_run.hpp"
+
+#include <algorithm>
+#include <utility>
+
+// How a run begins: with the weights of a checkpoint, those that were given, or none; or it solves
+// for them.
+
+namespace troupe {
+
+void training_run::on_view(const view_opened& x) {
+  view_ = x.view;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> workers;
+  for (auto& y : view_.of(job_kind::worker))
+    workers.emplace_back(y.task.index, y.incarnation);
+  run_book::options how;
+  how.records = options_.context->data.train_records;
+  how.batch = static_cast<std::uint32_t>(options_.context->batch());
+  how.epochs = job().epochs();
+  how.in_step = options_.context->protocol.in_step;
+  how.remember = job().has_checkpoint();
+  book_.emplace(how, workers);
+  loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
+}
+
+void training_run::on_begin(const begin_run& x) {
+  if (phase_ != phase::opening)
+    return;
+  handles_ = x.handles;
+  delayed_send(this, tick_interval, tick{});
+  if (handles_)
+    restore();
+  else
+    start_solver();
+}
+
+void training_run::restore() {
+  proto::Restore order;
+  order.set_view(view_.number);
+  if (const auto& from = options_.resume) {
+    order.set_version(from->manifest.step);
+    order.set_samples(from->manifest.samples);
+    hand_over(order, from->slots);
+  } else if (options_.initial.size() > 0) {
+    hand_over(order, {std::exchange(options_.initial, {})});
+  } else {
+    start_training();
+  }
+}
+
+void training_run::hand_over(proto::Restore order, const std::vector<payload>& slots) {
+  std::size_t bytes = 0;
+  for (auto& where : handles_->restored)
+    bytes += where.size() * sizeof(float) * slots.size();
+  auto missing = std::make_shared<std::size_t>(handles_->reporters.size() * slots.size());
+  for (std::size_t i = 0; i < handles_->reporters.size(); ++i) {
+    const auto where = handles_->restored[i];
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      order.set_slot(static_cast<std::uint32_t>(slot));
+      ask(
+        this, handles_->reporters[i], requests().once(bytes),
+        [this, missing](const proto::Ack&) {
+          if (--*missing == 0 && phase_ == phase::opening)
+            start_training();
+        },
+        [this](const caf::error& error) {
+          fail("cannot hand over the weights to begin with: " + explain(error));
+        },
+        order, slots[slot].slice_floats(where.begin, where.size()));
+    }
+  }
+}
+
+void training_run::start_training() {
+  phase_ = phase::training;
+  began_ = clock().now();
+  watch();
+  std::optional<lease_cut> cut;
+  if (options_.resume) {
+    cut = options_.resume->manifest.cut;
+    last_checkpoint_ = options_.resume->directory.string();
+    // Everybody has what it held.
+    options_.resume.reset();
+  }
+  book_->begin(handles_->reporters.size(), cut, *began_);
+  go_on();
+}
+
+void training_run::watch() {
+  watch_tasks order;
+  for (auto& x : view_.members) {
+    order.all.push_back(x.task);
+    const bool idle = x.task.job == job_kind::ps && !options_.context->protocol.uses_shards();
+    (idle ? order.idle : order.at_work).push_back(x.task);
+  }
+  send(options_.progress, std::move(order));
+}
+
+// A run that solves for the weights: no view, no leases, no gradients. Its one snapshot goes the
+// way of those that end an epoch.
+void training_run::start_solver() {
+  phase_ = phase::solving;
+  began_ = clock().now();
+  solver_ = caf::actor_cast<caf::actor>(options_.spawner.spawn_heavy<exact_solver>(
+    system(), options_.context, options_.data.train, caf::actor_cast<solved_listener>(this)));
+  monitor(solver_);
+}
+
+void training_run::on_solved(const solved& x) {
+  if (phase_ != phase::solving)
+    return;
+  demonitor(solver_.address());
+  anon_send_exit(solver_, caf::exit_reason::user_shutdown);
+  solver_ = nullptr;
+  if (!x.problem.empty()) {
+    fail(x.problem);
+    return;
+  }
+  phase_ = phase::finishing;
+  epoch_report report;
+  report.epoch = report.epochs = 1;
+  report.seconds = std::chrono::duration<double>(clock().now() - *began_).count();
+  report.train_loss = x.train_loss;
+  report.samples_per_second = static_cast<double>(x.samples) / std::max(report.seconds, 1e-9);
+  report.validation = options_.data.validation != nullptr;
+  summary_.samples = x.samples;
+  summary_.seconds = report.seconds;
+  summary_.train_loss = x.train_loss;
+  send(options_.captures, evaluate_solution{report, x.weights});
+  send(options_.captures, finish_captures{});
+}
+
+} // namespace troupe

@@ -1,0 +1,123 @@
+#include "actors/coordinator/training_run.hpp"
+#include "actors/model/job_file.hpp"
+
+#include <algorithm>
+#include <limits>
+
+// The end of a run: what was decided is counted, and what was captured written.
+
+namespace troupe {
+
+void training_run::collect_reports() {
+  reports_.resize(handles_->reporters.size());
+  reports_missing_ = reports_.size();
+  proto::ReportRequest question;
+  question.set_view(view_.number);
+  for (std::size_t i = 0; i < reports_.size(); ++i)
+    ask(
+      this, handles_->reporters[i], requests(),
+      [this, i](const proto::Report& x) {
+        reports_[i] = x;
+        send(options_.progress, moved_on{});
+        if (--reports_missing_ == 0 && phase_ == phase::finishing)
+          finish_captures_of_reports();
+      },
+      [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
+      question);
+}
+
+void training_run::finish_captures_of_reports() {
+  finish_captures order{reports_.front().captured(), reports_.front().captured_to_evaluate()};
+  for (auto& x : reports_) {
+    order.captured = std::min<std::uint64_t>(order.captured, x.captured());
+    order.captured_to_evaluate =
+      std::min<std::uint64_t>(order.captured_to_evaluate, x.captured_to_evaluate());
+  }
+  send(options_.captures, order);
+}
+
+void training_run::settle_accounts() {
+  summary_.counted = true;
+  if (!solves()) { // Otherwise nobody decided on gradients.
+    const auto result = book_->balance(reports_);
+    summary_.applied = result.applied;
+    summary_.rejected_stale = result.rejected_stale;
+    summary_.requeued = result.requeued;
+    summary_.lost = result.lost;
+    summary_.quarantined = result.quarantined;
+    summary_.split = result.split;
+    summary_.duplicates = result.duplicates;
+    summary_.staleness_mean = result.staleness_mean;
+    for (auto& problem : result.problems)
+      summary_.failure +=
+        (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
+  }
+  conclude();
+}
+
+void training_run::end(const end_run& x) {
+  if (x.not_finite_in)
+    fail_not_finite(x.reason, *x.not_finite_in);
+  else
+    fail(x.reason, x.interrupted);
+}
+
+void training_run::fail(const std::string& reason, bool interrupted) {
+  if (phase_ == phase::done)
+    return;
+  summary_.failure = reason;
+  summary_.interrupted = interrupted;
+  if (began_ && phase_ != phase::finishing) {
+    const auto now = clock().now();
+    summary_.seconds = std::chrono::duration<double>(now - *began_).count();
+    summary_.train_loss =
+      book_ ? book_->totals(now, false).train_loss : std::numeric_limits<double>::quiet_NaN();
+  }
+  conclude();
+}
+
+void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoch) {
+  if (phase_ == phase::done)
+    return;
+  auto text = reason + " (epoch " + std::to_string(epoch + 1) + " of "
+    + std::to_string(job().epochs()) + "). ";
+  if (!last_checkpoint_.empty())
+    text += "The last checkpoint is " + last_checkpoint_ + ". ";
+  else
+    text += "No checkpoint was written; checkpoint.every_steps makes a run write some. ";
+  if (!options_.output.empty())
+    text += "What " + options_.output + "/weights.safetensors holds, if it is there, is older. ";
+  text +=
+    "Lower learning_rate.base, set optimizer.clip_norm, or look for extreme values in the data";
+  summary_.not_finite = true;
+  fail(text);
+}
+
+void training_run::conclude() {
+  phase_ = phase::done;
+  summary_.protocol = solves() ? "exact" : options_.context->protocol.name;
+  summary_.decided_by = options_.context->protocol.decided_by;
+  summary_.workers = options_.workers;
+  if (book_)
+    summary_.samples = book_->samples();
+  if (summary_.seconds > 0)
+    summary_.samples_per_second = static_cast<double>(summary_.samples) / summary_.seconds;
+  if (options_.data.validation && !last_.weights_sha256.empty()) {
+    summary_.validation_loss = last_.loss;
+    summary_.validation_accuracy = last_.accuracy;
+  } else if (!last_.weights_sha256.empty()) {
+    last_.test = test_result{last_.loss, last_.accuracy};
+  }
+  summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
+  summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
+  summary_.weights_sha256 = last_.weights_sha256;
+  summary_.coefficients = last_.coefficients;
+  conclude_run order{summary_, {}};
+  // What shards said of themselves may be a moment old; their reports are final.
+  if (options_.context->protocol.uses_shards() && summary_.counted)
+    for (auto& x : reports_)
+      order.updates.push_back(x.version());
+  send(options_.progress, std::move(order));
+}
+
+} // namespace troupe

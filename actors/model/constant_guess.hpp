@@ -1,0 +1,21 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <optional>
+
+namespace troupe {
+
+/// The mean loss of the best model that ignores the features: the same outputs for every record. A
+/// model that is not below it has learned nothing. From the labels of up to 4,096 records, evenly
+/// spread; nothing where these are not such as the loss expects.
+///
+/// - softmax cross-entropy: the entropy of the labels, smoothed as the job says, in nats;
+/// - mean squared error: the variance of the targets; mean absolute error: the mean distance from
+///   their median;
+/// - binary cross-entropy: the entropy of the mean target; hinge: twice the share of the rarer
+/// class.
+std::optional<double> constant_guess_loss(const proto::Model& model, const dataset& data);
+
+} // namespace troupe

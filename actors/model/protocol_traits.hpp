@@ -1,0 +1,89 @@
+#pragma once
+
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+// What is known of a protocol without an actor system. actors/protocols adds how its actors start.
+
+namespace troupe {
+
+class problem_list;
+
+/// Who holds the weights and the optimizer's state, and so decides on gradients.
+enum class weights_at {
+  shards,  ///< each a range of the parameters
+  workers, ///< each a replica of all parameters
+};
+
+/// Vectors as long as the parameters of a task, which this protocol needs beside the versions of
+/// the weights, the optimizer's state and the gradient that is computed.
+struct protocol_memory {
+  /// On a worker that has peers.
+  std::size_t worker = 0;
+  std::size_t shard = 0;
+};
+
+/// A row of the table of protocols: what all others need to know of one. Plain data; the functions
+/// may be called from any thread.
+struct protocol_traits {
+  proto::Protocol id = proto::PROTOCOL_UNSET;
+  /// As in reports and on the command line: "async_ps".
+  std::string name;
+  weights_at weights = weights_at::shards;
+  /// Every step needs all workers: each makes the same number of steps, and the loss of a worker
+  /// ends the run.
+  bool in_step = false;
+  /// Who counts a gradient, for a person: "parameter server".
+  std::string decided_by;
+  /// How the weights of all workers come together, for a person who checks a job.
+  std::function<std::string(const proto::Job&)> exchange;
+  /// The field of the job that this protocol alone reads; empty where it has none.
+  std::string settings = {};
+  /// Checks that field. Called where the job has this protocol. Null: nothing to check.
+  std::function<void(const proto::Job&, problem_list&)> validate = {};
+  /// Null: a worker waits in every step. See waits_after().
+  std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
+  protocol_memory memory = {};
+  /// Vectors of optimizer state that a shard keeps besides, for so many workers. Null: none.
+  std::function<std::size_t(const proto::Job&, std::size_t workers)> shard_state = {};
+
+  /// Steps that a worker makes before it waits for others again.
+  std::uint64_t waits_after(const proto::Job& job) const {
+    return steps_between_waits ? steps_between_waits(job) : 1;
+  }
+
+  bool uses_shards() const noexcept { return weights == weights_at::shards; }
+
+  /// Parameter shards where the user does not say how many.
+  std::uint32_t default_shards() const noexcept { return uses_shards() ? 1 : 0; }
+};
+
+/// The rows that come with troupe.
+std::span<const protocol_traits> builtin_traits();
+
+/// The names of these rows, and of a program's own.
+std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {});
+
+/// The row of the job's protocol; null where there is none.
+/// @param own rows that the program adds: a job with protocol CUSTOM names one of them
+const protocol_traits* find_traits(const proto::Job& job,
+                                   std::span<const protocol_traits> own = {});
+
+/// The same. Throws input_error where there is none, with the names of those that there are.
+const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol_traits> own = {});
+
+/// Checks the job's protocol, and the fields of protocols: those of another protocol than the job's
+/// are refused.
+void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
+                    problem_list& problems);
+
+/// The value of a parameter of `custom_protocol`; empty where the job does not give it.
+std::string custom_parameter(const proto::Job& job, const std::string& name);
+
+} // namespace troupe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "actors/output/recorder.hpp"
+#include "actors/output/run_report.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <variant>
+
+namespace troupe {
+
+/// What is to be recorded and waits for the disk. Bounded: beyond it lines of progress are left out
+/// first, then the oldest notices, then the oldest reports; of weights, which replace each other
+/// on the disk, the newest alone are kept.
+class record_queue {
+public:
+  using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
+
+  explicit record_queue(std::size_t most = 256) : most_(most) {}
+
+  void push(item x);
+
+  /// The oldest; nothing where it is empty.
+  std::optional<item> pop();
+
+  std::size_t size() const noexcept { return items_.size(); }
+
+  /// Notices and reports that were left out.
+  std::uint64_t left_out() const noexcept { return left_out_; }
+
+private:
+  template <class T>
+  bool remove_oldest();
+
+  std::size_t most_;
+  std::deque<item> items_;
+  std::uint64_t left_out_ = 0;
+};
+
+} // namespace troupe

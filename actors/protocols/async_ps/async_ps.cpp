@@ -1,0 +1,38 @@
+#include "actors/protocols/async_ps/async_ps.hpp"
+
+#include "actors/protocols/async_ps/async_policy.hpp"
+#include "actors/protocols/parameter_servers.hpp"
+
+namespace troupe {
+
+namespace {
+
+template <class Site>
+std::size_t workers_of(const Site& site) {
+  return site.view.of(job_kind::worker).size();
+}
+
+} // namespace
+
+void start_async_ps_worker(const worker_site& site) {
+  const auto& job = site.context->job;
+  ps_synchronizer_options manners;
+  if (compensation_of(job, workers_of(site)) == proto::AsyncPs::AUTO)
+    manners.limit = limit_factor;
+  manners.admission = job.async_ps().has_max_staleness();
+  start_ps_worker(site, std::move(manners));
+}
+
+void start_async_ps_shard(const shard_site& site) {
+  const auto workers = workers_of(site);
+  const auto how = compensation_of(site.context->job, workers);
+  const bool compares = how == proto::AsyncPs::GAP_AWARE || how == proto::AsyncPs::DC;
+  const auto pulled = compares ? std::make_shared<pulled_versions>() : nullptr;
+  start_shard(
+    site,
+    std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
+    pulled);
+  site.ready();
+}
+
+} // namespace troupe

@@ -1,0 +1,285 @@
+#include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
+
+#include "actors/checkpoint/send_capture.hpp"
+#include "kernels/gradient_norm.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers) {
+  std::vector<std::size_t> result;
+  for (int i = 0; i < 2; ++i) {
+    for (auto& bucket : context.buckets())
+      result.push_back(bucket.size());
+    result.push_back(replica_account::elements(workers));
+  }
+  return result;
+}
+
+local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
+                                               std::shared_ptr<const job_context> context,
+                                               local_sgd_options options, worker_actor worker)
+  : super(cfg), context_(std::move(context)), options_(std::move(options)),
+    worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker).size()),
+    replica_(context_), account_(workers_of(options_.view), options_.rank),
+    checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
+    evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
+
+local_sgd_synchronizer::behavior_type local_sgd_synchronizer::make_behavior() {
+  return {
+    [this](const acquire& x) { on_acquire(x); },
+    [this](const contribute& x) { on_contribute(x); },
+    [this](const commit& x) { on_commit(x); },
+    [this](const abandon& x) { on_abandon(x); },
+    in_view(this, &local_sgd_synchronizer::on_segment),
+    [this](const reduction& x) { on_reduced(x); },
+    [this](const broken& x) { send(worker_, x); },
+    in_view(this, &local_sgd_synchronizer::on_pull),
+    in_view(this, &local_sgd_synchronizer::on_report),
+    in_view(this, &local_sgd_synchronizer::on_restore),
+  };
+}
+
+void local_sgd_synchronizer::on_exit() {
+  options_.ring = nullptr;
+  options_.coordinator = nullptr;
+  for (auto& answer : std::exchange(pulls_, {}))
+    answer.deliver(make_error(errc::failed, "the worker has ended"));
+}
+
+// -- a step -------------------------------------------------------------------------------------
+
+void local_sgd_synchronizer::on_acquire(const acquire& x) {
+  if (average_) {
+    waiting_ = x;
+    return;
+  }
+  attributes_ = x;
+  acquired result;
+  result.step = {step_};
+  for (auto& part : replica_.newest())
+    result.ranges.push_back({part.begin, {part.version}, std::move(part.data)});
+  send(worker_, std::move(result));
+}
+
+void local_sgd_synchronizer::on_contribute(const contribute& x) {
+  const auto bucket = replica_.find({x.begin, x.end});
+  if (x.step.value != step_ || !bucket)
+    return;
+  auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
+  if (context_->rule.clip_norm > 0)
+    unclipped_[*bucket] = std::move(gradient);
+  else if (!replica_.stage(*bucket, gradient.as_floats(), x.samples))
+    fail_held();
+}
+
+// Each worker clips its own gradient.
+void local_sgd_synchronizer::stage_clipped(const commit& x, double norm) {
+  const auto factor = clip_factor(context_->rule.clip_norm, norm);
+  for (auto& [bucket, gradient] : std::exchange(unclipped_, {}))
+    if (!replica_.stage(bucket, gradient.as_floats(), x.samples, factor))
+      fail_held();
+}
+
+void local_sgd_synchronizer::on_commit(const commit& x) {
+  if (x.step.value != step_)
+    return;
+  committed result;
+  result.step = x.step;
+  result.samples = x.samples;
+  if (context_->rule.clip_norm > 0) {
+    const auto samples = static_cast<double>(std::max<std::uint64_t>(x.samples, 1));
+    result.gradient_norm = std::sqrt(x.squared_norm) / samples;
+    stage_clipped(x, *result.gradient_norm);
+  }
+  if (!replica_.staged())
+    return;
+  if (x.finite()) {
+    result.outcome = proto::APPLIED;
+    account_.applied(x.samples);
+  } else {
+    result.outcome = proto::QUARANTINED;
+    account_.quarantined(x.samples);
+    leave_out();
+  }
+  ++step_;
+  replica_.publish(step_, x.finite() ? 0 : x.samples);
+  apart_ = true;
+  ended_ = result;
+  if (step_ % context_->job.local_sgd().every() == 0)
+    begin_average(kind::due);
+  finish_step();
+}
+
+// The step is made without its gradient.
+void local_sgd_synchronizer::leave_out() {
+  replica_.discard();
+  for (std::size_t i = 0; i < replica_.buckets(); ++i)
+    if (!replica_.stage(i, {}, 0))
+      fail_held();
+}
+
+// Readers (the trainer, a snapshot) are fewer than versions; this would be an error of ours.
+void local_sgd_synchronizer::fail_held() {
+  send(worker_, broken{"all versions of a bucket are held by readers"});
+}
+
+void local_sgd_synchronizer::on_abandon(const abandon& x) {
+  committed result;
+  result.step = x.step;
+  result.outcome = proto::REQUEUED;
+  send(worker_, result);
+}
+
+// Captures follow an average: job_validate checks that.
+void local_sgd_synchronizer::finish_step() {
+  if (!ended_ || average_)
+    return;
+  if (options_.coordinator && evaluations_.due(step_))
+    capture(evaluations_, true);
+  if (options_.coordinator && checkpoints_.due(step_))
+    capture(checkpoints_, false);
+  send(worker_, *std::exchange(ended_, std::nullopt));
+}
+
+// -- averages -----------------------------------------------------------------------------------
+
+void local_sgd_synchronizer::begin_average(kind why) {
+  if (workers_ == 1) {
+    account_.exchanged(account_.own_counts(), account_.own_samples());
+    apart_ = false;
+    return;
+  }
+  const auto vectors = replica_.buckets() + 1;
+  const auto which = static_cast<std::size_t>(why);
+  average_ = average{why, vectors, {}, 0};
+  auto counts = account_.own_counts();
+  auto own = payload::floats(counts.size());
+  std::ranges::copy(counts, own.as_mutable_floats().begin());
+  const auto weights = replica_.newest();
+  const auto weights_of = [&](std::size_t bucket) {
+    return std::ranges::find(weights, replica_.where(bucket).begin, &replica_store::part::begin)
+      ->data;
+  };
+  for (std::size_t i = 0; i < vectors; ++i) {
+    ring_contribution mine;
+    mine.id.step = averages_;
+    mine.id.bucket = static_cast<std::uint32_t>(which * vectors + i);
+    mine.samples = account_.own_samples();
+    mine.values = i < replica_.buckets() ? weights_of(i) : own;
+    send(options_.ring, reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
+  }
+  ++averages_;
+}
+
+void local_sgd_synchronizer::on_segment(const proto::Segment& x, const payload& data) {
+  const bool demanded = x.bucket() > replica_.buckets();
+  if (demanded && !average_ && x.step() == averages_)
+    begin_average(kind::on_demand);
+  send(options_.ring, x, data);
+}
+
+void local_sgd_synchronizer::on_reduced(const reduction& x) {
+  if (!average_)
+    return;
+  const auto i = x.id.bucket % (replica_.buckets() + 1);
+  const auto sum = x.sum.as_floats();
+  if (i == replica_.buckets()) {
+    average_->counts.assign(sum.begin(), sum.end());
+    average_->samples = x.samples;
+  } else {
+    const auto share = 1 / static_cast<float>(workers_);
+    mean_.resize(sum.size());
+    std::ranges::transform(sum, mean_.begin(), [share](float y) { return y * share; });
+    if (!replica_.overwrite(i, mean_)) {
+      fail_held();
+      return;
+    }
+  }
+  if (--average_->missing == 0)
+    end_average();
+}
+
+// The learning-rate schedule has counted this worker's samples; now it counts those of others.
+void local_sgd_synchronizer::end_average() {
+  const auto others = average_->samples - account_.own_samples();
+  account_.exchanged(average_->counts, average_->samples);
+  replica_.publish(step_, others);
+  average_.reset();
+  apart_ = false;
+  for (auto& answer : std::exchange(pulls_, {}))
+    answer_pull(answer);
+  if (auto x = std::exchange(waiting_, std::nullopt))
+    on_acquire(*x);
+  finish_step();
+}
+
+// -- readers ------------------------------------------------------------------------------------
+
+// A request that was repeated comes before the next epoch's first lease: links keep the order. So
+// an average on demand finds all workers between two steps.
+
+caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
+  auto answer = make_response_promise<proto::Weights, payload>();
+  if (apart_ && !average_)
+    begin_average(kind::on_demand);
+  if (apart_)
+    pulls_.push_back(answer);
+  else
+    answer_pull(answer);
+  return answer;
+}
+
+void local_sgd_synchronizer::answer_pull(
+  caf::typed_response_promise<proto::Weights, payload> answer) {
+  const auto count = context_->parameters().size();
+  proto::Weights header;
+  header.set_version(step_);
+  header.set_count(count);
+  answer.deliver(std::move(header), replica_.weights({0, count}));
+}
+
+caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
+  auto result = account_.report(step_ - first_step_);
+  result.set_captured(checkpoints_.newest());
+  result.set_captured_to_evaluate(evaluations_.newest());
+  return result;
+}
+
+// The weights are equal on all workers; of the optimizer's state each sends a part of its own.
+void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
+  const auto workers = options_.view.of(job_kind::worker);
+  proto::CheckpointPart header;
+  header.set_view(view_number());
+  header.set_version(step_);
+  header.set_part(static_cast<std::uint32_t>(options_.rank));
+  header.set_to_evaluate(to_evaluate);
+  auto* mark = header.add_mark();
+  mark->set_worker(options_.worker);
+  mark->set_incarnation(workers[options_.rank].incarnation);
+  mark->set_applied(step_ - first_step_);
+  mark->set_sequence(step_ - first_step_);
+  mark->set_lease(attributes_.lease);
+  mark->set_batch(attributes_.batch);
+  schedule.began(step_);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header),
+               replica_.capture(options_.rank, workers.size(), !to_evaluate),
+               [&schedule] { schedule.ended(); });
+}
+
+caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
+                                                           const payload& values) {
+  if (step_ > x.version())
+    return proto::Ack{}; // A repetition that came late: training has begun.
+  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(options_.worker) + " was given "
+                        + std::to_string(values.size()) + " bytes of slot "
+                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+  step_ = first_step_ = x.version();
+  return proto::Ack{};
+}
+
+} // namespace troupe

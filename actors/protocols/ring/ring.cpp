@@ -1,0 +1,53 @@
+#include "actors/protocols/ring/ring.hpp"
+
+#include "actors/protocols/site.hpp"
+#include "actors/ring/ring_synchronizer.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes) {
+  ring_place place;
+  place.rank = site.rank();
+  place.ranks = site.view.of(job_kind::worker).size();
+  const auto& runtime = site.context->job.runtime();
+  place.chunk_elements = std::max<std::size_t>(runtime.ring_chunk_bytes() / sizeof(float), 1);
+  return site.spawn_heavy<ring_node>(site.view.number, place, std::move(sizes), site.board);
+}
+
+void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
+  const auto workers = site.view.of(job_kind::worker);
+  const auto self = site.rank();
+  // The left neighbour needs a link to this node, and may be one that waits to be dialled.
+  const auto left = workers[(self + workers.size() - 1) % workers.size()].task;
+  site.reach<caf::actor>({left, proto::RING_NODE}, [](const caf::actor&) {});
+  const auto right = workers[(self + 1) % workers.size()].task;
+  site.reach<ring_actor>({right, proto::RING_NODE}, [rank, right, left, then](ring_actor x) {
+    caf::anon_send(rank, ring_neighbour{right, std::move(x), left});
+    then();
+  });
+}
+
+void start_ring_worker(const worker_site& site) {
+  std::vector<std::size_t> sizes;
+  for (auto& bucket : site.context->buckets())
+    sizes.push_back(bucket.size());
+  const auto rank = spawn_ring_node(site, std::move(sizes));
+  site.host(proto::RING_NODE, rank);
+  ring_synchronizer_options how;
+  how.view = site.view;
+  how.worker = site.task.index;
+  how.ring = rank;
+  how.requests = site.requests;
+  if (site.context->job.has_checkpoint() || site.context->job.has_evaluate())
+    how.coordinator = site.coordinator;
+  const auto synchronizer = site.spawn_heavy<ring_synchronizer>(
+    site.context, how, caf::actor_cast<worker_actor>(site.worker));
+  site.host(proto::SYNCHRONIZER, synchronizer);
+  site.host(proto::READER, synchronizer);
+  join_ring(site, rank,
+            [site, synchronizer] { site.give(caf::actor_cast<synchronizer_actor>(synchronizer)); });
+}
+
+} // namespace troupe

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "actors/ring/ring_node.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace troupe {
+
+struct worker_site;
+
+/// RING: each worker holds a replica, and a ring adds up the gradients of each step.
+void start_ring_worker(const worker_site& site);
+
+/// Starts this worker's rank of a ring that adds up vectors of these sizes, elements each. The
+/// caller hosts it as service RING_NODE.
+ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes);
+
+/// Introduces the right neighbour to a rank, and then calls `then`: collectives may begin.
+void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then);
+
+} // namespace troupe

@@ -1,0 +1,121 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "actors/protocols/replica_account.hpp"
+#include "actors/spawner.hpp"
+#include "actors/status/activity_board.hpp"
+#include "actors/view.hpp"
+#include "actors/worker/worker.hpp"
+#include "messages/interfaces.hpp"
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+// What a protocol finds when it starts its actors on a node.
+
+namespace troupe {
+
+/// A node, as far as a protocol needs it. Everything is called in the node's actor, while a view
+/// opens.
+class protocol_host {
+public:
+  using on_reached = std::function<void(caf::strong_actor_ptr)>;
+
+  /// Calls `then` with the actor of that name, here or on another node, once it can be reached:
+  /// perhaps at once, perhaps never.
+  virtual void reach(const endpoint& name, on_reached then) = 0;
+
+  /// Others reach this actor by that name from now on.
+  virtual void host(const endpoint& name, caf::strong_actor_ptr actor) = 0;
+
+  /// This actor ends with the node. If it ends before, by an error, the run fails.
+  virtual void start(const caf::strong_actor_ptr& actor) = 0;
+
+  /// The worker can begin: its synchronizer is there.
+  virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) = 0;
+
+  /// The task is ready for the view; or it cannot be, if `problem` is not empty.
+  virtual void task_ready(const task_name& task, const std::string& problem) = 0;
+
+  virtual caf::actor_system& home() = 0;
+  virtual const troupe::spawner& threads() const = 0;
+
+protected:
+  ~protocol_host() = default;
+};
+
+/// A task whose actors are started. May be copied into what is called later: the node outlives it.
+struct task_site {
+  protocol_host* node = nullptr;
+  std::shared_ptr<const job_context> context;
+  troupe::view view;
+  task_name task;
+  /// Of this start of the node.
+  std::uint64_t incarnation = 0;
+  /// Deadlines of requests, as the job says.
+  patience requests;
+  /// Where the task's actors say what they do, and for whom they wait.
+  std::shared_ptr<activity_board> board;
+  coordinator_actor coordinator;
+
+  /// Actors for which this calls `then` need not be there yet.
+  template <class Handle>
+  void reach(const endpoint& name, std::function<void(Handle)> then) const {
+    node->reach(name, [then = std::move(then)](caf::strong_actor_ptr x) {
+      then(caf::actor_cast<Handle>(std::move(x)));
+    });
+  }
+
+  /// An actor that computes or blocks: it gets a thread of its own.
+  template <class Actor, class... Args>
+  auto spawn_heavy(Args&&... args) const {
+    return started(node->threads().spawn_heavy<Actor>(node->home(), std::forward<Args>(args)...));
+  }
+
+  /// An actor that only passes messages on.
+  template <class Actor, class... Args>
+  auto spawn_light(Args&&... args) const {
+    return started(node->threads().spawn_light<Actor>(node->home(), std::forward<Args>(args)...));
+  }
+
+  /// Others reach the actor as this service of the task.
+  template <class Handle>
+  void host(proto::Service service, const Handle& actor) const {
+    node->host({task, service}, caf::actor_cast<caf::strong_actor_ptr>(actor));
+  }
+
+private:
+  template <class Handle>
+  Handle started(Handle actor) const {
+    node->start(caf::actor_cast<caf::strong_actor_ptr>(actor));
+    return actor;
+  }
+};
+
+/// The workers of a view, in order of rank.
+std::vector<counted_worker> workers_of(const view& members);
+
+/// A worker that needs a synchronizer.
+///
+/// Where the workers hold the weights, the coordinator reaches three services: SYNCHRONIZER of each
+/// worker answers proto::ReportRequest and proto::Restore; READER of worker 0 answers proto::Pull.
+struct worker_site : task_site {
+  worker_shell worker;
+
+  /// To be called once, now or later.
+  void give(const synchronizer_actor& synchronizer) const {
+    node->give_parts(worker, synchronizer);
+  }
+
+  /// This worker's rank in the view, from 0.
+  std::size_t rank() const;
+};
+
+/// A task `ps` that is to hold its range of the weights, as services SHARD and READER.
+struct shard_site : task_site {
+  /// To be called once, now or later.
+  void ready() const { node->task_ready(task, ""); }
+};
+
+} // namespace troupe

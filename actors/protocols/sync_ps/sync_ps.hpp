@@ -1,0 +1,15 @@
+#pragma once
+
+namespace troupe {
+
+struct shard_site;
+struct worker_site;
+
+/// SYNC_PS: a worker waits for the update of each step.
+void start_sync_ps_worker(const worker_site& site);
+
+/// SYNC_PS: a shard adds up the gradients of a step, and tells all workers when it has applied
+/// them. If the job clips by norm, shards tell each other their parts of the norm.
+void start_sync_ps_shard(const shard_site& site);
+
+} // namespace troupe

@@ -1,0 +1,62 @@
+#include "actors/ring/ring_reductions.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+ring_reductions::ring_reductions(const ring_place& place, std::vector<std::size_t> sizes)
+  : place_(place), sizes_(std::move(sizes)) {
+  sizes_.push_back(place.ranks);
+}
+
+bool ring_reductions::exists(const reduction_id& id) const noexcept {
+  return id.attempt <= 1 && id.bucket < sizes_.size() - (id.attempt == 0 ? 1 : 0);
+}
+
+ring_collective& ring_reductions::collective(const reduction_id& id) {
+  return open_.try_emplace(id, place_, sizes_[id.bucket]).first->second;
+}
+
+void ring_reductions::enter(std::uint64_t step) {
+  if (step == step_)
+    return;
+  step_ = step;
+  done_.clear();
+  std::erase_if(open_, [step](auto& x) { return x.first.step < step; });
+}
+
+void ring_reductions::contribute(ring_contribution own, effects& result) {
+  enter(own.id.step);
+  std::vector<ring_piece> pieces;
+  collective(own.id).contribute(std::move(own.values), own.samples, pieces);
+  collect(own.id, std::move(pieces), result);
+}
+
+piece_fate ring_reductions::receive(const reduction_id& id, ring_piece piece, effects& result) {
+  if (!exists(id))
+    return piece_fate::no_such_bucket;
+  if (id.step > step_ + 1)
+    return piece_fate::not_due;
+  std::vector<ring_piece> pieces;
+  auto fate = piece_fate::repeated;
+  if (id.step >= step_ && !done_.contains(id))
+    fate = collective(id).receive(std::move(piece), pieces);
+  repeated_ += fate == piece_fate::repeated ? 1 : 0;
+  if (fate == piece_fate::taken)
+    collect(id, std::move(pieces), result);
+  return fate;
+}
+
+void ring_reductions::collect(const reduction_id& id, std::vector<ring_piece> pieces,
+                              effects& result) {
+  for (auto& x : pieces)
+    result.send.push_back({id, std::move(x)});
+  const auto i = open_.find(id);
+  if (!i->second.complete())
+    return;
+  result.done = reduction{id, i->second.samples(), i->second.sum()};
+  done_.insert(id);
+  open_.erase(i);
+}
+
+} // namespace troupe

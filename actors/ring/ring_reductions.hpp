@@ -1,0 +1,91 @@
+#pragma once
+
+#include "actors/ring/ring_collective.hpp"
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace troupe {
+
+/// Which collective of a ring.
+struct reduction_id {
+  /// From 0 in each run.
+  std::uint64_t step = 0;
+  /// 1 where the step's buckets are reduced once more, without gradients that are not finite.
+  std::uint32_t attempt = 0;
+  std::uint32_t bucket = 0;
+
+  friend auto operator<=>(const reduction_id&, const reduction_id&) = default;
+};
+
+/// A rank's own part of a collective.
+struct ring_contribution {
+  reduction_id id;
+  std::uint64_t samples = 0;
+  /// float32, summed over the samples; held until the collective ends.
+  payload values;
+};
+
+/// A collective's result, of the same bits on all ranks.
+struct reduction {
+  reduction_id id;
+  std::uint64_t samples = 0;
+  payload sum;
+};
+
+/// All collectives under way at one rank. Plain state, fed like a ring_collective.
+///
+/// A step has one collective per bucket. Where one of its sums is not finite, a second attempt has
+/// the same buckets and one more, number `buckets`, of one element per rank: which ranks were left
+/// out. A rank starts an attempt, and a step, once all collectives before it have ended here. So
+/// the left neighbour is at most one step ahead, and pieces of anything earlier are repetitions:
+/// memory is bounded by the collectives of two steps.
+class ring_reductions {
+public:
+  /// What is to be sent to the right neighbour.
+  struct outgoing {
+    reduction_id id;
+    ring_piece piece;
+  };
+
+  /// What follows from an event.
+  struct effects {
+    std::vector<outgoing> send;
+    std::optional<reduction> done;
+  };
+
+  /// @param sizes elements of each bucket
+  ring_reductions(const ring_place& place, std::vector<std::size_t> sizes);
+
+  /// Starts a collective; once each, in order of (step, attempt).
+  void contribute(ring_contribution own, effects& result);
+
+  /// A piece from the left neighbour.
+  piece_fate receive(const reduction_id& id, ring_piece piece, effects& result);
+
+  std::size_t ranks() const noexcept { return place_.ranks; }
+
+  /// Pieces that came again, and were ignored.
+  std::uint64_t repeated() const noexcept { return repeated_; }
+
+private:
+  ring_collective& collective(const reduction_id& id);
+  bool exists(const reduction_id& id) const noexcept;
+  void enter(std::uint64_t step);
+  void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
+
+  ring_place place_;
+  /// The last one is that of the ranks that were left out.
+  std::vector<std::size_t> sizes_;
+  /// The newest step that this rank has contributed to, and its collectives that have ended.
+  std::uint64_t step_ = 0;
+  std::set<reduction_id> done_;
+  std::map<reduction_id, ring_collective> open_;
+  std::uint64_t repeated_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,160 @@
+#include "actors/ring/ring_step.hpp"
+
+#include "kernels/gradient_norm.hpp"
+#include "kernels/reduce.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+payload zeros(std::size_t count) {
+  auto result = payload::floats(count);
+  std::ranges::fill(result.as_mutable_floats(), 0.0F);
+  return result;
+}
+
+} // namespace
+
+ring_step::ring_step(std::shared_ptr<const job_context> context, replica_store& replica,
+                     const ring_place& place)
+  : context_(std::move(context)), replica_(replica), place_(place) {}
+
+void ring_step::begin(std::uint64_t step) {
+  step_ = step;
+  attempt_ = 0;
+  buckets_.assign(replica_.buckets(), {});
+  committed_ = false;
+  finite_ = true;
+  left_out_.reset();
+  outcome_.reset();
+}
+
+void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
+                           std::vector<ring_contribution>& start) {
+  const auto bucket = replica_.find(where);
+  if (outcome_ || !bucket || buckets_[*bucket].own
+      || gradient.size() != where.size() * sizeof(float))
+    return;
+  own_samples_ = samples;
+  buckets_[*bucket].own = gradient;
+  start.push_back({{step_, 0, static_cast<std::uint32_t>(*bucket)}, samples, std::move(gradient)});
+}
+
+bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
+  if (committed_)
+    return true;
+  committed_ = true;
+  own_finite_ = finite;
+  return advance(start);
+}
+
+bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
+  if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_)
+    return true;
+  if (x.id.bucket == buckets_.size())
+    left_out_ = x;
+  else if (!take(x))
+    return false;
+  return advance(start);
+}
+
+bool ring_step::take(const reduction& x) {
+  auto& bucket = buckets_.at(x.id.bucket);
+  bucket.reduced = true;
+  samples_ = x.samples;
+  const auto sum = x.sum.as_floats();
+  finite_ = finite_ && all_finite(sum);
+  if (!finite_)
+    return true;
+  if (context_->rule.clip_norm == 0)
+    return replica_.stage(x.id.bucket, sum, x.samples);
+  bucket.sum = x.sum;
+  bucket.squares =
+    squared_norm(context_->parameters(), replica_.where(x.id.bucket), x.sum.as_floats());
+  return true;
+}
+
+bool ring_step::advance(std::vector<ring_contribution>& start) {
+  if (!committed_ || !std::ranges::all_of(buckets_, &bucket_state::reduced)
+      || (attempt_ == 1 && !left_out_))
+    return true;
+  if (finite_ || attempt_ == 1)
+    return decide();
+  retry(start);
+  return true;
+}
+
+// The worker's norm leaves out statistics, so the buckets are looked at, too.
+void ring_step::retry(std::vector<ring_contribution>& start) {
+  replica_.discard();
+  for (auto& x : buckets_) {
+    own_finite_ = own_finite_ && all_finite(x.own->as_floats());
+    x.reduced = false;
+    x.sum = {};
+  }
+  attempt_ = 1;
+  finite_ = true;
+  all_samples_ = samples_;
+  for (std::uint32_t i = 0; i < buckets_.size(); ++i)
+    start.push_back({{step_, 1, i},
+                     own_finite_ ? own_samples_ : 0,
+                     own_finite_ ? *buckets_[i].own : zeros(replica_.where(i).size())});
+  auto out = zeros(place_.ranks);
+  if (!own_finite_)
+    out.as_mutable_floats()[place_.rank] = 1;
+  start.push_back({{step_, 1, static_cast<std::uint32_t>(buckets_.size())},
+                   own_finite_ ? 0 : own_samples_,
+                   std::move(out)});
+}
+
+bool ring_step::decide() {
+  ring_outcome result;
+  result.samples = samples_;
+  result.quarantined.assign(place_.ranks, false);
+  if (left_out_) {
+    result.left_out = left_out_->samples;
+    for (std::size_t i = 0; i < place_.ranks; ++i)
+      result.quarantined[i] = left_out_->sum.as_floats()[i] != 0;
+  }
+  bool staged = true;
+  if (!finite_) {
+    result.samples = 0;
+    result.left_out = all_samples_;
+    result.quarantined.assign(place_.ranks, true);
+    staged = stage_nothing();
+  } else if (context_->rule.clip_norm > 0) {
+    double squares = 0;
+    for (auto& x : buckets_)
+      squares += x.squares;
+    result.gradient_norm =
+      std::sqrt(squares) / static_cast<double>(std::max<std::uint64_t>(samples_, 1));
+    staged = stage_clipped(*result.gradient_norm);
+  }
+  if (!staged)
+    return false;
+  outcome_ = std::move(result);
+  for (auto& x : buckets_)
+    x.own.reset();
+  return true;
+}
+
+bool ring_step::stage_clipped(double norm) {
+  const auto factor = clip_factor(context_->rule.clip_norm, norm);
+  for (std::size_t i = 0; i < buckets_.size(); ++i)
+    if (!replica_.stage(i, std::exchange(buckets_[i].sum, {}).as_floats(), samples_, factor))
+      return false;
+  return true;
+}
+
+bool ring_step::stage_nothing() {
+  replica_.discard();
+  for (std::size_t i = 0; i < buckets_.size(); ++i)
+    if (!replica_.stage(i, {}, 0))
+      return false;
+  return true;
+}
+
+} // namespace troupe

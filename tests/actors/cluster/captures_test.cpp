@@ -1,0 +1,388 @@
+// Versions of the weights on their way to evaluators and disks: what is wrong is refused, and what
+// is slow holds nobody up.
+
+#include "actors/checkpoint/resume.hpp"
+#include "actors/coordinator/captures.hpp"
+#include "messages/configure.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <sstream>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+// -- one actor, asked directly ------------------------------------------------------------------
+
+/// What captures told the run and the operator.
+struct told {
+  std::vector<std::string> failures;
+  std::vector<std::uint64_t> snapshots;
+  std::vector<std::string> checkpoints;
+  std::vector<epoch_report> reports;
+  bool done = false;
+};
+
+class run_double : public run_actor::base {
+public:
+  run_double(caf::actor_config& cfg, std::shared_ptr<told> heard)
+    : run_actor::base(cfg), heard_(std::move(heard)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [](const view_opened&) {},
+      [](const begin_run&) {},
+      [](const task_lost&) {},
+      [this](const end_run& x) { heard_->failures.push_back(x.reason); },
+      [](const proto::LeaseRequest&) { return proto::Ack{}; },
+      [](const proto::LeaseDone&) { return proto::Ack{}; },
+      [](const proto::Heartbeat&) {},
+      [](const proto::Leave&) { return proto::Ack{}; },
+      [](const proto::Failure&) {},
+      [this](const snapshot_taken& x) { heard_->snapshots.push_back(x.version); },
+      [](const snapshot_evaluated&) {},
+      [](const capture_question& x) {
+        capture_context result;
+        result.report.epoch = 1;
+        result.report.step = x.version;
+        result.cut = lease_cut{0, {{0, 64}}};
+        return result;
+      },
+      [this](const checkpoint_kept& x) { heard_->checkpoints.push_back(x.path); },
+      [this](captures_done) { heard_->done = true; },
+    };
+  }
+
+private:
+  std::shared_ptr<told> heard_;
+};
+
+class progress_double : public progress_actor::base {
+public:
+  progress_double(caf::actor_config& cfg, std::shared_ptr<told> heard)
+    : progress_actor::base(cfg), heard_(std::move(heard)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [](const view_opened&) {},    [](const proto::TaskStatus&) {},
+      [](const watch_tasks&) {},    [](const worker_heard&) {},
+      [](const task_ended&) {},     [](moved_on) {},
+      [](const run_state&) {},      [](const captures_wait&) {},
+      [](const run_notice&) {},     [this](const epoch_report& x) { heard_->reports.push_back(x); },
+      [](const record_weights&) {}, [](training_ended) {},
+      [](const conclude_run&) {},
+    };
+  }
+
+private:
+  std::shared_ptr<told> heard_;
+};
+
+/// A reader that serves a range which may not be its own.
+class reader_double : public reader_actor::base {
+public:
+  reader_double(caf::actor_config& cfg, range where) : reader_actor::base(cfg), where_(where) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {[this](const proto::Pull&) -> caf::result<proto::Weights, payload> {
+      proto::Weights header;
+      header.set_version(7);
+      header.set_begin(where_.begin);
+      header.set_count(where_.size());
+      return {std::move(header), payload::floats(where_.size())};
+    }};
+  }
+
+private:
+  range where_;
+};
+
+constexpr std::uint64_t current_view = 3;
+
+struct captures_fixture {
+  captures_fixture() {
+    configure(config);
+    config.set("scheduler.policy", caf::atom("testing"));
+    system.emplace(config);
+    const auto job =
+      example_job("digits_mlp",
+                  {"data.digits={train: 64 test: 20}", "output=out",
+                   "checkpoint={every_steps: 10 keep: 3}", "evaluate={every_steps: 5}"});
+    captures_options how;
+    how.data = build_data(job);
+    context = how.context = make_job_context(job, shape_of(*how.data.train));
+    how.output = "out";
+    how.files = files;
+    how.spawner = spawner{spawner::kind::cooperative};
+    how.progress = system->spawn<progress_double>(heard);
+    run = system->spawn<run_double>(heard);
+    progress = how.progress;
+    for (std::size_t i = 0; i < 2; ++i)
+      parts.push_back(context->shard(i, 2));
+    subject = system->spawn<captures>(std::move(how));
+    view_opened view;
+    view.view.number = current_view;
+    caf::anon_send(subject, introduce{run});
+    caf::anon_send(subject, view);
+  }
+
+  ~captures_fixture() {
+    caf::anon_send_exit(subject, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(run, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(progress, caf::exit_reason::user_shutdown);
+    for (auto& x : readers)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+    settle();
+    dynamic_cast<caf::scheduler::test_coordinator&>(system->scheduler()).clock().cancel_all();
+  }
+
+  /// Training begins with readers that serve these ranges.
+  void begin(const std::vector<range>& served) {
+    auto handles = std::make_shared<cluster_handles>();
+    handles->parts = handles->reader_parts = parts;
+    handles->reader_tasks = {{job_kind::ps, 0}, {job_kind::ps, 1}};
+    for (auto& where : served)
+      readers.push_back(system->spawn<reader_double>(where));
+    handles->readers = readers;
+    caf::anon_send(subject, begin_run{handles});
+    settle();
+  }
+
+  void settle() {
+    auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system->scheduler());
+    while (scheduler.try_run_once())
+      ;
+  }
+
+  proto::CheckpointPart header(std::uint64_t version, std::uint32_t part, std::uint32_t slot,
+                               bool to_evaluate = false) const {
+    proto::CheckpointPart result;
+    result.set_view(current_view);
+    result.set_version(version);
+    result.set_part(part);
+    result.set_slot(slot);
+    result.set_to_evaluate(to_evaluate);
+    return result;
+  }
+
+  /// Sends a part; the error's code and text, if there is one.
+  std::pair<errc, std::string> give(const proto::CheckpointPart& x, const payload& data) {
+    std::pair<errc, std::string> result{errc::none, ""};
+    caf::scoped_actor self{*system};
+    auto answer = self->request(subject, caf::infinite, x, data);
+    settle();
+    answer.receive([](const proto::Ack&) {},
+                   [&](const caf::error& error) {
+                     result = {code_of(error), explain(error)};
+                   });
+    return result;
+  }
+
+  /// All that belongs to a version.
+  void give_all(std::uint64_t version, bool to_evaluate = false) {
+    for (std::uint32_t slot = 0; slot < (to_evaluate ? 1 : 1 + context->rule.slots()); ++slot)
+      for (std::uint32_t part = 0; part < 2; ++part)
+        BOOST_TEST(
+          give(header(version, part, slot, to_evaluate), payload::floats(parts[part].size())).second
+          == "");
+  }
+
+  caf::actor_system_config config;
+  std::optional<caf::actor_system> system;
+  std::shared_ptr<told> heard = std::make_shared<told>();
+  std::shared_ptr<memory_storage> files = std::make_shared<memory_storage>();
+  std::shared_ptr<const job_context> context;
+  std::vector<range> parts;
+  std::vector<reader_actor> readers;
+  progress_actor progress;
+  run_actor run;
+  captures_actor subject;
+};
+
+// -- whole runs ---------------------------------------------------------------------------------
+
+struct setting {
+  proto::Protocol protocol;
+  std::size_t workers;
+  std::size_t ps;
+};
+
+constexpr setting settings[] = {
+  {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
+
+/// 100 steps of about 20 ms in one epoch; more captures than may wait.
+simulation_options hundred_steps(const setting& x) {
+  const auto job =
+    example_job("digits_mlp",
+                {"model.layer[0].dense.units=8", "data.digits={train: 1600 test: 20}",
+                 "data.batch=" + std::to_string(16 / x.workers), "epochs=1", "output=out",
+                 "protocol=" + proto::Protocol_Name(x.protocol), "evaluate={every_steps: 2}",
+                 "checkpoint={every_steps: 4 keep: 30}"});
+  auto result = simulated(job, x.workers, x.ps);
+  result.links.latency = 5ms;
+  result.files = std::make_shared<memory_storage>();
+  return result;
+}
+
+std::vector<json> lines_of(const memory_storage& disk, const std::string& event) {
+  std::vector<json> result;
+  std::istringstream in{disk.contents("out/metrics.jsonl")};
+  for (std::string line; std::getline(in, line);)
+    if (auto x = json::parse(line); x.at("event") == event)
+      result.push_back(std::move(x));
+  return result;
+}
+
+std::size_t notices_with(const simulation& run, const std::string& part) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+    run.seen().notices, [&](auto& x) { return x.text.find(part) != std::string::npos; }));
+}
+
+/// A run in which one of the coordinator's actors hangs for longer than any request may take, and
+/// what it would be otherwise.
+struct held_up {
+  held_up(const setting& x, const std::string& actor)
+    : plain(simulate(hundred_steps(x)).summary), options(hundred_steps(x)), run(options) {
+    run.at(100ms, [this, actor] { run.freeze(run.coordinator_node(), actor); });
+    run.at(120s, [this, actor] { run.thaw(run.coordinator_node(), actor); });
+    summary = run.run().summary;
+    // Training went on as if nothing was, and all of it counts.
+    BOOST_TEST(plain.failure == "");
+    BOOST_TEST(summary.failure == "");
+    BOOST_TEST(summary.weights_sha256 == plain.weights_sha256);
+    BOOST_TEST(summary.samples == 1600U);
+    BOOST_TEST(summary.seconds < 1.1 * plain.seconds);
+    BOOST_TEST(summary.seconds < 10);
+  }
+
+  run_summary plain;
+  simulation_options options;
+  simulation run;
+  run_summary summary;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(captures)
+
+BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
+  begin(parts);
+  const auto fits = payload::floats(parts[0].size());
+  const auto refused = [&](const proto::CheckpointPart& x, const payload& data,
+                           const std::string& says) {
+    const auto [code, text] = give(x, data);
+    BOOST_TEST((code == errc::malformed), text);
+    BOOST_TEST(text.find(says) != std::string::npos, text);
+  };
+  for (const bool to_evaluate : {false, true}) {
+    refused(header(10, 2, 0, to_evaluate), fits, "there are 2 parts");
+    refused(header(10, 0, 9, to_evaluate), fits, "slots besides the weights");
+    refused(header(10, 0, 0, to_evaluate), payload::floats(3), "12 bytes in part 0");
+    refused(header(10, 0, 0, to_evaluate), payload::allocate(fits.size() + 1), "bytes in part 0");
+    refused(header(11, 0, 0, to_evaluate), fits, "version 11, but captured are multiples of");
+    refused(header(0, 0, 0, to_evaluate), fits, "version 0");
+  }
+  auto old = header(10, 0, 0);
+  old.set_view(current_view - 1);
+  BOOST_TEST((give(old, fits).first == errc::old_view));
+  BOOST_TEST(heard->failures.empty());
+  // It goes on.
+  give_all(10);
+  give_all(10, true);
+  BOOST_TEST_REQUIRE(heard->checkpoints.size() == 1U);
+  BOOST_TEST(heard->checkpoints[0] == "out/checkpoints/step-00000010");
+  BOOST_TEST_REQUIRE(heard->reports.size() == 1U);
+  BOOST_TEST(heard->reports[0].step == 10U);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_part_is_asked_for_once, captures_fixture) {
+  begin(parts);
+  BOOST_TEST(give(header(10, 0, 0), {}).second == "", "it is wanted");
+  BOOST_TEST(give(header(10, 0, 0), payload::floats(parts[0].size())).second == "");
+  BOOST_TEST((give(header(10, 0, 0), {}).first == errc::failed), "it is there");
+  BOOST_TEST(give(header(10, 0, 1), {}).second == "", "another slot");
+  give_all(10);
+  BOOST_TEST((give(header(10, 1, 0), {}).first == errc::failed), "it is written");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_snapshot_is_checked, captures_fixture) {
+  begin({parts[0], {parts[1].begin + 1, parts[1].end}});
+  take_snapshot order;
+  order.report.epoch = 1;
+  caf::anon_send(subject, order);
+  settle();
+  BOOST_TEST(heard->snapshots.empty());
+  BOOST_TEST_REQUIRE(heard->failures.size() == 1U);
+  BOOST_TEST(heard->failures[0].find("cannot read the weights at the end of the epoch: ps/1 sent")
+             == 0U);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_snapshot_is_taken_and_evaluated, captures_fixture) {
+  begin(parts);
+  take_snapshot order;
+  order.report.epoch = 1;
+  caf::anon_send(subject, order);
+  caf::anon_send(subject, finish_captures{});
+  settle();
+  BOOST_TEST((heard->snapshots == std::vector<std::uint64_t>{7}));
+  BOOST_TEST(heard->reports.size() == 1U);
+  BOOST_TEST(heard->done);
+  BOOST_TEST(heard->failures.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
+  for (auto& x : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
+      held_up late{x, "troupe.evaluator"};
+      BOOST_TEST(notices_with(late.run, "some steps are not evaluated") == 1U);
+      const auto found = lines_of(*late.options.files, "evaluation");
+      BOOST_TEST_REQUIRE(!found.empty());
+      BOOST_TEST(found.size() < 30U);
+      // The newest is evaluated, however late.
+      BOOST_TEST(found.back().at("step") == 100);
+      BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
+      BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 25U);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_disk_holds_nobody_up) {
+  for (auto& x : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
+      held_up late{x, "troupe.checkpoint_writer"};
+      BOOST_TEST(notices_with(late.run, "some checkpoints are left out") == 1U);
+      const auto written = late.options.files->directories(checkpoint_folder("out"));
+      BOOST_TEST_REQUIRE(!written.empty());
+      BOOST_TEST(written.size() < 20U);
+      BOOST_TEST(written.back() == "step-00000100");
+      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 50U);
+    }
+}
+
+// Longer than requests may take: the run is over when its results are on the disk, and not failed.
+BOOST_AUTO_TEST_CASE(a_slow_final_flush) {
+  for (auto& x : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
+      held_up late{x, "troupe.recorder"};
+      BOOST_TEST(notices_with(late.run, "still writing to out after") > 1U);
+      BOOST_TEST(lines_of(*late.options.files, "evaluation").size() == 50U);
+      BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
+      const auto end = lines_of(*late.options.files, "end");
+      BOOST_TEST_REQUIRE(end.size() == 1U);
+      BOOST_TEST(end[0].at("weights_sha256") == late.plain.weights_sha256);
+      for (const auto* name : {"out/weights.safetensors", "out/report.html"})
+        BOOST_TEST(!late.options.files->contents(name).empty(), name);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,67 @@
+#include "actors/coordinator/loss_watch.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <limits>
+
+using namespace troupe;
+
+namespace {
+
+proto::Job job_of(double warmup = 0) {
+  proto::Job result;
+  result.set_epochs(10);
+  result.mutable_learning_rate()->set_base(0.5F);
+  result.mutable_learning_rate()->set_warmup_epochs(static_cast<float>(warmup));
+  return result;
+}
+
+bool contains(const std::optional<std::string>& text, const std::string& what) {
+  return text && text->find(what) != std::string::npos;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(loss_watch)
+
+BOOST_AUTO_TEST_CASE(a_run_that_learns_is_left_alone) {
+  const auto job = job_of();
+  troupe::loss_watch watch{job, 4, 2.3};
+  for (std::uint32_t epoch = 1; epoch <= 10; ++epoch)
+    BOOST_TEST(!watch.epoch(epoch, 2.0 / epoch).has_value());
+  BOOST_TEST(!watch.epoch(11, 0.2001).has_value(), "noise");
+}
+
+BOOST_AUTO_TEST_CASE(no_better_than_a_guess) {
+  const auto job = job_of();
+  troupe::loss_watch watch{job, 4, 2.3};
+  const auto text = watch.epoch(1, 2.31);
+  BOOST_TEST(contains(text, "in epoch 1 of 10 is 2.31"), text.value_or(""));
+  BOOST_TEST(contains(text, "a constant guess, which has 2.3"), text.value_or(""));
+  BOOST_TEST(contains(text, "Lower learning_rate.base (0.5)"), text.value_or(""));
+  BOOST_TEST(!watch.epoch(2, 2.3).has_value(), "once");
+  BOOST_TEST(!watch.epoch(3, 1.0).has_value());
+  BOOST_TEST(watch.epoch(4, 2.4).has_value(), "again, after it had recovered");
+}
+
+BOOST_AUTO_TEST_CASE(a_warm_up_is_given_time) {
+  const auto job = job_of(2);
+  troupe::loss_watch watch{job, 1, 2.3};
+  BOOST_TEST(!watch.epoch(1, 2.35).has_value());
+  BOOST_TEST(!watch.epoch(2, 2.31).has_value());
+  BOOST_TEST(watch.epoch(3, 2.31).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_that_grows) {
+  auto job = job_of(1);
+  job.mutable_async_ps()->set_compensation(proto::AsyncPs::NONE);
+  troupe::loss_watch watch{job, 4, std::nullopt};
+  BOOST_TEST(!watch.epoch(1, 0.3).has_value());
+  const auto text = watch.epoch(2, 0.6);
+  BOOST_TEST(contains(text, "grew from 0.3 to 0.6 in epoch 2 of 10"), text.value_or(""));
+  BOOST_TEST(contains(text, "leave out async_ps.compensation: NONE"), text.value_or(""));
+  BOOST_TEST(!contains(text, "warmup_epochs"));
+  BOOST_TEST(!watch.epoch(3, std::numeric_limits<double>::quiet_NaN()).has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,161 @@
+#include "actors/coordinator/run_book.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+using outcome = troupe::run_book::outcome;
+
+BOOST_TEST_DONT_PRINT_LOG_VALUE(outcome)
+
+namespace {
+
+/// 100 records in batches of 10, two epochs, two workers.
+troupe::run_book book(bool in_step = false) {
+  return troupe::run_book{{100, 10, 2, in_step, true}, {{0, 7}, {1, 8}}};
+}
+
+const troupe::run_book::time_point start{};
+
+proto::LeaseDone done(const proto::Lease& lease, std::uint64_t batches, double loss = 0) {
+  proto::LeaseDone result;
+  result.set_lease(lease.id());
+  result.set_batches(batches);
+  result.set_samples(std::min(batches * 10, lease.end() - lease.begin()));
+  result.set_loss_sum(loss);
+  return result;
+}
+
+/// The worker trains until nothing is left for it.
+void train_all(troupe::run_book& x, std::uint32_t worker) {
+  x.find(worker)->asked = 1000;
+  while (auto next = x.next_lease()) {
+    const auto& lease = next->second;
+    const auto batches = (lease.end() - lease.begin() + 9) / 10;
+    BOOST_TEST(x.settle(*x.find(worker), done(lease, batches)) == outcome::counted);
+  }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(run_book)
+
+BOOST_AUTO_TEST_CASE(two_epochs) {
+  auto x = book();
+  x.begin(2, std::nullopt, start);
+  BOOST_TEST(!x.next_lease().has_value(), "nobody has asked");
+  train_all(x, 1);
+  BOOST_TEST(x.epoch_done());
+  BOOST_TEST(!x.last_epoch());
+  x.open_epoch(1, start + 1s);
+  BOOST_TEST(x.last_epoch());
+  BOOST_TEST(!x.epoch_done());
+  train_all(x, 1);
+  BOOST_TEST(x.epoch_done());
+  BOOST_TEST(x.samples() == 200U);
+}
+
+BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
+  auto x = book();
+  x.begin(1, std::nullopt, start);
+  BOOST_TEST(std::isnan(x.totals(start, false).train_loss));
+  auto& worker = *x.find(0);
+  worker.asked = 2;
+  const auto lease = x.next_lease()->second;
+  const auto second = x.next_lease()->second;
+  BOOST_TEST(x.anybody_waits() == false);
+  BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
+  worker.live_samples = 5;
+  worker.live_loss = 20;
+  BOOST_TEST(x.totals(start + 2s, true).train_loss == 4.0);
+  const auto batches = (lease.end() - lease.begin() + 9) / 10;
+  const auto samples = static_cast<double>(lease.end() - lease.begin());
+  BOOST_TEST(x.settle(worker, done(lease, batches, 3 * samples)) == outcome::counted);
+  const auto now = x.totals(start + 2s, true);
+  BOOST_TEST(now.train_loss == 3.0);
+  BOOST_TEST(now.samples_per_second == samples / 2);
+  BOOST_TEST(now.epochs_trained == samples / 100);
+  BOOST_TEST(x.settle(worker, done(lease, batches)) == outcome::repeated);
+  BOOST_TEST(x.settle(worker, done(second, 1000)) == outcome::wrong);
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_was_given_up_is_not_found) {
+  auto x = book();
+  x.begin(1, std::nullopt, start);
+  BOOST_TEST(x.find(0, 7) != nullptr);
+  BOOST_TEST(x.find(0, 8) == nullptr, "another incarnation");
+  BOOST_TEST(x.find(2, 7) == nullptr);
+  x.leave(*x.find(0));
+  BOOST_TEST(x.find(0, 7) == nullptr);
+  BOOST_TEST(x.anybody_present());
+  x.vanish(*x.find(1));
+  BOOST_TEST(!x.anybody_present());
+}
+
+BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
+  auto x = book();
+  x.begin(1, std::nullopt, start);
+  x.find(0)->asked = 1;
+  x.next_lease();
+  x.leave(*x.find(0));
+  train_all(x, 1);
+  BOOST_TEST(x.epoch_done());
+  BOOST_TEST(x.samples() == 100U);
+}
+
+// One of two shards has applied one batch more than the other: its samples count as trained, and
+// are lost at the other.
+BOOST_AUTO_TEST_CASE(a_vanished_worker) {
+  auto x = book();
+  x.begin(2, std::nullopt, start);
+  x.find(0)->asked = 1;
+  const auto lease = x.next_lease()->second;
+  BOOST_TEST_REQUIRE(lease.end() - lease.begin() >= 20U);
+  x.vanish(*x.find(0));
+  BOOST_TEST(x.settling() == 1U);
+  train_all(x, 1);
+  BOOST_TEST(!x.epoch_done(), "its leases are in question");
+  std::vector<proto::Decided> decided(2);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    decided[i].set_lease(lease.id());
+    decided[i].set_batch(i);
+  }
+  x.settle_vanished(0, decided);
+  train_all(x, 1);
+  BOOST_TEST(x.epoch_done());
+  BOOST_TEST(x.samples() == 100U);
+  x.open_epoch(1, start);
+  train_all(x, 1);
+  // Shard 1 has applied all 20 batches, and shard 0 one less, which is lost there. The books say
+  // so.
+  std::vector<proto::Report> reports(2);
+  reports[1].set_samples(200);
+  const auto problems = [&](std::uint64_t of_first) {
+    reports[0].set_samples(of_first);
+    return x.balance(reports).problems.size();
+  };
+  BOOST_TEST(problems(200) == problems(190) + 1);
+}
+
+BOOST_AUTO_TEST_CASE(going_on_behind_a_cut) {
+  auto x = book();
+  x.begin(1, lease_cut{1, {{40, 100}}}, start);
+  BOOST_TEST(x.epoch() == 1U);
+  BOOST_TEST(x.totals(start, false).samples == 40U);
+  BOOST_TEST(x.totals(start, false).epochs_trained == 1.4);
+  train_all(x, 0);
+  BOOST_TEST(x.epoch_done());
+  BOOST_TEST(x.samples() == 60U);
+}
+
+BOOST_AUTO_TEST_CASE(in_step_a_part_of_a_lease_is_no_end_of_it) {
+  auto x = book(true);
+  x.begin(1, std::nullopt, start);
+  x.find(0)->asked = 1;
+  const auto lease = x.next_lease()->second;
+  BOOST_TEST(x.settle(*x.find(0), done(lease, 1)) == outcome::repeated);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

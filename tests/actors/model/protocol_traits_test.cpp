@@ -1,0 +1,122 @@
+#include "actors/model/protocol_traits.hpp"
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/problem_list.hpp"
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <set>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+proto::Job with(const std::vector<std::string>& changes) {
+  auto result = digits_job();
+  for (auto& x : changes)
+    apply_override(result, x);
+  return result;
+}
+
+std::string problems(const std::vector<std::string>& changes,
+                     std::span<const protocol_traits> own = {}) {
+  return error_of([&] { validate(with(changes), data_from::job, own); });
+}
+
+/// A row of a program's own; its parameter "neighbours" must be there.
+std::vector<protocol_traits> own_rows() {
+  protocol_traits x;
+  x.id = proto::CUSTOM;
+  x.name = "gossip";
+  x.weights = weights_at::workers;
+  x.validate = [](const proto::Job& job, problem_list& problems) {
+    problems.require(!custom_parameter(job, "neighbours").empty(), "custom_protocol.parameter",
+                     "no neighbours");
+  };
+  return {x};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(protocol_traits)
+
+BOOST_AUTO_TEST_CASE(each_protocol_of_the_schema_has_a_row) {
+  const auto& names = *proto::Protocol_descriptor();
+  std::set<std::string> seen;
+  for (int i = 0; i < names.value_count(); ++i) {
+    proto::Job job;
+    job.set_protocol(static_cast<proto::Protocol>(names.value(i)->number()));
+    if (job.protocol() == proto::PROTOCOL_UNSET || job.protocol() == proto::CUSTOM)
+      continue;
+    const auto* row = find_traits(job);
+    BOOST_TEST_REQUIRE(row != nullptr, names.value(i)->name());
+    BOOST_TEST((row->id == job.protocol()));
+    BOOST_TEST(!row->decided_by.empty());
+    BOOST_TEST(!row->exchange(job).empty());
+    BOOST_TEST(seen.insert(row->name).second);
+    // Named as on the command line, where capitals do not count.
+    auto same = digits_job();
+    apply_override(same, "protocol=" + row->name);
+    BOOST_TEST((same.protocol() == row->id));
+    BOOST_TEST(row->uses_shards() == (row->default_shards() > 0));
+    if (!row->settings.empty())
+      BOOST_TEST(proto::Job::descriptor()->FindFieldByName(row->settings) != nullptr);
+  }
+  BOOST_TEST(seen.size() == builtin_traits().size());
+}
+
+BOOST_AUTO_TEST_CASE(fields_of_another_protocol_are_refused) {
+  BOOST_TEST(problems({"async_ps={}"}) == "(no error)");
+  BOOST_TEST(contains(problems({"async_ps={}", "protocol=RING"}),
+                      "async_ps: only protocol ASYNC_PS reads it, and the job's protocol is RING; "
+                      "leave it out, or set protocol: ASYNC_PS"));
+  BOOST_TEST(contains(problems({"custom_protocol.name=gossip"}),
+                      "custom_protocol: only protocol CUSTOM reads it"));
+}
+
+BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
+  const auto local = [](std::vector<std::string> changes) {
+    changes.insert(changes.begin(), {"protocol=LOCAL_SGD"});
+    return problems(changes);
+  };
+  BOOST_TEST(local({}) == "(no error)");
+  BOOST_TEST(contains(local({"local_sgd.every=0"}), "local_sgd.every: 0; expected"));
+  BOOST_TEST(local({"local_sgd.every=4", "evaluate.every_steps=12"}) == "(no error)");
+  BOOST_TEST(contains(local({"local_sgd.every=4", "evaluate.every_steps=6"}),
+                      "evaluate.every_steps: the replicas are equal only after each 4 steps"));
+  BOOST_TEST(contains(local({"checkpoint.every_steps=6"}), "expected a multiple of that, got 6"));
+  auto job = with({"protocol=LOCAL_SGD", "local_sgd.every=4"});
+  BOOST_TEST(traits_of(job).steps_between_waits(job) == 4U);
+  BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after every 4 steps");
+  job.mutable_local_sgd()->set_every(1);
+  BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after each step");
+}
+
+BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
+  const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
+  BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));
+  BOOST_TEST(contains(none, "async_ps, sync_ps, ring"));
+  const auto own = own_rows();
+  BOOST_TEST(
+    contains(problems({"protocol=CUSTOM", "custom_protocol.name=gosip"}, own),
+             "protocol: this program adds no protocol \"gosip\"; did you mean \"gossip\"?"));
+  BOOST_TEST(contains(problems({"protocol=CUSTOM"}, own),
+                      "protocol: CUSTOM needs custom_protocol.name; expected one of gossip"));
+  BOOST_TEST(contains(error_of([&] { traits_of(with({"protocol=CUSTOM"}), own); }),
+                      "protocol: CUSTOM needs custom_protocol.name"));
+}
+
+BOOST_AUTO_TEST_CASE(a_row_of_a_program_checks_its_parameters) {
+  const auto own = own_rows();
+  const std::vector<std::string> job{"protocol=CUSTOM", "custom_protocol.name=gossip"};
+  BOOST_TEST(contains(problems(job, own), "custom_protocol.parameter: no neighbours"));
+  auto complete = job;
+  complete.emplace_back("custom_protocol.parameter[0]={name: \"neighbours\" value: \"2\"}");
+  BOOST_TEST(problems(complete, own) == "(no error)");
+  BOOST_TEST(custom_parameter(with(complete), "neighbours") == "2");
+  BOOST_TEST(custom_parameter(with(complete), "others") == "");
+  BOOST_TEST(traits_of(with(complete), own).name == "gossip");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

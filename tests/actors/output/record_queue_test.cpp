@@ -1,0 +1,83 @@
+#include "actors/output/record_queue.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+run_progress progress_of(std::uint64_t updates) {
+  run_progress result;
+  result.updates = updates;
+  return result;
+}
+
+epoch_report epoch_of(std::uint32_t epoch) {
+  epoch_report result;
+  result.epoch = epoch;
+  return result;
+}
+
+/// "p3 e1 n w7": what comes out, in order.
+std::string contents(troupe::record_queue& x) {
+  std::string result;
+  while (auto next = x.pop()) {
+    result += result.empty() ? "" : " ";
+    if (auto* y = std::get_if<run_progress>(&*next))
+      result += "p" + std::to_string(y->updates);
+    else if (auto* z = std::get_if<epoch_report>(&*next))
+      result += "e" + std::to_string(z->epoch);
+    else if (auto* w = std::get_if<record_weights>(&*next))
+      result += "w" + std::to_string(w->version);
+    else
+      result += std::get<run_notice>(*next).text;
+  }
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(record_queue)
+
+BOOST_AUTO_TEST_CASE(in_order) {
+  troupe::record_queue x{4};
+  x.push(progress_of(1));
+  x.push(run_notice{"n"});
+  x.push(epoch_of(1));
+  BOOST_TEST(contents(x) == "p1 n e1");
+  BOOST_TEST(x.size() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_left_out_first) {
+  troupe::record_queue x{4};
+  x.push(epoch_of(1));
+  for (std::uint64_t i = 1; i <= 100; ++i)
+    x.push(progress_of(i));
+  x.push(run_notice{"n"});
+  x.push(epoch_of(2));
+  BOOST_TEST(x.left_out() == 0U);
+  BOOST_TEST(contents(x) == "e1 p100 n e2");
+}
+
+BOOST_AUTO_TEST_CASE(notices_before_reports) {
+  troupe::record_queue x{2};
+  x.push(run_notice{"n"});
+  for (std::uint32_t i = 1; i <= 3; ++i)
+    x.push(epoch_of(i));
+  BOOST_TEST(x.left_out() == 2U);
+  BOOST_TEST(contents(x) == "e2 e3");
+}
+
+// They replace each other on the disk, and each is large.
+BOOST_AUTO_TEST_CASE(the_newest_weights_are_kept) {
+  troupe::record_queue x{4};
+  for (std::uint64_t i = 1; i <= 50; ++i)
+    x.push(record_weights{i, {}});
+  for (std::uint64_t i = 1; i <= 50; ++i)
+    x.push(progress_of(i));
+  BOOST_TEST(contents(x) == "w50 p48 p49 p50");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

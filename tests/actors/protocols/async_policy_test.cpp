@@ -1,0 +1,262 @@
+#include "actors/model/job_file.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <deque>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+proto::Pacing known(double norm, double staleness) {
+  proto::Pacing result;
+  result.set_norm(norm);
+  result.set_staleness(staleness);
+  result.set_damping(1);
+  return result;
+}
+
+std::shared_ptr<const job_context> job_with(const std::vector<std::string>& more) {
+  std::vector<std::string> changes{"data.digits={train: 64 test: 20}",
+                                   "model.layer[0].dense.units=3", "learning_rate={base: 0.1}"};
+  changes.insert(changes.end(), more.begin(), more.end());
+  const auto job = example_job("digits_mlp", changes);
+  return make_job_context(job, shape_of(*build_data(job).train));
+}
+
+/// A shard of all parameters with its updater, as an actor would drive it.
+class shard {
+public:
+  shard(std::shared_ptr<const job_context> context, std::size_t workers)
+    : context_(std::move(context)), n_(context_->parameters().size()), weights_(n_, 0.5F),
+      pulled_(std::make_shared<pulled_versions>()), policy_(context_, {0, n_}, 0, workers, pulled_),
+      updater_(*context_, {0, n_}, policy_.keeps_moments()) {}
+
+  std::size_t size() const { return n_; }
+  std::span<const float> weights() const { return weights_; }
+  std::uint64_t version() const { return version_; }
+  async_policy& policy() { return policy_; }
+
+  void pull(std::uint32_t worker) {
+    auto copy = payload::floats(n_);
+    std::ranges::copy(weights_, copy.as_mutable_floats().begin());
+    pulled_->note(worker, {version_, copy});
+  }
+
+  /// A gradient, the sum over two samples, computed from weights of that version.
+  void push(std::uint32_t worker, std::span<const float> gradient, std::uint64_t base,
+            double loss = 1) {
+    contribution x;
+    x.header.mutable_id()->set_worker(worker);
+    x.header.mutable_id()->set_sequence(++sequence_);
+    x.header.set_samples(2);
+    x.header.set_base_version(base);
+    x.header.set_loss(loss);
+    double squares = 0;
+    for (const auto g : gradient)
+      squares += static_cast<double>(g) * static_cast<double>(g);
+    x.header.set_gradient_norm(std::sqrt(squares) / 2);
+    x.gradient = payload::floats(n_);
+    std::ranges::copy(gradient, x.gradient.as_mutable_floats().begin());
+    BOOST_TEST_REQUIRE(policy_.take(std::move(x)));
+    const auto update = policy_.plan(weights_, version_);
+    std::vector<float> updated(n_);
+    updater_.apply(weights_, update.gradient, update.samples, updated, update.terms);
+    proto::Pushed decided;
+    decided.set_staleness(version_ - base);
+    policy_.made(weights_, updated, decided);
+    weights_ = updated;
+    ++version_;
+  }
+
+private:
+  std::shared_ptr<const job_context> context_;
+  std::size_t n_;
+  std::vector<float> weights_;
+  std::uint64_t version_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::shared_ptr<pulled_versions> pulled_;
+  async_policy policy_;
+  range_updater updater_;
+};
+
+std::vector<float> random_gradient(std::mt19937& random, std::size_t n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> result(n);
+  for (auto& x : result)
+    x = normal(random);
+  return result;
+}
+
+void check_close(std::span<const float> found, const std::vector<double>& expected) {
+  for (std::size_t i = 0; i < found.size(); ++i)
+    BOOST_REQUIRE_MESSAGE(std::abs(static_cast<double>(found[i]) - expected[i]) <= 1e-5,
+                          "element " << i << ": " << found[i] << " for " << expected[i]);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(async_policy)
+
+BOOST_AUTO_TEST_CASE(the_limit) {
+  BOOST_TEST(limit_factor(5, {}) == 1.0, "nothing is known");
+  BOOST_TEST(limit_factor(5, known(0, 4)) == 1.0);
+  // c = 1 + 8 / 16.
+  BOOST_TEST(limit_factor(1.5, known(1, 4)) == 1.0);
+  BOOST_TEST(limit_factor(3, known(1, 4)) == 0.5);
+  BOOST_TEST(limit_factor(0, known(1, 4)) == 1.0);
+}
+
+BOOST_AUTO_TEST_CASE(running_means_follow_slowly) {
+  async_pacing pacing{4, true};
+  BOOST_TEST(pacing.now().staleness() == 4.0);
+  BOOST_TEST(pacing.now().norm() == 0.0);
+  pacing.applied(2, 7, 1);
+  BOOST_TEST(pacing.now().norm() == 2.0, "the first one counts whole");
+  BOOST_TEST(std::abs(pacing.now().staleness() - 4.08) < 1e-12);
+  pacing.applied(3, 3, 1);
+  BOOST_TEST(std::abs(pacing.now().norm() - 2.02) < 1e-12);
+}
+
+BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
+  async_pacing guarded{4, true};
+  async_pacing free{4, false};
+  for (int i = 0; i < 100; ++i)
+    for (auto* x : {&guarded, &free})
+      x->applied(1, 3, 1);
+  BOOST_TEST(guarded.halvings() == 0u);
+  for (int i = 0; i < 60; ++i)
+    for (auto* x : {&guarded, &free})
+      x->applied(1, 3, 5);
+  BOOST_TEST(guarded.halvings() >= 2u);
+  BOOST_TEST(guarded.now().damping() == std::ldexp(1, -static_cast<int>(guarded.halvings())));
+  BOOST_TEST(free.halvings() == 0u);
+}
+
+// DANA-Slim as its paper puts it: workers keep the momentum, and send g + momentum m.
+BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
+  for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {
+    const auto context = job_with({std::string{"optimizer={kind: "} + kind + " momentum: 0.9}"});
+    constexpr std::size_t workers = 3;
+    shard tested{context, workers};
+    const auto n = tested.size();
+    std::vector<std::vector<double>> moments(workers, std::vector<double>(n, 0.0));
+    std::vector<double> expected(tested.weights().begin(), tested.weights().end());
+    std::mt19937 random{7};
+    for (int step = 0; step < 30; ++step) {
+      const auto worker = static_cast<std::uint32_t>(random() % workers);
+      const auto gradient = random_gradient(random, n);
+      tested.push(worker, gradient,
+                  tested.version() - std::min<std::uint64_t>(tested.version(), 2));
+      for (std::size_t i = 0; i < n; ++i) {
+        const double g = gradient[i] / 2.0;
+        auto& m = moments[worker][i];
+        m = 0.9 * m + g;
+        expected[i] -= 0.1 * (g + 0.9 * m);
+      }
+      check_close(tested.weights(), expected);
+    }
+    const auto mean = tested.policy().moment();
+    std::vector<double> of_all(n, 0.0);
+    for (std::size_t i = 0; i < n; ++i)
+      for (const auto& m : moments)
+        of_all[i] += m[i] / workers;
+    check_close(mean.as_floats(), of_all);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
+  const auto context = job_with({"optimizer={kind: ADAM}", "learning_rate={base: 0.01}"});
+  shard tested{context, 2};
+  const auto n = tested.size();
+  std::vector<std::vector<double>> means(2, std::vector<double>(n, 0.0));
+  std::vector<double> squares(n, 0.0);
+  std::vector<double> expected(tested.weights().begin(), tested.weights().end());
+  std::array<int, 2> steps{};
+  std::mt19937 random{9};
+  for (int t = 1; t <= 20; ++t) {
+    const std::uint32_t worker = t % 3 == 0 ? 1 : 0;
+    const auto gradient = random_gradient(random, n);
+    tested.push(worker, gradient, tested.version());
+    const int k = ++steps[worker];
+    for (std::size_t i = 0; i < n; ++i) {
+      const double g = gradient[i] / 2.0;
+      auto& m = means[worker][i];
+      m = 0.9 * m + 0.1 * g;
+      squares[i] = 0.999 * squares[i] + 0.001 * g * g;
+      const double ahead = (0.9 * m + 0.1 * g) / (1 - std::pow(0.9, k + 1));
+      expected[i] -= 0.01 * ahead / (std::sqrt(squares[i] / (1 - std::pow(0.999, t))) + 1e-8);
+    }
+    check_close(tested.weights(), expected);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_by_staleness) {
+  const auto context =
+    job_with({"optimizer={kind: SGD}", "async_ps={compensation: STALENESS_RATE}"});
+  shard tested{context, 4};
+  const std::vector<float> ones(tested.size(), 2.0F);
+  tested.push(0, ones, 0);
+  BOOST_TEST(std::abs(tested.weights()[0] - 0.4F) < 1e-6F);
+  for (std::uint32_t i = 1; i < 4; ++i)
+    tested.push(i, ones, 0); // Staleness 1, 2, 3.
+  const double expected = 0.4 - 0.1 * (1 + 1.0 / 2 + 1.0 / 3);
+  BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - expected) < 1e-6);
+}
+
+BOOST_AUTO_TEST_CASE(a_gap_shortens_steps) {
+  const auto context = job_with({"optimizer={kind: SGD}", "async_ps={compensation: GAP_AWARE}"});
+  shard tested{context, 2};
+  const std::vector<float> ones(tested.size(), 2.0F);
+  tested.pull(0);
+  tested.pull(1);
+  tested.push(0, ones, 0);
+  tested.push(1, ones, 0); // The weights moved by one step of that length: half of the gradient.
+  BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F - 0.05F)) < 1e-6F);
+}
+
+BOOST_AUTO_TEST_CASE(a_correction_by_the_distance) {
+  const auto context = job_with({"optimizer={kind: SGD}", "async_ps={compensation: DC}"});
+  shard tested{context, 2};
+  const std::vector<float> ones(tested.size(), 2.0F);
+  tested.pull(0);
+  tested.pull(1);
+  tested.push(0, ones, 0);
+  tested.push(1, ones, 0);
+  const double q = 0.05 + 0.05 * 0.95;
+  const double g = 1 + 2 * -0.1 / std::sqrt(q + 1e-7);
+  BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - (0.4 - 0.1 * g)) < 1e-5);
+}
+
+BOOST_AUTO_TEST_CASE(one_worker_is_never_stale) {
+  for (const auto* const kind : {"AUTO", "STALENESS_RATE", "GAP_AWARE", "DC"}) {
+    const auto context = job_with({std::string{"async_ps={compensation: "} + kind + "}"});
+    BOOST_TEST((compensation_of(context->job, 1) == proto::AsyncPs::NONE));
+    BOOST_TEST((compensation_of(context->job, 2) != proto::AsyncPs::NONE));
+    shard tested{context, 1};
+    BOOST_TEST(!tested.policy().keeps_moments());
+    BOOST_TEST(!tested.policy().pacing().has_value());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
+  const auto context = job_with({});
+  shard tested{context, 2};
+  const std::vector<float> before(tested.size(), 3.0F);
+  tested.policy().restore_moment(before, 40);
+  BOOST_TEST(tested.policy().moment().as_floats()[0] == 3.0F);
+  const std::vector<float> zeros(tested.size(), 0.0F);
+  tested.push(1, zeros, 0);
+  BOOST_TEST(std::abs(tested.policy().moment().as_floats()[0] - 2.7F) < 1e-6F);
+  tested.policy().forget(1, 0);
+  tested.push(1, zeros, 1);
+  BOOST_TEST(std::abs(tested.policy().moment().as_floats()[0] - 2.7F) < 1e-6F,
+             "a worker that comes anew begins where all began");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

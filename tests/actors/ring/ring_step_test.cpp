@@ -1,0 +1,457 @@
+// Whole rings without actors: replicas, steps and collectives of all ranks, and queues between
+// them.
+
+#include "actors/ring/ring_step.hpp"
+
+#include "tests/actors/model/example_job.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+/// Adam with a constant rate; each tensor is a bucket.
+std::shared_ptr<const job_context> context(double clip_norm = 0) {
+  auto job = digits_job();
+  job.mutable_optimizer()->set_kind(proto::ADAM);
+  job.mutable_optimizer()->clear_momentum();
+  job.mutable_optimizer()->set_clip_norm(static_cast<float>(clip_norm));
+  job.mutable_learning_rate()->clear_step();
+  job.mutable_runtime()->set_bucket_bytes(1);
+  return make_job_context(job, {{.dims = {1, 4, 4}, .label_width = 10}, 100});
+}
+
+/// What a worker computes in a step.
+struct batch {
+  std::uint64_t samples = 0;
+  /// All parameters.
+  payload gradient;
+  bool finite = true;
+};
+
+using batches = std::function<batch(std::size_t rank, std::uint64_t step)>;
+
+batch good_batch(const job_context& job, std::size_t rank, std::uint64_t step) {
+  const auto n = job.parameters().size();
+  batch result{4 + rank, payload::floats(n)};
+  std::ranges::transform(random_values(n, "gradient", 100 * step + rank),
+                         result.gradient.as_mutable_floats().begin(),
+                         [](double x) { return static_cast<float>(x); });
+  return result;
+}
+
+/// A rank that has no data.
+batch nothing(const job_context& job) {
+  const auto n = job.parameters().size();
+  batch result{0, payload::floats(n)};
+  std::ranges::fill(result.gradient.as_mutable_floats(), 0.0F);
+  return result;
+}
+
+/// All ranks. What happens next is drawn at random; with `faults` links deliver in any order, and
+/// some pieces again, even those of steps that are over.
+class ring {
+public:
+  ring(std::shared_ptr<const job_context> job, std::size_t ranks, std::uint64_t salt = 1,
+       bool faults = false)
+    : job_(std::move(job)), faults_(faults), random_(seed() + salt, "ring steps") {
+    for (std::size_t r = 0; r < ranks; ++r)
+      ranks_.push_back(std::make_unique<rank>(job_, ring_place{r, ranks, 7}));
+  }
+
+  void train(std::uint64_t steps, const batches& of) {
+    for (auto& x : ranks_)
+      if (x->number < steps)
+        begin(*x, of);
+    for (;;) {
+      std::vector<std::function<void()>> possible;
+      for (std::size_t r = 0; r < ranks_.size(); ++r)
+        list(r, possible);
+      if (possible.empty())
+        break;
+      possible[random_.below(possible.size())]();
+      for (auto& x : ranks_)
+        if (x->under_way && x->step.outcome()) {
+          end(*x);
+          if (x->number < steps)
+            begin(*x, of);
+        }
+    }
+    for (auto& x : ranks_)
+      BOOST_REQUIRE(x->number == steps);
+  }
+
+  const std::vector<ring_outcome>& outcomes(std::size_t r = 0) const { return ranks_[r]->outcomes; }
+  std::size_t early() const { return early_; }
+  std::size_t repeated() const { return repeated_; }
+  const replica_store& replica(std::size_t r = 0) const { return ranks_[r]->replica; }
+
+  /// Weights, then the state. Equal on all ranks.
+  std::vector<payload> everything() const {
+    const auto result = ranks_[0]->replica.capture(0, 1, true);
+    for (auto& x : ranks_) {
+      const auto other = x->replica.capture(0, 1, true);
+      for (std::size_t slot = 0; slot < result.size(); ++slot)
+        BOOST_TEST(same_bits(other[slot].as_floats(), result[slot].as_floats()));
+      BOOST_TEST(x->replica.version() == ranks_[0]->replica.version());
+    }
+    return result;
+  }
+
+  /// Pieces that came again were seen as such.
+  void check_repetitions() const {
+    std::uint64_t found = 0;
+    for (auto& x : ranks_)
+      found += x->reductions.repeated();
+    BOOST_TEST(found == repeated_);
+  }
+
+private:
+  struct rank {
+    rank(const std::shared_ptr<const job_context>& job, const ring_place& place)
+      : replica(job), step(job, replica, place), reductions(place, sizes(*job)) {}
+
+    static std::vector<std::size_t> sizes(const job_context& job) {
+      std::vector<std::size_t> result;
+      for (auto& x : job.buckets())
+        result.push_back(x.size());
+      return result;
+    }
+
+    replica_store replica;
+    ring_step step;
+    ring_reductions reductions;
+    std::uint64_t number = 0;
+    bool under_way = false;
+    batch own;
+    /// Buckets contributed; one more once committed.
+    std::size_t worked = 0;
+    std::deque<ring_contribution> to_reduce;
+    std::deque<reduction> reduced;
+    std::deque<ring_reductions::outgoing> link;
+    std::vector<ring_outcome> outcomes;
+  };
+
+  void begin(rank& x, const batches& of) {
+    const auto r = static_cast<std::size_t>(
+      std::ranges::find_if(ranks_, [&](auto& y) { return y.get() == &x; }) - ranks_.begin());
+    x.own = of(r, x.number);
+    x.worked = 0;
+    x.under_way = true;
+    x.step.begin(x.number);
+    BOOST_TEST(!x.replica.newest().empty());
+  }
+
+  void end(rank& x) {
+    x.under_way = false;
+    BOOST_TEST(x.replica.version() == x.number);
+    x.outcomes.push_back(*x.step.outcome());
+    x.replica.publish(++x.number, x.outcomes.back().left_out);
+  }
+
+  void list(std::size_t r, std::vector<std::function<void()>>& possible) {
+    auto& x = *ranks_[r];
+    if (x.under_way && x.worked <= x.replica.buckets())
+      possible.emplace_back([&] { work(x); });
+    if (!x.to_reduce.empty())
+      possible.emplace_back([&] {
+        ring_reductions::effects result;
+        x.reductions.contribute(take(x.to_reduce, 0), result);
+        act(x, std::move(result));
+      });
+    if (!x.reduced.empty())
+      possible.emplace_back([&] {
+        std::vector<ring_contribution> start;
+        BOOST_REQUIRE(x.step.reduced(take(x.reduced, 0), start));
+        append(x, std::move(start));
+      });
+    if (!x.link.empty())
+      possible.emplace_back([this, r] { deliver(r); });
+  }
+
+  void work(rank& x) {
+    std::vector<ring_contribution> start;
+    if (x.worked == x.replica.buckets()) {
+      BOOST_REQUIRE(x.step.commit(x.own.finite, start));
+    } else {
+      const auto where = x.replica.where(x.worked);
+      x.step.contribute(where, x.own.samples,
+                        x.own.gradient.slice_floats(where.begin, where.size()), start);
+      BOOST_TEST(start.size() == 1u);
+    }
+    ++x.worked;
+    append(x, std::move(start));
+  }
+
+  void deliver(std::size_t from) {
+    const auto to = (from + 1) % ranks_.size();
+    auto& link = ranks_[from]->link;
+    const auto which = faults_ ? random_.below(link.size()) : 0;
+    auto [id, piece] = faults_ && random_.below(4) == 0 ? link[which] : take(link, which);
+    const bool again = !came_.insert({to, id, piece.segment, piece.chunk, piece.hop}).second;
+    repeated_ += again ? 1 : 0;
+    early_ += id.step > ranks_[to]->number ? 1 : 0;
+    ring_reductions::effects result;
+    const auto fate = ranks_[to]->reductions.receive(id, std::move(piece), result);
+    BOOST_REQUIRE((fate == (again ? piece_fate::repeated : piece_fate::taken)));
+    act(*ranks_[to], std::move(result));
+  }
+
+  static void append(rank& x, std::vector<ring_contribution> start) {
+    for (auto& c : start)
+      x.to_reduce.push_back(std::move(c));
+  }
+
+  static void act(rank& x, ring_reductions::effects result) {
+    for (auto& piece : result.send)
+      x.link.push_back(std::move(piece));
+    if (result.done)
+      x.reduced.push_back(std::move(*result.done));
+  }
+
+  template <class T>
+  static T take(std::deque<T>& from, std::size_t which) {
+    auto result = std::move(from[which]);
+    from.erase(from.begin() + static_cast<std::ptrdiff_t>(which));
+    return result;
+  }
+
+  std::shared_ptr<const job_context> job_;
+  bool faults_;
+  random_stream random_;
+  std::vector<std::unique_ptr<rank>> ranks_;
+  std::set<std::tuple<std::size_t, reduction_id, std::uint32_t, std::uint32_t, std::uint32_t>>
+    came_;
+  std::size_t repeated_ = 0;
+  std::size_t early_ = 0;
+};
+
+void check_same(const std::vector<payload>& a, const std::vector<payload>& b) {
+  BOOST_TEST_REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    BOOST_TEST(same_bits(a[i].as_floats(), b[i].as_floats()), "slot " << i);
+}
+
+std::vector<bool> only(std::size_t rank, std::size_t ranks) {
+  std::vector<bool> result(ranks, false);
+  result[rank] = true;
+  return result;
+}
+
+std::uint64_t samples_of_all(std::size_t ranks) {
+  return 4 * ranks + ranks * (ranks - 1) / 2;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(ring_steps)
+
+BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
+  const auto job = context();
+  const batches of = [&](std::size_t r, std::uint64_t step) { return good_batch(*job, r, step); };
+  std::size_t repeated = 0;
+  std::size_t early = 0;
+  for (const std::size_t ranks : {1, 2, 3, 5}) {
+    ring plain{job, ranks};
+    plain.train(4, of);
+    const auto expected = plain.everything();
+    for (const auto& x : plain.outcomes()) {
+      BOOST_TEST(x.samples == samples_of_all(ranks));
+      BOOST_TEST(x.left_out == 0u);
+      BOOST_TEST(std::ranges::count(x.quarantined, true) == 0);
+    }
+    for (std::uint64_t salt = 0; salt < 20; ++salt) {
+      ring x{job, ranks, salt, true};
+      x.train(4, of);
+      check_same(x.everything(), expected);
+      x.check_repetitions();
+      repeated += x.repeated();
+      early += x.early();
+    }
+  }
+  BOOST_TEST(repeated > 1'000u, "only " << repeated << " pieces were repeated");
+  BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
+}
+
+// One element of one bucket of one rank, whether its worker notices or not, with and without
+// clipping: as if that rank had no data in that step.
+BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
+  std::uint64_t salt = 0;
+  for (const double clip : {0.0, 0.5}) {
+    const auto job = context(clip);
+    for (const std::size_t ranks : {1, 2, 3, 4})
+      for (std::size_t bad = 0; bad < ranks; ++bad)
+        for (const auto& bucket : job->buckets()) {
+          const batches spoilt = [&](std::size_t r, std::uint64_t step) {
+            auto result = good_batch(*job, r, step);
+            if (r == bad && step == 1) {
+              result.gradient.as_mutable_floats()[bucket.end - 1] = salt % 3 == 0 ? nan : 1 / 0.0F;
+              result.finite = salt % 2 == 0;
+            }
+            return result;
+          };
+          const batches without = [&](std::size_t r, std::uint64_t step) {
+            return r == bad && step == 1 ? nothing(*job) : good_batch(*job, r, step);
+          };
+          ring x{job, ranks, ++salt, true};
+          x.train(3, spoilt);
+          ring plain{job, ranks};
+          plain.train(3, without);
+          check_same(x.everything(), plain.everything());
+          x.check_repetitions();
+          for (std::size_t r = 0; r < ranks; ++r) {
+            const auto& outcome = x.outcomes(r)[1];
+            BOOST_TEST((outcome.quarantined == only(bad, ranks)));
+            BOOST_TEST(outcome.left_out == 4 + bad);
+            BOOST_TEST(outcome.samples == samples_of_all(ranks) - (4 + bad));
+            BOOST_TEST((outcome.gradient_norm == plain.outcomes(r)[1].gradient_norm));
+            BOOST_TEST(outcome.gradient_norm.has_value() == (clip > 0));
+            for (const auto step : {0, 2})
+              BOOST_TEST(x.outcomes(r)[step].samples == samples_of_all(ranks));
+          }
+        }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
+  const auto job = context();
+  for (unsigned which = 1; which < 16; ++which) {
+    const auto bad = [&](std::size_t r) { return (which >> r & 1) != 0; };
+    ring x{job, 4, which, true};
+    x.train(3, [&](std::size_t r, std::uint64_t step) {
+      auto result = good_batch(*job, r, step);
+      if (bad(r) && step == 1)
+        result.gradient.as_mutable_floats()[r] = nan;
+      return result;
+    });
+    ring plain{job, 4};
+    plain.train(3, [&](std::size_t r, std::uint64_t step) {
+      return bad(r) && step == 1 ? nothing(*job) : good_batch(*job, r, step);
+    });
+    check_same(x.everything(), plain.everything());
+    for (std::size_t r = 0; r < 4; ++r)
+      BOOST_TEST(x.outcomes()[1].quarantined[r] == bad(r));
+    BOOST_TEST(x.outcomes()[1].samples + x.outcomes()[1].left_out == samples_of_all(4));
+  }
+}
+
+// Finite gradients whose sum is not: nobody is at fault, and the weights stay.
+BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
+  for (const double clip : {0.0, 0.5}) {
+    const auto job = context(clip);
+    ring x{job, 3, 1, true};
+    x.train(1, [&](std::size_t r, std::uint64_t) { return good_batch(*job, r, 0); });
+    const auto before = x.everything();
+    x.train(2, [&](std::size_t r, std::uint64_t) {
+      auto result = good_batch(*job, r, 0);
+      result.gradient.as_mutable_floats()[0] = r == 0 ? 0 : 3e38F;
+      return result;
+    });
+    check_same(x.everything(), before);
+    BOOST_TEST(x.replica().version() == 2u);
+    const auto& outcome = x.outcomes(2)[1];
+    BOOST_TEST(outcome.samples == 0u);
+    BOOST_TEST(outcome.left_out == samples_of_all(3));
+    BOOST_TEST(std::ranges::count(outcome.quarantined, true) == 3);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nobody_has_samples) {
+  for (const double clip : {0.0, 0.5}) {
+    const auto job = context(clip);
+    ring x{job, 3};
+    x.train(1, [&](std::size_t r, std::uint64_t) { return good_batch(*job, r, 0); });
+    const auto before = x.everything();
+    x.train(2, [&](std::size_t, std::uint64_t) { return nothing(*job); });
+    check_same(x.everything(), before);
+    BOOST_TEST(x.outcomes()[1].samples == 0u);
+    BOOST_TEST(std::ranges::count(x.outcomes()[1].quarantined, true) == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_belong_to_the_step_is_ignored) {
+  const auto job = context();
+  replica_store replica{job};
+  ring_step step{job, replica, {0, 2, 7}};
+  const auto where = replica.where(0);
+  std::vector<ring_contribution> start;
+  step.begin(5);
+  step.contribute({where.begin, where.end - 1}, 4, payload::floats(where.size() - 1), start);
+  step.contribute(where, 4, payload::floats(where.size() - 1), start);
+  BOOST_TEST(start.empty());
+  step.contribute(where, 4, payload::floats(where.size()), start);
+  step.contribute(where, 4, payload::floats(where.size()), start);
+  BOOST_TEST(start.size() == 1u);
+  for (const reduction_id id : {reduction_id{4, 0, 0}, {6, 0, 0}, {5, 1, 0}})
+    BOOST_TEST(step.reduced({id, 4, {}}, start));
+  BOOST_TEST(start.size() == 1u);
+  BOOST_TEST(!step.outcome());
+}
+
+BOOST_AUTO_TEST_CASE(all_versions_are_held) {
+  const auto job = context();
+  replica_store replica{job};
+  std::vector<std::vector<replica_store::part>> held{replica.newest()};
+  std::vector<ring_contribution> start;
+  ring_step step{job, replica, {0, 1, 7}};
+  const auto run = [&](std::uint64_t number) {
+    step.begin(number);
+    bool staged = true;
+    for (std::size_t b = 0; b < replica.buckets(); ++b) {
+      const auto sum = good_batch(*job, 0, b).gradient.slice_floats(0, replica.where(b).size());
+      step.contribute(replica.where(b), 4, sum, start);
+      staged = staged && step.reduced({{number, 0, static_cast<std::uint32_t>(b)}, 4, sum}, start);
+    }
+    return staged && step.commit(true, start);
+  };
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    BOOST_TEST(run(number));
+    replica.publish(number + 1);
+    held.push_back(replica.newest());
+  }
+  BOOST_TEST(!run(3));
+  BOOST_TEST(!step.outcome());
+}
+
+// -- ring_reductions ----------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
+  ring_reductions x{{1, 2, 100}, {6, 4}};
+  const auto fate = [&](const reduction_id& id, std::size_t floats) {
+    ring_reductions::effects result;
+    const auto fate = x.receive(id, {0, 0, 1, 3, payload::floats(floats)}, result);
+    BOOST_TEST(result.send.empty());
+    BOOST_TEST(!result.done);
+    return fate;
+  };
+  BOOST_TEST((fate({0, 0, 2}, 1) == piece_fate::no_such_bucket));
+  BOOST_TEST((fate({0, 1, 3}, 1) == piece_fate::no_such_bucket));
+  BOOST_TEST((fate({0, 2, 0}, 3) == piece_fate::no_such_bucket));
+  BOOST_TEST((fate({2, 0, 0}, 3) == piece_fate::not_due));
+  BOOST_TEST((fate({0, 0, 0}, 4) == piece_fate::wrong_size));
+  // They were refused, and the rest goes on: this step, its second attempt, the next step.
+  for (const reduction_id id : {reduction_id{0, 0, 0}, {0, 1, 0}, {1, 0, 0}}) {
+    BOOST_TEST((fate(id, 3) == piece_fate::taken));
+    BOOST_TEST((fate(id, 3) == piece_fate::repeated));
+  }
+  // One element per rank.
+  BOOST_TEST((fate({0, 1, 2}, 1) == piece_fate::taken));
+  BOOST_TEST(x.repeated() == 3u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
