@@ -170,13 +170,13 @@ bool simulation::frozen(const caf::resumable& job) const {
 // A trainer whose gradient is not done yet gets no turn.
 bool simulation::computing(const caf::resumable& job) {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(&job);
-  if (!options_.compute_time || !actor || actor->name() != std::string_view{"troupe.trainer"})
+  if (!options_.gradient_done || !actor || actor->name() != std::string_view{"troupe.trainer"})
     return false;
   const auto now = scheduler_->clock().now();
   const auto number = trainers_.try_emplace(actor->id(), trainers_.size()).first->second;
   const auto [due, fresh] = computing_until_.try_emplace(actor->id());
   if (fresh)
-    due->second = now + options_.compute_time(number);
+    due->second = start_ + options_.gradient_done(number, now - start_);
   return due->second > now;
 }
 

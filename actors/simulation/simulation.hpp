@@ -34,15 +34,16 @@ struct simulation_options {
   /// All tasks live on the coordinator's node: nothing is encoded, nothing takes a link, and the
   /// run takes little longer than its gradients. Without an evaluator task.
   bool one_node = false;
-  /// Virtual time that the next gradient of a worker takes; called once for each. Workers are
-  /// numbered in the order in which they are started. Null: no time.
-  std::function<std::chrono::nanoseconds(std::size_t worker)> compute_time;
-  /// Virtual time after which the run is given up.
-  std::chrono::seconds limit{600};
-  /// Where the coordinator writes; null: memory of the simulation's own.
-  std::shared_ptr<memory_storage> files;
-  /// What the run goes on from; null: it begins at the beginning.
-  std::shared_ptr<const checkpoint> resume;
+  /// When a worker's gradient is done that it begins to compute `now`, both in virtual time since
+  /// the start; called once for each. Workers are numbered in the order in which they are started.
+  /// Null: at once.
+  std::function<std::chrono::nanoseconds(std::size_t worker, std::chrono::nanoseconds now)>
+    gradient_done;
+};
+/// Where the coordinator writes; null: memory of the simulation's own.
+std::shared_ptr<memory_storage> files;
+/// What the run goes on from; null: it begins at the beginning.
+std::shared_ptr<const checkpoint> resume;
 };
 
 /// How a simulated run ended.

@@ -90,13 +90,12 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   options.ps = where.ps;
   options.one_node = true;
   options.limit = std::chrono::hours{24};
-  std::vector<bool> begun(where.workers);
-  options.compute_time = [&, workers = where.workers](std::size_t i) -> std::chrono::nanoseconds {
-    const auto own = where.slow && i == 0 ? slow_factor * unit : unit;
-    if (begun.at(i))
-      return own;
-    begun[i] = true;
-    return own * (i + 1) / workers;
+  // Worker i is done at times i / W + n, n a whole number: also after the end of an epoch, where
+  // all begin at once.
+  options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
+    const auto phase = unit * i / where.workers;
+    const auto rounds = (now - phase + unit) / unit + (where.slow && i == 0 ? slow_factor - 1 : 0);
+    return phase + rounds * unit;
   };
   auto result = simulate(options).summary;
   check(result, job, where);
@@ -115,6 +114,9 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     caf::scoped_actor self{sys};
     training_options options;
     options.job = job;
+    // The data is read and split already.
+    options.job.clear_data();
+    options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;
     if (delay.count() > 0)
       options.data.train = std::make_shared<delayed_records>(data.train, delay, where.slow);
