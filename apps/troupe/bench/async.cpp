@@ -1,4 +1,5 @@
 #include "actors/model/job_file.hpp"
+#include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/bench/async_results.hpp"
 #include "apps/troupe/bench/async_runs.hpp"
 #include "apps/troupe/bench/async_works.hpp"
@@ -207,14 +208,16 @@ std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
   const auto& what = *row_named(async_works(), "mlp");
   const auto data = build_data(what.job(1, x.epochs));
   std::vector<straggler_result> result;
-  for (const auto protocol : {proto::ASYNC_PS, proto::SYNC_PS, proto::RING}) {
-    straggler_result row{protocol_name(protocol), {}, {}, {}};
+  for (const auto& protocol : builtin_traits()) {
+    straggler_result row{protocol.name, {}, {}, {}};
     for (std::uint32_t seed = 1; seed <= x.seeds; ++seed) {
       auto job = what.job(seed, x.epochs);
-      job.set_protocol(protocol);
-      const auto per_update =
-        job.data().batch() * (protocol == proto::ASYNC_PS ? 1 : straggler_workers);
-      job.mutable_evaluate()->set_every_steps(straggler_samples / per_update);
+      job.set_protocol(protocol.id);
+      const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
+      // Weights are evaluated when all replicas are equal.
+      const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
+      const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
+      job.mutable_evaluate()->set_every_steps(every * waits);
       const auto run = run_on_threads(job, data, {straggler_workers, x.ps, true}, straggler_delay);
       row.seconds.push_back(seconds_to_goal(run));
       row.totals.push_back(run.summary.seconds);

@@ -2,6 +2,7 @@
 
 #include "actors/cluster/training.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/protocol_traits.hpp"
 #include "actors/simulation/simulation.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 
 void check(const run_summary& x, const proto::Job& job, const async_cluster& where) {
   const auto what = fmt::format("{}, seed {}, {} workers, {}", job.name(), job.seed(),
-                                where.workers, protocol_name(job.protocol()));
+                                where.workers, traits_of(job).name);
   if (x.not_finite)
     return;
   if (!x.failure.empty())
