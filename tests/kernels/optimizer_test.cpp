@@ -47,6 +47,8 @@ struct reference {
   double w = 0;
   double first = 0;
   double second = 0;
+  /// Steps go as far as the moment will carry with the same gradient, too.
+  bool look_ahead = false;
 
   void step(const optimizer& rule, double rate, double g, int t) {
     if (rule.clip_value > 0)
@@ -65,7 +67,8 @@ struct reference {
     case optimizer_kind::sgd:
       return g;
     case optimizer_kind::momentum:
-      return first = double{rule.momentum} * first + g;
+      first = double{rule.momentum} * first + g;
+      return look_ahead ? g + double{rule.momentum} * first : first;
     case optimizer_kind::nesterov:
       first = double{rule.momentum} * first + g;
       return g + double{rule.momentum} * first;
@@ -75,12 +78,16 @@ struct reference {
     case optimizer_kind::rmsprop:
       first = rule.smoothing * first + (1 - rule.smoothing) * g * g;
       second = double{rule.momentum} * second + g / (std::sqrt(first) + rule.epsilon);
-      return second;
+      return second
+        + (look_ahead ? g / (std::sqrt(first) + rule.epsilon) - (1 - double{rule.momentum}) * second
+                      : 0);
     case optimizer_kind::adam:
     case optimizer_kind::adamw:
       first = rule.beta1 * first + (1 - rule.beta1) * g;
       second = rule.beta2 * second + (1 - rule.beta2) * g * g;
-      return first / (1 - std::pow(rule.beta1, t))
+      return (look_ahead
+                ? (rule.beta1 * first + (1 - rule.beta1) * g) / (1 - std::pow(rule.beta1, t + 1))
+                : first / (1 - std::pow(rule.beta1, t)))
         / (std::sqrt(second / (1 - std::pow(rule.beta2, t))) + rule.epsilon);
     case optimizer_kind::lamb: // not element by element
       break;
@@ -97,14 +104,19 @@ std::vector<T> values(std::size_t n, const char* name) {
 
 /// 100 steps with gradients that depend on the weights.
 template <class T>
-void check_steps(const optimizer& rule, std::size_t n, double tolerance) {
+void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool look_ahead = false) {
   auto w = values<T>(n, "w");
   std::vector<T> next(n);
-  std::vector<T> state(rule.slots() * n);
+  // A moment that looks ahead lies apart from the other state.
+  const bool apart = look_ahead && rule.moment_slot().has_value();
+  std::vector<T> state((rule.slots() - (apart ? 1 : 0)) * n);
+  std::vector<T> moment(apart ? n : 0);
   std::vector<T> g(n);
   std::vector<reference> parameters(n);
-  for (std::size_t i = 0; i < n; ++i)
+  for (std::size_t i = 0; i < n; ++i) {
     parameters[i].w = static_cast<double>(w[i]);
+    parameters[i].look_ahead = look_ahead;
+  }
   const auto pull = random_values(n, "pull");
   for (int step = 0; step < 100; ++step) {
     const double rate = 0.01 / (1 + step);
@@ -112,7 +124,10 @@ void check_steps(const optimizer& rule, std::size_t n, double tolerance) {
       g[i] = static_cast<T>(pull[i] * 64 + std::sin(step + static_cast<double>(i)));
       parameters[i].step(rule, rate, static_cast<double>(g[i]) / 64, step + 1);
     }
-    update<T>(rule, {w, g, state, next, rate, 1.0 / 64, static_cast<std::uint64_t>(step + 1)});
+    update_arguments<T> x{w, g, state, next, rate, 1.0 / 64, static_cast<std::uint64_t>(step + 1)};
+    x.moment = moment;
+    x.look_ahead = look_ahead;
+    update<T>(rule, x);
     std::swap(w, next);
   }
   std::vector<double> expected;
@@ -132,6 +147,38 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps) {
       check_steps<double>(rule, n, 1e-12);
       check_steps<float>(rule, n, 2e-6);
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
+  for (const auto& rule : rules)
+    for (std::size_t n : {0, 1, 7, 1023, 1024, 1031}) {
+      // RMSProp without momentum has no moment to look ahead by.
+      const bool moment = rule.moment_slot().has_value() || rule.slots() == 0;
+      check_steps<double>(rule, n, 1e-12, moment);
+      check_steps<float>(rule, n, 2e-6, moment);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
+  // The direction, and with it the trust, comes from the moment that follows.
+  const troupe::optimizer rule{.kind = optimizer_kind::lamb, .l1 = 0.1};
+  std::vector<double> w{3, -4};
+  const std::vector<double> g{1, 2};
+  std::vector<double> squares(2);
+  std::vector<double> means(2);
+  update_arguments<double> x{w, g, squares, w, 0.5, 1};
+  x.moment = means;
+  x.look_ahead = true;
+  update<double>(rule, x);
+  const double p0 = 1.1;
+  const double p1 = 1.9;
+  BOOST_TEST(std::abs(means[0] - 0.1 * p0) < 1e-12);
+  const auto direction = [](double p) {
+    return (0.9 * 0.1 * p + 0.1 * p) / (1 - 0.81) / (std::abs(p) + 1e-8);
+  };
+  const double trust = 5 / std::hypot(direction(p0), direction(p1));
+  BOOST_TEST(std::abs(w[0] - (3 - 0.5 * trust * direction(p0))) < 1e-9);
+  BOOST_TEST(std::abs(w[1] - (-4 - 0.5 * trust * direction(p1))) < 1e-9);
 }
 
 // references/optimizers.py made the values.

@@ -266,18 +266,19 @@ BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
   BOOST_TEST(largest <= std::size_t{1} << 20);
 }
 
-// Messages late, out of order, repeated and lost, at random: every gradient is decided once, and alike
-// by all.
+// Messages late, out of order, repeated and lost, at random: every gradient is decided once, and
+// alike by all.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t dropped = 0;
   std::uint64_t doubled = 0;
   std::uint64_t duplicates = 0;
   for (std::uint64_t seed = 1; seed <= 1'000; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      const auto job = job_with({seed % 2 == 0 ? "protocol=SYNC_PS" : "protocol=ASYNC_PS",
-                                 "data.digits={train: 48 test: 4}", "data.batch=4", "epochs=1",
-                                 "model.layer[0].dense.units=2",
-                                 seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
+      const auto job =
+        job_with({seed % 2 == 0 ? "protocol=SYNC_PS" : "protocol=ASYNC_PS",
+                  "data.digits={train: 48 test: 4}", "data.batch=4", "epochs=1",
+                  "model.layer[0].dense.units=2",
+                  seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
       simulation run{simulated(job, 2 + seed % 3, 1 + seed % 4, seed)};
       auto random = std::make_shared<std::mt19937_64>(seed);
       run.network().judge_with([&, random](sim_node, sim_node, const caf::message& content) {

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   const auto second = x.of(job_kind::worker, 1, cluster);
   BOOST_TEST(second.weights == replica_slots * x.bytes);
   BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
-  BOOST_TEST(second.optimizer == 2 * x.bytes); // momentum, and that of the next version
+  BOOST_TEST(second.optimizer == 2 * x.bytes);           // momentum, and that of the next version
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
 }
 

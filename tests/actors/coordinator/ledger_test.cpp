@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(samples_that_do_not_add_up) {
   auto reports = one.reports();
   reports[0].set_samples(11);
   expect_only_problem(balance(workers, reports, leases(10)),
-                      "shard or rank 0 applied 11 samples, but the job has 10");
+                      "shard or rank 0 decided on 11 samples, but the job has 10");
 }
 
 BOOST_AUTO_TEST_CASE(a_gradient_applied_by_one_shard_only) {
@@ -172,6 +172,31 @@ BOOST_AUTO_TEST_CASE(a_gradient_applied_by_one_shard_only) {
   const auto x = balance({account(0, 2)}, reports, leases(20));
   BOOST_TEST(x.split == 1u);
   expect_only_problem(x, "1 gradients were applied by some shards and not by others");
+}
+
+BOOST_AUTO_TEST_CASE(quarantined_gradients) {
+  shards two{2};
+  two.apply(0, 1);
+  two.decide(0, 0, 2, proto::QUARANTINED);
+  two.decide(1, 0, 2, proto::QUARANTINED);
+  auto reports = two.reports();
+  for (auto& x : reports)
+    x.set_quarantined_samples(10);
+  const auto x = balance({account(0, 2)}, reports, leases(20));
+  expect_balanced(x);
+  BOOST_TEST(x.quarantined == 2u);
+  BOOST_TEST(x.applied == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_quarantined_by_one_shard_only) {
+  shards two{2};
+  two.decide(0, 0, 1, proto::APPLIED);
+  two.decide(1, 0, 1, proto::QUARANTINED);
+  auto reports = two.reports();
+  reports[1].set_quarantined_samples(10);
+  const auto x = balance({account(0, 1)}, reports, leases(10));
+  BOOST_TEST(x.split == 1u);
+  BOOST_TEST(!x.balanced());
 }
 
 BOOST_AUTO_TEST_CASE(as_many_gradients_but_not_the_same_ones) {

@@ -25,6 +25,7 @@ proto::LeaseDone done(const proto::Lease& lease, std::uint64_t batches, double l
   result.set_batches(batches);
   result.set_samples(std::min(batches * 10, lease.end() - lease.begin()));
   result.set_loss_sum(loss);
+  result.set_loss_samples(result.samples());
   return result;
 }
 
@@ -69,7 +70,8 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
   worker.live_samples = 5;
   worker.live_loss = 20;
-  BOOST_TEST(x.totals(start + 2s, true).train_loss == 4.0);
+  worker.live_loss_samples = 4; // One was not finite, and is left out.
+  BOOST_TEST(x.totals(start + 2s, true).train_loss == 5.0);
   const auto batches = (lease.end() - lease.begin() + 9) / 10;
   const auto samples = static_cast<double>(lease.end() - lease.begin());
   BOOST_TEST(x.settle(worker, done(lease, batches, 3 * samples)) == outcome::counted);

@@ -228,15 +228,22 @@ BOOST_AUTO_TEST_CASE(progress) {
   x.train_loss = 0.5;
   x.samples_per_second = 1000;
   x.updates = 7;
+  x.updates_per_second = 3.5;
+  x.quarantined = 2;
   x.staleness_mean = 1.5;
   const json expected{
     {"event", "progress"}, {"seconds", 2.5},        {"epoch", 3},
     {"samples", 100},      {"train_loss", 0.5},     {"samples_per_second", 1000.0},
-    {"updates", 7},        {"staleness_mean", 1.5},
+    {"updates", 7},        {"staleness_mean", 1.5}, {"updates_per_second", 3.5},
+    {"quarantined", 2},
   };
   BOOST_TEST(json::parse(to_json(x)) == expected);
   x.gradient_norm = 0.75;
   BOOST_TEST(json::parse(to_json(x)).at("gradient_norm") == 0.75);
+  BOOST_TEST(!json::parse(to_json(x)).contains("limited"));
+  x.pacing = pacing_status{3, 0.5, 0.25, 2, 11};
+  BOOST_TEST(json::parse(to_json(x)).at("limited") == 11);
+  BOOST_TEST(json::parse(to_json(x)).at("rate_damping") == 0.25);
   x.samples = 0;
   BOOST_TEST(json::parse(to_json(x)).at("train_loss").is_null(), "none is known yet");
 }

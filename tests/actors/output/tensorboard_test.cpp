@@ -4,6 +4,7 @@
 
 #include <google/protobuf/unknown_field_set.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -201,9 +202,22 @@ BOOST_AUTO_TEST_CASE(progress_becomes_scalars) {
                                               {"samples_per_second/all", 1234.F},
                                               {"samples_per_second/worker/1", 600.F},
                                               {"staleness/mean", 1.5F},
+                                              {"updates_per_second/all", 0.F},
                                               {"waiting_share/worker/1", 0.25F}};
   BOOST_TEST((x.scalars == expected));
   BOOST_TEST(x.histograms.empty());
+  auto paced = progress();
+  paced.pacing = pacing_status{3, 0.5, 0.25, 2, 11};
+  paced.quarantined = 4;
+  paced.tasks[0].bytes_sent_per_second = 1e6;
+  const auto more = only(log.add(paced, 7.5)).scalars;
+  BOOST_TEST(more.at("staleness/running") == 3.F);
+  BOOST_TEST(more.at("gradient/norm_running") == 0.5F);
+  BOOST_TEST(more.at("gradient/limited") == 11.F);
+  BOOST_TEST(more.at("gradient/quarantined") == 4.F);
+  BOOST_TEST(more.at("learning_rate/damping") == 0.25F);
+  BOOST_TEST(std::ranges::any_of(
+    more, [](auto& x) { return x.first.ends_with("/sent") && x.second == 1e6F; }));
   auto clipped = progress();
   clipped.gradient_norm = 0.75;
   BOOST_TEST(only(log.add(clipped, 8)).scalars.at("gradient/norm") == 0.75F);
