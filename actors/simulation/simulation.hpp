@@ -39,7 +39,8 @@ struct simulation_options {
   /// Null: at once.
   std::function<std::chrono::nanoseconds(std::size_t worker, std::chrono::nanoseconds now)>
     gradient_done;
-};
+  /// Virtual time after which the run is given up.
+  std::chrono::seconds limit{600};
 /// Where the coordinator writes; null: memory of the simulation's own.
 std::shared_ptr<memory_storage> files;
 /// What the run goes on from; null: it begins at the beginning.
