@@ -41,10 +41,10 @@ struct simulation_options {
     gradient_done;
   /// Virtual time after which the run is given up.
   std::chrono::seconds limit{600};
-/// Where the coordinator writes; null: memory of the simulation's own.
-std::shared_ptr<memory_storage> files;
-/// What the run goes on from; null: it begins at the beginning.
-std::shared_ptr<const checkpoint> resume;
+  /// Where the coordinator writes; null: memory of the simulation's own.
+  std::shared_ptr<memory_storage> files;
+  /// What the run goes on from; null: it begins at the beginning.
+  std::shared_ptr<const checkpoint> resume;
 };
 
 /// How a simulated run ended.
