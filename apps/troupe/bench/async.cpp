@@ -67,6 +67,7 @@ void check(const bench_async_command& x) {
     throw input_error{"--seeds and --ps must be at least 1"};
   if (x.workers.empty() || std::ranges::min(x.workers) < 2)
     throw input_error{"--workers must be at least 2: one worker alone is never stale"};
+  chosen_recipes(x);
   auto known = names_of(async_works());
   known.emplace_back(straggler_name);
   for (const auto& name : x.works)
