@@ -67,6 +67,7 @@ void check(const bench_async_command& x) {
     throw input_error{"--seeds and --ps must be at least 1"};
   if (x.workers.empty() || std::ranges::min(x.workers) < 2)
     throw input_error{"--workers must be at least 2: one worker alone is never stale"};
+  chosen_recipes(x);
   auto known = names_of(async_works());
   known.emplace_back(straggler_name);
   for (const auto& name : x.works)
@@ -204,26 +205,33 @@ double seconds_to_goal(const timed_run& x) {
   return 0;
 }
 
+void measure_straggler(straggler_result& out, const protocol_traits& protocol, const job_data& data,
+                       const bench_async_command& x) {
+  for (std::uint32_t seed = 1; seed <= x.seeds; ++seed) {
+    auto job = row_named(async_works(), "mlp")->job(seed, x.epochs);
+    job.set_protocol(protocol.id);
+    const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
+    // Weights are evaluated when all replicas are equal.
+    const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
+    const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
+    job.mutable_evaluate()->set_every_steps(every * waits);
+    const auto run = run_on_threads(job, data, {straggler_workers, x.ps, true}, straggler_delay);
+    out.seconds.push_back(seconds_to_goal(run));
+    out.totals.push_back(run.summary.seconds);
+    out.accuracies.push_back(run.summary.test_accuracy.value());
+  }
+}
+
 std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
-  const auto& what = *row_named(async_works(), "mlp");
-  const auto data = build_data(what.job(1, x.epochs));
+  const auto data = build_data(row_named(async_works(), "mlp")->job(1, x.epochs));
   std::vector<straggler_result> result;
   for (const auto& protocol : builtin_traits()) {
-    straggler_result row{protocol.name, {}, {}, {}};
-    for (std::uint32_t seed = 1; seed <= x.seeds; ++seed) {
-      auto job = what.job(seed, x.epochs);
-      job.set_protocol(protocol.id);
-      const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
-      // Weights are evaluated when all replicas are equal.
-      const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
-      const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
-      job.mutable_evaluate()->set_every_steps(every * waits);
-      const auto run = run_on_threads(job, data, {straggler_workers, x.ps, true}, straggler_delay);
-      row.seconds.push_back(seconds_to_goal(run));
-      row.totals.push_back(run.summary.seconds);
-      row.accuracies.push_back(run.summary.test_accuracy.value());
+    result.push_back({protocol.name, {}, {}, {}, {}});
+    try {
+      measure_straggler(result.back(), protocol, data, x);
+    } catch (const std::runtime_error& error) {
+      result.back().failure = error.what();
     }
-    result.push_back(std::move(row));
   }
   return result;
 }
@@ -254,7 +262,13 @@ int run(const bench_async_command& x) {
     fmt::print("{}\n", json_text(results));
   else if (!results.stragglers.empty())
     print_stragglers(results.stragglers, straggler_goal, straggler_delay);
-  return exit_done;
+  int code = exit_done;
+  for (const auto& row : results.stragglers)
+    if (!row.failure.empty()) {
+      fmt::print(stderr, "troupe: straggler, {}: {}\n", row.protocol, row.failure);
+      code = exit_failed;
+    }
+  return code;
 }
 
 } // namespace troupe

@@ -95,6 +95,8 @@ nlohmann::json json_of(const work_results& x) {
 
 /// The middle one of those that reached the goal; nothing where one did not.
 std::optional<double> median_of(const std::vector<double>& seconds) {
+  if (seconds.empty())
+    return std::nullopt;
   const statistics x{seconds};
   return x.least > 0 ? std::optional{x.median} : std::nullopt;
 }
@@ -143,6 +145,10 @@ void print_stragglers(const std::vector<straggler_result>& x, double goal,
   text_table table({"protocol", "seconds", "to async_ps", "whole run", "accuracy at its end"});
   const auto first = median_of(x.front().seconds);
   for (const auto& row : x) {
+    if (!row.failure.empty()) {
+      table.add({row.protocol, "failed", "", "", ""});
+      continue;
+    }
     const auto seconds = median_of(row.seconds);
     table.add({row.protocol, seconds ? fmt::format("{:.1f}", *seconds) : "not reached",
                seconds && first ? fmt::format("{:.2f}x", *seconds / *first) : "",
@@ -160,7 +166,8 @@ std::string json_text(const async_results& x) {
     result["stragglers"].push_back({{"protocol", y.protocol},
                                     {"seconds_to_goal", y.seconds},
                                     {"seconds", y.totals},
-                                    {"accuracies", y.accuracies}});
+                                    {"accuracies", y.accuracies},
+                                    {"failure", y.failure}});
   return result.dump(2);
 }
 

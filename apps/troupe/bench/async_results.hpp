@@ -59,6 +59,8 @@ struct straggler_result {
   /// Of the whole run.
   std::vector<double> totals;
   std::vector<double> accuracies;
+  /// Why there are no numbers; empty where there are.
+  std::string failure;
 };
 
 struct async_results {

@@ -28,12 +28,13 @@ void check(const run_summary& x, const proto::Job& job, const async_cluster& whe
       fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
 }
 
-/// Records that take time to read. The first thread that reads is that of the slow worker.
+/// Records that take time to read, by batches. The first thread that reads a batch is that of the
+/// slow worker; others that look at single records take no time.
 class delayed_records : public dataset {
 public:
-  delayed_records(std::shared_ptr<const dataset> records, std::chrono::microseconds delay,
-                  bool slow)
-    : records_(std::move(records)), delay_(delay), slow_(slow) {}
+  delayed_records(std::shared_ptr<const dataset> records, std::size_t batch,
+                  std::chrono::microseconds delay, bool slow)
+    : records_(std::move(records)), batch_(batch), delay_(delay), slow_(slow) {}
 
   std::uint64_t size() const noexcept override { return records_->size(); }
   const record_shape& record() const noexcept override { return records_->record(); }
@@ -45,14 +46,17 @@ public:
 
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
-    std::call_once(once_, [&] { first_ = std::this_thread::get_id(); });
-    const bool slow = slow_ && first_ == std::this_thread::get_id();
-    std::this_thread::sleep_for(slow ? slow_factor * delay_ : delay_);
+    if (records.size() == batch_) {
+      std::call_once(once_, [&] { first_ = std::this_thread::get_id(); });
+      const bool slow = slow_ && first_ == std::this_thread::get_id();
+      std::this_thread::sleep_for(slow ? slow_factor * delay_ : delay_);
+    }
     records_->read(records, features, labels);
   }
 
 private:
   std::shared_ptr<const dataset> records_;
+  std::size_t batch_;
   std::chrono::microseconds delay_;
   bool slow_;
   mutable std::once_flag once_;
@@ -120,7 +124,8 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;
     if (delay.count() > 0)
-      options.data.train = std::make_shared<delayed_records>(data.train, delay, where.slow);
+      options.data.train =
+        std::make_shared<delayed_records>(data.train, job.data().batch(), delay, where.slow);
     options.workers = where.workers;
     options.ps = where.ps;
     options.observer = sys.spawn<listener>(&result.evaluations);
