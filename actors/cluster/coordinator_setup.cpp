@@ -6,8 +6,24 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <exception>
 
 namespace troupe {
+
+namespace {
+
+// Data of a program may fail to be read: the workers that need them will say so.
+std::optional<double> guess(const coordinator_setup& setup) {
+  if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
+    return std::nullopt;
+  try {
+    return constant_guess_loss(setup.context->job.model(), *setup.data.train);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+} // namespace
 
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume) {
   const bool written = !setup.output.empty();
@@ -21,8 +37,7 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
     setup.files->prepare(setup.output);
     setup.files->lock(setup.output);
   }
-  if (setup.data.train && setup.context->job.solver() != proto::EXACT)
-    setup.constant_guess = constant_guess_loss(setup.context->job.model(), *setup.data.train);
+  setup.constant_guess = guess(setup);
   auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);

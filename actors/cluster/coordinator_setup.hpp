@@ -33,8 +33,8 @@ struct coordinator_setup {
 };
 
 /// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
-/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has data,
-/// context, output and files.
+/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has
+/// data, context, output and files.
 /// @throws input_error, or std::system_error where the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 

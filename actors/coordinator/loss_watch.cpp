@@ -7,10 +7,10 @@ namespace troupe {
 
 namespace {
 
-/// Of a constant guess: a loss so near to it is not below it. Of the epoch before: so much is no
-/// growth, but noise.
+/// Of a constant guess: a loss so near to it is not below it. Of the first epoch's loss: so much is
+/// no growth, but noise.
 constexpr double near_guess = 0.98;
-constexpr double noise = 1.02;
+constexpr double noise = 0.05;
 
 std::string text_of(double x) {
   char buffer[32];
@@ -31,7 +31,9 @@ std::optional<std::string> loss_watch::epoch(std::uint32_t epoch, double loss) {
   const auto when = " in epoch " + std::to_string(epoch) + " of " + std::to_string(job_.epochs());
   const bool warm = static_cast<double>(epoch) > job_.learning_rate().warmup_epochs();
   const bool guesses = guess_ && loss > near_guess * *guess_;
-  const bool grew = before && loss > noise * *before;
+  if (!first_)
+    first_ = loss;
+  const bool grew = before && loss > *before + noise * *first_;
   const bool tell_guess = guesses && warm && !told_guess_;
   const bool tell_growth = grew && !told_growth_;
   told_guess_ = guesses && (told_guess_ || warm);

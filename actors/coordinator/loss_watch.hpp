@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// Notices that a run does not learn: at the end of an epoch its training loss is not below that of
-/// a constant guess, or has grown. Plain state.
+/// a constant guess, or has grown by a twentieth of that of the first epoch. Plain state.
 class loss_watch {
 public:
   /// `guess`: constant_guess_loss(); nothing where it is not known. `workers` that train.
@@ -25,6 +25,7 @@ private:
   const proto::Job& job_;
   std::size_t workers_;
   std::optional<double> guess_;
+  std::optional<double> first_;
   std::optional<double> before_;
   bool told_guess_ = false;
   bool told_growth_ = false;

@@ -30,9 +30,9 @@ struct read_batch {
 struct batch_read {
   std::uint64_t ticket = 0;
   std::size_t rows = 0;
-  /// Of random masks, as of dropout: from the job's seed, the epoch and where in it the batch begins.
-  /// A batch that is trained again, by another worker, after a rejection or in a run that goes on
-  /// from a checkpoint, has the same.
+  /// Of random masks, as of dropout: from the job's seed, the epoch and where in it the batch
+  /// begins. A batch that is trained again, by another worker, after a rejection or in a run that
+  /// goes on from a checkpoint, has the same.
   std::uint64_t seed = 0;
   payload features;
   payload row_starts;

@@ -12,7 +12,8 @@ END_FIELDS = {
     "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks", "weights_sha256",
 }
 
-PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "staleness_mean"]
+PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "updates_per_second", "quarantined",
+                   "staleness_mean"]
 
 
 class Train(TestCase):

@@ -19,7 +19,7 @@ std::optional<std::string> sync_policy::refusal(const proto::Commit& x,
 
 bool sync_policy::take(contribution x) {
   const auto rank = std::ranges::find(workers_, x.header.id().worker()) - workers_.begin();
-  const auto samples = x.gradient.empty() ? 0 : x.header.samples();
+  const auto samples = x.header.quarantine() ? 0 : x.header.samples();
   if (!sum_.add(static_cast<std::size_t>(rank), samples, std::move(x.gradient)))
     return false;
   parts_.push_back({std::move(x.header), {}});

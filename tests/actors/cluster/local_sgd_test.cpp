@@ -90,9 +90,8 @@ BOOST_AUTO_TEST_CASE(statistics_are_averaged_too) {
 }
 
 BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
-  for (const auto* const kind : {"SGD", "ADAM"}) {
-    const auto job =
-      local(3, {"optimizer={kind: " + std::string{kind} + "}", "learning_rate.base=0.01"});
+  for (const auto* const rule : {"{kind: SGD}", "{kind: ADAM}"}) {
+    const auto job = local(3, {std::string{"optimizer="} + rule, "learning_rate.base=0.02"});
     const auto expected = train(way::simulated, job, workers, 0);
     BOOST_TEST(expected.failure == "");
     // Each gradient counts once per replica.

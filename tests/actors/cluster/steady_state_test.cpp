@@ -66,9 +66,11 @@ BOOST_AUTO_TEST_SUITE(steady_state)
 BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
-      const auto job = example_job("digits_mlp",
-                                   {"data.digits={train: 1920 test: 20}", "data.batch=16",
-                                    "epochs=1", "protocol=" + proto::Protocol_Name(protocol)});
+      std::vector<std::string> changes{"data.digits={train: 1920 test: 20}", "data.batch=16",
+                                       "epochs=1", "protocol=" + proto::Protocol_Name(protocol)};
+      for (auto& x : equal_after_every_step(protocol))
+        changes.push_back(x);
+      const auto job = example_job("digits_mlp", changes);
       std::size_t moves = 0;
       {
         cluster_in_steps whole{job};

@@ -19,9 +19,11 @@ constexpr std::uint64_t epochs = 4;
 constexpr std::uint64_t gradients = epochs * samples / batch;
 
 proto::Job job_with(proto::Protocol protocol) {
-  return example_job("digits_mlp",
-                     {"data.digits={train: 320 test: 20}", "data.batch=16", "epochs=4",
-                      "protocol=" + proto::Protocol_Name(protocol)});
+  std::vector<std::string> changes{"data.digits={train: 320 test: 20}", "data.batch=16", "epochs=4",
+                                   "protocol=" + proto::Protocol_Name(protocol)};
+  for (auto& x : equal_after_every_step(protocol))
+    changes.push_back(x);
+  return example_job("digits_mlp", changes);
 }
 
 std::uint64_t total(const staleness_counts& x) {

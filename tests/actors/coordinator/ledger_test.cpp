@@ -66,7 +66,7 @@ void expect_balanced(const troupe::ledger& x) {
   for (const auto& problem : x.problems)
     BOOST_ERROR(problem);
   BOOST_TEST(x.balanced());
-  BOOST_TEST(x.produced == x.applied + x.rejected_stale + x.requeued + x.lost);
+  BOOST_TEST(x.produced == x.applied + x.rejected_stale + x.requeued + x.lost + x.quarantined);
 }
 
 } // namespace

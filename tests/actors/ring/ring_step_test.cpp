@@ -134,7 +134,7 @@ private:
     }
 
     replica_store replica;
-    ring_step step;
+    troupe::ring_step step;
     ring_reductions reductions;
     std::uint64_t number = 0;
     bool under_way = false;
@@ -259,7 +259,7 @@ std::uint64_t samples_of_all(std::size_t ranks) {
 
 } // namespace
 
-BOOST_AUTO_TEST_SUITE(ring_steps)
+BOOST_AUTO_TEST_SUITE(ring_step)
 
 BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   const auto job = context();
@@ -387,7 +387,7 @@ BOOST_AUTO_TEST_CASE(nobody_has_samples) {
 BOOST_AUTO_TEST_CASE(what_does_not_belong_to_the_step_is_ignored) {
   const auto job = context();
   replica_store replica{job};
-  ring_step step{job, replica, {0, 2, 7}};
+  troupe::ring_step step{job, replica, {0, 2, 7}};
   const auto where = replica.where(0);
   std::vector<ring_contribution> start;
   step.begin(5);
@@ -408,7 +408,7 @@ BOOST_AUTO_TEST_CASE(all_versions_are_held) {
   replica_store replica{job};
   std::vector<std::vector<replica_store::part>> held{replica.newest()};
   std::vector<ring_contribution> start;
-  ring_step step{job, replica, {0, 1, 7}};
+  troupe::ring_step step{job, replica, {0, 1, 7}};
   const auto run = [&](std::uint64_t number) {
     step.begin(number);
     bool staged = true;
