@@ -3,6 +3,7 @@
 #include "actors/worker/lease_cursor.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace troupe {
 
@@ -56,7 +57,8 @@ std::uint64_t lease_cut::samples() const noexcept {
   return result;
 }
 
-lease_book::lease_book(const options& how) : how_(how), free_(how.in_step ? how.workers : 1) {}
+lease_book::lease_book(const options& how)
+  : how_(how), free_(how.in_step ? how.workers : 1), trained_by_(how.workers, 0.0) {}
 
 void lease_book::open_epoch(std::uint32_t epoch) {
   resume_epoch({epoch, {range{0, how_.records}}});
@@ -65,11 +67,26 @@ void lease_book::open_epoch(std::uint32_t epoch) {
 void lease_book::resume_epoch(const lease_cut& from) {
   epoch_size_ = from.samples();
   epoch_committed_ = 0;
+  // Speeds change: what was long ago counts less.
+  for (auto& x : trained_by_)
+    x /= 2;
   for (auto& queue : free_)
     queue.assign(from.remaining.begin(), from.remaining.end());
   epochs_.push_back({from.epoch, from.remaining, {}});
   if (epochs_.size() > epochs_remembered)
     epochs_.pop_front();
+}
+
+// Half of what this worker is going to train, at the speed of each so far; in two leases, since it
+// holds two. Nothing before its speed is known.
+std::uint64_t lease_book::share_of(std::size_t rank) const {
+  std::uint64_t remaining = 0;
+  for (auto& r : free_.front())
+    remaining += r.size();
+  const auto all = std::accumulate(trained_by_.begin(), trained_by_.end(), 0.0);
+  return all > 0
+    ? static_cast<std::uint64_t>(static_cast<double>(remaining) * trained_by_.at(rank) / all / 4)
+    : 0;
 }
 
 std::optional<range> lease_book::next_range(std::size_t rank) {
@@ -78,13 +95,8 @@ std::optional<range> lease_book::next_range(std::size_t rank) {
     return std::nullopt;
   const std::uint64_t batch = how_.batch;
   std::uint64_t size = most_batches * batch * how_.workers;
-  if (!how_.in_step) {
-    std::uint64_t remaining = 0;
-    for (auto& r : queue)
-      remaining += r.size();
-    const auto share = remaining / (batch * how_.workers * 2);
-    size = batch * std::clamp<std::uint64_t>(share, 1, most_batches);
-  }
+  if (!how_.in_step)
+    size = batch * std::clamp<std::uint64_t>(share_of(rank) / batch, 1, most_batches);
   auto& r = queue.front();
   const range result{r.begin, std::min<std::uint64_t>(r.begin + size, r.end)};
   r.begin = result.end;
@@ -124,6 +136,7 @@ bool lease_book::settle(std::uint64_t lease, std::uint64_t batches, std::uint64_
     epochs_.back().leases.at(lease).settled = batches;
   committed_ += samples;
   epoch_committed_ += samples;
+  trained_by_.at(i->second.rank) += static_cast<double>(samples);
   if (batches < all) {
     const range rest{x.begin() + batches * x.stride(), x.end()};
     released_ += rest.size();

@@ -35,8 +35,8 @@ struct lease_cut {
 /// leased again.
 ///
 /// Asynchronous protocols lease disjoint ranges whose size falls toward the end of the epoch
-/// (guided self-scheduling, Polychronopoulos and Kuck 1987), so that workers of different speed end
-/// together. Synchronous protocols lease the same ranges to all workers, who take turns within it:
+/// (guided self-scheduling, Polychronopoulos and Kuck 1987), in proportion to what each worker has
+/// trained so far, so that workers of different speed end together. Synchronous protocols lease the same ranges to all workers, who take turns within it:
 /// batch k of rank r begins at (k * ranks + r) * batch.
 class lease_book {
 public:
@@ -102,6 +102,7 @@ private:
     std::map<std::uint64_t, given> leases;
   };
 
+  std::uint64_t share_of(std::size_t rank) const;
   std::optional<range> next_range(std::size_t rank);
   std::vector<range> trained(const epoch_record& x, std::span<const lease_mark> marks) const;
 
@@ -111,6 +112,8 @@ private:
   /// rank.
   std::vector<std::deque<range>> free_;
   std::map<std::uint64_t, holding> held_;
+  /// Samples that each rank has trained; of earlier epochs, an ever smaller share.
+  std::vector<double> trained_by_;
   /// The newest last.
   std::deque<epoch_record> epochs_;
   std::uint64_t epoch_size_ = 0;

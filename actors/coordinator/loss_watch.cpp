@@ -57,7 +57,7 @@ std::string loss_watch::advice() const {
     result += ", set learning_rate.warmup_epochs";
   if (job_.optimizer().clip_norm() == 0)
     result += ", set optimizer.clip_norm";
-  return result + ", scale the features (data.normalize)";
+  return result + ", scale the features (data.normalize, for tables csv.standardize)";
 }
 
 } // namespace troupe

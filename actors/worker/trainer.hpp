@@ -59,8 +59,8 @@ private:
 
 /// Computes gradients, on a thread of its own.
 ///
-/// If the loss is not finite, neither is the gradient that it contributes: whoever adds up
-/// gradients of several workers sees from the sum alone that one of them must be left out.
+/// If the loss is not finite, neither is the gradient that it contributes. So the sum of several
+/// workers' gradients alone shows that one of them must be left out.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;

@@ -294,9 +294,7 @@ void worker::count_trained() {
 // The batch counts as trained: it would give the same gradient again.
 void worker::count_quarantined() {
   ++quarantined_;
-  const auto text = self() + ": the " + (std::isfinite(trained_.loss_sum) ? "gradient" : "loss")
-    + " of its step " + std::to_string(produced_) + " is not finite"
-    + (trained_.not_finite.empty() ? "" : "; the first tensor that is not: " + trained_.not_finite);
+  const auto text = describe_bad_step();
   if (++bad_in_a_row_ >= options_.max_bad) {
     fail(text
            + (options_.max_bad > 1
@@ -311,6 +309,16 @@ void worker::count_quarantined() {
   warning.set_not_finite(true);
   warning.set_goes_on(true);
   send(options_.coordinator, std::move(warning));
+}
+
+std::string worker::describe_bad_step() const {
+  const auto step = self() + ": the ";
+  const auto which = " of its step " + std::to_string(produced_);
+  if (std::isfinite(trained_.loss_sum) && std::isfinite(trained_.squared_norm))
+    return step + "sum of all workers' gradients" + which
+      + " is not finite, though each of them is";
+  return step + (std::isfinite(trained_.loss_sum) ? "gradient" : "loss") + which + " is not finite"
+    + (trained_.not_finite.empty() ? "" : "; the first tensor that is not: " + trained_.not_finite);
 }
 
 std::string worker::describe_batch() const {

@@ -102,6 +102,7 @@ private:
   void count_trained();
   void count_quarantined();
   std::string describe_batch() const;
+  std::string describe_bad_step() const;
 
   void request_leases();
   void next_step();

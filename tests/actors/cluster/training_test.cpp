@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_have_an_error_of_their_own) {
   program p;
   for (const auto protocol : test::all_protocols) {
     auto options = plane_options(protocol);
-    options.job.mutable_learning_rate()->set_base(1e30F);
+    options.job.mutable_learning_rate()->set_base(3e38F);
     const auto error = p.error_of(std::move(options));
     BOOST_TEST((code_of(error) == errc::not_finite), explain(error));
   }
