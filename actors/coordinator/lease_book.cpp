@@ -78,7 +78,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
 }
 
 // Half of what this worker is going to train, at the speed of each so far; in two leases, since it
-// holds two. Nothing before its speed is known.
+// holds two. A quarter of that while nothing is known of speeds.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())
@@ -86,7 +86,7 @@ std::uint64_t lease_book::share_of(std::size_t rank) const {
   const auto all = std::accumulate(trained_by_.begin(), trained_by_.end(), 0.0);
   return all > 0
     ? static_cast<std::uint64_t>(static_cast<double>(remaining) * trained_by_.at(rank) / all / 4)
-    : 0;
+    : remaining / (16 * how_.workers);
 }
 
 std::optional<range> lease_book::next_range(std::size_t rank) {
