@@ -11,8 +11,8 @@ namespace troupe {
 
 namespace detail {
 
-/// Sends one part, once. Whoever hears nothing of it asks whether it is still wanted (the header,
-/// without the payload) before it sends it again.
+/// Sends one part, once. If no answer comes, asks whether the part is still wanted (the header,
+/// without the payload) before it is sent again.
 template <class Self>
 void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
                payload data, std::function<void()> then) {

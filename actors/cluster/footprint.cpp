@@ -3,6 +3,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "actors/protocols/replica_store.hpp"
 #include "kernels/least_squares.hpp"
 #include "messages/transfer.hpp"
 
@@ -89,8 +90,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
       + (index == 0 ? bytes_of(parameters) : 0);
-    // The next state is made beside the one that counts.
-    result.optimizer = 2 * range_updater::memory_bytes(context, parameters);
+    result.optimizer = replica_store::state_bytes(context, parameters);
     // Pieces of a step are not held back: all of them may be on their way, in and out.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);

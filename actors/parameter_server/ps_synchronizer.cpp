@@ -146,7 +146,8 @@ proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
   result.set_lease(attributes_.lease);
   result.set_batch(attributes_.batch);
   result.set_step(steps_.value);
-  result.set_again(parts_[shard].attempts > 0);
+  // While the part is on its way, the shard waits for it; it is not to ask for another.
+  result.set_again(parts_[shard].attempts > 0 && !parts_[shard].on_its_way);
   if (!done_->finite()) {
     result.set_quarantine(true);
     return result;
