@@ -85,7 +85,7 @@ void ps_synchronizer::on_contribute(const contribute& x) {
       return;
     }
     part.missing -= arrived;
-    if (arrived > 0 && part.missing == 0 && samples_ > 0)
+    if (part.missing == 0 && !part.pushed && samples_ > 0)
       push(i);
   }
 }
@@ -93,7 +93,7 @@ void ps_synchronizer::on_contribute(const contribute& x) {
 // One attempt: where it fails, the commit finds out.
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
-  part.on_its_way = true;
+  part.pushed = part.on_its_way = true;
   proto::Push header;
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();

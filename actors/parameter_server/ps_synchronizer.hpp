@@ -68,6 +68,8 @@ private:
     std::uint64_t base_version = 0;
     /// Elements that backward has not handed over yet.
     std::size_t missing = 0;
+    /// A shard may have no elements: its part is pushed with the first contribution.
+    bool pushed = false;
     /// Pushed, and not acknowledged yet.
     bool on_its_way = false;
     bool committed = false;

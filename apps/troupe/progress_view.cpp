@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
+/// Figures of lower ranks give way to the bar.
+constexpr int bar_rank = 4;
 
 /// Rates of shards are taken over at least so many seconds.
 constexpr double rate_window = 1;
@@ -179,8 +181,13 @@ std::string progress_view::head(const terminal_style& style) const {
       result += cells_of(x.text) + 2;
     return result;
   };
-  while (parts.size() > 1 && width_of() - 2 > style.width)
-    parts.erase(std::ranges::min_element(parts, {}, &figure::rank));
+  while (parts.size() > 1) {
+    const auto least = std::ranges::min_element(parts, {}, &figure::rank);
+    const auto wanted = least->rank < bar_rank ? width_of() + narrowest_bar : width_of() - 2;
+    if (wanted <= style.width)
+      break;
+    parts.erase(least);
+  }
   const auto used = width_of();
   std::string result;
   if (used + narrowest_bar <= style.width)
