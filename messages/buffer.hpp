@@ -41,7 +41,7 @@ private:
 /// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the
 /// bytes: within a process nothing is ever copied.
 ///
-/// Whoever allocated a payload may write to it until it is first sent; from then on nobody writes
+/// The owner of a new payload may write to it until it is first sent; from then on nobody writes
 /// while others hold it (`unique()` tells). May be passed between threads like a `shared_ptr`.
 class payload {
 public:

@@ -141,7 +141,7 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
   return false;
 }
 
-// What is older is of no use any more, unless it is complete, too.
+// Older ones are dropped unless they are complete, too.
 void checkpoint_assembly::completed(std::uint64_t version) {
   std::erase_if(versions_, [&](auto& x) { return x.first < version && x.second.missing > 0; });
   std::erase_if(left_out_, [&](auto& x) { return x < version; });

@@ -62,7 +62,7 @@ std::uint64_t checkpoint_step(std::string_view name) noexcept;
 /// The manifest as JSON.
 std::string to_json(const checkpoint_manifest& x);
 
-/// Reads a manifest back, whoever wrote it.
+/// Reads a manifest back.
 /// @param name what errors call the file.
 /// @throws input_error naming the file and the field: not JSON, another format version, a field
 /// that is missing or of another type, ranges that overlap or lie outside the data.

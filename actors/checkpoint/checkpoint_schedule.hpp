@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// When whoever makes versions of the weights captures one, for a checkpoint or to be evaluated.
+/// Decides at which versions a shard or ring rank captures its state, for a checkpoint or an
+/// evaluation.
 /// Nobody waits for a capture: a version that is due while too many are on their way is not
 /// captured here, and so becomes no checkpoint (see checkpoint_assembly).
 class checkpoint_schedule {
@@ -20,7 +21,7 @@ public:
   /// 0: never.
   explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
 
-  /// That of a job's checkpoints, and of its evaluations in the midst of an epoch.
+  /// That of a job's checkpoints, and of its evaluations within an epoch.
   static checkpoint_schedule of_checkpoints(const proto::Job& job) {
     return checkpoint_schedule{job.checkpoint().every_steps()};
   }

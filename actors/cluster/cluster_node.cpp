@@ -246,7 +246,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   delayed_send(this, longest_redial, redial{x.peer});
 }
 
-// Whoever monitors an actor of the peer hears that it is gone.
+// Actors that monitor an actor of the peer hear that it is gone.
 void cluster_node::drop_link(const task_name& peer) {
   auto lost = links_.extract(peer);
   if (!lost)

@@ -108,7 +108,7 @@ private:
     std::chrono::seconds next_notice{1};
   };
 
-  /// A task whose view was opened: ready, or with whoever waits for that.
+  /// A task whose view was opened: ready, or with the actors that wait for it.
   struct task_state {
     bool ready = false;
     std::vector<caf::typed_response_promise<proto::ViewReady>> answers;

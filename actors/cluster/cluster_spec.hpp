@@ -47,7 +47,7 @@ struct cluster_spec {
 /// What a cluster file, or the environment variable TF_CONFIG, says.
 struct cluster_config {
   std::optional<cluster_spec> cluster;
-  /// The task of whoever reads it.
+  /// The task of the process that reads it.
   std::optional<task_choice> task;
 };
 
@@ -76,8 +76,8 @@ cluster_spec load_cluster(const std::filesystem::path& path);
 /// `parse_cluster_config` of a file that must hold a cluster.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
-/// The process that hosts a task of the text. `coordinator` stands for whoever hosts it, `ring` for
-/// `worker`, and evaluator 0 is found even where the cluster does not name it.
+/// The process that hosts a task of the text. `coordinator` stands for the process that hosts it,
+/// `ring` for `worker`, and evaluator 0 is found even where the cluster does not name it.
 /// @param who what errors call the choice: "--role=ps --task=3".
 /// @param name what errors call the cluster.
 /// @throws input_error: no such job, no such index (and how many there are).

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What a node says of itself to whoever connects, before anything else: version and tasks. It
+/// The first thing a node says to a new peer: its version and tasks. It
 /// stands among the application identifiers of the handshake.
 std::string identity_of(std::span<const task_name> tasks);
 

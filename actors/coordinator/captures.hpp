@@ -21,7 +21,7 @@ struct captures_options {
   /// Where checkpoints go; empty: nowhere.
   std::string output;
   std::shared_ptr<storage> files;
-  /// Of the weights that the run begins with; 0 but for one that goes on from a checkpoint.
+  /// Of the weights that the run begins with; 0, except where it goes on from a checkpoint.
   std::uint64_t first_version = 0;
   /// May be null.
   run_observer observer;
@@ -116,7 +116,7 @@ private:
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
-  /// Versions to be evaluated in the midst of epochs, and for checkpoints.
+  /// Versions to be evaluated within an epoch, and for checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_told_ = 0;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-// How a run begins: tasks join, the view is opened, and whoever trains is reached.
+// How a run begins: tasks join, the view is opened, and the tasks that train are connected.
 
 namespace troupe {
 

@@ -28,7 +28,7 @@
 
 namespace troupe {
 
-/// Whoever decides on gradients, and holds the state that checkpoints keep.
+/// The tasks that decide on gradients, and hold the state that checkpoints keep.
 using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>,
                                         rpc<proto::Ack, proto::Restore, payload>>;
 
@@ -109,7 +109,7 @@ struct capture_question {
 };
 
 struct capture_context {
-  /// As of now, in the midst of an epoch.
+  /// As of now, within an epoch.
   epoch_report report;
   /// What remains to be trained behind the marks, where it is remembered.
   std::optional<lease_cut> cut;

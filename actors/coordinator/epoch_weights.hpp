@@ -24,7 +24,7 @@ TROUPE_LOCAL_MESSAGE(troupe::epoch_weights)
 
 namespace troupe {
 
-/// Whoever asks for the weights.
+/// The actor that asks for the weights.
 using weights_listener = caf::typed_actor<rpc<void, epoch_weights>>;
 
 } // namespace troupe

@@ -28,7 +28,7 @@ namespace troupe {
 using evaluation_service_shell =
   evaluation_actor::extend<rpc<void, evaluated>, rpc<void, input_ready>>;
 
-/// Whoever is told what snapshots are worth.
+/// The actor that receives the evaluations of snapshots.
 using evaluation_sink = caf::typed_actor<rpc<proto::Ack, proto::Evaluated>>;
 
 using evaluation_service_owner = caf::typed_actor<rpc<void, evaluator_ready>>;

@@ -2,9 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// The operator hears of a rate that is damped below this.
+constexpr double strong_damping = 0.05;
+
+} // namespace
 
 progress::progress(caf::actor_config& cfg, progress_options options)
   : super(cfg), options_(std::move(options)) {}
@@ -69,11 +77,21 @@ void progress::on_status(const proto::TaskStatus& x) {
     return;
   tasks_.hear(task, x, clock().now());
   stalls_.hear(task, x, clock().now());
-  if (x.halvings() > halvings_) {
-    halvings_ = x.halvings();
-    notice({"the loss has grown: from now on the learning rate is multiplied with "
-              + fmt::format("{:g}", x.pacing().damping()) + ". Lower learning_rate.base",
-            notice_level::warning});
+  if (x.pacing().halvings() > halvings_) {
+    halvings_ = x.pacing().halvings();
+    notice(
+      {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
+                   "now on. Lower learning_rate.base",
+                   std::ldexp(1, -static_cast<int>(halvings_))),
+       notice_level::warning});
+  }
+  if (!damped_ && x.pacing().overshoots() > 0 && x.pacing().damping() < strong_damping) {
+    damped_ = true;
+    notice(
+      {fmt::format("stale updates overshoot: the learning rate is multiplied with {:.2g} until "
+                   "they stop. Lower learning_rate.base, or use fewer workers",
+                   x.pacing().damping()),
+       notice_level::warning});
   }
 }
 
@@ -168,7 +186,7 @@ void progress::await_disk() {
       });
 }
 
-// First whatever was to be written so far, so that the last line says if it was not.
+// Writes what is still queued first, so that the last line can report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

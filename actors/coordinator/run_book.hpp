@@ -28,7 +28,7 @@ struct epoch_totals {
   double epochs_trained = 0;
 };
 
-/// The books of a run: who trains, what was leased, what came of it. Plain state; whoever holds it
+/// The books of a run: who trains, what was leased, what came of it. Plain state; its owner
 /// sends the leases.
 class run_book {
 public:

@@ -112,7 +112,7 @@ std::optional<std::string> stall_judge::judge(const coordinator_wait& own, time_
   else
     return std::nullopt;
   stall_->next_notice = now + stall_->pause;
-  // Whoever works is not to blame where somebody else cannot.
+  // A busy task is never reported as the cause if another task is blocked.
   if (std::ranges::any_of(roots, [](auto& x) { return !works(x.what); }))
     std::erase_if(roots, [](auto& x) { return works(x.what); });
   roots_.assign(roots.begin(), roots.end());
@@ -130,8 +130,8 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// Whoever works is given more time than a message. A task that is not heard of needs no step to
-// compare with.
+// A task that computes is given more time than a message. A task that is not heard of needs no step
+// to compare with.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {

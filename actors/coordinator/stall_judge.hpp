@@ -51,7 +51,7 @@ struct stall_root {
 };
 
 /// Notices that nothing moves in the whole cluster, and finds out why: tasks tell what they do and
-/// for whom they wait; whoever waits for nobody, or is not heard of, is the root.
+/// for whom they wait; a task that waits for nobody, or is silent, is the root.
 ///
 /// Nothing moves when no worker finishes a gradient and no shard an update for longer than a few
 /// steps take, and at least a second. While one worker is slow and others go on, all is well. Plain

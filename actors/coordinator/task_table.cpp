@@ -169,7 +169,8 @@ std::optional<pacing_status> task_table::pacing() const {
     limited += x.progress.limited();
     if (x.status.has_pacing())
       result = {x.status.pacing().staleness(), x.status.pacing().norm(),
-                x.status.pacing().damping(), x.status.halvings(), 0};
+                x.status.pacing().damping(),   x.status.pacing().overshoots(),
+                x.status.pacing().halvings(),  0};
   }
   if (result)
     result->limited = limited;

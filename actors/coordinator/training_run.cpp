@@ -276,27 +276,46 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
     return;
   }
   notice(reason + "; the others train its samples", notice_level::warning);
+  proto::Fence order;
+  order.set_view(view_.number);
+  order.set_worker(who.account.worker);
+  order.set_incarnation(who.account.incarnation);
+  fence(who.rank, order);
+}
+
+// Twice: see proto::Fence.
+void training_run::fence(std::size_t rank, const proto::Fence& order) {
   const auto& shards = handles_->shards;
-  spdlog::debug("fencing {} off at {} shards", to_string(who.name()), shards.size());
-  proto::Fence fence;
-  fence.set_view(view_.number);
-  fence.set_worker(who.account.worker);
-  fence.set_incarnation(who.account.incarnation);
-  auto decided = std::make_shared<std::vector<proto::Decided>>(shards.size());
+  spdlog::debug("fencing worker/{} off at {} shards", order.worker(), shards.size());
+  auto answers = std::make_shared<std::vector<proto::Fenced>>(shards.size());
   auto missing = std::make_shared<std::size_t>(shards.size());
   for (std::size_t i = 0; i < shards.size(); ++i)
     ask(
       this, shards[i], requests(),
-      [this, rank = who.rank, decided, missing, i](const proto::Fenced& x) {
-        (*decided)[i] = x.decided();
-        if (--*missing > 0 || phase_ == phase::done)
-          return;
-        book_->settle_vanished(rank, *decided);
-        send(options_.progress, moved_on{});
-        go_on();
+      [this, rank, order, answers, missing, i](const proto::Fenced& x) {
+        (*answers)[i] = x;
+        if (--*missing == 0 && phase_ != phase::done)
+          on_fenced(rank, order, *answers);
       },
       [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
-      fence);
+      order);
+}
+
+void training_run::on_fenced(std::size_t rank, proto::Fence order,
+                             const std::vector<proto::Fenced>& answers) {
+  if (!order.has_last()) {
+    *order.mutable_last() = std::ranges::max_element(answers, {}, [](auto& x) {
+                              return x.last().id().sequence();
+                            })->last();
+    fence(rank, order);
+    return;
+  }
+  std::vector<proto::Decided> decided;
+  for (auto& x : answers)
+    decided.push_back(x.decided());
+  book_->settle_vanished(rank, decided);
+  send(options_.progress, moved_on{});
+  go_on();
 }
 
 void training_run::notice(const std::string& text, notice_level level) {

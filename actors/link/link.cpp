@@ -277,8 +277,8 @@ void link::shut(const std::string& reason) {
   quit();
 }
 
-// An actor is freed with its last reference: whoever waits for an answer holds a port to this link,
-// and would keep it, as it would keep them.
+// An actor is freed with its last reference: an actor that waits for an answer holds a port to this
+// link, and would keep it, as it would keep them.
 void link::on_exit() {
   requests_.clear();
   sending_.clear();
@@ -294,7 +294,7 @@ void link::start_sweeping() {
   delayed_send(this, options_.stall_timeout / 2, sweep{});
 }
 
-// Whoever asked has a deadline of its own; this only frees what the link holds.
+// The actor that asked has a deadline of its own; this only frees what the link holds.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;

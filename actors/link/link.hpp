@@ -18,7 +18,7 @@ struct link_up {
   std::uint64_t incarnation = 0;
 };
 
-/// The link is of no use any more.
+/// The link can no longer be used.
 struct link_down {
   task_name peer;
   std::string reason;

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// The data of a job, read and split. Immutable; shared by whoever reads it.
+/// The data of a job, read and split. Immutable; shared by all readers.
 struct job_data {
   /// At least one record.
   std::shared_ptr<const dataset> train;

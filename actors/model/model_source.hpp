@@ -14,7 +14,7 @@ namespace troupe {
 
 /// Reads the ONNX file that the job names, where it names one, and puts its structure (the model
 /// without the values of its weights) into the job: nodes that receive the job need no file.
-/// To be called by whoever loads a job, before `validate`.
+/// To be called after a job is loaded, before `validate`.
 /// @throws input_error as onnx_model::parse; when the file cannot be read, or has more than 2 MiB
 /// besides the weights.
 void embed_onnx(proto::Job& job);

@@ -111,7 +111,7 @@ expression log_of_sum(expression x) {
 
 using reducer = expression (*)(expression rows);
 
-/// One element per row, whatever `f` makes of it.
+/// One element per row: `f` of the row.
 template <reducer f>
 void reduce(onnx_node& node) {
   const auto& v = node.input(0);

@@ -107,8 +107,8 @@ std::string tiles(const report_data& x) {
       tile("updates/s", grouped(s.updates_per_second));
     if (s.pacing)
       tile("gradients limited", grouped(static_cast<double>(s.pacing->limited)));
-    if (s.pacing && s.pacing->rate_halvings > 0)
-      tile("rate halved, times", grouped(static_cast<double>(s.pacing->rate_halvings)));
+    if (s.pacing)
+      tile("learning rate damped to", number(s.pacing->rate_damping, 3));
   }
   return result.empty() ? "" : "<div class=\"tiles\">\n" + result + "</div>\n";
 }

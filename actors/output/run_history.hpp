@@ -67,7 +67,7 @@ public:
 
   const std::vector<progress_point>& progress() const noexcept { return progress_.values(); }
   const std::vector<epoch_report>& epochs() const noexcept { return epochs_.values(); }
-  /// Evaluations in the midst of epochs.
+  /// Evaluations within epochs.
   const std::vector<epoch_report>& steps() const noexcept { return steps_.values(); }
   /// Both, in order.
   std::vector<epoch_report> evaluations() const;

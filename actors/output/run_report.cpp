@@ -52,6 +52,7 @@ void add(nlohmann::ordered_json& line, const std::optional<pacing_status>& x) {
   line["gradient_norm_running"] = number(x->gradient_norm);
   line["limited"] = x->limited;
   line["rate_damping"] = number(x->rate_damping);
+  line["overshoots"] = x->overshoots;
   line["rate_halvings"] = x->rate_halvings;
 }
 

@@ -18,8 +18,10 @@ struct pacing_status {
   /// Running mean of 1 + staleness, and of the gradients' norms.
   double staleness = 0;
   double gradient_norm = 0;
-  /// What the learning rate is multiplied with, and how often it was halved because the loss grew.
+  /// What the learning rate is multiplied with; at how many gradients it was lowered because
+  /// updates overshot, and how often it was halved because the loss grew.
   double rate_damping = 1;
+  std::uint64_t overshoots = 0;
   std::uint64_t rate_halvings = 0;
   /// Applied gradients that were scaled down, because they were much larger than others.
   std::uint64_t limited = 0;
@@ -93,7 +95,7 @@ inline const char* evaluated_name(bool validation) noexcept {
   return validation ? "validation" : "test";
 }
 
-/// An epoch, trained and evaluated; or an evaluation in the midst of one.
+/// An epoch, trained and evaluated; or an evaluation within one.
 struct epoch_report {
   /// From 1.
   std::uint32_t epoch = 0;

@@ -51,7 +51,7 @@ private:
   std::map<task_name, times> spent_;
 };
 
-/// Seconds that a worker has waited, for whatever.
+/// Seconds that a worker has waited, for any reason.
 double waiting_seconds(const task_status& x);
 
 } // namespace troupe

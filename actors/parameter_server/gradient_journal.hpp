@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// A hash of a gradient's identity whose sum over gradients tells, but for collisions, which of
+/// A hash of a gradient's identity whose sum over gradients tells (except for collisions) which of
 /// them were applied.
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept;
 
@@ -43,7 +43,7 @@ public:
 private:
   /// Answers that are remembered.
   static constexpr std::size_t window = 8;
-  /// A gradient so far behind the newest one that was decided is over, whatever became of it.
+  /// A gradient so far behind the newest one that was decided is over.
   static constexpr std::uint64_t reach = 64;
 
   struct incarnation_state {

@@ -143,8 +143,10 @@ void parameter_shard::take(const proto::Commit& x) {
   if (x.quarantine() || x.samples() == 0)
     gradient = {};
   policy_->take({x, std::move(gradient)});
-  if (!policy_->in_step())
+  if (!policy_->in_step()) {
+    last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
     return;
+  }
   options_.board->arrived({job_kind::worker, x.id().worker()});
   proto::Pushed accepted;
   accepted.set_outcome(proto::ACCEPTED);
@@ -202,9 +204,10 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
 
 caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   spdlog::debug("ps/{}: worker/{} is fenced off", options_.index, x.worker());
+  const incarnation_key key{x.worker(), x.incarnation()};
   journal_.fence(x.worker(), x.incarnation());
-  staged_.drop(x.worker(), x.incarnation());
-  policy_->forget(x.worker(), x.incarnation());
+  if (x.has_last())
+    finish(x);
   std::vector<proto::GradientId> unstaged;
   for (auto& c : open_)
     if (!c.staged && c.header.id().worker() == x.worker()
@@ -215,14 +218,30 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
       deliver(id, *answer);
   proto::Fenced result;
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
+  if (const auto last = last_taken_.find(key); last != last_taken_.end())
+    *result.mutable_last() = last->second;
+  if (x.has_last())
+    last_taken_.erase(key);
   // What was admitted and has not come will not come.
-  auto last = last_admitted_.find({x.worker(), x.incarnation()});
+  auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {
     if (last->second > result.decided().sequence())
       --admitted_;
     last_admitted_.erase(last);
   }
   return result;
+}
+
+// The worker committed its last gradient at another shard, and was lost before it could do so here.
+void parameter_shard::finish(const proto::Fence& x) {
+  if (x.last().id().sequence() > 0 && staged_.has(x.last().id())) {
+    auto header = x.last();
+    header.set_base_version(std::min(header.base_version(), versions_->version()));
+    take(header);
+    make_updates();
+  }
+  staged_.drop(x.worker(), x.incarnation());
+  policy_->forget(x.worker(), x.incarnation());
 }
 
 caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest&) {
@@ -293,7 +312,7 @@ void parameter_shard::advance() {
   for (auto& listener : listeners_)
     send(listener, news);
   if (const auto pacing = policy_->pacing())
-    options_.board->set_pacing(*pacing, policy_->halvings());
+    options_.board->set_pacing(*pacing);
   capture_if_due();
 }
 

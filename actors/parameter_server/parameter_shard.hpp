@@ -81,6 +81,8 @@ protected:
 
 private:
   using decision = caf::typed_response_promise<proto::Pushed>;
+  /// Worker and incarnation.
+  using incarnation_key = std::pair<std::uint32_t, std::uint64_t>;
 
   /// A commit that is not answered yet: its gradient is not here, or its update is not made.
   struct open_commit {
@@ -100,6 +102,7 @@ private:
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   proto::Pushed quarantine(const proto::Commit& x);
+  void finish(const proto::Fence& x);
   void take(const proto::Commit& x);
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
   bool clips_in_step() const;
@@ -147,7 +150,9 @@ private:
   /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each
   /// incarnation's last one.
   std::uint64_t admitted_ = 0;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> last_admitted_;
+  std::map<incarnation_key, std::uint64_t> last_admitted_;
+  /// Not in step: each incarnation's last gradient that was taken.
+  std::map<incarnation_key, proto::Commit> last_taken_;
 };
 
 } // namespace troupe

@@ -64,8 +64,11 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
   // In step, all shards are at the same version, and it is the number of the step.
   steps_ = {header.version()};
   ranges_[shard] = {header.begin(), {header.version()}, data};
-  if (--pulls_open_ == 0)
-    send(worker_, acquired{{sequence_.value}, std::move(ranges_)});
+  if (--pulls_open_ > 0)
+    return;
+  if (options_.policy)
+    options_.policy->read(ranges_);
+  send(worker_, acquired{{sequence_.value}, std::move(ranges_)});
 }
 
 // -- contribute: push ---------------------------------------------------------------------------
@@ -121,10 +124,9 @@ void ps_synchronizer::on_commit(const commit& x) {
   if (x.step.value != sequence_.value)
     return;
   done_ = x;
-  norm_ = x.samples > 0 ? std::sqrt(x.squared_norm) / static_cast<double>(x.samples) : 0;
-  scale_ = options_.limit ? options_.limit(norm_, pacing_) : 1;
+  complete_header();
   if (context_->rule.clip_norm > 0 && !options_.in_step)
-    gradient_norm_ = norm_;
+    gradient_norm_ = header_.gradient_norm();
   commit_parts();
   finish_if_decided();
 }
@@ -137,28 +139,31 @@ void ps_synchronizer::commit_parts() {
       commit_part(i);
 }
 
+void ps_synchronizer::complete_header() {
+  header_.Clear();
+  header_.set_view(options_.view);
+  *header_.mutable_id() = gradient_id();
+  header_.set_samples(samples_);
+  header_.set_lease(attributes_.lease);
+  header_.set_batch(attributes_.batch);
+  header_.set_step(steps_.value);
+  if (!done_->finite()) {
+    header_.set_quarantine(true);
+    return;
+  }
+  if (samples_ > 0) {
+    header_.set_gradient_norm(std::sqrt(done_->squared_norm) / static_cast<double>(samples_));
+    header_.set_loss(done_->loss_sum / static_cast<double>(samples_));
+  }
+  if (options_.policy)
+    options_.policy->complete(header_, gradient_.as_floats(), pacing_);
+}
+
 proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
-  proto::Commit result;
-  result.set_view(options_.view);
-  *result.mutable_id() = gradient_id();
-  result.set_samples(samples_);
+  auto result = header_;
   result.set_base_version(parts_[shard].base_version);
-  result.set_lease(attributes_.lease);
-  result.set_batch(attributes_.batch);
-  result.set_step(steps_.value);
   // While the part is on its way, the shard waits for it; it is not to ask for another.
   result.set_again(parts_[shard].attempts > 0 && !parts_[shard].on_its_way);
-  if (!done_->finite()) {
-    result.set_quarantine(true);
-    return result;
-  }
-  result.set_gradient_norm(norm_);
-  if (samples_ > 0)
-    result.set_loss(done_->loss_sum / static_cast<double>(samples_));
-  if (options_.limit) {
-    result.set_scale(scale_);
-    result.set_damping(pacing_.damping());
-  }
   return result;
 }
 
@@ -261,7 +266,7 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
   options_.board->arrived(name_of(shard));
-  // A part that is lost tells that this worker was given up, whatever other shards answered before.
+  // LOST means that this worker was given up; it overrides what other shards answered.
   if (outcome_ != proto::LOST)
     outcome_ = outcome;
   staleness_ = std::max(staleness_, staleness);
@@ -279,7 +284,7 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   result.staleness = staleness_;
   result.samples = options_.in_step ? samples_of_step_ : samples_;
   result.gradient_norm = gradient_norm_;
-  result.limited = scale_ < 1;
+  result.limited = header_.scale() > 0 && header_.scale() < 1;
   gradient_ = {};
   done_.reset();
   send(worker_, result);

@@ -2,12 +2,12 @@
 
 #include "actors/ask.hpp"
 #include "actors/model/job_context.hpp"
+#include "actors/parameter_server/worker_policy.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,10 +26,9 @@ struct ps_synchronizer_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   /// Each update takes a gradient of every worker: the shards tell of it with `Advanced`.
   bool in_step = false;
-  /// What a gradient of that norm (of its mean over the samples) is multiplied with, by what shard
-  /// 0 knows of all gradients; its damping of the rate is passed on. Empty: gradients go as they
-  /// are.
-  std::function<double(double norm, const proto::Pacing& known)> limit;
+  /// Says how shards scale this worker's gradients, by what shard 0 knows of all of them; null:
+  /// they are applied as they are.
+  std::shared_ptr<worker_policy> policy;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
 };
@@ -91,6 +90,7 @@ private:
   void push(std::size_t shard);
   void commit_parts();
   void commit_part(std::size_t shard);
+  void complete_header();
   proto::Commit commit_header(std::size_t shard) const;
   void on_decided(std::size_t shard, gradient_sequence sequence, const proto::Pushed& x);
   void on_no_answer(std::size_t shard, gradient_sequence sequence, const caf::error& error);
@@ -117,9 +117,8 @@ private:
   std::uint64_t samples_of_step_ = 0;
   /// What the worker said at the end of the step.
   std::optional<commit> done_;
-  /// Of the gradient's mean over the samples.
-  double norm_ = 0;
-  double scale_ = 1;
+  /// Of its commits at all shards.
+  proto::Commit header_;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;

@@ -74,8 +74,6 @@ public:
 
   /// For the next gradient of a worker, where the protocol tells it anything.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
-  /// How often a guard has halved the rate.
-  virtual std::uint64_t halvings() const noexcept { return 0; }
 };
 
 } // namespace troupe

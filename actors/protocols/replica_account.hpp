@@ -32,7 +32,7 @@ public:
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
   /// What this worker adds to the sum over all ranks: for each rank, gradients and samples that
-  /// were left out since the last exchange; zeros but for its own. `elements()` numbers.
+  /// were left out since the last exchange; zeros except for its own. `elements()` numbers.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return 2 * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }

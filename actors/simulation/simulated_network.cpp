@@ -131,7 +131,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   caf::actor_config cfg;
   result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_,
                                                          cfg, this, viewer, home, target);
-  // When the actor ends, whoever monitors the proxy is to hear of it.
+  // When the actor ends, actors that monitor the proxy must hear of it.
   auto weak = caf::actor_cast<caf::weak_actor_ptr>(result);
   target->get()->attach_functor([this, weak, home, viewer](const caf::error& reason) {
     if (auto victim = weak.lock())

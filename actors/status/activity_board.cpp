@@ -64,20 +64,9 @@ void activity_board::count_bytes_received(std::uint64_t bytes) {
   bytes_received_ += bytes;
 }
 
-std::uint64_t activity_board::bytes_sent() const {
-  std::lock_guard guard{mutex_};
-  return bytes_sent_;
-}
-
-std::uint64_t activity_board::bytes_received() const {
-  std::lock_guard guard{mutex_};
-  return bytes_received_;
-}
-
-void activity_board::set_pacing(const proto::Pacing& x, std::uint64_t halvings) {
+void activity_board::set_pacing(const proto::Pacing& x) {
   std::lock_guard guard{mutex_};
   pacing_ = x;
-  halvings_ = halvings;
 }
 
 double activity_board::seconds_in(doing what, time_point now) const {
@@ -103,7 +92,6 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_bytes_received(bytes_received_);
   if (pacing_)
     *result.mutable_pacing() = *pacing_;
-  result.set_halvings(halvings_);
   switch (doing_) {
   case proto::TaskStatus::WAITING_FOR_LEASE:
     *result.add_waits_for() = to_proto(coordinator_task);

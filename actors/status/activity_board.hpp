@@ -38,16 +38,14 @@ public:
   /// Payloads to and from other tasks.
   void count_bytes_sent(std::uint64_t bytes);
   void count_bytes_received(std::uint64_t bytes);
-  std::uint64_t bytes_sent() const;
-  std::uint64_t bytes_received() const;
 
-  /// What an asynchronous shard knows of all gradients, and how often it has halved the rate.
-  void set_pacing(const proto::Pacing& x, std::uint64_t halvings);
+  /// What an asynchronous shard knows of all gradients.
+  void set_pacing(const proto::Pacing& x);
 
   /// Seconds spent so far, what is under way included.
   double seconds_in(doing what, time_point now) const;
 
-  /// What is told to the coordinator, but for view and name.
+  /// The report to the coordinator, without view and name.
   proto::TaskStatus status(time_point now) const;
 
 private:
@@ -63,7 +61,6 @@ private:
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;
   std::optional<proto::Pacing> pacing_;
-  std::uint64_t halvings_ = 0;
 };
 
 /// "waits for weights from ps/1", "computes".

@@ -307,14 +307,15 @@ std::string format_summary(const run_summary& x) {
     line(
       "staleness",
       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
-  if (trained && x.pacing && x.pacing->limited + x.pacing->rate_halvings > 0)
+  if (trained && x.pacing && x.pacing->limited > 0)
     line("",
-         fmt::format("{} gradients, much larger than others, were scaled down{}",
-                     grouped(static_cast<double>(x.pacing->limited)),
-                     x.pacing->rate_halvings > 0
-                       ? fmt::format("; the rate was halved {} times, because the loss grew",
-                                     x.pacing->rate_halvings)
-                       : ""));
+         fmt::format("{} gradients, much larger than others, were scaled down",
+                     grouped(static_cast<double>(x.pacing->limited))));
+  if (trained && x.pacing && x.pacing->rate_damping < 1)
+    line("",
+         fmt::format("the learning rate was multiplied with {:.2f} at the end, since stale updates "
+                     "overshot",
+                     x.pacing->rate_damping));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.weights_sha256.empty())

@@ -67,7 +67,8 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    result.terms.rate_factor = header.damping() > 0 ? header.damping() : 1;
+    // Shard 0 knows it best; to the others it comes with the worker's next gradient.
+    result.terms.rate_factor = first_shard_ ? pacing_.damping() : header.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
@@ -124,9 +125,12 @@ void async_policy::made(std::span<const float> before, std::span<const float> af
     const double length = distance(before, after);
     step_length_ = step_length_ > 0 ? step_length_ + follow_step * (length - step_length_) : length;
   }
-  if (first_shard_ && header.samples() > 0)
-    pacing_.applied((header.scale() > 0 ? header.scale() : 1) * header.gradient_norm(),
-                    decided.staleness(), header.loss());
+  if (!first_shard_ || header.samples() == 0)
+    return;
+  pacing_.applied((header.scale() > 0 ? header.scale() : 1) * header.gradient_norm(),
+                  decided.staleness(), header.loss());
+  if (header.has_slopes())
+    pacing_.moved(header.slopes());
 }
 
 bool async_policy::keeps_moments() const noexcept {

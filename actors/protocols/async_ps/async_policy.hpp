@@ -19,7 +19,7 @@ proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t 
 /// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r
 /// the rate:
 /// - AUTO: each worker has a first moment of its own, and steps look ahead by it
-///   (update_arguments::look_ahead); g is limited (limit_factor), r is guarded (async_pacing).
+///   (update_arguments::look_ahead); g is limited (limit_factor), r is damped (async_pacing).
 /// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
 /// - GAP_AWARE: g / (1 + |w - w0| / s), w0 the weights that the worker read, s the running length
 /// of
@@ -51,7 +51,6 @@ public:
   }
   void forget(std::uint32_t worker, std::uint64_t incarnation) override;
   std::optional<proto::Pacing> pacing() const override;
-  std::uint64_t halvings() const noexcept override { return pacing_.halvings(); }
 
 private:
   double gap(const proto::Commit& x, std::span<const float> weights);

@@ -1,16 +1,27 @@
 #include "actors/protocols/async_ps/pacing.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
 namespace {
 
-/// How fast running means follow, per gradient.
+/// How fast running means of norm and staleness follow, per gradient.
 constexpr double follow = 0.02;
 
-/// Of the first loss: how far the loss may grow, and for how many times T gradients.
-constexpr double guard_margin = 0.3;
+/// Slopes: the running means go over this part of a round.
+constexpr double slope_memory = 0.2;
+/// The share of the slope at the end above which the rate falls, and how far above it falls
+/// fastest.
+constexpr double most_share = 0.6;
+constexpr double share_width = 0.3;
+/// How much the rate falls in a round, at most, and rises.
+constexpr double fall = 0.8;
+constexpr double rise = 0.08;
+
+/// Of the first loss: how far the loss may grow, and for how many rounds.
+constexpr double guard_margin = 0.5;
 constexpr double guard_patience = 4;
 
 } // namespace
@@ -22,14 +33,19 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept {
   return norm > most ? most / norm : 1;
 }
 
-async_pacing::async_pacing(std::size_t workers, bool guarded)
-  : guarded_(guarded), staleness_(static_cast<double>(workers)) {}
+double async_pacing::first_damping(std::size_t workers) noexcept {
+  return 1 / std::sqrt(static_cast<double>(workers));
+}
+
+async_pacing::async_pacing(std::size_t workers, bool damps)
+  : damps_(damps), staleness_(static_cast<double>(workers)),
+    damping_(damps ? first_damping(workers) : 1) {}
 
 void async_pacing::applied(double norm, std::uint64_t staleness, double loss) noexcept {
   staleness_ += follow * (1 + static_cast<double>(staleness) - staleness_);
   norm_ = count_ == 0 ? norm : norm_ + follow * (norm - norm_);
   ++count_;
-  if (guarded_)
+  if (damps_)
     guard(loss);
 }
 
@@ -40,10 +56,27 @@ void async_pacing::guard(double loss) noexcept {
   least_loss_ = std::min(least_loss_, loss_);
   if (loss_ <= least_loss_ + guard_margin * first_loss_)
     low_ = count_;
-  if (static_cast<double>(count_ - low_) > guard_patience * staleness_) {
-    damping_ /= 2;
-    ++halvings_;
-    low_ = count_;
+  if (static_cast<double>(count_ - low_) <= guard_patience * staleness_)
+    return;
+  most_ /= 2;
+  damping_ = std::min(damping_ / 2, most_);
+  ++halvings_;
+  low_ = count_;
+}
+
+void async_pacing::moved(const proto::Slopes& x) noexcept {
+  if (!damps_ || !std::isfinite(x.before()) || !std::isfinite(x.after()))
+    return;
+  const double weight = 1 / (1 + slope_memory * staleness_);
+  before_ += weight * (x.before() - before_);
+  after_ += weight * (x.after() - after_);
+  const double sum = std::abs(before_) + std::abs(after_);
+  const double excess = sum > 0 ? after_ / sum - most_share : 0;
+  if (excess > 0) {
+    damping_ *= 1 - fall / staleness_ * std::min(1.0, excess / share_width);
+    ++overshoots_;
+  } else {
+    damping_ = std::min(most_, damping_ * (1 + rise / staleness_));
   }
 }
 
@@ -52,6 +85,8 @@ proto::Pacing async_pacing::now() const {
   result.set_norm(norm_);
   result.set_staleness(staleness_);
   result.set_damping(damping_);
+  result.set_overshoots(overshoots_);
+  result.set_halvings(halvings_);
   return result;
 }
 

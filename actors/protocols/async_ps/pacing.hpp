@@ -2,6 +2,7 @@
 
 #include "messages/proto/wire.pb.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe {
@@ -16,14 +17,31 @@ namespace troupe {
 double limit_factor(double norm, const proto::Pacing& known) noexcept;
 
 /// What shard 0 of an asynchronous protocol learns from all gradients: their norm, their staleness,
-/// and whether the loss grows. Plain state; nobody waits for it.
+/// whether updates overshoot, and whether the loss grows. Plain state; nobody waits for it.
 ///
-/// The guard: while a running mean of the loss stays above its least value by 0.3 times the first
-/// loss for 4 T gradients in a row, the rate is halved. Limit and guard have no paper.
+/// The rate is damped where updates overshoot. A worker's weights go a way between two of its
+/// gradients, mostly made of updates by other workers. Where a gradient at the end of that way
+/// points back, the updates of a round went past the minimum along it, and because they are stale,
+/// the next round will do so again, and farther. With the slopes a at the end and b at the
+/// beginning (proto::Slopes, running means over a fifth of a round), a / (|a| + |b|) is about 0
+/// where the weights stop at the minimum along the way, and 1/2 where they go twice as far. Above
+/// 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.08 / T per gradient, up
+/// to the job's rate. It starts at W^-0.5 of that. T is the running staleness, W the number of
+/// workers.
+///
+/// The guard, for rates that are too high even for one worker: while a running mean of the loss
+/// stays above its least value by half of the first loss, for 4 T gradients in a row, the damping
+/// and the most that it may rise to are halved.
+///
+/// Limit, damping and guard have no paper. Hypergradients (Baydin et al. 2018, arXiv 1703.04782)
+/// use the sign of the same product.
 class async_pacing {
 public:
-  /// `workers` that push; `guarded`: the guard may act.
-  async_pacing(std::size_t workers, bool guarded);
+  /// `workers` that push; `damps`: the rate is damped.
+  async_pacing(std::size_t workers, bool damps);
+
+  /// What the rate is multiplied with before anything is known.
+  static double first_damping(std::size_t workers) noexcept;
 
   /// A gradient was applied.
   /// @param norm of its mean over the samples, after it was limited
@@ -31,25 +49,33 @@ public:
   /// @param loss mean over its samples
   void applied(double norm, std::uint64_t staleness, double loss) noexcept;
 
-  proto::Pacing now() const;
+  /// What its worker saw, where it was not the worker's first gradient.
+  void moved(const proto::Slopes& x) noexcept;
 
-  /// How often the rate was halved.
-  std::uint64_t halvings() const noexcept { return halvings_; }
+  proto::Pacing now() const;
+  double damping() const noexcept { return damping_; }
 
 private:
   void guard(double loss) noexcept;
 
-  bool guarded_;
+  bool damps_;
   double norm_ = 0;
   double staleness_;
-  double damping_ = 1;
+  double damping_;
+  /// What the damping may rise to.
+  double most_ = 1;
+  /// How often slopes lowered the damping, and the guard.
+  std::uint64_t overshoots_ = 0;
   std::uint64_t halvings_ = 0;
+  std::uint64_t count_ = 0;
+  /// Running means of the slopes.
+  double before_ = 0;
+  double after_ = 0;
   /// Of the loss: the first one, a running mean, and the least that it was.
   double first_loss_ = 0;
   double loss_ = 0;
   double least_loss_ = 0;
-  std::uint64_t count_ = 0;
-  /// When the running mean was low last, or the rate was halved.
+  /// When the running mean was low last, or the guard acted.
   std::uint64_t low_ = 0;
 };
 

@@ -48,9 +48,9 @@ using local_sgd_actor =
 /// An average is a ring all-reduce of the weights: 2 (ranks - 1) / ranks of their bytes are sent by
 /// each rank. No worker waits for others in between.
 ///
-/// Whoever reads the weights reads an average. If worker 0 is asked for them after other steps, as
-/// at the end of an epoch, it begins an average on demand: all workers wait for data then, and each
-/// takes part as soon as a piece of its left neighbour arrives.
+/// Readers of the weights always get an average. If worker 0 is asked for them after other steps,
+/// as at the end of an epoch, it begins an average on demand: all workers wait for data then, and
+/// each takes part as soon as a piece of its left neighbour arrives.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;

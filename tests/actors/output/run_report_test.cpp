@@ -31,7 +31,7 @@ run_summary summary() {
   x.lost = 3;
   x.quarantined = 6;
   x.updates_per_second = 1250;
-  x.pacing = pacing_status{2.5, 0.75, 0.5, 1, 17};
+  x.pacing = pacing_status{2.5, 0.75, 0.5, 1, 8, 17};
   x.split = 4;
   x.duplicates = 5;
   x.staleness_mean = 0.75;
@@ -87,7 +87,8 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
     {"gradient_norm_running", 0.75},
     {"limited", 17},
     {"rate_damping", 0.5},
-    {"rate_halvings", 1},
+    {"overshoots", 1},
+    {"rate_halvings", 8},
     {"split", 4},
     {"duplicates", 5},
     {"staleness_mean", 0.75},
@@ -241,7 +242,7 @@ BOOST_AUTO_TEST_CASE(progress) {
   x.gradient_norm = 0.75;
   BOOST_TEST(json::parse(to_json(x)).at("gradient_norm") == 0.75);
   BOOST_TEST(!json::parse(to_json(x)).contains("limited"));
-  x.pacing = pacing_status{3, 0.5, 0.25, 2, 11};
+  x.pacing = pacing_status{3, 0.5, 0.25, 2, 0, 11};
   BOOST_TEST(json::parse(to_json(x)).at("limited") == 11);
   BOOST_TEST(json::parse(to_json(x)).at("rate_damping") == 0.25);
   x.samples = 0;

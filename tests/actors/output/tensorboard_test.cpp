@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(progress_becomes_scalars) {
   BOOST_TEST((x.scalars == expected));
   BOOST_TEST(x.histograms.empty());
   auto paced = progress();
-  paced.pacing = pacing_status{3, 0.5, 0.25, 2, 11};
+  paced.pacing = pacing_status{3, 0.5, 0.25, 2, 0, 11};
   paced.quarantined = 4;
   paced.tasks[0].bytes_sent_per_second = 1e6;
   const auto more = only(log.add(paced, 7.5)).scalars;

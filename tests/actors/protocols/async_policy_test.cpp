@@ -1,5 +1,6 @@
 #include "actors/model/job_file.hpp"
 #include "actors/protocols/async_ps/async_policy.hpp"
+#include "actors/protocols/async_ps/slope_probe.hpp"
 #include "tests/support/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -19,6 +20,24 @@ proto::Pacing known(double norm, double staleness) {
   result.set_staleness(staleness);
   result.set_damping(1);
   return result;
+}
+
+proto::Slopes slopes(double before, double after) {
+  proto::Slopes result;
+  result.set_before(before);
+  result.set_after(after);
+  return result;
+}
+
+/// Weights that are all equal, in two ranges.
+void read_in_parts(slope_probe& probe, std::size_t n, float value) {
+  std::vector<weight_range> ranges;
+  for (const auto part : {range{0, n / 3}, range{n / 3, n}}) {
+    auto data = payload::floats(part.size());
+    std::ranges::fill(data.as_mutable_floats(), value);
+    ranges.push_back({part.begin, {}, data});
+  }
+  probe.read(ranges);
 }
 
 std::shared_ptr<const job_context> job_with(const std::vector<std::string>& more) {
@@ -123,19 +142,69 @@ BOOST_AUTO_TEST_CASE(running_means_follow_slowly) {
   BOOST_TEST(std::abs(pacing.now().norm() - 2.02) < 1e-12);
 }
 
+BOOST_AUTO_TEST_CASE(the_rate_is_damped_while_updates_overshoot) {
+  async_pacing damps{16, true};
+  async_pacing free{16, false};
+  BOOST_TEST(damps.damping() == 0.25, "1 / sqrt(16)");
+  // The weights stop short of the minimum: the rate rises to the job's, and no further.
+  for (int i = 0; i < 16 * 20; ++i)
+    damps.moved(slopes(-1, -0.2));
+  BOOST_TEST(damps.damping() == 1.0);
+  BOOST_TEST(damps.now().overshoots() == 0u);
+  // They go past it: it falls.
+  for (int i = 0; i < 16 * 4; ++i)
+    for (auto* x : {&damps, &free})
+      x->moved(slopes(-0.1, 1));
+  BOOST_TEST(damps.damping() < 0.1);
+  BOOST_TEST(damps.damping() > 0.0);
+  BOOST_TEST(damps.now().overshoots() > 16u);
+  BOOST_TEST(free.damping() == 1.0);
+  BOOST_TEST(free.now().overshoots() == 0u);
+  const auto before = damps.damping();
+  damps.moved(slopes(std::nan(""), 1));
+  damps.moved(slopes(-1, INFINITY));
+  BOOST_TEST(damps.damping() == before);
+}
+
 BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   async_pacing guarded{4, true};
   async_pacing free{4, false};
-  for (int i = 0; i < 100; ++i)
-    for (auto* x : {&guarded, &free})
-      x->applied(1, 3, 1);
-  BOOST_TEST(guarded.halvings() == 0u);
-  for (int i = 0; i < 60; ++i)
-    for (auto* x : {&guarded, &free})
-      x->applied(1, 3, 5);
-  BOOST_TEST(guarded.halvings() >= 2u);
-  BOOST_TEST(guarded.now().damping() == std::ldexp(1, -static_cast<int>(guarded.halvings())));
-  BOOST_TEST(free.halvings() == 0u);
+  const auto apply = [&](int times, double loss) {
+    for (int i = 0; i < times; ++i)
+      for (auto* x : {&guarded, &free}) {
+        x->applied(1, 3, loss);
+        x->moved(slopes(-1, 0));
+      }
+  };
+  apply(200, 1);
+  BOOST_TEST(guarded.now().halvings() == 0u);
+  BOOST_TEST(guarded.damping() == 1.0);
+  apply(60, 5);
+  const auto halvings = guarded.now().halvings();
+  BOOST_TEST(halvings >= 2u);
+  apply(1000, 1);
+  BOOST_TEST(guarded.now().halvings() == halvings);
+  BOOST_TEST(guarded.damping() == std::ldexp(1, -static_cast<int>(halvings)), "it stays that low");
+  BOOST_TEST(free.now().halvings() == 0u);
+  BOOST_TEST(free.damping() == 1.0);
+}
+
+// f(w) = a w^2 / 2 in many dimensions: the slope at the end of a step from w to w' is a w'.
+BOOST_AUTO_TEST_CASE(slopes_along_the_way) {
+  for (const std::size_t n : {1, 15, 16, 17, 1000, 70'000, 1'000'003}) {
+    slope_probe probe{n};
+    const auto gradient_at = [&](float w) { return std::vector<float>(n, 3 * 2 * w); };
+    read_in_parts(probe, n, 1);
+    BOOST_TEST(!probe.see(gradient_at(1), 3).has_value(), "nothing to compare with");
+    read_in_parts(probe, n, -0.5F);
+    const auto past = probe.see(gradient_at(-0.5F), 3);
+    BOOST_TEST_REQUIRE(past.has_value());
+    BOOST_TEST(std::abs(past->before() + 1) < 1e-6);
+    BOOST_TEST(std::abs(past->after() - 0.5) < 1e-6);
+    read_in_parts(probe, n, 0);
+    BOOST_TEST(std::abs(probe.see(gradient_at(0), 3)->after()) < 1e-6);
+    BOOST_TEST(!probe.see(gradient_at(0), 3).has_value(), "the weights have not moved");
+  }
 }
 
 // DANA-Slim as its paper puts it: workers keep the momentum, and send g + momentum m.
@@ -143,6 +212,8 @@ BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
   for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {
     const auto context = job_with({std::string{"optimizer={kind: "} + kind + " momentum: 0.9}"});
     constexpr std::size_t workers = 3;
+    // No slopes are told, so the rate stays where it starts.
+    const double rate = 0.1 * async_pacing::first_damping(workers);
     shard tested{context, workers};
     const auto n = tested.size();
     std::vector<std::vector<double>> moments(workers, std::vector<double>(n, 0.0));
@@ -157,7 +228,7 @@ BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
         const double g = gradient[i] / 2.0;
         auto& m = moments[worker][i];
         m = 0.9 * m + g;
-        expected[i] -= 0.1 * (g + 0.9 * m);
+        expected[i] -= rate * (g + 0.9 * m);
       }
       check_close(tested.weights(), expected);
     }
@@ -190,7 +261,8 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
       m = 0.9 * m + 0.1 * g;
       squares[i] = 0.999 * squares[i] + 0.001 * g * g;
       const double ahead = (0.9 * m + 0.1 * g) / (1 - std::pow(0.9, k + 1));
-      expected[i] -= 0.01 * ahead / (std::sqrt(squares[i] / (1 - std::pow(0.999, t))) + 1e-8);
+      expected[i] -= 0.01 * async_pacing::first_damping(2) * ahead
+        / (std::sqrt(squares[i] / (1 - std::pow(0.999, t))) + 1e-8);
     }
     check_close(tested.weights(), expected);
   }

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "messages/proto/wire.pb.h"
+#include "messages/synchronizer.hpp"
+
+#include <span>
+
+namespace troupe {
+
+/// What a protocol does about one worker's gradients before the shards apply them. Plain state of
+/// that worker, called by its synchronizer alone.
+class worker_policy {
+public:
+  virtual ~worker_policy() = default;
+
+  /// The next gradient is computed from these weights: ranges that cover the parameter vector.
+  virtual void read(std::span<const weight_range> weights) = 0;
+
+  /// Completes the header of a commit: how the shards scale this gradient.
+  /// @param header has samples and gradient_norm already; the same for all shards but base_version
+  /// @param gradient all of it, finite, summed over header.samples(); empty where that is 0
+  /// @param known what shard 0 said last
+  virtual void complete(proto::Commit& header, std::span<const float> gradient,
+                        const proto::Pacing& known) = 0;
+};
+
+} // namespace troupe
