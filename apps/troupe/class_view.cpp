@@ -1,7 +1,7 @@
 #include "apps/troupe/class_view.hpp"
 
 #include "actors/model/dataset_labels.hpp"
-#include "apps/troupe/numbers.hpp"
+#include "actors/output/text.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <fmt/format.h>
