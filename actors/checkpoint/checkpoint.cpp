@@ -148,8 +148,8 @@ std::vector<named_contents> encode_checkpoint(const job_context& context, const 
   for (auto& slot : x.slots)
     if (slot.size() != x.slots[0].size())
       throw input_error{"checkpoint: a slot of the optimizer is not as long as the weights"};
-  auto [head, rest] =
-    lay_out_model(context.parameters(), x.slots.at(0).as_floats(), {x.manifest.step, context.hash});
+  auto [head, rest] = lay_out_model(context.parameters(), x.slots.at(0).as_floats(),
+                                    {x.manifest.step, context.hash, context.metadata});
   std::vector<named_contents> result;
   result.push_back({weights_file, std::move(head), std::move(rest)});
   result.push_back(lay_out_state(context, x.slots));

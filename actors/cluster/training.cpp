@@ -1,5 +1,7 @@
 #include "actors/cluster/training.hpp"
 
+#include "actors/model/data_metadata.hpp"
+#include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
@@ -20,9 +22,11 @@ coordinator_setup make_setup(const training_options& options) {
     throw input_error{"no workers; expected at least one"};
   if (const auto& protocol = traits_of(job, own); protocol.uses_shards() && options.ps == 0)
     throw input_error{protocol.name + " needs at least one parameter shard"};
+  divide_batch(job, options.workers);
   coordinator_setup result;
   result.data = own_data ? given_data(job, options.data) : build_data(job);
-  result.context = make_job_context(job, shape_of(*result.data.train), own);
+  result.context =
+    make_job_context(job, shape_of(*result.data.train), own, metadata_of(result.data));
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   open_output(result, options.resume);

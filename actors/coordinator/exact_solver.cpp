@@ -6,9 +6,10 @@
 namespace troupe {
 
 exact_solver::exact_solver(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                           std::shared_ptr<const dataset> train, solved_listener listener)
+                           std::shared_ptr<const dataset> train,
+                           std::vector<std::string> feature_names, solved_listener listener)
   : super(cfg), context_(std::move(context)), train_(std::move(train)),
-    listener_(std::move(listener)) {}
+    feature_names_(std::move(feature_names)), listener_(std::move(listener)) {}
 
 exact_solver::behavior_type exact_solver::make_behavior() {
   send(this, tick{});
@@ -23,7 +24,7 @@ void exact_solver::on_tick() {
   solved result;
   try {
     if (!solution_)
-      solution_.emplace(*context_, *train_);
+      solution_.emplace(*context_, *train_, feature_names_);
     if (solution_->read_some()) {
       send(this, tick{});
       return;

@@ -37,7 +37,8 @@ public:
   using super = caf::typed_actor<rpc<void, tick>>::base;
 
   exact_solver(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-               std::shared_ptr<const dataset> train, solved_listener listener);
+               std::shared_ptr<const dataset> train, std::vector<std::string> feature_names,
+               solved_listener listener);
 
   const char* name() const override { return "troupe.exact_solver"; }
 
@@ -50,6 +51,7 @@ private:
 
   std::shared_ptr<const job_context> context_;
   std::shared_ptr<const dataset> train_;
+  std::vector<std::string> feature_names_;
   solved_listener listener_;
   /// Made with the first step: it may be too large for memory, which is an answer, too.
   std::optional<exact_solution> solution_;

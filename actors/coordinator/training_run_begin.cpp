@@ -106,7 +106,8 @@ void training_run::start_solver() {
   phase_ = phase::solving;
   began_ = clock().now();
   solver_ = caf::actor_cast<caf::actor>(options_.spawner.spawn_heavy<exact_solver>(
-    system(), options_.context, options_.data.train, caf::actor_cast<solved_listener>(this)));
+    system(), options_.context, options_.data.train, options_.data.feature_names,
+    caf::actor_cast<solved_listener>(this)));
   monitor(solver_);
 }
 

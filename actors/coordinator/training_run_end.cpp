@@ -112,6 +112,7 @@ void training_run::conclude() {
   summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
+  summary_.ridge = ridge_text(*options_.context);
   conclude_run order{summary_, {}};
   // What shards said of themselves may be a moment old; their reports are final.
   if (options_.context->protocol.uses_shards() && summary_.counted)

@@ -1,5 +1,7 @@
 #include "actors/model/constant_guess.hpp"
 
+#include "actors/model/dataset_labels.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,54 +11,8 @@ namespace troupe {
 namespace {
 
 constexpr std::uint64_t most_records = 4096;
-constexpr std::size_t at_once = 64;
 
-/// Labels of the records that are looked at.
-struct labels {
-  std::vector<std::int32_t> classes;
-  std::vector<float> targets; ///< row by row
-};
-
-// A data set gives labels with features only.
-labels read_labels(const dataset& data) {
-  const auto& shape = data.record();
-  const auto count = std::min(data.size(), most_records);
-  labels result;
-  std::vector<float> numbers;
-  std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> row_starts;
-  std::vector<std::int32_t> columns;
-  for (std::uint64_t begin = 0; begin < count; begin += at_once) {
-    std::vector<std::uint64_t> records;
-    for (auto i = begin; i < std::min(begin + at_once, count); ++i)
-      records.push_back(i * data.size() / count);
-    const auto n = records.size();
-    feature_batch features;
-    if (shape.features == feature_kind::sparse) {
-      const auto entries = data.entries(records);
-      row_starts.assign(n + 1, 0);
-      columns.resize(entries);
-      numbers.resize(entries);
-      features.sparse = {row_starts, columns, numbers};
-    } else if (shape.features == feature_kind::tokens) {
-      tokens.resize(n * shape.feature_width());
-      features.tokens = tokens;
-    } else {
-      numbers.resize(n * shape.feature_width());
-      features.numbers = numbers;
-    }
-    label_batch out;
-    if (shape.labels == label_kind::classes) {
-      result.classes.resize(result.classes.size() + n * shape.labels_per_record);
-      out.classes = std::span{result.classes}.last(n * shape.labels_per_record);
-    } else {
-      result.targets.resize(result.targets.size() + n * shape.label_width);
-      out.targets = std::span{result.targets}.last(n * shape.label_width);
-    }
-    data.read(records, features, out);
-  }
-  return result;
-}
+using labels = record_labels;
 
 double entropy(double p) {
   return p > 0 ? -p * std::log(p) : 0;
@@ -136,7 +92,7 @@ std::optional<double> constant_guess_loss(const proto::Model& model, const datas
   if (data.size() == 0)
     return std::nullopt;
   const auto width = data.record().label_width;
-  const auto x = read_labels(data);
+  const auto x = read_labels(data, most_records);
   const bool targets = !x.targets.empty();
   switch (model.loss()) {
   case proto::SOFTMAX_CROSS_ENTROPY:

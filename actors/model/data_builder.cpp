@@ -3,10 +3,10 @@
 #include "actors/model/data_sources.hpp"
 #include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/label_check.hpp"
 #include "kernels/data/digits.hpp"
 #include "kernels/data/images.hpp"
 #include "kernels/error.hpp"
-#include "kernels/formats/csv.hpp"
 #include "kernels/formats/file.hpp"
 
 #include <string>
@@ -33,36 +33,21 @@ job_data build_idx(const proto::Job& job) {
   auto whole =
     read_images(idx.images(), "data.idx.images", idx.labels(), "data.idx.labels", classes);
   const bool test_files = !idx.test_images().empty();
-  const auto sizes = split_of(job.data(), whole->size(), test_files);
   if (!test_files)
-    return apply_split(whole, sizes);
+    return apply_split(job.data(), whole);
   auto test = read_images(idx.test_images(), "data.idx.test_images", idx.test_labels(),
                           "data.idx.test_labels", classes);
   if (test->record().feature_width() != whole->record().feature_width())
     throw input_error(
       "data.idx.test_images: images of " + std::to_string(test->record().feature_width())
       + " pixels, but data.idx.images has " + std::to_string(whole->record().feature_width()));
-  return apply_split(whole, sizes, std::move(test));
-}
-
-job_data build_csv(const proto::Job& job) {
-  const auto& csv = job.data().csv();
-  const std::string path = expand_environment(csv.path(), "data.csv.path");
-  std::vector<std::string> columns{csv.features().begin(), csv.features().end()};
-  columns.push_back(csv.target());
-  const auto table = parse_csv(read_plain_or_gzip(path), columns, path);
-  const auto sizes = split_of(job.data(), table.rows, false);
-  auto whole = std::make_shared<const table_dataset>(table.values, columns.size() - 1, 1,
-                                                     csv.standardize(), sizes.train);
-  auto result = apply_split(whole, sizes);
-  result.scaling = whole->scaling();
-  return result;
+  return apply_split(job.data(), whole, std::move(test));
 }
 
 job_data build_digits(const proto::Job& job) {
   const auto& digits = job.data().digits();
-  return apply_split(generate_digits(digits.train() + digits.test(), digits.seed()),
-                     {digits.train(), 0, digits.test()});
+  return split_in_order(generate_digits(digits.train() + digits.test(), digits.seed()),
+                        {digits.train(), 0, digits.test()});
 }
 
 job_data build_source(const proto::Job& job) {
@@ -88,7 +73,9 @@ job_data build_source(const proto::Job& job) {
 }
 
 void check_batch(const proto::Job& job, const job_data& data) {
-  if (job.data().batch() > data.train->size())
+  // Else the batch follows from the number of workers, which is not known here.
+  const bool known = job.data().has_batch() || !job.data().has_global_batch();
+  if (known && job.data().batch() > data.train->size())
     throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "
                       + std::to_string(data.train->size()) + " training records");
 }
@@ -97,6 +84,7 @@ void check_batch(const proto::Job& job, const job_data& data) {
 
 job_data build_data(const proto::Job& job) {
   auto result = normalize(job.data(), build_source(job));
+  check_targets(job.model(), result);
   check_batch(job, result);
   return result;
 }
@@ -117,6 +105,7 @@ job_data given_data(const proto::Job& job, job_data data) {
   if (data.validation && to_string(data.validation->record()) != train)
     throw input_error("data: training records have " + train + ", validation records "
                       + to_string(data.validation->record()) + "; expected the same");
+  check_targets(job.model(), data);
   check_batch(job, data);
   return data;
 }

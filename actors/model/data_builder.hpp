@@ -1,12 +1,15 @@
 #pragma once
 
 #include "kernels/data/dataset.hpp"
+#include "kernels/data/normalized.hpp"
 #include "kernels/data/table.hpp"
 #include "kernels/formats/characters.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -16,12 +19,19 @@ struct job_data {
   std::shared_ptr<const dataset> train;
   /// The same widths; may be the training records (see Data.split).
   std::shared_ptr<const dataset> test = nullptr;
-  /// For tables: how the columns were scaled, for linear_coefficients.
+  /// For targets: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
   /// Evaluated during training, instead of the test records; null where the job has none.
   std::shared_ptr<const dataset> validation = nullptr;
   /// Texts: the characters that tokens stand for.
   std::optional<vocabulary> characters = std::nullopt;
+  /// How the features were shifted and scaled, where they were: those of the file are not what the
+  /// model reads.
+  std::optional<feature_scaling> normalization = std::nullopt;
+  /// Tables: a name per feature, as "age" or "colour=red". Else empty.
+  std::vector<std::string> feature_names = {};
+  /// Tables: a name per class that the file has. Else empty: classes are called by their numbers.
+  std::vector<std::string> class_names = {};
 
   /// What is evaluated during training.
   const std::shared_ptr<const dataset>& evaluated() const noexcept {

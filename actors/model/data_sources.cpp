@@ -73,7 +73,7 @@ job_data build_arrays(const proto::Job& job, bool test_files, const std::string&
     test = make(*test_features, *test_labels);
     require_alike(*whole, *test, source + ".test_features");
   }
-  return apply_split(whole, split_of(job.data(), whole->size(), test_files), std::move(test));
+  return apply_split(job.data(), whole, std::move(test));
 }
 
 } // namespace
@@ -166,8 +166,8 @@ job_data build_libsvm(const proto::Job& job) {
                                                   name);
   };
   const auto whole = make(std::move(rows), path);
-  const auto sizes = split_of(job.data(), whole->size(), test_files);
-  return apply_split(whole, sizes, test_files ? make(std::move(test.second), test.first) : nullptr);
+  return apply_split(job.data(), whole,
+                     test_files ? make(std::move(test.second), test.first) : nullptr);
 }
 
 job_data normalize(const proto::Data& data, job_data x) {
@@ -190,6 +190,7 @@ job_data normalize(const proto::Data& data, job_data x) {
   x.test = shared ? x.train : normalized(x.test, scaling);
   if (x.validation)
     x.validation = normalized(x.validation, scaling);
+  x.normalization = scaling;
   const auto& record = x.train->record();
   if (how.kind() == proto::STANDARDIZE && record.labels == label_kind::targets)
     x.scaling = column_scaling{std::move(scaling.shift), std::move(scaling.scale),

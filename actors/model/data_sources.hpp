@@ -7,6 +7,7 @@ namespace troupe {
 // Sources of data with files of their own formats: the parts of build_data, which says what they
 // throw. Internal to actors/model.
 
+job_data build_csv(const proto::Job& job);
 job_data build_npy(const proto::Job& job);
 job_data build_npz(const proto::Job& job);
 job_data build_text(const proto::Job& job);

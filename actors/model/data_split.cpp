@@ -1,10 +1,13 @@
 #include "actors/model/data_split.hpp"
 
+#include "actors/model/dataset_labels.hpp"
+#include "kernels/data/permutation.hpp"
 #include "kernels/data/subset.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -66,8 +69,114 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   return result;
 }
 
-job_data apply_split(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
+bool is_shuffled(const proto::Data& data) {
+  return data.split().has_shuffle() ? data.split().shuffle() : !data.has_text();
+}
+
+namespace {
+
+/// No epoch has this number: the lot has nothing to do with the order of any.
+constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
+
+/// Takes `count` records out of a list, at even distances; the others stay, in their order.
+std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::uint64_t count) {
+  std::vector<std::uint64_t> taken;
+  std::vector<std::uint64_t> left;
+  const std::uint64_t all = from.size();
+  std::uint64_t due = 0;
+  for (const auto record : from) {
+    due += count;
+    if (due >= all) {
+      due -= all;
+      taken.push_back(record);
+    } else {
+      left.push_back(record);
+    }
+  }
+  from = std::move(left);
+  return taken;
+}
+
+/// Each part in the order of the file: records that lie together are read together.
+split_lists sorted(split_lists x) {
+  std::ranges::sort(x.train);
+  std::ranges::sort(x.validation);
+  std::ranges::sort(x.test);
+  return x;
+}
+
+std::vector<std::uint64_t> numbers_from(std::uint64_t first, std::uint64_t count) {
+  std::vector<std::uint64_t> result(count);
+  std::iota(result.begin(), result.end(), first);
+  return result;
+}
+
+std::vector<std::int32_t> classes_of_all(const dataset& whole) {
+  if (whole.record().labels != label_kind::classes || whole.record().labels_per_record != 1)
+    throw input_error("data.split.stratify: the records have no classes; leave it out");
+  return read_labels(whole).classes;
+}
+
+} // namespace
+
+split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64_t count) {
+  const permutation order{count, split.seed(), no_epoch};
+  const auto drawn = [&](std::uint64_t first, std::uint64_t n) {
+    std::vector<std::uint64_t> result(n);
+    order.fill(first, result);
+    return result;
+  };
+  return sorted({drawn(0, sizes.train), drawn(sizes.train, sizes.validation),
+                 drawn(sizes.train + sizes.validation, sizes.test)});
+}
+
+// Class after class, each in the order of the lot; then every so-manieth record goes to a part. So
+// a part has of each class what its size asks for, up to a record.
+split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
+                            std::span<const std::int32_t> classes) {
+  std::vector<std::uint64_t> order(classes.size());
+  permutation{classes.size(), split.seed(), no_epoch}.fill(0, order);
+  std::ranges::stable_sort(order, {}, [&](std::uint64_t record) { return classes[record]; });
+  split_lists result;
+  result.test = take_evenly(order, sizes.test);
+  result.validation = take_evenly(order, sizes.validation);
+  result.train = take_evenly(order, sizes.train);
+  return sorted(std::move(result));
+}
+
+split_lists lists_of(const proto::Data& data, std::uint64_t count,
+                     const std::function<std::vector<std::int32_t>()>& classes) {
+  const auto sizes = split_of(data, count, false);
+  if (data.split().stratify())
+    return draw_stratified(data.split(), sizes, classes());
+  if (data.has_split() && is_shuffled(data))
+    return draw_split(data.split(), sizes, count);
+  return {numbers_from(0, sizes.train), numbers_from(sizes.train, sizes.validation),
+          numbers_from(count - sizes.test, sizes.test)};
+}
+
+job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
                      std::shared_ptr<const dataset> test) {
+  const auto sizes = split_of(data, whole->size(), test != nullptr);
+  const bool parts = sizes.train < whole->size();
+  if (!parts || !is_shuffled(data))
+    return split_in_order(whole, sizes, std::move(test));
+  const auto lists = data.split().stratify()
+    ? draw_stratified(data.split(), sizes, classes_of_all(*whole))
+    : draw_split(data.split(), sizes, whole->size());
+  job_data result;
+  result.train = subset(whole, lists.train);
+  if (!lists.validation.empty())
+    result.validation = subset(whole, lists.validation);
+  if (test)
+    result.test = std::move(test);
+  else
+    result.test = lists.test.empty() ? result.train : subset(whole, lists.test);
+  return result;
+}
+
+job_data split_in_order(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
+                        std::shared_ptr<const dataset> test) {
   const std::uint64_t records = whole->size();
   job_data result;
   result.train = sizes.train == records ? whole : subset(whole, 0, sizes.train);

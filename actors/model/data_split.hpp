@@ -3,6 +3,9 @@
 #include "actors/model/data_builder.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
 
 namespace troupe {
 
@@ -19,9 +22,39 @@ struct split_sizes {
 /// @throws input_error: more than there are, or nothing left for one of them.
 split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_files);
 
+/// Numbers of the records that train, validate and test, each list in ascending order.
+struct split_lists {
+  std::vector<std::uint64_t> train;
+  std::vector<std::uint64_t> validation;
+  std::vector<std::uint64_t> test;
+};
+
+/// Whether Data.split draws by lot: unless it says no, or the data are a text.
+bool is_shuffled(const proto::Data& data);
+
+/// Draws the parts by lot, from the seed of the split. The same on every node.
+/// @param sizes together at most `count`
+split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64_t count);
+
+/// As draw_split, but each part gets the same share of each class, up to a record.
+/// @param classes of all records
+split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
+                            std::span<const std::int32_t> classes);
+
+/// The lists of a job's split, by lot or in order.
+/// @param classes called where they are needed (Split.stratify)
+/// @throws input_error as split_of
+split_lists lists_of(const proto::Data& data, std::uint64_t count,
+                     const std::function<std::vector<std::int32_t>()>& classes);
+
+/// Splits a data set as the job says. With `test`, that tests.
+/// @throws input_error as split_of; stratify without classes
+job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
+                     std::shared_ptr<const dataset> test = nullptr);
+
 /// The first records train, those after them validate, the last ones test; or `test`, where it is
 /// given.
-job_data apply_split(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
-                     std::shared_ptr<const dataset> test = nullptr);
+job_data split_in_order(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
+                        std::shared_ptr<const dataset> test = nullptr);
 
 } // namespace troupe

@@ -1,5 +1,7 @@
+#include "actors/model/data_split.hpp"
 #include "actors/model/problem_list.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -34,13 +36,28 @@ void check_csv(const proto::Csv& csv, problem_list& problems) {
   problems.require(!csv.path().empty(), "data.csv.path", "missing; expected a path");
   problems.require(csv.features_size() > 0, "data.csv.features",
                    "no columns to learn from; name at least one");
-  problems.require(!csv.target().empty(), "data.csv.target", "missing; name the column to predict");
-  std::set<std::string> names{csv.target()};
+  const bool label = !csv.label().empty();
+  problems.require(label || !csv.target().empty(), "data.csv.target",
+                   "missing; name the column to predict: a number as target, a class as label");
+  problems.require(!label || csv.target().empty(), "data.csv",
+                   "target and label both say what to predict; leave out one of the two");
+  const auto& predicted = label ? csv.label() : csv.target();
+  std::set<std::string> names{predicted};
   for (int i = 0; i < csv.features_size(); ++i)
-    problems.require(
-      names.insert(csv.features(i)).second, "data.csv.features[" + std::to_string(i) + "]",
-      "column \"" + csv.features(i)
-        + (csv.features(i) == csv.target() ? "\" is the target" : "\" appears twice"));
+    problems.require(names.insert(csv.features(i)).second,
+                     "data.csv.features[" + std::to_string(i) + "]",
+                     "column \"" + csv.features(i)
+                       + (csv.features(i) != predicted ? "\" appears twice"
+                            : label                    ? "\" is the label"
+                                                       : "\" is the target"));
+  for (int i = 0; i < csv.categories_size(); ++i)
+    problems.require(std::ranges::find(csv.features(), csv.categories(i)) != csv.features().end(),
+                     "data.csv.categories[" + std::to_string(i) + "]",
+                     "column \"" + csv.categories(i) + "\" is none of data.csv.features");
+  problems.require(!csv.drop_first() || csv.categories_size() > 0, "data.csv.drop_first",
+                   "there are no columns of categories (data.csv.categories); leave it out");
+  problems.require(csv.missing() != proto::MISSING_UNSET, "data.csv.missing",
+                   "expected REFUSE, DROP, MEAN or MEDIAN");
 }
 
 void check_digits(const proto::Data& data, problem_list& problems) {
@@ -51,7 +68,8 @@ void check_digits(const proto::Data& data, problem_list& problems) {
                    "data.digits", "train + test is more than " + std::to_string(max_digits));
   problems.require(!data.has_split(), "data.split",
                    "data.digits says how many records train and test; leave out one of the two");
-  problems.require(data.batch() <= train || train == 0, "data.batch",
+  const bool known = data.has_batch() || !data.has_global_batch();
+  problems.require(!known || data.batch() <= train || train == 0, "data.batch",
                    std::to_string(data.batch()) + " is more than the " + std::to_string(train)
                      + " training records (data.digits.train)");
 }
@@ -115,7 +133,14 @@ void check_split(const proto::Data& data, problem_list& problems) {
   check_part(split.train(), split.has_train(), "train", problems);
   check_part(split.test(), split.has_test(), "test", problems);
   check_part(split.validation(), split.has_validation(), "validation", problems);
-  problems.require(split.train() < 1 || data.batch() <= split.train(), "data.batch",
+  problems.require(!data.has_text() || !split.shuffle(), "data.split.shuffle",
+                   "a text is split in order; leave it out");
+  problems.require(!split.stratify() || is_shuffled(data), "data.split.stratify",
+                   "parts with the same share of each class are drawn by lot, and not "
+                     + std::string{data.has_text() ? "of a text" : "with shuffle: false"}
+                     + "; leave it out");
+  const bool known = data.has_batch() || !data.has_global_batch();
+  problems.require(!known || split.train() < 1 || data.batch() <= split.train(), "data.batch",
                    std::to_string(data.batch()) + " is more than the "
                      + std::to_string(static_cast<std::uint64_t>(split.train()))
                      + " training records (data.split.train)");
@@ -155,6 +180,9 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
   problems.require(data.prefetch() >= 1 && data.prefetch() <= max_prefetch, "data.prefetch",
                    "expected 1 to " + std::to_string(max_prefetch) + " batches, got "
                      + std::to_string(data.prefetch()));
+  problems.require(!data.has_global_batch() || data.global_batch() >= 1, "data.global_batch",
+                   "0 samples; expected at least 1. For all training records in one step, use "
+                   "batch: 0");
   check_split(data, problems);
   check_normalize(data, problems);
   if (origin == data_from::program)

@@ -3,8 +3,11 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
+#include <utility>
 
 namespace troupe {
 
@@ -18,8 +21,28 @@ constexpr std::size_t most_names = 4;
 
 } // namespace
 
-exact_solution::exact_solution(const job_context& context, const dataset& train)
-  : context_(context), train_(train),
+std::string ridge_text(const job_context& context) {
+  const auto& job = context.job;
+  const auto kind = job.optimizer().kind();
+  const bool other = kind == proto::ADAMW || kind == proto::LAMB;
+  const double decay = context.rule.weight_decay;
+  if (!is_linear(job.model()) || !(decay > 0) || (other && job.solver() != proto::EXACT))
+    return {};
+  const auto terms = static_cast<double>(context.data.train_records * context.data.label_width);
+  std::array<char, 32> alpha{};
+  std::snprintf(alpha.data(), alpha.size(), "%.6g", decay * terms / 2);
+  std::string result =
+    "weight_decay is the ridge alpha = " + std::string{alpha.data()} + " of scikit-learn's Ridge";
+  if (job.data().csv().standardize())
+    return result + ", on standardized features and target";
+  return job.model().layer(0).dense().bias()
+    ? result + "; other than there, it penalizes the intercept, too"
+    : result;
+}
+
+exact_solution::exact_solution(const job_context& context, const dataset& train,
+                               std::vector<std::string> names)
+  : context_(context), train_(train), names_(std::move(names)),
     sums_(train.record().feature_width(), train.record().label_width,
           context.parameters().entries().size() > 1) {}
 
@@ -82,10 +105,8 @@ exact_solution::result exact_solution::solve() const {
 }
 
 std::string exact_solution::feature_name(std::size_t index) const {
-  const auto& csv = context_.job.data().csv();
-  return index < static_cast<std::size_t>(csv.features_size())
-    ? "\"" + csv.features(static_cast<int>(index)) + "\""
-    : "feature " + std::to_string(index + 1);
+  return index < names_.size() ? "\"" + names_[index] + "\""
+                               : "feature " + std::to_string(index + 1);
 }
 
 std::string exact_solution::dependence(const std::vector<std::size_t>& features) const {
@@ -100,7 +121,10 @@ std::string exact_solution::dependence(const std::vector<std::size_t>& features)
       + ") than coefficients; ";
   return text + names + (features.size() == 1 ? " is constant, or a sum" : " are constant, or sums")
     + " of multiples of the features before. Leave " + (features.size() == 1 ? "it" : "them")
-    + " out, or set optimizer.weight_decay, which makes the weights unique";
+    + " out, or set optimizer.weight_decay, which makes the weights unique"
+    + (context_.job.data().csv().categories_size() > 0
+         ? "; of categories, data.csv.drop_first leaves one out"
+         : "");
 }
 
 } // namespace troupe

@@ -10,6 +10,11 @@
 
 namespace troupe {
 
+/// How the weight decay of a linear model compares with scikit-learn's Ridge, for people: its
+/// alpha, and that it penalizes the intercept, too. Empty without a decay, for models that are not
+/// linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+std::string ridge_text(const job_context& context);
+
 /// The weights of a linear model that a job's gradient descent would end at, solved for in one pass
 /// over the training data (`solver: EXACT`). By SGD's definition the gradient of a step is 0 where
 ///
@@ -21,7 +26,9 @@ namespace troupe {
 class exact_solution {
 public:
   /// Both must outlive it. `context` is that of a linear model (is_linear).
-  exact_solution(const job_context& context, const dataset& train);
+  /// @param names of the features, for errors; may be empty
+  exact_solution(const job_context& context, const dataset& train,
+                 std::vector<std::string> names = {});
 
   /// Reads the next records, a few MiB at most. False once all are read.
   bool read_some();
@@ -47,6 +54,7 @@ private:
 
   const job_context& context_;
   const dataset& train_;
+  std::vector<std::string> names_;
   least_squares sums_;
   std::uint64_t next_ = 0;
   std::vector<std::uint64_t> records_;

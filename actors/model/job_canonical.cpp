@@ -189,6 +189,9 @@ std::vector<flat_field> flatten(proto::Job job) {
     job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
+  // Follows from the global batch, once the number of workers is known.
+  if (job.data().has_global_batch())
+    job.mutable_data()->clear_batch();
   std::vector<flat_field> fields;
   flatten(job, "", fields);
   return fields;

@@ -5,6 +5,7 @@
 #include "kernels/initializers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -32,10 +33,12 @@ std::vector<range> job_context::buckets() const {
 }
 
 std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
-                                                    std::span<const protocol_traits> own) {
+                                                    std::span<const protocol_traits> own,
+                                                    std::map<std::string, std::string> metadata) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
+  result->metadata = std::move(metadata);
   result->protocol = traits_of(job, own);
   result->data = data;
   result->model = build_model(job.model(), data);

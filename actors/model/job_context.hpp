@@ -10,6 +10,7 @@
 #include "messages/proto/job.pb.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,8 @@ namespace troupe {
 struct job_context {
   proto::Job job;
   std::string hash;
+  /// For files of weights: metadata_of(). Empty where the data are not known.
+  std::map<std::string, std::string> metadata;
   /// The row of the job's protocol.
   protocol_traits protocol;
   data_shape data;
@@ -56,8 +59,11 @@ private:
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
 /// @param own protocols that the program adds (protocol CUSTOM)
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
-                                                    std::span<const protocol_traits> own = {});
+/// @param metadata of the data, for files of weights
+std::shared_ptr<const job_context>
+make_job_context(const proto::Job& job, const data_shape& data,
+                 std::span<const protocol_traits> own = {},
+                 std::map<std::string, std::string> metadata = {});
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a

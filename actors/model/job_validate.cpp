@@ -74,15 +74,24 @@ void check_fit(const proto::Job& job, problem_list& problems) {
     problems.add("model.loss",
                  proto::Loss_Name(model.loss())
                    + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
-  if (softmax && job.data().has_csv())
+  const bool label = job.data().csv().has_label();
+  if (softmax && job.data().has_csv() && !label)
     problems.add("model.loss",
                  "SOFTMAX_CROSS_ENTROPY needs classes, but data.csv has a target; use "
-                 "MEAN_SQUARED_ERROR");
+                 "MEAN_SQUARED_ERROR, or name the column of classes as data.csv.label");
+  if (needs_targets && label)
+    problems.add("model.loss",
+                 proto::Loss_Name(model.loss())
+                   + " needs targets, but data.csv.label says classes; use SOFTMAX_CROSS_ENTROPY, "
+                     "or data.csv.target");
   if (units == 0)
     return;
   if (!softmax && job.data().has_csv())
     problems.require(units == 1, "model.layer",
-                     last() + ", but the data has 1 target; expected units: 1");
+                     last()
+                       + (label ? ", but " + proto::Loss_Name(model.loss())
+                              + " of two classes needs" + " one; expected units: 1"
+                                : ", but the data has 1 target; expected units: 1"));
   if (softmax && job.data().has_digits())
     problems.require(units >= digit_classes_needed, "model.layer",
                      last() + ", but the digits have 10 classes; expected units: 10");

@@ -41,6 +41,7 @@ safetensors_file model_of(const layout& parameters, std::span<const float> weigh
   safetensors_file file;
   file.metadata = {
     {"format", "pt"}, {"job_hash", info.job_hash}, {"model_version", std::to_string(info.version)}};
+  file.metadata.insert(info.more.begin(), info.more.end());
   for (const auto& entry : parameters.entries())
     file.tensors.push_back({entry.name, safetensors_dtype::f32, sizes_of(entry.shape),
                             std::as_bytes(weights.subspan(entry.offset, entry.size))});

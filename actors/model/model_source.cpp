@@ -7,6 +7,10 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/image_operations.hpp"
 
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -73,6 +77,24 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
   return shape{std::move(extents)};
 }
 
+/// `troupe export` puts the normalization of the data into the model: features must not be
+/// normalized before it, too.
+void refuse_two_normalizations(const proto::Data& data, std::span<const std::byte> bytes,
+                               const std::string& path) {
+  const bool normalizes = data.has_normalize() || data.csv().standardize();
+  onnx::ModelProto model;
+  if (!normalizes
+      || !model.ParseFromArray(
+        bytes.data(),
+        static_cast<int>(std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max()))))
+    return;
+  for (const auto& entry : model.metadata_props())
+    if (entry.key() == "feature_mean")
+      throw input_error("model.onnx: " + path + " normalizes the features itself (troupe export); "
+                        + "leave out "
+                        + (data.has_csv() ? "data.csv.standardize" : "data.normalize"));
+}
+
 } // namespace
 
 void embed_onnx(proto::Job& job) {
@@ -81,7 +103,9 @@ void embed_onnx(proto::Job& job) {
   if (model.onnx().empty())
     return;
   const auto path = path_of(model);
-  auto structure = onnx_model::parse(read_file(path), path).structure();
+  const auto bytes = read_file(path);
+  refuse_two_normalizations(job.data(), bytes, path);
+  auto structure = onnx_model::parse(bytes, path).structure();
   if (structure.size() > most_structure)
     throw input_error(path + ": besides its weights, the model takes "
                       + std::to_string(structure.size())

@@ -35,12 +35,12 @@ void describe(onnx::ValueInfoProto& port, const std::string& name, const node& n
 } // namespace
 
 std::string export_onnx(expression input, expression output, std::span<const float> weights,
-                        const std::string& name) {
+                        const std::string& name, const onnx_surroundings& around) {
   if (weights.size() != input.owner().parameters().size())
     throw input_error("ONNX export: " + std::to_string(weights.size())
                       + " weights do not fill a layout of "
                       + std::to_string(input.owner().parameters().size()));
-  const auto model = onnx_exporter{input, output, weights}.run(name);
+  const auto model = onnx_exporter{input, output, weights}.run(name, around);
   std::string result;
   if (model.ByteSizeLong() > std::numeric_limits<int>::max() || !model.SerializeToString(&result))
     throw input_error("ONNX export: the model takes more than 2 GiB, which ONNX does not allow");
@@ -55,7 +55,7 @@ void onnx_exporter::refuse(const node& n, const std::string& what) const {
                     + "): " + what);
 }
 
-onnx::ModelProto onnx_exporter::run(const std::string& name) {
+onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surroundings& around) {
   mark_needed();
   proto_.set_name(name.empty() ? "model" : name);
   names_[input_] = fresh("features");
@@ -64,17 +64,47 @@ onnx::ModelProto onnx_exporter::run(const std::string& name) {
   for (const auto& entry : graph_.parameters().entries())
     taken_.insert(entry.name);
   describe(*proto_.add_input(), names_.at(input_), at(input_));
+  if (around.features)
+    names_[input_] = scaled_features(*around.features);
   for (const auto id : needed_)
     if (id != input_ && !absorbed_.contains(id))
       emit(id);
-  add("Identity", {value(output_)}, {}, "output");
+  add("Identity", {around.targets ? in_units(*around.targets) : value(output_)}, {}, "output");
   describe(*proto_.add_output(), "output", at(output_));
   onnx::ModelProto result;
   result.set_ir_version(format_version);
   result.set_producer_name("troupe");
   result.add_opset_import()->set_version(operator_set);
   *result.mutable_graph() = std::move(proto_);
+  for (const auto& [key, text] : around.metadata) {
+    auto& entry = *result.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(text);
+  }
   return result;
+}
+
+// (x - shift) * (1 / scale) in float32, as normalized_dataset computes it.
+std::string onnx_exporter::scaled_features(const feature_scaling& how) {
+  const auto& dims = at(input_).shape;
+  std::vector<std::int64_t> extents;
+  if (how.shift.size() == dims.elements(1))
+    extents.assign(dims.extents().begin() + 1, dims.extents().end());
+  else if (how.shift.size() > 1) { // one per channel
+    extents.assign(dims.rank() - 1, 1);
+    extents[0] = static_cast<std::int64_t>(how.shift.size());
+  }
+  std::vector<double> factors;
+  for (const auto x : how.scale)
+    factors.push_back(1 / x);
+  const auto shifted = add("Sub", {value(input_), numbers(how.shift, extents)});
+  return add("Mul", {shifted, numbers(factors, extents)});
+}
+
+std::string onnx_exporter::in_units(const column_scaling& how) {
+  const std::vector<std::int64_t> extents{static_cast<std::int64_t>(how.target_mean.size())};
+  const auto scaled = add("Mul", {value(output_), numbers(how.target_scale, extents)});
+  return add("Add", {scaled, numbers(how.target_mean, extents)});
 }
 
 void onnx_exporter::mark_needed() {

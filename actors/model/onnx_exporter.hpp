@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/model/onnx_export.hpp"
 #include "kernels/graph.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -20,7 +21,7 @@ class onnx_exporter {
 public:
   onnx_exporter(expression input, expression output, std::span<const float> weights);
   /// To be called once.
-  onnx::ModelProto run(const std::string& name);
+  onnx::ModelProto run(const std::string& name, const onnx_surroundings& around);
 
 private:
   /// An attribute of an ONNX node.
@@ -54,6 +55,8 @@ private:
                   std::vector<attribute> attributes = {}, std::string output = {});
   std::string number(double x) { return numbers({x}, {}); }
   std::string numbers(const std::vector<double>& x, const std::vector<std::int64_t>& dims);
+  std::string scaled_features(const feature_scaling& how);
+  std::string in_units(const column_scaling& how);
   std::string whole_numbers(const std::vector<std::int64_t>& x);
   /// The shape as a tensor, of which the batch is measured at run time.
   std::string shape_of(const shape& dims);

@@ -109,7 +109,7 @@ void recorder::on_epoch(const epoch_report& x) {
 
 void recorder::on_weights(const record_weights& x) {
   attempt([&] {
-    const model_info info{x.version, context_->hash};
+    const model_info info{x.version, context_->hash, context_->metadata};
     storage_->replace(directory_ / "weights.safetensors",
                       write_model(context_->parameters(), x.weights.as_floats(), info));
   });

@@ -297,6 +297,8 @@ std::string footer(const report_data& x) {
   if (!x.summary.coefficients.empty())
     line("coefficients, the intercept first",
          fmt::format("{:.6g}", fmt::join(x.summary.coefficients, "  ")));
+  if (!x.summary.ridge.empty())
+    line("weight decay", x.summary.ridge);
   return result + "</dl></footer>\n";
 }
 

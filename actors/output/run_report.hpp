@@ -163,6 +163,8 @@ struct run_summary {
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
+  /// What the weight decay did to them: ridge_text().
+  std::string ridge;
   /// Where the results are; empty where nothing was written.
   std::string output;
 };

@@ -1,6 +1,7 @@
 #include "actors/simulation/simulation.hpp"
 
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/model/global_batch.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
@@ -91,8 +92,10 @@ simulation::~simulation() {
 coordinator_setup simulation::make_coordinator() {
   coordinator_setup result;
   result.data = options_.data;
+  auto job = options_.job;
+  divide_batch(job, options_.workers);
   result.context =
-    make_job_context(options_.job, shape_of(*options_.data.train), traits_of(options_.protocols));
+    make_job_context(job, shape_of(*options_.data.train), traits_of(options_.protocols));
   result.output = options_.job.output();
   result.files = files_;
   result.resume = options_.resume;

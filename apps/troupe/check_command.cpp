@@ -3,8 +3,11 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/model/exact_solution.hpp"
+#include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/output/text.hpp"
+#include "apps/troupe/class_view.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/plan_view.hpp"
@@ -88,7 +91,7 @@ private:
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
-  if (data.has_csv()) {
+  if (data.has_csv() && !data.csv().has_label() && data.csv().categories_size() == 0) {
     result.dims = {data.csv().features_size()};
     result.labels = label_kind::targets;
     result.label_width = 1;
@@ -193,6 +196,13 @@ void print_data(const job_context& context, const job_data& data) {
   if (shape.labels_per_record > 1)
     labels += fmt::format(" at {} positions", number(shape.labels_per_record));
   line("", fmt::format("{}; {}, {}", records, count(shape.feature_width(), what), labels));
+  const auto classes = view_classes(data);
+  for (auto& text : classes.lines)
+    line("", text);
+  for (auto& text : classes.warnings)
+    line("warning", text);
+  if (const auto ridge = ridge_text(context); !ridge.empty())
+    line("ridge", ridge);
   if (context.job.has_evaluate())
     line("",
          fmt::format("evaluated every {} and after each epoch",
@@ -203,6 +213,7 @@ void print_data(const job_context& context, const job_data& data) {
 
 void print_steps(const job_context& context, const cluster_shape& cluster) {
   const std::uint64_t batch = context.batch();
+  line("batch", batch_text(context, cluster.workers));
   const bool in_step = context.protocol.in_step;
   const auto samples = in_step ? batch * cluster.workers : batch;
   const auto steps = (context.data.train_records + samples - 1) / samples;
@@ -332,8 +343,9 @@ cluster_shape shape_of_cluster(const check_command& x, const proto::Job& job) {
 
 int run(const check_command& x) {
   const auto program = program_bytes();
-  const auto job = load_job(x.job, x.overrides, x.protocol, "");
+  auto job = load_job(x.job, x.overrides, x.protocol, "");
   const auto cluster = shape_of_cluster(x, job);
+  divide_batch(job, cluster.workers);
   const auto processes = processes_of(x, cluster);
   print_job(job);
   std::optional<job_data> data;

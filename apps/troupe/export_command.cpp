@@ -1,5 +1,6 @@
 #include "apps/troupe/commands.hpp"
 
+#include "actors/model/data_metadata.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/onnx_export.hpp"
@@ -35,7 +36,13 @@ int run(const export_command& x) {
   const auto file = weights_file(x.weights);
   const auto weights = read_model(read_file(file), context->parameters(), file.string());
   const auto& model = context->model;
-  const auto bytes = export_onnx(model.features, model.output, weights.weights, job.name());
+  onnx_surroundings around;
+  around.features = data.normalization;
+  around.metadata = metadata_of(data);
+  const bool scaled_targets = around.metadata.contains("target_mean");
+  if (scaled_targets)
+    around.targets = data.scaling;
+  const auto bytes = export_onnx(model.features, model.output, weights.weights, job.name(), around);
   try {
     disk_storage{}.replace(x.output, as_byte_span(bytes));
   } catch (const std::system_error& error) {
@@ -50,10 +57,20 @@ int run(const export_command& x) {
     fmt::format("{}: ONNX, {}", x.output, readable_bytes(static_cast<std::size_t>(bytes.size()))));
   line("input", fmt::format("features {}", to_string(model.features.shape())));
   line("output", fmt::format("output {}", to_string(model.output.shape())));
-  if (data.scaling)
+  if (around.features)
     line("",
-         "(features are standardized before they reach the model; so must those be that others "
-         "feed it with)");
+         std::string{"(feed it with features as they are: the model normalizes them"}
+           + (scaled_targets ? ", and its output is in the units of the data)" : ")"));
+  if (job.data().has_idx() || job.data().has_digits())
+    line("", "(of bytes of pixels x, feed it with x / 255)");
+  else if (job.data().has_npy() || job.data().has_npz())
+    line("", "(of features x of uint8, feed it with x / 255)");
+  if (job.model().loss() == proto::SOFTMAX_CROSS_ENTROPY
+      || job.model().loss() == proto::BINARY_CROSS_ENTROPY)
+    line("",
+         job.model().loss() == proto::SOFTMAX_CROSS_ENTROPY
+           ? "(outputs are logits: softmax makes probabilities of them)"
+           : "(outputs are logits: the sigmoid makes probabilities of them)");
   return exit_done;
 }
 

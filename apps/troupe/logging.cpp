@@ -8,7 +8,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -45,8 +47,10 @@ void start_logging(const std::string& level, const std::string& name) {
   std::string pattern = name.empty() ? "%v" : "%n: %v";
   if (!level.empty())
     pattern = "%Y-%m-%d %H:%M:%S.%e %-5l " + pattern;
-  // A progress bar may stand on the line.
-  if (::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1)
+  // A progress bar may stand on the line, if the terminal can draw one.
+  const char* terminal = std::getenv("TERM");
+  const bool draws = terminal != nullptr && std::string_view{terminal} != "dumb";
+  if (draws && ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1)
     pattern = "\r\033[K" + pattern;
   logger->set_pattern(pattern);
   logger->set_level(least);

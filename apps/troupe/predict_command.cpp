@@ -47,17 +47,49 @@ choice choose(std::span<const float> logits) {
   return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
 }
 
-/// The predictions as CSV. Targets come in the units of the data.
+/// A field of CSV: in quotes where it needs them.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos)
+    return text;
+  std::string result = "\"";
+  for (const char c : text)
+    result += c == '"' ? std::string{"\"\""} : std::string{c};
+  return result + '"';
+}
+
+/// The probabilities of all classes, from logits: of one of them, the second of two classes.
+std::vector<double> probabilities(std::span<const float> logits) {
+  if (logits.size() == 1) {
+    const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
+    return {1 - one, one};
+  }
+  const double best = *std::ranges::max_element(logits);
+  std::vector<double> result;
+  double total = 0;
+  for (auto x : logits) {
+    result.push_back(std::exp(static_cast<double>(x) - best));
+    total += result.back();
+  }
+  for (auto& x : result)
+    x /= total;
+  return result;
+}
+
+/// The predictions as CSV. Records have their numbers in their file; targets come in the units of
+/// the data, and classes by their names where they have some.
 class prediction_table {
 public:
-  prediction_table(const record_shape& data, const std::optional<column_scaling>& scaling)
-    : labels_(data.labels == label_kind::classes ? data.labels_per_record : 1),
-      text_(labels_ > 1                            ? "record,loss,accuracy\n"
-              : data.labels == label_kind::classes ? "record,label,prediction,probability\n"
-                                                   : heading_of_targets(data.label_width)) {
-    if (scaling) {
-      mean_ = scaling->target_mean.at(0);
-      scale_ = scaling->target_scale.at(0);
+  prediction_table(const job_context& context, const job_data& data)
+    : test_(*data.test), names_(data.class_names), loss_(context.job.model().loss()),
+      labels_(context.data.labels == label_kind::classes ? context.data.labels_per_record : 1) {
+    const auto units = static_cast<std::size_t>(context.model.output.shape().last());
+    text_ = labels_ > 1 ? "record,loss,accuracy\n"
+      : context.data.labels == label_kind::classes
+      ? heading_of_classes(std::max<std::size_t>(units, 2))
+      : heading_of_targets(context.data.label_width);
+    if (data.scaling) {
+      mean_ = data.scaling->target_mean.at(0);
+      scale_ = data.scaling->target_scale.at(0);
     }
   }
 
@@ -70,13 +102,11 @@ public:
     auto out = std::back_inserter(text_);
     for (std::size_t i = 0; i < x.count; ++i)
       if (x.targets.empty()) {
-        const auto said = choose(x.outputs.subspan(i * units, units));
-        fmt::format_to(out, "{},{},{},{:.6f}\n", x.first + i, x.classes[i], said.which,
-                       said.probability);
+        add_class(test_.origin(x.first + i), x.classes[i], x.outputs.subspan(i * units, units));
       } else {
-        fmt::format_to(out, "{}", x.first + i);
+        fmt::format_to(out, "{}", test_.origin(x.first + i));
         for (auto k = i * units; k < (i + 1) * units; ++k)
-          fmt::format_to(out, ",{:.7g},{:.7g}", in_units(x.targets[k]), in_units(x.outputs[k]));
+          fmt::format_to(out, ",{:.7g},{:.7g}", in_units(x.targets[k]), prediction(x.outputs[k]));
         text_ += '\n';
       }
   }
@@ -84,6 +114,40 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
+  /// Of a margin loss, outputs are no logits of probabilities.
+  bool has_probabilities() const { return loss_ != proto::HINGE; }
+
+  /// A label that is ignored may be none of the classes.
+  std::string name_of(std::int64_t which) const {
+    const auto place = static_cast<std::size_t>(which);
+    return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
+  }
+
+  std::string heading_of_classes(std::size_t classes) const {
+    if (!has_probabilities())
+      return "record,label,prediction,output\n";
+    std::string result = "record,label,prediction,probability";
+    for (std::size_t c = 0; c < classes; ++c)
+      result +=
+        ',' + csv_field("probability_" + (c < names_.size() ? names_[c] : std::to_string(c)));
+    return result + '\n';
+  }
+
+  void add_class(std::uint64_t record, std::int32_t label, std::span<const float> outputs) {
+    const auto said = choose(outputs);
+    auto out = std::back_inserter(text_);
+    fmt::format_to(out, "{},{},{}", record, name_of(label),
+                   name_of(static_cast<std::int64_t>(said.which)));
+    if (has_probabilities()) {
+      fmt::format_to(out, ",{:.6f}", said.probability);
+      for (const auto p : probabilities(outputs))
+        fmt::format_to(out, ",{:.6f}", p);
+    } else {
+      fmt::format_to(out, ",{:.7g}", outputs[0]);
+    }
+    text_ += '\n';
+  }
+
   static std::string heading_of_targets(std::size_t targets) {
     if (targets == 1)
       return "record,target,prediction\n";
@@ -108,13 +172,22 @@ private:
           - static_cast<double>(logits[said.which]);
       }
       const auto n = static_cast<double>(labels_);
-      fmt::format_to(std::back_inserter(text_), "{},{:.7g},{:.6f}\n", x.first + i, loss / n,
-                     static_cast<double>(right) / n);
+      fmt::format_to(std::back_inserter(text_), "{},{:.7g},{:.6f}\n", test_.origin(x.first + i),
+                     loss / n, static_cast<double>(right) / n);
     }
   }
 
   double in_units(float x) const { return static_cast<double>(x) * scale_ + mean_; }
 
+  /// Of an output: in the units of the targets.
+  double prediction(float x) const {
+    return loss_ == proto::BINARY_CROSS_ENTROPY ? 1 / (1 + std::exp(-static_cast<double>(x)))
+                                                : in_units(x);
+  }
+
+  const dataset& test_;
+  std::vector<std::string> names_;
+  proto::Loss loss_;
   std::size_t labels_;
   std::string text_;
   double mean_ = 0;
@@ -229,7 +302,7 @@ int run(const predict_command& x) {
   std::optional<prediction_table> table;
   std::optional<gallery> pictures;
   if (!x.predictions.empty())
-    table.emplace(context->data, data.scaling);
+    table.emplace(*context, data);
   if (x.show > 0)
     pictures.emplace(x.show, side_of(context->data));
   const auto collect = [&](const tested_records& tested) {

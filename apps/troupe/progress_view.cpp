@@ -318,6 +318,8 @@ std::string format_summary(const run_summary& x) {
                      x.pacing->rate_damping));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
+  if (!x.ridge.empty())
+    line("", '(' + x.ridge + ')');
   if (!x.weights_sha256.empty())
     line("weights", "sha256 " + x.weights_sha256);
   if (!x.output.empty())

@@ -1,7 +1,9 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/data_metadata.hpp"
 #include "actors/model/field_lines.hpp"
+#include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
@@ -93,12 +95,15 @@ void require_shards(const proto::Job& job, std::size_t ps) {
                       + without_shards()};
 }
 
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
-                                         const std::optional<std::string>& resume) {
-  require_shards(job, ps);
+coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
+                                         std::size_t ps, const std::optional<std::string>& resume) {
+  require_shards(given, ps);
+  auto job = given;
+  divide_batch(job, workers);
   coordinator_setup result;
   result.data = build_data(job);
-  result.context = make_job_context(job, shape_of(*result.data.train));
+  result.context =
+    make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data));
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   try {
@@ -108,6 +113,8 @@ coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
+  if (job.solver() != proto::EXACT)
+    result.notices.insert(result.notices.begin(), "batch: " + batch_text(*result.context, workers));
   return result;
 }
 

@@ -20,8 +20,8 @@ void require_shards(const proto::Job& job, std::size_t ps);
 /// What the coordinator of a cluster with `ps` parameter shards needs: data read, model built,
 /// output directory made, and a checkpoint read where `resume` says so (see choose_checkpoint). The
 /// tasks are the caller's to fill in. Throws input_error.
-coordinator_setup make_coordinator_setup(const proto::Job& job, std::size_t ps,
-                                         const std::optional<std::string>& resume);
+coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
+                                         std::size_t ps, const std::optional<std::string>& resume);
 
 /// A number that differs for each start of a node.
 std::uint64_t make_incarnation();

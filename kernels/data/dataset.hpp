@@ -62,6 +62,10 @@ public:
   /// The data set that holds the records: this one, unless it shows a part of another.
   virtual const dataset& storage() const noexcept { return *this; }
 
+  /// The record's number in the data that it was taken from, such as a file: `record` itself,
+  /// unless this data set shows a part of another.
+  virtual std::uint64_t origin(std::uint64_t record) const { return record; }
+
   /// Sparse features: how many entries these records have together, at most 2^31 - 1.
   virtual std::uint64_t entries(std::span<const std::uint64_t>) const { return 0; }
 

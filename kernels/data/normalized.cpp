@@ -51,6 +51,7 @@ public:
   const record_shape& record() const noexcept override { return whole_->record(); }
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
+  std::uint64_t origin(std::uint64_t record) const override { return whole_->origin(record); }
 
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {

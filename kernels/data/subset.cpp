@@ -19,15 +19,29 @@ std::span<T> take(std::span<T>& x, std::size_t n) {
   return result;
 }
 
+/// Records that follow each other.
+struct record_range {
+  std::uint64_t first;
+  std::uint64_t count;
+
+  std::uint64_t size() const noexcept { return count; }
+  std::uint64_t operator[](std::uint64_t record) const noexcept { return first + record; }
+};
+
+/// @tparam Numbers what says which record of the whole a record is: record_range, or a vector.
+template <class Numbers>
 class subset_dataset final : public dataset {
 public:
-  subset_dataset(std::shared_ptr<const dataset> whole, std::uint64_t first, std::uint64_t count)
-    : whole_(std::move(whole)), first_(first), count_(count) {}
+  subset_dataset(std::shared_ptr<const dataset> whole, Numbers numbers)
+    : whole_(std::move(whole)), numbers_(std::move(numbers)) {}
 
-  std::uint64_t size() const noexcept override { return count_; }
+  std::uint64_t size() const noexcept override { return numbers_.size(); }
   const record_shape& record() const noexcept override { return whole_->record(); }
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
+  std::uint64_t origin(std::uint64_t record) const override {
+    return whole_->origin(numbers_[record]);
+  }
 
   std::uint64_t entries(std::span<const std::uint64_t> records) const override {
     std::uint64_t result = 0;
@@ -62,15 +76,14 @@ private:
     while (!records.empty()) {
       const std::size_t n = std::min(records.size(), renumbered.size());
       std::ranges::transform(records.first(n), renumbered.begin(),
-                             [this](std::uint64_t record) { return first_ + record; });
+                             [this](std::uint64_t record) { return numbers_[record]; });
       f(std::span<const std::uint64_t>{renumbered}.first(n));
       records = records.subspan(n);
     }
   }
 
   std::shared_ptr<const dataset> whole_;
-  std::uint64_t first_;
-  std::uint64_t count_;
+  Numbers numbers_;
 };
 
 } // namespace
@@ -81,7 +94,18 @@ std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole, std:
     throw input_error("records " + std::to_string(first) + " and " + std::to_string(count)
                       + " from there do not lie within the " + std::to_string(whole->size())
                       + " records of the data");
-  return std::make_shared<subset_dataset>(std::move(whole), first, count);
+  return std::make_shared<subset_dataset<record_range>>(std::move(whole),
+                                                        record_range{first, count});
+}
+
+std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole,
+                                      std::vector<std::uint64_t> records) {
+  for (const auto record : records)
+    if (record >= whole->size())
+      throw input_error("record " + std::to_string(record) + " does not lie within the "
+                        + std::to_string(whole->size()) + " records of the data");
+  return std::make_shared<subset_dataset<std::vector<std::uint64_t>>>(std::move(whole),
+                                                                      std::move(records));
 }
 
 } // namespace troupe

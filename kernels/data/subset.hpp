@@ -3,6 +3,7 @@
 #include "kernels/data/dataset.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
@@ -13,5 +14,11 @@ namespace troupe {
 /// @throws input_error when the range does not lie within `whole`.
 std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole, std::uint64_t first,
                                       std::uint64_t count);
+
+/// The listed records of another data set, in this order, renumbered from 0. A record may appear
+/// twice.
+/// @throws input_error when a record does not lie within `whole`.
+std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole,
+                                      std::vector<std::uint64_t> records);
 
 } // namespace troupe

@@ -1,9 +1,7 @@
 #pragma once
 
-#include "kernels/data/dataset.hpp"
-#include "kernels/formats/csv.hpp"
-
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -17,34 +15,26 @@ struct column_scaling {
   std::vector<double> target_scale;  ///< (targets)
 };
 
-/// Numbers in columns: the first ones are features, the rest are targets. Kept as floats,
-/// standardized where asked.
-class table_dataset final : public dataset {
-public:
-  /// @param values (rows, features + targets), row-major; rows >= 1.
-  /// @param standardize subtract the mean and divide by the standard deviation (population, divisor
-  /// n) of the first `training_rows` rows, each column for itself; a constant column is only
-  /// shifted.
-  /// @throws input_error when sizes do not fit, training_rows is 0 or above the number of rows, or
-  /// a value does not fit float32.
-  table_dataset(std::span<const double> values, std::size_t features, std::size_t targets,
-                bool standardize, std::uint64_t training_rows);
-
-  std::uint64_t size() const noexcept override { return rows_; }
-  const record_shape& record() const noexcept override { return record_; }
-  std::size_t memory_bytes() const noexcept override { return values_.size() * sizeof(float); }
-  void read(std::span<const std::uint64_t> records, feature_batch features,
-            label_batch labels) const override;
-
-  /// Mean 0 and scale 1 everywhere when not standardized.
-  const column_scaling& scaling() const noexcept { return scaling_; }
-
-private:
-  std::uint64_t rows_;
-  record_shape record_;
-  column_scaling scaling_;
-  std::vector<float> values_; // (rows, features + targets)
+/// What standardizes a column: standardized = (value - mean) / scale.
+struct column_moments {
+  double mean = 0;
+  double scale = 1;
 };
+
+/// The mean and the standard deviation (population, divisor n) of a column over some rows; the
+/// scale of a constant column is 1.
+/// @param values (rows, width), row-major
+/// @param column below width
+/// @param rows which ones count: at least one
+column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
+                          std::span<const std::uint64_t> rows);
+
+/// A table as float32, each column shifted and scaled.
+/// @param values (rows, width), row-major
+/// @param how (width)
+/// @throws input_error naming record and column: a value that does not fit float32.
+std::vector<float> scaled_columns(std::span<const double> values,
+                                  std::span<const column_moments> how);
 
 /// The coefficients of a linear model in the units of the data: per target the intercept, then one
 /// per feature.

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <optional>
+#include <unordered_map>
 
 namespace troupe {
 
@@ -141,51 +144,171 @@ std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string
   return chosen;
 }
 
-double parse_number(std::string_view field, std::string_view column, std::string_view name,
-                    std::uint64_t line) {
+std::string_view without_blanks(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };
-  std::string_view text = field;
   while (!text.empty() && blank(text.front()))
     text.remove_prefix(1);
   while (!text.empty() && blank(text.back()))
     text.remove_suffix(1);
+  return text;
+}
+
+/// Nothing where the text is no finite number.
+std::optional<double> number_of(std::string_view field) {
+  auto text = without_blanks(field);
   if (text.size() > 1 && text.front() == '+' && text[1] != '-')
     text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
+  return value;
+}
+
+double parse_number(std::string_view field, std::string_view column, std::string_view name,
+                    std::uint64_t line) {
+  const auto value = number_of(field);
+  if (!value)
     throw input_error(place(name, line) + "column \"" + excerpt(column)
                       + "\": expected a finite number, found \"" + excerpt(field) + "\"");
-  return value;
+  return *value;
+}
+
+std::vector<std::string> names_of(std::span<const csv_column> columns) {
+  std::vector<std::string> result;
+  for (const auto& x : columns)
+    result.push_back(x.name);
+  return result;
+}
+
+/// The rows below a header. `begin_row()` is called before the fields of each, and `take(which,
+/// field, line)` for each field of a chosen column.
+/// @return their number
+template <class Begin, class Take>
+std::uint64_t read_rows(std::span<const std::byte> bytes, std::span<const std::string> columns,
+                        std::string_view name, Begin begin_row, Take take) {
+  field_reader reader{bytes, name};
+  const auto header = read_header(reader, name);
+  const auto chosen = find_columns(header, columns, name);
+  std::uint64_t rows = 0;
+  while (!reader.only_blank_lines_left()) {
+    const std::uint64_t line = reader.line();
+    begin_row();
+    std::size_t fields = 0;
+    do {
+      const auto field = reader.next();
+      if (fields < header.size() && chosen[fields])
+        take(*chosen[fields], field, line);
+      ++fields;
+    } while (!reader.line_ended());
+    if (fields != header.size())
+      throw input_error(place(name, line) + "expected " + std::to_string(header.size())
+                        + " fields as in the header, found " + std::to_string(fields));
+    ++rows;
+  }
+  if (rows == 0)
+    throw input_error(std::string{name} + ": no records after the header");
+  return rows;
+}
+
+/// Numbers texts in the order in which they come.
+class text_numbers {
+public:
+  double number(std::string_view text) {
+    const auto [place, is_new] = numbers_.try_emplace(std::string{text}, texts_.size());
+    if (is_new)
+      texts_.emplace_back(text);
+    return static_cast<double>(place->second);
+  }
+
+  std::vector<std::string>& texts() noexcept { return texts_; }
+
+private:
+  std::unordered_map<std::string, std::size_t> numbers_;
+  std::vector<std::string> texts_;
+};
+
+bool is_missing(std::string_view field, std::span<const std::string> missing) {
+  const auto text = without_blanks(field);
+  return text.empty() || std::ranges::find(missing, text) != missing.end();
 }
 
 } // namespace
 
 csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::string> columns,
                       std::string_view name) {
-  field_reader reader{bytes, name};
-  const auto header = read_header(reader, name);
-  const auto chosen = find_columns(header, columns, name);
   csv_columns result;
   result.names.assign(columns.begin(), columns.end());
-  while (!reader.only_blank_lines_left()) {
-    const std::uint64_t line = reader.line();
-    const std::size_t row = result.values.size();
-    result.values.resize(row + columns.size());
-    std::size_t fields = 0;
-    do {
-      const auto field = reader.next();
-      if (fields < header.size() && chosen[fields])
-        result.values[row + *chosen[fields]] = parse_number(field, header[fields], name, line);
-      ++fields;
-    } while (!reader.line_ended());
-    if (fields != header.size())
-      throw input_error(place(name, line) + "expected " + std::to_string(header.size())
-                        + " fields as in the header, found " + std::to_string(fields));
-    ++result.rows;
+  std::size_t row = 0;
+  result.rows = read_rows(
+    bytes, columns, name,
+    [&] {
+      row = result.values.size();
+      result.values.resize(row + columns.size());
+    },
+    [&](std::size_t which, std::string_view field, std::uint64_t line) {
+      result.values[row + which] = parse_number(field, columns[which], name, line);
+    });
+  return result;
+}
+
+csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                    std::span<const std::string> missing, std::string_view name) {
+  csv_table result;
+  std::vector<text_numbers> texts(columns.size());
+  std::size_t row = 0;
+  result.rows = read_rows(
+    bytes, names_of(columns), name,
+    [&] {
+      row = result.values.size();
+      result.values.resize(row + columns.size());
+    },
+    [&](std::size_t which, std::string_view field, std::uint64_t line) {
+      auto& value = result.values[row + which];
+      if (is_missing(field, missing))
+        value = std::numeric_limits<double>::quiet_NaN();
+      else if (columns[which].text)
+        value = texts[which].number(without_blanks(field));
+      else
+        value = parse_number(field, columns[which].name, name, line);
+    });
+  for (auto& x : texts)
+    result.texts.push_back(std::move(x.texts()));
+  return result;
+}
+
+std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                      std::span<const std::string> missing, std::string_view name) {
+  std::string result;
+  read_rows(
+    bytes, names_of(columns), name, [] {},
+    [&](std::size_t which, std::string_view field, std::uint64_t line) {
+      if (result.empty() && is_missing(field, missing))
+        result = place(name, line) + "column \"" + excerpt(columns[which].name) + "\"";
+    });
+  return result;
+}
+
+std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
+                                         std::vector<std::string>& names) {
+  std::vector<double> numbers;
+  for (const auto& text : texts)
+    if (const auto number = number_of(text))
+      numbers.push_back(*number);
+  const bool numeric = numbers.size() == texts.size();
+  std::vector<std::size_t> order(texts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto less = [&](std::size_t a, std::size_t b) {
+    return numeric ? numbers[a] < numbers[b] : texts[a] < texts[b];
+  };
+  std::ranges::stable_sort(order, less);
+  names.clear();
+  std::vector<std::size_t> result(texts.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || less(order[i - 1], order[i]))
+      names.push_back(texts[order[i]]);
+    result[order[i]] = names.size() - 1;
   }
-  if (result.rows == 0)
-    throw input_error(std::string{name} + ": no records after the header");
   return result;
 }
 

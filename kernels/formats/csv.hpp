@@ -30,6 +30,41 @@ struct csv_columns {
 csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::string> columns,
                       std::string_view name);
 
+/// A column to read, and how.
+struct csv_column {
+  std::string name;
+  /// Any text; else a number.
+  bool text = false;
+};
+
+/// Chosen columns of a CSV file, as numbers and texts, with gaps.
+struct csv_table {
+  std::uint64_t rows = 0;
+  /// (rows, columns), row-major: a number, or which of the texts of its column; NaN where there is
+  /// no value.
+  std::vector<double> values;
+  /// Of each column, its texts, each once, in the order of their first rows; blanks around them are
+  /// cut off. Empty for numbers.
+  std::vector<std::vector<std::string>> texts;
+};
+
+/// As parse_csv above, of numbers and texts. Fields that are empty, or one of `missing`, have no
+/// value.
+/// @throws input_error as above, but a field without a value is none.
+csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                    std::span<const std::string> missing, std::string_view name);
+
+/// Where the first value is missing, for messages: "table.csv:3: column "age"". Reads the file
+/// again.
+std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                      std::span<const std::string> missing, std::string_view name);
+
+/// The order of texts as categories: of their numbers, where all are finite numbers; else of their
+/// bytes. Texts that are the same number are one category.
+/// @return for each text, which category it is; `names` gets a text of each category, in order.
+std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
+                                         std::vector<std::string>& names);
+
 /// The column names of a CSV file.
 /// @throws input_error naming `name` when there is no header or a quote stays open.
 std::vector<std::string> parse_csv_header(std::span<const std::byte> bytes, std::string_view name);

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import pathlib
 import re
 import struct
 import subprocess
@@ -13,7 +14,7 @@ COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion
 
 TABLE_JOB = """
 model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
-data {{ csv {{ path: "{path}" features: "x" target: "y" standardize: true }} split {{ test: 10 }} batch: 10 }}
+data {{ csv {{ path: "{path}" features: "x" target: "y" standardize: true }} split {{ test: 10 shuffle: false }} batch: 10 }}
 learning_rate {{ base: 0.1 }}
 epochs: 30
 """
@@ -59,8 +60,13 @@ class Predict(Command):
         output, _ = self.predict(f"--predictions={file}")
         self.assertIn(str(file), output)
         rows = list(csv.DictReader(io.StringIO(file.read_text())))
-        self.assertEqual(list(rows[0]), ["record", "label", "prediction", "probability"])
-        self.assertEqual([int(x["record"]) for x in rows], list(range(100)))
+        probabilities = [f"probability_{c}" for c in range(10)]
+        self.assertEqual(list(rows[0]), ["record", "label", "prediction", "probability", *probabilities])
+        # The last 100 of 740 digits test.
+        self.assertEqual([int(x["record"]) for x in rows], list(range(640, 740)))
+        for row in rows:
+            self.assertAlmostEqual(sum(float(row[x]) for x in probabilities), 1, delta=1e-5)
+            self.assertEqual(row[f"probability_{row['prediction']}"], row["probability"])
         right = sum(x["label"] == x["prediction"] for x in rows)
         self.assertAlmostEqual(right / 100, end["test_accuracy"], places=9)
         self.assertTrue(all(0.1 <= float(x["probability"]) <= 1 for x in rows))
@@ -84,6 +90,65 @@ class Predict(Command):
         for row, (_, target) in zip(said, rows[-10:], strict=True):
             self.assertAlmostEqual(float(row["target"]), target, delta=1e-4)
             self.assertAlmostEqual(float(row["prediction"]), target, delta=0.5)
+
+    def flowers(self, more="", loss="SOFTMAX_CROSS_ENTROPY", units=3, split="test: 30"):
+        """A table that is sorted by species, which are easy to tell apart."""
+        rows = [(20 * k + i / 10, species) for k, species in enumerate(("a, b", "rose", "tulip")[:max(units, 2)])
+                for i in range(50)]
+        table = self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
+        self.job = self.file("flowers.textproto", f"""
+            model {{ layer {{ dense {{ units: {units} }} }} loss: {loss} }}
+            data {{ csv {{ path: "{table}" features: "x" label: "species" standardize: true }} split {{ {split} }} batch: 10 }}
+            learning_rate {{ base: 0.5 }}
+            epochs: 30
+            {more}""")
+        return rows
+
+    def test_predictions_of_named_classes(self):
+        rows = self.flowers()
+        trained = self.train()
+        self.assertGreater(float(value(trained, "test accuracy").split()[0]), 90)
+        output, report = self.predict("--predictions=-")
+        self.assertIn("test accuracy", report)
+        said = list(csv.DictReader(io.StringIO(output)))
+        self.assertEqual(list(said[0]), ["record", "label", "prediction", "probability", "probability_a, b",
+                                         "probability_rose", "probability_tulip"])
+        self.assertEqual(len(said), 30)
+        # Records have their numbers in the file, and are of all classes.
+        for row in said:
+            self.assertEqual(row["label"], rows[int(row["record"])][1])
+            self.assertAlmostEqual(float(row[f"probability_{row['prediction']}"]), float(row["probability"]))
+        self.assertEqual({x["label"] for x in said}, {"a, b", "rose", "tulip"})
+
+    def test_predictions_of_two_classes(self):
+        for loss, columns in (("BINARY_CROSS_ENTROPY", ["probability", "probability_a, b", "probability_rose"]),
+                              ("HINGE", ["output"])):
+            with self.subTest(loss=loss):
+                self.flowers(loss=loss, units=1)
+                self.assertGreater(float(value(self.train(), "test accuracy").split()[0]), 90)
+                output, _ = self.predict("--predictions=-")
+                said = list(csv.DictReader(io.StringIO(output)))
+                self.assertEqual(list(said[0]), ["record", "label", "prediction", *columns])
+                if loss == "HINGE":
+                    for row in said:
+                        self.assertEqual(row["prediction"], "rose" if float(row["output"]) > 0 else "a, b")
+
+    def test_targets_of_binary_cross_entropy_are_predicted_as_probabilities(self):
+        table = self.file("table.csv", "x,y\n" + "".join(f"{i},{int(i >= 30)}\n" for i in range(60)))
+        self.job = self.file("table.textproto", TABLE_JOB.format(path=table)
+                             .replace("MEAN_SQUARED_ERROR", "BINARY_CROSS_ENTROPY"))
+        trained = self.train()
+        # The target was standardized, too, and the loss fell below 0 without end.
+        self.assertGreater(float(value(trained, "test loss")), 0)
+        output, _ = self.predict("--predictions=-")
+        for row in csv.DictReader(io.StringIO(output)):
+            self.assertEqual(float(row["target"]), 1)
+            self.assertTrue(0.5 < float(row["prediction"]) <= 1)
+        text = pathlib.Path(self.job).read_text().replace('"y"', '"x"').replace('features: "x"', 'features: "y"')
+        self.job = self.file("changed.textproto", text)
+        _, errors = self.run_program("train", f"--job={self.job}", f"--out={self.out}", code=2)
+        for text in ("training record 2 has target 2", "BINARY_CROSS_ENTROPY expects 0 to 1"):
+            self.assertIn(text, errors)
 
     def test_pictures(self):
         self.train()
@@ -152,6 +217,58 @@ class Check(Command):
         self.assertRegex(output, r"worker/1 +\d")
         _, errors = self.check(f"--cluster={cluster}", "--workers=2", code=2)
         self.assertIn("--workers", errors)
+
+    def test_classes_of_each_part(self):
+        table = self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'abc'[i // 50]}\n" for i in range(150)))
+        self.job = self.file("flowers.textproto", f"""
+            model {{ layer {{ dense {{ units: 3 }} }} loss: SOFTMAX_CROSS_ENTROPY }}
+            data {{ csv {{ path: "{table}" features: "x" label: "species" }} split {{ test: 30 stratify: true }} batch: 10 }}""")
+        output, _ = self.check()
+        for c in "abc":
+            self.assertRegex(output, rf"\n +{c} +40 +10\n")
+        self.assertNotIn("warning", output)
+        output, _ = self.check("--set", "data.split={ test: 30 shuffle: false }")
+        self.assertRegex(output, r"warning +class a has no record in test\n")
+        self.assertRegex(output, r"warning +class c is 100.0 % of test, but 33.3 % of all records\n")
+        self.assertIn("data.split.stratify", output)
+
+    def test_batches(self):
+        output, _ = self.check("--workers=4", "--protocol=ring")
+        self.assertRegex(output, r"batch +16 samples per worker, 64 over all 4 workers\n")
+        self.job = self.file("changed.textproto", pathlib.Path(self.job).read_text().replace("batch: 16", "global_batch: 32"))
+        output, _ = self.check("--workers=4", "--protocol=ring")
+        self.assertRegex(output, r"batch +8 samples per worker, 32 over all 4 workers\n")
+        self.assertIn("20 per epoch, each of 32 samples", output)
+        _, errors = self.check("--workers=3", code=2)
+        self.assertIn("data.global_batch: 32 samples cannot be divided among 3 workers", errors)
+        first, _ = self.run_program("train", f"--job={self.job}", "--workers=4", "--protocol=ring",
+                                    f"--out={self.folder / 'four'}")
+        second, _ = self.run_program("train", f"--job={self.job}", "--workers=2", "--protocol=ring", "--processes",
+                                     f"--out={self.folder / 'two'}")
+        self.assertAlmostEqual(float(value(first, "test loss")), float(value(second, "test loss")), delta=1e-3)
+        # The same job, for any number of workers.
+        self.assertNotIn("another job", self.run_program(
+            "predict", f"--job={self.job}", "--set", "protocol=RING",
+            f"--weights={self.folder / 'four/weights.safetensors'}")[0])
+
+    def test_a_run_says_its_batches_first(self):
+        process = self.start("train", f"--job={self.job}", "--workers=2")
+        self.assert_exit(process, 0)
+        self.assertEqual(process.lines[0], "batch: 16 samples per worker, 32 over all 2 workers")
+
+    def test_ridge(self):
+        table = self.file("table.csv", "x,y\n" + "".join(f"{i},{3 + 2 * i}\n" for i in range(20)))
+        self.job = self.file("ridge.textproto", TABLE_JOB.format(path=table).replace("standardize: true", "")
+                             + 'solver: EXACT optimizer { weight_decay: 0.5 }')
+        for command in ("check", "train"):
+            output, _ = self.run_program(command, f"--job={self.job}")
+            self.assertIn("alpha = 2.5 of scikit-learn's Ridge; other than there, it penalizes the intercept, too",
+                          output)
+            output, _ = self.run_program(command, f"--job={self.job}", "--set", "data.csv.standardize=true")
+            self.assertIn("on standardized features and target", output)
+            self.assertNotIn("intercept, too", output)
+            output, _ = self.run_program(command, f"--job={self.job}", "--set", "optimizer.weight_decay=0")
+            self.assertNotIn("alpha", output)
 
     def test_nothing_is_written(self):
         self.check("--set", f"output={self.out}")

@@ -93,6 +93,29 @@ class Onnx(TestCase):
         shown = self.run_to_end("predict", f"--job={again}", f"--weights={self.folder / 'first/weights.safetensors'}")
         self.assertIn("test accuracy", shown)
 
+    def test_normalization_goes_into_the_model(self):
+        images, labels = self.folder / "images", self.folder / "labels"
+        job = self.job()
+        text = pathlib.Path(job).read_text().replace("batch: 6", "normalize { kind: STANDARDIZE } batch: 6")
+        job = self.file("job.textproto", text.replace(f'onnx: "{FIXTURES / "image.onnx"}"',
+                                                      'layer { name: "head" dense { units: 3 } }'))
+        end = self.train(job, "first")
+        output = self.folder / "trained.onnx"
+        text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
+        self.assertIn("features as they are", text)
+        # The model takes what the file has: without any normalization it gives the same loss.
+        again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
+        self.train(again, "second", "--set", "learning_rate.base=1e-30")
+        for plain, what in ((again, "second"), (job, "first")):
+            shown = self.run_to_end("predict", f"--job={plain}", f"--weights={self.folder / what / 'weights.safetensors'}")
+            self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), end["test_loss"], delta=1e-4)
+        # A second time would be wrong.
+        refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
+        self.assertIn("normalizes the features itself", refused)
+        header = (self.folder / "first/weights.safetensors").read_bytes()
+        metadata = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+        self.assertEqual([len(json.loads(metadata[x])) for x in ("feature_mean", "feature_deviation")], [64, 64])
+
     def test_initial_weights(self):
         job = self.job()
         self.train(job, "first")

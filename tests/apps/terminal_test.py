@@ -116,9 +116,10 @@ class Terminal(TestCase):
         self.assertIn("━", self.text)
         self.assertRegex(self.text, COLOUR)
         # At the end each epoch has its line, the table follows, and the bar is gone.
-        self.assertEqual([x.split()[1] for x in screen.lines[:30]], [f"{i}/30" for i in range(1, 31)])
-        self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[:30]))
-        self.assertIn("protocol", screen.lines[30])
+        self.assertTrue(screen.lines[0].startswith("batch: "))
+        self.assertEqual([x.split()[1] for x in screen.lines[1:31]], [f"{i}/30" for i in range(1, 31)])
+        self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:31]))
+        self.assertIn("protocol", screen.lines[31])
         self.assertNotIn("━", "".join(screen.lines))
         self.assertEqual((screen.row, screen.column), (len(screen.lines) - 1, 0))
 

@@ -19,4 +19,17 @@ TROUPE_FUZZ_TARGET(csv, input) {
   fuzz::require(table.values.size() <= input.size(), "a value takes a byte of input or more");
   fuzz::require(std::ranges::all_of(table.values, [](double x) { return std::isfinite(x); }),
                 "values are finite");
+  std::vector<csv_column> texts;
+  for (auto& name : columns)
+    texts.push_back({name, true});
+  const auto named = parse_csv(input, texts, std::span<const std::string>{}, "table.csv");
+  fuzz::require(named.rows == table.rows, "texts have the rows of numbers");
+  for (auto& each : named.texts) {
+    std::vector<std::string> names;
+    const auto which = sort_categories(each, names);
+    fuzz::require(names.size() <= each.size() && which.size() == each.size(),
+                  "each text has a category");
+    for (auto x : which)
+      fuzz::require(x < names.size(), "categories have names");
+  }
 }

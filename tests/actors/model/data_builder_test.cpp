@@ -79,7 +79,7 @@ BOOST_FIXTURE_TEST_CASE(idx_split, idx_files) {
   BOOST_TEST(whole.train->size() == 5u);
   BOOST_TEST(whole.test == whole.train);
   BOOST_TEST(whole.train->record().label_width == 3u);
-  apply_override(job, "data.split={ train: 2 test: 2 }");
+  apply_override(job, "data.split={ train: 2 test: 2 shuffle: false }");
   const auto split = build_data(job);
   BOOST_TEST(split.train->size() == 2u);
   BOOST_TEST(split.test->size() == 2u);
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(plain.scaling->feature_mean == (std::vector<double>{0, 0}));
   // The training records alone decide the scale.
   apply_override(job, "data.csv.standardize=true");
-  apply_override(job, "data.split.train=2");
+  apply_override(job, "data.split={ train: 2 shuffle: false }");
   const auto scaled = build_data(job);
   BOOST_TEST(scaled.scaling->feature_mean == (std::vector<double>{2, 15}),
              boost::test_tools::per_element());

@@ -256,4 +256,58 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
+// Features as they are in, targets in their units out: the file does what is done around a model.
+BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
+  const auto with = [](const shape& dims, const feature_scaling& how) {
+    const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};
+    onnx_surroundings around;
+    around.features = how;
+    around.metadata["feature_mean"] = "[]";
+    const auto bytes = export_onnx(from.x, from.y, {}, "test", around);
+#ifdef TROUPE_ONNX_CHECKER
+    BOOST_TEST(inferred(bytes) == dims.extents(), boost::test_tools::per_element());
+#endif
+    onnx::ModelProto model;
+    BOOST_REQUIRE(model.ParseFromString(bytes));
+    BOOST_TEST(model.metadata_props(0).key() == "feature_mean");
+    graph g;
+    const auto x = g.placeholder("x", dims, dtype::float32);
+    const auto y = import_onnx(reread(bytes), g, {x})[0].x;
+    BOOST_TEST(g.parameters().size() == 0u); // Means are no parameters.
+    const auto found = compute(x, y, {});
+    const auto wanted = compute(from.x, from.y, {}); // 2 x
+    const auto width = dims.elements(1);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto k = i % width / (width / how.shift.size());
+      const double expected = (wanted[i] / 2.0 - how.shift[k]) / how.scale[k] * 2;
+      BOOST_TEST(std::abs(found[i] - expected) <= 1e-5);
+    }
+  };
+  with(rows, {{1, 2, 3, 4, 5}, {1, 0.5, 2, 4, 8}}); // per feature
+  with(rows, {{0.5}, {0.25}});                      // one for all
+  const shape image{shape::batch, 2, 3, 3};
+  with(image, {{0.1, 0.2}, {2, 3}}); // per channel
+  feature_scaling each;
+  for (std::size_t i = 0; i < 18; ++i) {
+    each.shift.push_back(0.1 * static_cast<double>(i));
+    each.scale.push_back(1 + static_cast<double>(i));
+  }
+  with(image, each);
+}
+
+BOOST_AUTO_TEST_CASE(outputs_in_units_of_the_targets) {
+  const exported from{rows, dtype::float32, [](expression x) { return scale(x, 2); }};
+  onnx_surroundings around;
+  around.targets = column_scaling{{}, {}, {10, 20, 30, 40, 50}, {1, 2, 3, 4, 5}};
+  graph g;
+  const auto x = g.placeholder("x", rows, dtype::float32);
+  const auto y = import_onnx(reread(export_onnx(from.x, from.y, {}, "test", around)), g, {x})[0].x;
+  const auto found = compute(x, y, {});
+  const auto wanted = compute(from.x, from.y, {});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto k = static_cast<float>(i % 5 + 1);
+    BOOST_TEST(std::abs(found[i] - (wanted[i] * k + 10 * k)) <= 1e-5F);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,8 @@
 #include "kernels/data/subset.hpp"
 
+#include "kernels/data/arrays.hpp"
 #include "kernels/data/images.hpp"
-#include "kernels/data/table.hpp"
+#include "kernels/data/normalized.hpp"
 #include "tests/support/input_errors.hpp"
 
 #include <numeric>
@@ -10,6 +11,18 @@ BOOST_AUTO_TEST_SUITE(subset)
 
 using namespace troupe;
 using namespace troupe::test;
+
+namespace {
+
+/// Three records of a feature and two targets: 1, 10, 100; 2, 20, 200; 3, 30, 300.
+std::shared_ptr<const dataset> numbers() {
+  const std::vector<double> targets{10, 100, 20, 200, 30, 300};
+  return std::make_shared<const array_dataset>(shape{1}, std::vector<std::uint8_t>{},
+                                               std::vector<float>{1, 2, 3},
+                                               stored_labels::as_targets(targets, 2, "numbers"));
+}
+
+} // namespace
 
 BOOST_AUTO_TEST_CASE(renumbers_classes) {
   std::vector<std::uint8_t> pixels(1000);
@@ -32,8 +45,7 @@ BOOST_AUTO_TEST_CASE(renumbers_classes) {
 }
 
 BOOST_AUTO_TEST_CASE(renumbers_targets) {
-  const std::vector<double> values{1, 10, 100, 2, 20, 200, 3, 30, 300};
-  const auto whole = std::make_shared<const table_dataset>(values, 1, 2, false, 3);
+  const auto whole = numbers();
   const auto part = troupe::subset(whole, 1, 2);
   const std::vector<std::uint64_t> records{1, 0};
   std::vector<float> features(2);
@@ -44,14 +56,33 @@ BOOST_AUTO_TEST_CASE(renumbers_targets) {
 }
 
 BOOST_AUTO_TEST_CASE(must_lie_within) {
-  const auto whole =
-    std::make_shared<const table_dataset>(std::vector<double>{1, 2}, 1, 0, false, 2);
-  BOOST_TEST(troupe::subset(whole, 2, 0)->size() == 0u);
+  const auto whole = numbers();
+  BOOST_TEST(troupe::subset(whole, 3, 0)->size() == 0u);
   BOOST_TEST(
-    contains(error_of([&] { troupe::subset(whole, 1, 2); }), "do not lie within the 2 records"));
+    contains(error_of([&] { troupe::subset(whole, 1, 3); }), "do not lie within the 3 records"));
   BOOST_TEST(
     contains(error_of([&] { troupe::subset(whole, 1, ~std::uint64_t{0}); }), "do not lie"));
-  BOOST_TEST(contains(error_of([&] { troupe::subset(whole, 3, 0); }), "do not lie"));
+  BOOST_TEST(contains(error_of([&] { troupe::subset(whole, 4, 0); }), "do not lie"));
+  BOOST_TEST(contains(error_of([&] {
+                        troupe::subset(whole, {0, 3});
+                      }),
+                      "record 3 does not lie within the 3 records"));
+}
+
+// Records are known by their numbers in the whole, through parts of parts.
+BOOST_AUTO_TEST_CASE(listed_records) {
+  const auto whole = numbers();
+  const auto part = troupe::subset(whole, {2, 0, 2});
+  BOOST_TEST(part->size() == 3u);
+  const std::vector<std::uint64_t> records{1, 2};
+  std::vector<float> features(2);
+  std::vector<float> targets(4);
+  part->read(records, std::span<float>{features}, {{}, targets});
+  BOOST_TEST(features == (std::vector<float>{1, 3}));
+  BOOST_TEST(whole->origin(1) == 1u);
+  BOOST_TEST(part->origin(0) == 2u);
+  BOOST_TEST(troupe::subset(part, 1, 2)->origin(0) == 0u);
+  BOOST_TEST(normalized(troupe::subset(whole, 1, 2), {{0}, {1}})->origin(1) == 2u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

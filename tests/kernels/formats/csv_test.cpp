@@ -2,6 +2,8 @@
 
 #include "tests/support/input_errors.hpp"
 
+#include <cmath>
+
 BOOST_AUTO_TEST_SUITE(csv)
 
 using namespace troupe;
@@ -84,6 +86,40 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
     contains(parse_error(std::string(1'000'000, ','), columns), "more than 1000000 columns"));
   BOOST_TEST(contains(parse_error(std::string(1'000'000, '\n'), columns), "empty"));
   BOOST_TEST(contains(parse_error("a\n" + std::string(1'000'000, '1') + "\n", {"a"}), "11..."));
+}
+
+BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
+  const std::vector<csv_column> columns{{"x"}, {"colour", true}};
+  const names missing{"NA"};
+  const std::string text = "colour,x\nred,1\n blue ,NA\n,3\nred,-4\n\"a,b\",\n";
+  const auto table = parse_csv(bytes_of(text), columns, missing, "x.csv");
+  BOOST_TEST(table.rows == 5u);
+  BOOST_TEST(table.texts[0].empty());
+  BOOST_TEST(table.texts[1] == (names{"red", "blue", "a,b"}));
+  const std::vector<double> x{1, NAN, 3, -4, NAN};
+  const std::vector<double> colour{0, 1, NAN, 0, 2};
+  for (std::size_t i = 0; i < 5; ++i) {
+    BOOST_TEST(
+      (table.values[2 * i] == x[i] || (std::isnan(table.values[2 * i]) && std::isnan(x[i]))));
+    BOOST_TEST((table.values[2 * i + 1] == colour[i]
+                || (std::isnan(table.values[2 * i + 1]) && std::isnan(colour[i]))));
+  }
+  BOOST_TEST(first_gap(bytes_of(text), columns, missing, "x.csv") == "x.csv:3: column \"x\"");
+  BOOST_TEST(contains(error_of([&] { parse_csv(bytes_of(text), columns, names{}, "x.csv"); }),
+                      "x.csv:3: column \"x\": expected a finite number, found \"NA\""));
+}
+
+BOOST_AUTO_TEST_CASE(categories_in_order) {
+  names sorted;
+  // Texts by their bytes.
+  BOOST_TEST(sort_categories(names{"b", "10", "a"}, sorted) == (std::vector<std::size_t>{2, 0, 1}));
+  BOOST_TEST(sorted == (names{"10", "a", "b"}));
+  // Numbers by their values; the same number is the same category.
+  BOOST_TEST(sort_categories(names{"10", "9", "-1", "9.0"}, sorted)
+             == (std::vector<std::size_t>{2, 1, 0, 1}));
+  BOOST_TEST(sorted == (names{"-1", "9", "10"}));
+  BOOST_TEST(sort_categories(names{}, sorted).empty());
+  BOOST_TEST(sorted.empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

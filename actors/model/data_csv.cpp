@@ -1,0 +1,295 @@
+#include "actors/model/data_sources.hpp"
+#include "actors/model/data_split.hpp"
+#include "actors/model/job_file.hpp"
+#include "kernels/data/arrays.hpp"
+#include "kernels/data/subset.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/csv.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/formats/printable.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Tables: numbers, categories and classes from the columns of a CSV file.
+
+namespace troupe {
+
+namespace {
+
+/// Classes that an error lists.
+constexpr std::size_t most_named = 8;
+
+bool is_category(const proto::Csv& csv, const std::string& column) {
+  return std::ranges::find(csv.categories(), column) != csv.categories().end();
+}
+
+/// Features, then the target or label.
+std::vector<csv_column> columns_of(const proto::Csv& csv) {
+  std::vector<csv_column> result;
+  for (const auto& name : csv.features())
+    result.push_back({name, is_category(csv, name)});
+  if (csv.has_label())
+    result.push_back({csv.label(), true});
+  else
+    result.push_back({csv.target(), false});
+  return result;
+}
+
+/// A table, and the columns that are made of it.
+class csv_builder {
+public:
+  explicit csv_builder(const proto::Job& job)
+    : job_(job), csv_(job.data().csv()), path_(expand_environment(csv_.path(), "data.csv.path")),
+      columns_(columns_of(csv_)) {}
+
+  job_data build() {
+    read();
+    keep_records();
+    const auto classes = classes_of_records();
+    const auto lists = lists_of(job_.data(), kept_.size(), [&] {
+      if (!csv_.has_label())
+        throw input_error("data.split.stratify: the records have a target, and no classes "
+                          "(data.csv.label); leave it out");
+      std::vector<std::int32_t> result;
+      for (const auto row : kept_)
+        result.push_back(static_cast<std::int32_t>(classes[row]));
+      return result;
+    });
+    for (const auto record : lists.train)
+      training_rows_.push_back(kept_[record]);
+    for (std::size_t i = 0; i + 1 < columns_.size(); ++i)
+      if (columns_[i].text)
+        add_categories(i);
+      else
+        add_numbers(i);
+    auto labels = csv_.has_label() ? labels_of(classes) : targets();
+    return split(lists, std::move(labels));
+  }
+
+private:
+  double& cell(std::uint64_t row, std::size_t column) {
+    return table_.values[row * columns_.size() + column];
+  }
+
+  void read() {
+    const auto bytes = read_plain_or_gzip(path_);
+    const std::vector<std::string> missing{csv_.missing_text().begin(), csv_.missing_text().end()};
+    table_ = parse_csv(bytes, columns_, missing, path_);
+    const bool gaps = std::ranges::any_of(table_.values, [](double x) { return std::isnan(x); });
+    if (gaps && csv_.missing() == proto::REFUSE)
+      throw input_error(first_gap(bytes, columns_, missing, path_) + ": no value; expected a "
+                        + "finite number or a text. data.csv.missing says what to do about missing "
+                          "values: DROP, MEAN or MEDIAN");
+    const auto last = columns_.size() - 1;
+    for (std::uint64_t row = 0; row < table_.rows && csv_.missing() != proto::DROP; ++row)
+      if (std::isnan(cell(row, last)))
+        throw input_error(path_ + ": record " + std::to_string(row) + " has no value in column \""
+                          + excerpt(columns_[last].name)
+                          + "\", which is to be predicted; use data.csv.missing: DROP to leave "
+                            "such records out");
+  }
+
+  /// With DROP, those that have all values.
+  void keep_records() {
+    for (std::uint64_t row = 0; row < table_.rows; ++row) {
+      const auto values = std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
+      const bool drop = csv_.missing() == proto::DROP
+        && std::ranges::any_of(values, [](double x) { return std::isnan(x); });
+      if (!drop)
+        kept_.push_back(row);
+      else // Nobody reads it.
+        std::ranges::fill(values, 0);
+    }
+    if (kept_.empty())
+      throw input_error(path_ + ": each of the " + std::to_string(table_.rows)
+                        + " records lacks a value; data.csv.missing: DROP leaves none");
+  }
+
+  /// The class of each row, and the names of the classes.
+  std::vector<double> classes_of_records() {
+    std::vector<double> result;
+    if (!csv_.has_label())
+      return result;
+    const auto last = columns_.size() - 1;
+    const auto which = sort_categories(used_texts(last), class_names_);
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      result.push_back(static_cast<double>(which[static_cast<std::size_t>(cell(row, last))]));
+    return result;
+  }
+
+  /// The texts of a column, of records that are kept; the cells then refer to these.
+  std::vector<std::string> used_texts(std::size_t column) {
+    const auto& all = table_.texts[column];
+    std::vector<std::size_t> place(all.size(), all.size());
+    std::vector<std::string> used;
+    for (const auto row : kept_) {
+      auto& x = cell(row, column);
+      if (std::isnan(x))
+        continue;
+      const auto text = static_cast<std::size_t>(x);
+      if (place[text] == all.size()) {
+        place[text] = used.size();
+        used.push_back(all[text]);
+      }
+      x = static_cast<double>(place[text]);
+    }
+    return used;
+  }
+
+  void add_feature(std::string name, column_moments how, std::vector<double> values) {
+    names_.push_back(std::move(name));
+    moments_.push_back(how);
+    features_.push_back(std::move(values));
+  }
+
+  void add_numbers(std::size_t column) {
+    std::vector<double> values(table_.rows);
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      values[row] = cell(row, column);
+    std::vector<double> known;
+    for (const auto row : training_rows_)
+      if (!std::isnan(values[row]))
+        known.push_back(values[row]);
+    if (known.empty())
+      throw input_error(path_ + ": no training record has a value in column \""
+                        + excerpt(columns_[column].name) + "\"; leave the column out");
+    std::ranges::replace_if(
+      values, [](double x) { return std::isnan(x); },
+      csv_.missing() == proto::MEDIAN ? median(known) : mean(known));
+    const auto how =
+      csv_.standardize() ? moments_of(values, 1, 0, training_rows_) : column_moments{};
+    add_feature(columns_[column].name, how, std::move(values));
+  }
+
+  static double mean(std::span<const double> x) {
+    double result = 0;
+    for (const auto value : x)
+      result += value / static_cast<double>(x.size());
+    return result;
+  }
+
+  static double median(std::vector<double> x) {
+    std::ranges::sort(x);
+    return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
+  }
+
+  void add_categories(std::size_t column) {
+    std::vector<std::string> names;
+    const auto which = sort_categories(used_texts(column), names);
+    for (std::size_t k = csv_.drop_first() ? 1 : 0; k < names.size(); ++k) {
+      std::vector<double> values(table_.rows);
+      for (const auto row : kept_) {
+        const auto x = cell(row, column);
+        values[row] = !std::isnan(x) && which[static_cast<std::size_t>(x)] == k ? 1 : 0;
+      }
+      add_feature(columns_[column].name + "=" + names[k], {}, std::move(values));
+    }
+  }
+
+  stored_labels labels_of(const std::vector<double>& classes) const {
+    const auto known = classes_of(job_.model());
+    const bool two =
+      job_.model().loss() == proto::BINARY_CROSS_ENTROPY || job_.model().loss() == proto::HINGE;
+    if (class_names_.size() < 2)
+      throw input_error(text_of_classes() + "; expected at least 2");
+    if (known != 0 && class_names_.size() > known)
+      throw input_error(text_of_classes() + ", but "
+                        + (two ? proto::Loss_Name(job_.model().loss())
+                               + " knows two; use SOFTMAX_CROSS_ENTROPY and a unit per class"
+                               : "the last layer has " + std::to_string(known)
+                               + " units; expected a unit per "
+                                 "class"));
+    return stored_labels::as_classes(classes, class_numbers::from_zero, known, path_);
+  }
+
+  std::string text_of_classes() const {
+    std::string result = path_ + ": column \"" + excerpt(csv_.label()) + "\" has "
+      + std::to_string(class_names_.size())
+      + (class_names_.size() == 1 ? " class (" : " classes (");
+    for (std::size_t i = 0; i < std::min(class_names_.size(), most_named); ++i)
+      result += (i > 0 ? ", " : "") + excerpt(class_names_[i]);
+    return result + (class_names_.size() > most_named ? ", ...)" : ")");
+  }
+
+  stored_labels targets() {
+    const auto last = columns_.size() - 1;
+    const bool distance = job_.model().loss() == proto::MEAN_SQUARED_ERROR
+      || job_.model().loss() == proto::MEAN_ABSOLUTE_ERROR;
+    target_ = csv_.standardize() && distance
+      ? moments_of(table_.values, columns_.size(), last, training_rows_)
+      : column_moments{};
+    std::vector<double> result(table_.rows);
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      result[row] = (cell(row, last) - target_.mean) / target_.scale;
+    return stored_labels::as_targets(result, 1, path_);
+  }
+
+  job_data split(const split_lists& lists, stored_labels labels) {
+    const auto width = features_.size();
+    if (width == 0)
+      throw input_error(path_
+                        + ": no features are left: each column of categories has one "
+                          "category, and data.csv.drop_first leaves that out");
+    std::vector<double> values(table_.rows * width);
+    for (std::size_t j = 0; j < width; ++j)
+      for (std::uint64_t row = 0; row < table_.rows; ++row)
+        values[row * width + j] = features_[j][row];
+    std::shared_ptr<const dataset> whole = std::make_shared<const array_dataset>(
+      shape{static_cast<std::int64_t>(width)}, std::vector<std::uint8_t>{},
+      scaled_columns(values, moments_), std::move(labels));
+    if (kept_.size() < table_.rows)
+      whole = subset(whole, kept_);
+    job_data result;
+    result.train = lists.train.size() == kept_.size() ? whole : subset(whole, lists.train);
+    if (!lists.validation.empty())
+      result.validation = subset(whole, lists.validation);
+    result.test = lists.test.empty() ? result.train : subset(whole, lists.test);
+    describe(result);
+    return result;
+  }
+
+  void describe(job_data& result) const {
+    column_scaling scaling;
+    for (const auto& [mean, scale] : moments_) {
+      scaling.feature_mean.push_back(mean);
+      scaling.feature_scale.push_back(scale);
+    }
+    if (csv_.standardize())
+      result.normalization = feature_scaling{scaling.feature_mean, scaling.feature_scale};
+    if (!csv_.has_label()) {
+      scaling.target_mean = {target_.mean};
+      scaling.target_scale = {target_.scale};
+      result.scaling = std::move(scaling);
+    }
+    result.feature_names = names_;
+    result.class_names = class_names_;
+  }
+
+  const proto::Job& job_;
+  const proto::Csv& csv_;
+  std::string path_;
+  std::vector<csv_column> columns_;
+  csv_table table_;
+  std::vector<std::string> class_names_;
+  /// Rows of the table that are records.
+  std::vector<std::uint64_t> kept_;
+  std::vector<std::uint64_t> training_rows_;
+  // Features, column by column.
+  std::vector<std::string> names_;
+  std::vector<column_moments> moments_;
+  std::vector<std::vector<double>> features_;
+  column_moments target_;
+};
+
+} // namespace
+
+job_data build_csv(const proto::Job& job) {
+  return csv_builder{job}.build();
+}
+
+} // namespace troupe

@@ -1,0 +1,31 @@
+#include "actors/model/global_batch.hpp"
+
+#include "kernels/error.hpp"
+
+namespace troupe {
+
+void divide_batch(proto::Job& job, std::size_t workers) {
+  auto& data = *job.mutable_data();
+  if (!data.has_global_batch() || workers == 0)
+    return;
+  const auto all = data.global_batch();
+  const auto text = std::to_string(workers) + (workers == 1 ? " worker" : " workers");
+  if (all % workers != 0)
+    throw input_error("data.global_batch: " + std::to_string(all) + " samples cannot be divided "
+                      + "among " + text + "; expected a multiple of " + std::to_string(workers));
+  const auto each = static_cast<std::uint32_t>(all / workers);
+  if (data.has_batch() && data.batch() != each)
+    throw input_error("data.batch: " + std::to_string(data.batch()) + " per worker, but "
+                      + "data.global_batch is " + std::to_string(all) + ", which is "
+                      + std::to_string(each) + " for each of " + text
+                      + "; leave out one of the two");
+  data.set_batch(each);
+}
+
+std::string batch_text(const job_context& context, std::size_t workers) {
+  const auto each = context.batch();
+  return std::to_string(each) + " samples per worker, " + std::to_string(each * workers) + " over "
+    + (workers == 1 ? "the one worker" : "all " + std::to_string(workers) + " workers");
+}
+
+} // namespace troupe

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <string>
+
+namespace troupe {
+
+/// Sets data.batch, the samples of a step per worker, to data.global_batch / workers. Does nothing
+/// to a job without a global batch. Only who knows the number of workers can do that: the
+/// coordinator, before it reads the data.
+/// @throws input_error: not a whole number; or data.batch is given, too, and is another
+void divide_batch(proto::Job& job, std::size_t workers);
+
+/// What a person should know of the samples of a step: "64 samples per worker, 256 over all 4
+/// workers".
+std::string batch_text(const job_context& context, std::size_t workers);
+
+} // namespace troupe

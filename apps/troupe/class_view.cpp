@@ -1,0 +1,116 @@
+#include "apps/troupe/class_view.hpp"
+
+#include "actors/model/dataset_labels.hpp"
+#include "actors/output/text.hpp"
+#include "kernels/formats/printable.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+/// Classes that are listed, and warnings that are given; the rest is counted.
+constexpr std::size_t most_classes = 20;
+constexpr std::size_t most_warnings = 5;
+
+/// A lot leaves a part further from its share than so many deviations once in a million times.
+constexpr double deviations = 5;
+/// Less than this, times or divided by, nobody needs to hear of.
+constexpr double factor = 1.5;
+
+struct part {
+  std::string name;
+  std::vector<std::uint64_t> counts;
+  std::uint64_t records = 0;
+};
+
+std::vector<part> parts_of(const job_data& data) {
+  std::vector<part> result;
+  const auto add = [&](const std::string& name, const dataset& x) {
+    result.push_back({name, count_classes(x), x.size()});
+  };
+  add("train", *data.train);
+  if (data.validation)
+    add("validation", *data.validation);
+  if (data.test != data.train)
+    add("test", *data.test);
+  return result;
+}
+
+std::string name_of(const job_data& data, std::size_t which) {
+  return which < data.class_names.size() ? excerpt(data.class_names[which]) : std::to_string(which);
+}
+
+std::string number(std::uint64_t x) {
+  return grouped(static_cast<double>(x));
+}
+
+/// What is wrong with a class in a part; empty if nothing is.
+std::string warning_of(const std::string& name, const part& x, std::size_t which,
+                       double share_of_all) {
+  const auto n = static_cast<double>(x.counts[which]);
+  const auto expected = share_of_all * static_cast<double>(x.records);
+  if (n == 0)
+    return fmt::format("class {} has no record in {}", name, x.name);
+  const bool far = std::abs(n - expected) > deviations * std::sqrt(expected)
+    && (n > factor * expected || n < expected / factor);
+  return far ? fmt::format("class {} is {:.1f} % of {}, but {:.1f} % of all records", name,
+                           100 * n / static_cast<double>(x.records), x.name, 100 * share_of_all)
+             : "";
+}
+
+} // namespace
+
+class_view view_classes(const job_data& data) {
+  class_view result;
+  const auto parts = parts_of(data);
+  const auto classes = parts[0].counts.size();
+  if (classes == 0)
+    return result;
+  std::size_t width = 5;
+  for (std::size_t c = 0; c < std::min(classes, most_classes); ++c)
+    width = std::max(width, name_of(data, c).size());
+  auto head = fmt::format("{:<{}}", "class", width);
+  std::uint64_t all = 0;
+  for (const auto& x : parts) {
+    head += fmt::format("  {:>10}", x.name);
+    all += x.records;
+  }
+  result.lines.push_back(head);
+  std::vector<std::string> warnings;
+  for (std::size_t c = 0; c < classes; ++c) {
+    auto row = fmt::format("{:<{}}", name_of(data, c), width);
+    std::uint64_t total = 0;
+    for (const auto& x : parts) {
+      row += fmt::format("  {:>10}", number(x.counts[c]));
+      total += x.counts[c];
+    }
+    if (c < most_classes)
+      result.lines.push_back(row);
+    for (const auto& x : parts)
+      if (total > 0 && parts.size() > 1)
+        if (auto text = warning_of(name_of(data, c), x, c,
+                                   static_cast<double>(total) / static_cast<double>(all));
+            !text.empty())
+          warnings.push_back(std::move(text));
+    if (total == 0 && parts.size() == 1)
+      warnings.push_back(fmt::format("class {} has no record", name_of(data, c)));
+  }
+  if (classes > most_classes)
+    result.lines.push_back(fmt::format("... and {} more", classes - most_classes));
+  const auto told = std::min(warnings.size(), most_warnings);
+  result.warnings.assign(warnings.begin(), warnings.begin() + static_cast<std::ptrdiff_t>(told));
+  if (warnings.size() > told)
+    result.warnings.push_back(
+      fmt::format("and {} more classes that are missing or uneven", warnings.size() - told));
+  if (!warnings.empty() && parts.size() > 1)
+    result.warnings.push_back("draw the parts by lot (data.split.shuffle), or with the same share "
+                              "of each class (data.split.stratify)");
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,197 @@
+// Tables: classes, categories, missing values, and what is scaled.
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/dataset_labels.hpp"
+#include "actors/model/job_file.hpp"
+#include "kernels/formats/file.hpp"
+#include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+BOOST_AUTO_TEST_SUITE(data_csv)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using floats = std::vector<float>;
+using classes = std::vector<std::int32_t>;
+using names = std::vector<std::string>;
+
+struct table_file {
+  temporary_directory folder;
+
+  void write(std::string_view text) const { write_file(folder / "x.csv", as_byte_span(text)); }
+
+  /// A job of one dense layer on the table.
+  proto::Job job(const std::string& loss, int units, const std::string& csv,
+                 const std::string& more = "batch: 1") const {
+    return parse_job("model { layer { dense { units: " + std::to_string(units)
+                       + " } } loss: " + loss + " } data { csv { path: \""
+                       + (folder / "x.csv").string() + "\" " + csv + " } " + more + " }",
+                     "job");
+  }
+
+  std::string error(const proto::Job& x) const {
+    return error_of([&] {
+      validate(x);
+      build_data(x);
+    });
+  }
+};
+
+floats features_of(const dataset& x, std::uint64_t record) {
+  const std::vector<std::uint64_t> records{record};
+  floats features(x.record().feature_width());
+  classes labels(x.record().label_elements());
+  floats targets(x.record().label_elements());
+  x.read(records, std::span{features}, {labels, targets});
+  return features;
+}
+
+const std::string xy = "features: \"x\" target: \"y\" ";
+const std::string species = "features: \"x\" label: \"species\" ";
+
+} // namespace
+
+// It was standardized, too, and the loss went to -368.
+BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
+  write("x,y\n1,0\n2,1\n3,1\n6,1\n");
+  const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
+  BOOST_TEST(read_labels(*data.train).targets == (floats{0, 1, 1, 1}));
+  BOOST_TEST(features_of(*data.train, 2)[0] == 0.0F);
+  BOOST_TEST(data.scaling->target_scale == (std::vector<double>{1}));
+  write("x,y\n1,-1\n2,1\n");
+  const auto hinge = build_data(job("HINGE", 1, xy + "standardize: true"));
+  BOOST_TEST(read_labels(*hinge.train).targets == (floats{-1, 1}));
+  // A distance has the units of the target.
+  for (const auto* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"}) {
+    write("x,y\n1,10\n2,30\n");
+    const auto scaled = build_data(job(loss, 1, xy + "standardize: true"));
+    BOOST_TEST(read_labels(*scaled.train).targets == (floats{-1, 1}));
+  }
+}
+
+BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
+  write("x,y\n1,0\n2,0.5\n3,1\n4,346\n");
+  BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, xy)),
+                      "training record 3 has target 346; model.loss: BINARY_CROSS_ENTROPY expects "
+                      "0 to 1"));
+  // By the number in the file, in any part.
+  const auto parts = "split { train: 3 shuffle: false } batch: 1";
+  BOOST_TEST(
+    contains(error(job("BINARY_CROSS_ENTROPY", 1, xy, parts)), "test record 3 has target"));
+  write("x,y\n1,-1\n2,0\n");
+  BOOST_TEST(contains(error(job("HINGE", 1, xy)),
+                      "training record 1 has target 0; model.loss: "
+                      "HINGE expects -1 or 1"));
+  // Data of a program, too.
+  write("x,y\n1,25\n2,0\n");
+  const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
+  BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
+                      "has target 25"));
+}
+
+BOOST_FIXTURE_TEST_CASE(classes_by_name, table_file) {
+  write("x,species\n1,versicolor\n2,setosa\n3,virginica\n4,setosa\n");
+  const auto data = build_data(job("SOFTMAX_CROSS_ENTROPY", 3, species + "standardize: true"));
+  BOOST_TEST((data.train->record().labels == label_kind::classes));
+  BOOST_TEST(data.train->record().label_width == 3u);
+  BOOST_TEST(read_labels(*data.train).classes == (classes{1, 0, 2, 0}));
+  BOOST_TEST(data.class_names == (names{"setosa", "versicolor", "virginica"}));
+  BOOST_TEST(count_classes(*data.train) == (std::vector<std::uint64_t>{2, 1, 1}));
+  BOOST_TEST(!data.scaling.has_value());
+  BOOST_REQUIRE(data.normalization.has_value());
+  BOOST_TEST(data.normalization->shift == (std::vector<double>{2.5}));
+  BOOST_TEST(contains(error(job("SOFTMAX_CROSS_ENTROPY", 2, species)),
+                      "column \"species\" has 3 classes (setosa, versicolor, virginica), but the "
+                      "last layer has 2 units"));
+  BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, species)),
+                      "BINARY_CROSS_ENTROPY knows two; use SOFTMAX_CROSS_ENTROPY"));
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, species)),
+                      "model.loss: "
+                      "MEAN_SQUARED_ERROR needs "
+                      "targets, but data.csv.label"));
+}
+
+BOOST_FIXTURE_TEST_CASE(classes_by_number, table_file) {
+  write("x,species\n1,10\n2,9\n3,-1\n4,9\n");
+  const auto data = build_data(job("SOFTMAX_CROSS_ENTROPY", 3, species));
+  BOOST_TEST(read_labels(*data.train).classes == (classes{2, 1, 0, 1}));
+  BOOST_TEST(data.class_names == (names{"-1", "9", "10"}));
+  write("x,species\n1,yes\n2,no\n");
+  const auto two = build_data(job("BINARY_CROSS_ENTROPY", 1, species));
+  BOOST_TEST(read_labels(*two.train).classes == (classes{1, 0}));
+  write("x,species\n1,yes\n2,yes\n");
+  BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, species)),
+                      "has 1 class (yes); expected at least 2"));
+}
+
+BOOST_FIXTURE_TEST_CASE(categories, table_file) {
+  write("x,colour,y\n1,red,1\n3,blue,2\n5,red,3\n7,green,4\n");
+  const std::string columns =
+    "features: \"x\" features: \"colour\" target: \"y\" categories: \"colour\" ";
+  const auto data = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "standardize: true"));
+  BOOST_TEST(data.feature_names == (names{"x", "colour=blue", "colour=green", "colour=red"}));
+  const auto row = features_of(*data.train, 1);
+  BOOST_TEST(row[0] < 0);
+  BOOST_TEST((floats{row.begin() + 1, row.end()}) == (floats{1, 0, 0}));
+  const auto less = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "drop_first: true"));
+  BOOST_TEST(less.feature_names == (names{"x", "colour=green", "colour=red"}));
+  BOOST_TEST(features_of(*less.train, 1) == (floats{3, 0, 0}));
+  BOOST_TEST(features_of(*less.train, 3) == (floats{7, 1, 0}));
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "categories: \"colour\"")),
+                      "data.csv.categories[0]: column \"colour\" is none of data.csv.features"));
+  BOOST_TEST(
+    contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "drop_first: true")), "data.csv.drop_first"));
+}
+
+BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
+  write("x,colour,y\n1,red,1\n,blue,2\n5,,3\n9,red,4\nNA,red,5\n");
+  const std::string columns = "features: \"x\" features: \"colour\" target: \"y\" categories: "
+                              "\"colour\" missing_text: \"NA\" ";
+  BOOST_TEST(
+    contains(error(job("MEAN_SQUARED_ERROR", 1, columns)), "x.csv:3: column \"x\": no value"));
+  const auto mean = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN"));
+  BOOST_TEST(mean.train->size() == 5u);
+  BOOST_TEST(features_of(*mean.train, 1) == (floats{5, 1, 0}));
+  BOOST_TEST(features_of(*mean.train, 2) == (floats{5, 0, 0}));
+  // Of the training records alone.
+  const std::string half = "split { train: 3 shuffle: false } batch: 1";
+  const auto part = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN", half));
+  BOOST_TEST(features_of(*part.test, 1)[0] == 3.0F);
+  write("x,colour,y\n1,red,1\n,blue,2\n2,,3\n9,red,4\nNA,red,5\n");
+  const auto median = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEDIAN"));
+  BOOST_TEST(features_of(*median.train, 1)[0] == 2.0F);
+  const auto drop = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: DROP"));
+  BOOST_TEST(drop.train->size() == 2u);
+  BOOST_TEST(read_labels(*drop.train).targets == (floats{1, 4}));
+  BOOST_TEST(drop.train->origin(1) == 3u);
+  // Categories of records that are left out are none.
+  BOOST_TEST(drop.feature_names == (names{"x", "colour=red"}));
+}
+
+BOOST_FIXTURE_TEST_CASE(missing_targets, table_file) {
+  write("x,y\n1,1\n2,\n");
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: MEAN")),
+                      "record 1 has no value in column \"y\", which is to be predicted"));
+  BOOST_TEST(build_data(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")).train->size() == 1u);
+  write("x,y\n,1\n2,\n");
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")), "leaves none"));
+  write("x,y\n,1\n,2\n");
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: MEAN")),
+                      "no training record has a value in column \"x\""));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_to_predict, table_file) {
+  write("x,y\n1,1\n2,2\n");
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "label: \"x\"")),
+                      "target and label both say"));
+  BOOST_TEST(
+    contains(error(job("MEAN_SQUARED_ERROR", 1, "features: \"x\"")), "data.csv.target: missing"));
+  BOOST_TEST(contains(error(job("SOFTMAX_CROSS_ENTROPY", 2, "features: \"x\" label: \"x\"")),
+                      "column \"x\" is the label"));
+  BOOST_TEST(contains(error(job("SOFTMAX_CROSS_ENTROPY", 2, xy)), "data.csv.label"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,72 @@
+#include "actors/model/global_batch.hpp"
+
+#include "actors/model/data_builder.hpp"
+#include "actors/model/job_file.hpp"
+#include "tests/actors/model/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+BOOST_AUTO_TEST_SUITE(global_batch)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+proto::Job job_with(const std::string& change) {
+  auto result = digits_job();
+  result.mutable_data()->clear_batch();
+  apply_override(result, change);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(divided_among_the_workers) {
+  auto job = job_with("data.global_batch=48");
+  divide_batch(job, 4);
+  BOOST_TEST(job.data().batch() == 12u);
+  const auto context = make_job_context(job, shape_of(*build_data(job).train));
+  BOOST_TEST(context->batch() == 12u);
+  BOOST_TEST(batch_text(*context, 4) == "12 samples per worker, 48 over all 4 workers");
+  BOOST_TEST(batch_text(*context, 1) == "12 samples per worker, 12 over the one worker");
+  // Jobs without one stay as they are.
+  auto other = job_with("data.batch=8");
+  divide_batch(other, 3);
+  BOOST_TEST(other.data().batch() == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_divide) {
+  auto job = job_with("data.global_batch=50");
+  BOOST_TEST(error_of([&] { divide_batch(job, 4); })
+             == "data.global_batch: 50 samples cannot be divided among 4 workers; expected a "
+                "multiple of 4");
+  apply_override(job, "data.batch=10");
+  divide_batch(job, 5); // They agree.
+  BOOST_TEST(job.data().batch() == 10u);
+  BOOST_TEST(contains(error_of([&] { divide_batch(job, 2); }), "data.batch: 10 per worker, but"));
+  BOOST_TEST(contains(error_of([&] { validate(job_with("data.global_batch=0")); }),
+                      "data.global_batch: 0 samples"));
+}
+
+// A job is the same for any number of workers: files of weights say so, and nodes compare it.
+BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
+  const auto job = job_with("data.global_batch=48");
+  auto divided = job;
+  divide_batch(divided, 4);
+  BOOST_TEST(job_hash(divided) == job_hash(job));
+  BOOST_TEST(job_hash(job_with("data.global_batch=24")) != job_hash(job));
+  BOOST_TEST(first_difference(divided, job).empty());
+}
+
+// Before the workers are known, the data may be smaller than the batch of 64 that is the default.
+BOOST_AUTO_TEST_CASE(data_without_workers) {
+  auto job = job_with("data.global_batch=40");
+  apply_override(job, "data.digits={ train: 50 test: 10 }");
+  validate(job);
+  BOOST_TEST(build_data(job).train->size() == 50u);
+  apply_override(job, "data.global_batch=60");
+  divide_batch(job, 1);
+  BOOST_TEST(contains(error_of([&] { build_data(job); }), "data.batch: 60 is more than"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
