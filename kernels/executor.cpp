@@ -302,14 +302,21 @@ template <class T>
 void executor<T>::state::execute_elementwise(const instruction& x) {
   const T* const a = read(x.inputs[0]);
   const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  const T* const c = x.inputs.size() > 2 ? read(x.inputs[2]) : nullptr;
   T* const out = write(x.output);
   const auto factor = static_cast<T>(x.factor);
   split(elements(x.output), least_elements, [&](range part, std::size_t) {
     const auto i = part.begin;
-    if (elementwise_arity(x.op) == 1)
+    switch (elementwise_arity(x.op)) {
+    case 1:
       cpu::unary<T>(x.op, part.size(), a + i, factor, out + i);
-    else
+      break;
+    case 2:
       cpu::binary<T>(x.op, part.size(), a + i, b + i, factor, out + i);
+      break;
+    default:
+      cpu::ternary<T>(x.op, part.size(), a + i, b + i, c + i, out + i);
+    }
   });
 }
 
