@@ -357,6 +357,18 @@ BOOST_AUTO_TEST_CASE(powers_and_quotients) {
       [&](double x) { return x / double{static_cast<float>(divisor)}; });
 }
 
+// A summand that counts nothing is not read.
+BOOST_AUTO_TEST_CASE(products_with_a_factor_of_zero) {
+  const auto found = single_node{"Gemm"}
+                       .feed("x", {shape::batch, 2})
+                       .constant({1, 0, 0, 1}, {2, 2})
+                       .constant({nan, infinity}, {2})
+                       .real("beta", 0)
+                       .run<float>({{1, 2, 3, 4}});
+  compare("Gemm", {}, found[0], {1, 2, 3, 4});
+  compare("Gemm, slopes", {}, found[1], {1, 1, 1, 1});
+}
+
 BOOST_AUTO_TEST_CASE(sums_of_exponentials) {
   const auto reduce = [](const std::string& op, const extents& dims, const numbers& x) {
     return single_node{op, 11}.feed("x", dims).axes({1}).run<float>({x});
