@@ -6,15 +6,20 @@
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
 #include "kernels/cpu/sparse.hpp"
+#include "kernels/error.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace troupe {
 
@@ -302,14 +307,21 @@ template <class T>
 void executor<T>::state::execute_elementwise(const instruction& x) {
   const T* const a = read(x.inputs[0]);
   const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
+  const T* const c = x.inputs.size() > 2 ? read(x.inputs[2]) : nullptr;
   T* const out = write(x.output);
   const auto factor = static_cast<T>(x.factor);
   split(elements(x.output), least_elements, [&](range part, std::size_t) {
     const auto i = part.begin;
-    if (elementwise_arity(x.op) == 1)
+    switch (elementwise_arity(x.op)) {
+    case 1:
       cpu::unary<T>(x.op, part.size(), a + i, factor, out + i);
-    else
+      break;
+    case 2:
       cpu::binary<T>(x.op, part.size(), a + i, b + i, factor, out + i);
+      break;
+    default:
+      cpu::ternary<T>(x.op, part.size(), a + i, b + i, c + i, out + i);
+    }
   });
 }
 
@@ -379,12 +391,31 @@ void executor<T>::state::execute(const instruction& x) {
   }
 }
 
+namespace {
+
+/// Bytes; no limit where the system does not say.
+std::uint64_t physical_memory() {
+  const auto pages = ::sysconf(_SC_PHYS_PAGES);
+  const auto size = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0
+    ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size)
+    : std::numeric_limits<std::uint64_t>::max();
+}
+
+} // namespace
+
 template <class T>
 executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   : state_(std::make_unique<state>()) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
   s.what = std::move(what);
+  // All pages are touched: more than there is would end the process.
+  const auto bytes = s.what->arena_elements() * sizeof(T);
+  if (const auto memory = physical_memory(); bytes > memory)
+    throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
+                      + std::to_string(bytes) + " bytes for its values; this machine has "
+                      + std::to_string(memory));
   s.arena = make_aligned<T>(s.what->arena_elements());
   s.scratch_size = scratch_elements<T>(*s.what);
   s.scratch = make_aligned<T>(threads * s.scratch_size);

@@ -23,6 +23,15 @@ void reverse_mode::visit_matmul(const node& n, expression g) {
     give(b.id(), tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
 }
 
+/// The gradient of one that is taken where `mask` is 1, and another where it is 0.
+void reverse_mode::give_by(expression mask, std::uint32_t taken, std::uint32_t other,
+                           expression g) {
+  if (wants(taken))
+    give(taken, relu_gradient(g, mask));
+  if (wants(other))
+    give(other, relu_gradient(g, offset(scale(mask, -1), 1)));
+}
+
 void reverse_mode::visit_elementwise(const node& n, expression y, expression g) {
   const auto a = n.inputs[0];
   const auto b = n.inputs.size() > 1 ? n.inputs[1] : a;
@@ -103,6 +112,24 @@ void reverse_mode::visit_elementwise(const node& n, expression y, expression g) 
       give(a, divide(g, at(b)));
     if (wants(b))
       give(b, scale(divide(multiply(g, y), at(b)), -1));
+    break;
+  case operation::maximum:
+    give_by(greater(at(a), at(b)), a, b, g);
+    break;
+  case operation::minimum:
+    give_by(greater(at(b), at(a)), a, b, g);
+    break;
+  case operation::at_least:
+    give(a, relu_gradient(g, above(at(a), n.factor)));
+    break;
+  case operation::at_most: // x < bound where -x > -bound
+    give(a, relu_gradient(g, above(scale(at(a), -1), -n.factor)));
+    break;
+  case operation::greater:
+  case operation::above:
+    break;
+  case operation::select:
+    give_by(above(at(a), 0), b, n.inputs[2], g);
     break;
   case operation::leaky_relu_gradient: // linear in dy; a step function of y
     if (wants(a))

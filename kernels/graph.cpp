@@ -52,6 +52,20 @@ std::string_view to_string(operation op) noexcept {
     return "gelu_gradient";
   case operation::softplus:
     return "softplus";
+  case operation::maximum:
+    return "maximum";
+  case operation::minimum:
+    return "minimum";
+  case operation::at_least:
+    return "at_least";
+  case operation::at_most:
+    return "at_most";
+  case operation::greater:
+    return "greater";
+  case operation::above:
+    return "above";
+  case operation::select:
+    return "select";
   case operation::relu:
     return "relu";
   case operation::leaky_relu:
@@ -180,6 +194,9 @@ int elementwise_arity(operation op) noexcept {
   case operation::leaky_relu:
   case operation::tanh:
   case operation::sigmoid:
+  case operation::at_least:
+  case operation::at_most:
+  case operation::above:
     return 1;
   case operation::add:
   case operation::subtract:
@@ -190,7 +207,12 @@ int elementwise_arity(operation op) noexcept {
   case operation::tanh_gradient:
   case operation::sigmoid_gradient:
   case operation::gelu_gradient:
+  case operation::maximum:
+  case operation::minimum:
+  case operation::greater:
     return 2;
+  case operation::select:
+    return 3;
   default:
     return 0;
   }

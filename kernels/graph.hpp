@@ -53,6 +53,13 @@ enum class operation : std::uint8_t {
   tanh_gradient,
   sigmoid_gradient,
   gelu_gradient,
+  maximum,
+  minimum,
+  at_least,
+  at_most,
+  greater,
+  above,
+  select,
   /// Several of these in one pass: in plans only.
   elementwise,
   // reductions, and the broadcasts that are their gradients
@@ -109,7 +116,7 @@ enum class operation : std::uint8_t {
   stop_gradient,
 };
 
-/// Operands of an operation that works element by element on tensors of one shape: 1 or 2; 0 for
+/// Operands of an operation that works element by element on tensors of one shape: 1 to 3; 0 for
 /// all others.
 int elementwise_arity(operation op) noexcept;
 
@@ -164,9 +171,9 @@ struct node {
   /// matmul, batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, slope of
-  /// leaky_relu, epsilon of normalize_rows and normalize_channels, rate of dropout, positions per
-  /// sample of summed_variance.
+  /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, bound of
+  /// at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
+  /// normalize_channels, rate of dropout, positions per sample of summed_variance.
   double factor = 1;
   /// softmax_cross_entropy and its siblings.
   cross_entropy labels;

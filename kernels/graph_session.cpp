@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/initializers.hpp"
+#include "kernels/random.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -115,6 +116,7 @@ std::vector<std::vector<T>> graph_session<T>::run(std::span<const session_feed<T
   arguments.rows = rows;
   arguments.weights = weights;
   arguments.feeds = values;
+  arguments.seed = stream_key(seed_, {runs_++});
   machine.run(arguments);
   std::vector<std::vector<T>> result;
   for (std::size_t i = 0; i < fetches.size(); ++i) {

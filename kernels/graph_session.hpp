@@ -41,7 +41,8 @@ struct session_feed {
 ///
 /// Each set of fetches is planned once and kept with its memory, until a run has more samples than
 /// those before. The graph must outlive the session; nodes, and variables, may be added to it
-/// meanwhile. T: float or double. One thread at a time.
+/// meanwhile. Each run has other masks of dropout, which follow from the session's seed and the
+/// number of the run. T: float or double. One thread at a time.
 template <class T>
 class graph_session {
 public:
@@ -57,7 +58,8 @@ public:
   /// Values of the fetches, row-major. The number of samples is that of the feeds; 1 without feeds
   /// that have a batch.
   /// @throws input_error where a feed does not fit its placeholder or the other feeds, one that is
-  /// needed is missing, or a fetch is not of the graph
+  /// needed is missing, a fetch is not of the graph or not of floating-point numbers, or its
+  /// tensors do not fit into the memory
   std::vector<std::vector<T>> run(std::span<const session_feed<T>> feeds,
                                   std::span<const expression> fetches);
   std::vector<std::vector<T>> run(std::initializer_list<session_feed<T>> feeds,
@@ -79,6 +81,7 @@ private:
   /// By the ids of the fetches.
   std::map<std::vector<std::uint32_t>, executor<T>> executors_;
   std::size_t planned_ = 0;
+  std::uint64_t runs_ = 0;
 };
 
 extern template class graph_session<float>;

@@ -1,12 +1,13 @@
 #include "kernels/initializers.hpp"
 
 #include "kernels/layout.hpp"
+#include "kernels/orthogonal.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <vector>
+#include <utility>
 
 namespace troupe {
 
@@ -34,60 +35,15 @@ void fill(std::uint64_t key, range part, std::span<float> out, Draw draw) {
   }
 }
 
-/// Sums of products in 8 lanes: the same on any machine, unlike those of libraries whose blocks
-/// follow the size of caches.
-double dot(std::span<const double> a, std::span<const double> b) {
-  constexpr std::size_t width = 8;
-  double lanes[width] = {};
-  std::size_t i = 0;
-  for (; i + width <= a.size(); i += width)
-    for (std::size_t k = 0; k < width; ++k)
-      lanes[k] += a[i + k] * b[i + k];
-  double result = 0;
-  for (const double lane : lanes)
-    result += lane;
-  for (; i < a.size(); ++i)
-    result += a[i] * b[i];
-  return result;
-}
-
-/// Makes vectors of `length` elements, one after another and not more than that, orthonormal by
-/// modified Gram-Schmidt, twice: then they are so up to rounding (Giraud et al., 2005). In a
-/// decomposition A = Q R of the matrix with these columns, R has a positive diagonal.
-void orthonormalize(std::span<double> vectors, std::size_t length) {
-  const auto at = [&](std::size_t i) { return vectors.subspan(i * length, length); };
-  for (std::size_t i = 0; i * length < vectors.size(); ++i) {
-    const auto x = at(i);
-    for (int pass = 0; pass < 2; ++pass)
-      for (std::size_t k = 0; k < i; ++k) {
-        const auto other = at(k);
-        const double along = dot(x, other);
-        for (std::size_t j = 0; j < length; ++j)
-          x[j] -= along * other[j];
-      }
-    const double norm = std::sqrt(dot(x, x));
-    for (auto& value : x)
-      value /= norm;
-  }
-}
-
 /// Elements `part` of an orthogonal (rows, columns) matrix.
 void fill_orthogonal(std::uint64_t key, double gain, const shape& dims, range part,
-                     std::span<float> out) {
-  const std::size_t n = dims.elements();
-  const std::size_t rows = dims.rank() < 2 ? 1 : static_cast<std::size_t>(dims[0]);
-  const std::size_t columns = n / std::max<std::size_t>(rows, 1);
+                     std::span<float> out, orthogonal_matrices* made) {
   if (part.empty())
     return;
-  const bool wide = rows <= columns;
-  const auto length = std::max(rows, columns);
-  const auto place = [&](std::size_t i) { return wide ? i : i % columns * length + i / columns; };
-  std::vector<double> matrix(n);
-  for (std::size_t i = 0; i < n; ++i)
-    matrix[place(i)] = random_stream(key, {i}).normal();
-  orthonormalize(matrix, length);
-  for (std::size_t i = part.begin; i < part.end; ++i)
-    out[i - part.begin] = static_cast<float>(gain * matrix[place(i)]);
+  const auto rows = dims.rank() < 2 ? 1 : static_cast<std::size_t>(dims[0]);
+  orthogonal_matrices own;
+  const auto matrix = (made != nullptr ? *made : own).get(key, gain, rows, dims.elements() / rows);
+  std::ranges::copy(matrix.subspan(part.begin, part.size()), out.begin());
 }
 
 } // namespace
@@ -115,8 +71,10 @@ std::string to_string(const initializer& x) {
 }
 
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
-                const shape& dims, range part, std::span<float> out) {
-  const auto fan = fans_of(dims);
+                const shape& dims, range part, std::span<float> out, orthogonal_matrices* made) {
+  auto fan = fans_of(dims);
+  if (how.inputs_first)
+    std::swap(fan.in, fan.out);
   const auto key = stream_key(seed, name);
   auto uniform = [&](double a) {
     fill(key, part, out, [a](random_stream& stream) { return stream.uniform(-a, a); });
@@ -147,12 +105,13 @@ void initialize(const initializer& how, std::uint64_t seed, std::string_view nam
     uniform(how.value);
     break;
   case initializer::kind::orthogonal:
-    fill_orthogonal(key, how.value, dims, part, out);
+    fill_orthogonal(key, how.value, dims, part, out, made);
     break;
   }
 }
 
-void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out) {
+void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,
+                orthogonal_matrices* made) {
   if (part.begin > part.end || part.end > parameters.size() || out.size() != part.size())
     throw std::invalid_argument("initialize: the range is outside of the layout, or the output is "
                                 "not of its size");
@@ -162,7 +121,7 @@ void initialize(const layout& parameters, range part, std::uint64_t seed, std::s
       continue;
     initialize(entry.initial, seed, entry.name, entry.shape,
                {common.begin - entry.offset, common.end - entry.offset},
-               out.subspan(common.begin - part.begin, common.size()));
+               out.subspan(common.begin - part.begin, common.size()), made);
   }
 }
 

@@ -11,9 +11,12 @@
 namespace troupe {
 
 class layout;
+class orthogonal_matrices;
 
 /// How a tensor gets its first values. fan_in and fan_out are counted as PyTorch does: weights are
 /// stored (units, inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1.
+/// With `inputs_first` they are stored (inputs, units), as over sparse features: fan_in and fan_out
+/// change places.
 ///
 /// | kind           | values                                                                    |
 /// |----------------|---------------------------------------------------------------------------|
@@ -41,6 +44,7 @@ struct initializer {
 
   kind how = kind::constant;
   double value = 0;
+  bool inputs_first = false;
 
   static initializer zeros() { return {}; }
   static initializer constant(double value) { return {kind::constant, value}; }
@@ -59,15 +63,18 @@ struct initializer {
 std::string to_string(const initializer& x);
 
 /// Writes the first values of elements `part` of the tensor `name`: element i depends on (seed,
-/// name, shape, i) alone. Costs as much as `part` is large, but for orthogonal ones, where the
-/// whole tensor is computed. Requires out.size() == part.size().
+/// name, shape, i) alone. Costs as much as `part` is large; of orthogonal ones, the whole tensor is
+/// computed. Requires out.size() == part.size().
+/// @param made where orthogonal tensors are kept for the next call; null: they are not
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
-                const shape& dims, range part, std::span<float> out);
+                const shape& dims, range part, std::span<float> out,
+                orthogonal_matrices* made = nullptr);
 
 /// Writes the first values of the elements `part` of the flat parameter vector. The result equals
 /// that slice of the whole, bit for bit, and a tensor's values do not depend on the other tensors
 /// of the layout. Throws std::invalid_argument when `part` is not within the layout or out.size()
 /// != part.size().
-void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out);
+void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,
+                orthogonal_matrices* made = nullptr);
 
 } // namespace troupe

@@ -54,8 +54,10 @@ std::string_view to_string(epilogue x) noexcept;
 struct element_step {
   operation op = operation::add;
   std::uint32_t a = 0;
-  /// Of operations with two operands.
+  /// Of operations with two or three operands.
   std::uint32_t b = 0;
+  /// Of operations with three.
+  std::uint32_t c = 0;
   /// A temporary; the last step writes the instruction's output instead.
   std::uint32_t result = 0;
   double factor = 1;

@@ -4,6 +4,7 @@
 #include "kernels/random.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
 namespace troupe {
@@ -204,6 +205,50 @@ expression tanh_gradient(expression dy, expression y) {
 
 expression sigmoid_gradient(expression dy, expression y) {
   return binary(operation::sigmoid_gradient, dy, y);
+}
+
+namespace {
+
+expression bounded(operation op, expression x, double bound) {
+  if (std::isnan(bound))
+    refuse(op, "the bound of " + describe(x) + " is NaN; a number was expected");
+  return unary(op, x, bound);
+}
+
+} // namespace
+
+expression maximum(expression a, expression b) {
+  return binary(operation::maximum, a, b);
+}
+
+expression minimum(expression a, expression b) {
+  return binary(operation::minimum, a, b);
+}
+
+expression at_least(expression x, double bound) {
+  return bounded(operation::at_least, x, bound);
+}
+
+expression at_most(expression x, double bound) {
+  return bounded(operation::at_most, x, bound);
+}
+
+expression greater(expression a, expression b) {
+  return binary(operation::greater, a, b);
+}
+
+expression above(expression x, double bound) {
+  return bounded(operation::above, x, bound);
+}
+
+expression select(expression condition, expression a, expression b) {
+  constexpr auto op = operation::select;
+  for (auto x : {condition, a, b}) {
+    check_float(op, x);
+    if (x.shape() != condition.shape())
+      misfit(op, condition, x, "all must have the same shape");
+  }
+  return append(op, {condition, a, b}, condition.shape());
 }
 
 expression sum(expression x) {

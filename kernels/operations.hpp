@@ -68,6 +68,22 @@ expression leaky_relu_gradient(expression dy, expression y, double slope);
 expression tanh_gradient(expression dy, expression y);
 /// dy y (1 - y), y the result of sigmoid.
 expression sigmoid_gradient(expression dy, expression y);
+/// The larger of two elements; NaN where one of them is. Where both are equal, the gradient goes to
+/// the second.
+expression maximum(expression a, expression b);
+/// The smaller of two elements; else as maximum.
+expression minimum(expression a, expression b);
+/// max(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+expression at_least(expression x, double bound);
+/// min(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+expression at_most(expression x, double bound);
+/// 1 where a > b, else 0; NaN where one of them is. Its derivative is 0.
+expression greater(expression a, expression b);
+/// 1 where x > bound, else 0; NaN stays NaN. Its derivative is 0.
+expression above(expression x, double bound);
+/// a where condition > 0, else b; NaN where the condition is. Nothing of the branch not taken
+/// reaches the result, not even NaN; its gradient is 0 there. The condition has no gradient.
+expression select(expression condition, expression a, expression b);
 
 inline expression operator+(expression a, expression b) {
   return add(a, b);

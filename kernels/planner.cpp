@@ -62,8 +62,14 @@ void planner::choose_targets() {
       throw input_error("plan: \"" + at(correct_).name
                         + "\" is not made by softmax_correct or binary_correct");
   }
-  for (auto x : options_.fetches)
+  for (auto x : options_.fetches) {
     fetches_.push_back(check("fetch", x));
+    if (const auto type = x.node().type; type == dtype::int32 || type == dtype::sparse)
+      throw input_error(
+        "plan: the fetch \"" + x.name() + "\" " + troupe::to_string(x.shape()) + " is "
+        + std::string(troupe::to_string(type))
+        + "; only floating-point numbers can be fetched (to_float makes them of int32)");
+  }
 }
 
 void planner::differentiate() {

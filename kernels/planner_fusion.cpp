@@ -175,7 +175,7 @@ planner::step planner::chain_ending_at(std::uint32_t id) const {
   auto& s = builder.result;
   const auto inputs = static_cast<std::uint32_t>(s.inputs.size());
   for (auto& x : s.program)
-    for (auto* number : {&x.a, &x.b, &x.result})
+    for (auto* number : {&x.a, &x.b, &x.c, &x.result})
       if (*number >= first_temporary)
         *number = *number - first_temporary + inputs;
   return std::move(builder.result);
@@ -198,7 +198,8 @@ std::uint32_t planner::chain_builder::add(std::uint32_t id) {
   x.factor = n.factor;
   x.a = operand_of(n.inputs[0]);
   x.b = n.inputs.size() > 1 ? operand_of(n.inputs[1]) : x.a;
-  for (auto number : {x.a, x.b})
+  x.c = n.inputs.size() > 2 ? operand_of(n.inputs[2]) : x.a;
+  for (auto number : {x.a, x.b, x.c})
     if (number >= first_temporary && std::ranges::find(free, number) == free.end())
       free.push_back(number);
   if (free.empty())

@@ -2,6 +2,8 @@
 
 #include "kernels/planner.hpp"
 
+#include "kernels/error.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -10,6 +12,9 @@ namespace {
 
 /// Blocks of the arena are multiples of 16 elements: 64 bytes of float.
 constexpr std::size_t block = 16;
+
+/// Of all values of a run, 4 TiB of float: sums and products of sizes stay far from overflow.
+constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
   return (n + block - 1) / block * block;
@@ -41,7 +46,15 @@ bool works_in_place(operation op) {
 } // namespace
 
 std::size_t planner::arena_size(std::uint32_t id) const {
-  return round_up(std::max<std::size_t>(at(id).shape.elements(plan_.max_rows_), 1));
+  const auto& dims = at(id).shape;
+  const auto each = dims.elements(1);
+  const auto rows = dims.has_batch() ? plan_.max_rows_ : 1;
+  if (each > 0 && rows > most_elements / each)
+    throw input_error("plan: \"" + at(id).name + "\" " + to_string(dims) + " for up to "
+                      + std::to_string(rows) + " rows has " + std::to_string(each) + " x "
+                      + std::to_string(rows) + " elements; at most " + std::to_string(most_elements)
+                      + " are accepted");
+  return round_up(std::max<std::size_t>(each * rows, 1));
 }
 
 std::size_t planner::allocate(std::size_t elements) {
@@ -56,6 +69,9 @@ std::size_t planner::allocate(std::size_t elements) {
       begin = free_.back().first;
       free_.pop_back();
     }
+    if (elements > most_elements - begin)
+      throw input_error("plan: the values of a run take more than " + std::to_string(most_elements)
+                        + " elements");
     plan_.arena_elements_ = begin + elements;
     return begin;
   }

@@ -63,6 +63,7 @@ private:
   }
 
   void visit(std::uint32_t id);
+  void give_by(expression mask, std::uint32_t taken, std::uint32_t other, expression g);
   void visit_matmul(const node& n, expression g);
   void visit_elementwise(const node& n, expression y, expression g);
   void visit_reduction(const node& n, expression g);

@@ -42,8 +42,9 @@ expression sparse_dense_layer(expression x, const std::string& name, std::int64_
                       + " units; at least 1 was expected");
   check_sparse(operation::sparse_matmul, x);
   auto& owner = x.owner();
-  auto y = sparse_matmul(
-    x, owner.variable(name + ".weight", {x.shape().last(), units}, initializer::glorot_uniform()));
+  auto weights = initializer::glorot_uniform();
+  weights.inputs_first = true;
+  auto y = sparse_matmul(x, owner.variable(name + ".weight", {x.shape().last(), units}, weights));
   if (bias)
     y = add_bias(y, owner.variable(name + ".bias", {units}));
   return activate(y, how);

@@ -137,6 +137,9 @@ job_data build_text(const proto::Job& job) {
   return result;
 }
 
+/// A wrong index in one line would make a model of many gigabytes.
+constexpr std::size_t most_unstated_features = std::size_t{1} << 26;
+
 job_data build_libsvm(const proto::Job& job) {
   const auto& libsvm = job.data().libsvm();
   const auto read = [](const std::string& given, const std::string& field) {
@@ -150,6 +153,12 @@ job_data build_libsvm(const proto::Job& job) {
     test = read(libsvm.test_path(), "data.libsvm.test_path");
   const std::size_t features =
     libsvm.has_features() ? libsvm.features() : std::max(rows.width, test.second.width);
+  if (!libsvm.has_features() && features > most_unstated_features)
+    throw input_error((rows.width < features ? test.first : path) + ": the largest index is "
+                      + std::to_string(features) + "; more than "
+                      + std::to_string(most_unstated_features)
+                      + " features, with a weight each for every unit, must be stated: set "
+                        "data.libsvm.features, or correct the index");
   const bool targets = libsvm.labels() == proto::TARGETS;
   const auto numbering = numbering_of(rows.labels);
   const auto label = [&](const libsvm_rows& from, std::size_t classes, const std::string& name) {

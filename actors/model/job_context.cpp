@@ -10,7 +10,7 @@
 namespace troupe {
 
 void job_context::initialize(range part, std::span<float> out) const {
-  troupe::initialize(parameters(), part, job.seed(), out);
+  troupe::initialize(parameters(), part, job.seed(), out, orthogonal_.get());
 }
 
 range job_context::shard(std::size_t index, std::size_t count) const {

@@ -4,6 +4,7 @@
 #include "actors/model/model_builder.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "kernels/optimizer.hpp"
+#include "kernels/orthogonal.hpp"
 #include "kernels/plan.hpp"
 #include "kernels/range.hpp"
 #include "kernels/schedule.hpp"
@@ -42,7 +43,8 @@ struct job_context {
 
   const layout& parameters() const noexcept { return training->parameters(); }
 
-  /// The parameters' initial values within `part`.
+  /// The parameters' initial values within `part`. Orthogonal matrices are computed once for all
+  /// parts.
   void initialize(range part, std::span<float> out) const;
 
   /// The slice of parameter shard `index` of `count`: even parts, or where the optimizer works on
@@ -55,6 +57,8 @@ struct job_context {
 private:
   /// The beginning of a tensor, or the end of all, that is nearest to that element.
   std::size_t nearest_tensor(std::size_t offset) const;
+
+  std::shared_ptr<orthogonal_matrices> orthogonal_ = std::make_shared<orthogonal_matrices>();
 };
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.

@@ -160,10 +160,10 @@ expression layer_builder::build(const proto::Layer& layer, std::span<const expre
   case proto::Layer::kDense: {
     const auto& how = layer.dense();
     const auto after = activation_of(how.activation());
-    // Rows of features, (inputs, units), do not tell the fan-in as PyTorch counts it.
     const bool sparse = x.node().type == dtype::sparse;
     const auto usual = sparse ? initializer::glorot_uniform() : initial_weights(after);
-    const auto weights = initializer_of(how.has_weights(), how.weights(), usual);
+    auto weights = initializer_of(how.has_weights(), how.weights(), usual);
+    weights.inputs_first = sparse; // (inputs, units): a row per feature
     const auto flat = x.shape().rank() == 4 ? flatten(x) : x;
     return activate(dense(flat, "weight", how.units(), weights, how.bias(), "bias"), after);
   }

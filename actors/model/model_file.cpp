@@ -2,7 +2,9 @@
 
 #include "kernels/error.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace troupe {
@@ -74,6 +76,18 @@ model_contents read_model(std::span<const std::byte> bytes, const layout& parame
       std::memcpy(result.weights.data() + entry.offset, source.data(), source.size());
   }
   return result;
+}
+
+void require_finite(const layout& parameters, std::span<const float> weights,
+                    std::string_view name) {
+  for (const auto& entry : parameters.entries()) {
+    const auto values = weights.subspan(entry.offset, entry.size);
+    const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (bad != values.end())
+      throw input_error(std::string{name} + ": tensor \"" + entry.name + "\" "
+                        + to_string(entry.shape) + " holds " + std::to_string(*bad) + " as element "
+                        + std::to_string(bad - values.begin()) + "; expected finite numbers");
+  }
 }
 
 } // namespace troupe

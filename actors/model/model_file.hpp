@@ -45,4 +45,8 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
                           std::string_view name);
 
+/// @throws input_error naming the tensor, and the first of its elements that is NaN or infinite.
+void require_finite(const layout& parameters, std::span<const float> weights,
+                    std::string_view name);
+
 } // namespace troupe

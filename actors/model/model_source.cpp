@@ -151,7 +151,9 @@ std::optional<std::vector<float>> initial_weights(const proto::Job& job, const l
   const auto& model = job.model();
   if (!model.initial_weights().empty()) {
     const auto path = expand_environment(model.initial_weights(), "model.initial_weights");
-    return read_model(read_file(path), parameters, path).weights;
+    auto weights = read_model(read_file(path), parameters, path).weights;
+    require_finite(parameters, weights, path);
+    return weights;
   }
   if (model.onnx().empty())
     return std::nullopt;
@@ -159,7 +161,9 @@ std::optional<std::vector<float>> initial_weights(const proto::Job& job, const l
   const auto source = onnx_model::parse(read_file(path), path);
   if (source.structure() != model.onnx_structure())
     throw input_error(path + ": has changed since the job was read");
-  return source.values(parameters);
+  auto weights = source.values(parameters);
+  require_finite(parameters, weights, path);
+  return weights;
 }
 
 } // namespace troupe

@@ -12,6 +12,9 @@ namespace troupe {
 
 namespace {
 
+/// Of a constant that is one number, repeated: 1 GiB where it becomes a tensor.
+constexpr std::size_t most_elements = std::size_t{1} << 28;
+
 // -- types and constants ------------------------------------------------------------------------
 
 void cast(onnx_node& node) {
@@ -85,7 +88,9 @@ void constant_of_shape(onnx_node& node) {
       node.refuse("an extent is negative, or computed from the size of the batch");
     result.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
   }
-  result.elements();
+  if (const auto n = result.elements(); n > most_elements)
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " has " + std::to_string(n)
+                + " elements; at most " + std::to_string(most_elements) + " are accepted");
   node.set(std::move(result));
 }
 

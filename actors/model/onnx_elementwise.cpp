@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace troupe {
@@ -56,20 +57,25 @@ void reciprocal(onnx_node& node) {
   unary(node, reciprocal_of, [](double x) { return 1 / x; });
 }
 
-/// alpha (exp(x) - 1) below 0, x above.
-expression elu_of(expression x, double alpha) {
-  const auto below = scale(relu(scale(x, -1)), -1); // min(x, 0)
-  return relu(x) + scale(offset(exp(below), -1), alpha);
+/// exp(x) - 1 where x <= 0, exact near 0, too: 2 t / (1 - t), t = tanh(x / 2).
+expression exp_minus_one(expression x) {
+  const auto t = tanh(scale(x, 0.5));
+  return scale(t, 2) / offset(scale(t, -1), 1);
 }
 
-/// x cut at the limits; one that is beyond all numbers is none.
+/// alpha (exp(x / width) - 1) below 0, x above.
+expression elu_of(expression x, double alpha, double width = 1) {
+  const auto below = scale(at_most(x, 0), 1 / width);
+  const auto change = width > 0 ? exp_minus_one(below) : offset(exp(below), -1);
+  return relu(x) + scale(change, alpha);
+}
+
+/// min(max(x, low), high).
 expression clipped(expression x, double low, double high) {
-  constexpr double all = 1e38;
-  if (low > -all)
-    x = offset(relu(offset(x, -low)), low);
-  if (high < all)
-    x = offset(scale(relu(offset(scale(x, -1), high)), -1), high);
-  return x;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (low != -infinity)
+    x = at_least(x, low);
+  return high != infinity ? at_most(x, high) : x;
 }
 
 void clip(onnx_node& node) {
@@ -80,13 +86,9 @@ void clip(onnx_node& node) {
     low = node.number_of(1, "lower limit");
   if (node.has_input(2))
     high = node.number_of(2, "upper limit");
-  const auto cut = [&](double x) { return std::min(std::max(x, low), high); };
-  if (low > high)
-    unary(
-      node, [&](expression x) { return offset(scale(x, 0), high); }, cut);
-  else
-    unary(
-      node, [&](expression x) { return clipped(x, low, high); }, cut);
+  unary(
+    node, [&](expression x) { return clipped(x, low, high); },
+    [&](double x) { return std::min(std::max(x, low), high); });
 }
 
 void elu(onnx_node& node) {
@@ -104,10 +106,7 @@ void celu(onnx_node& node) {
   const auto alpha = node.real("alpha", 1);
   if (alpha == 0)
     node.refuse("attribute \"alpha\" is 0");
-  unary(node, [&](expression x) {
-    const auto below = scale(relu(scale(x, -1)), -1 / alpha);
-    return relu(x) + scale(offset(exp(below), -1), alpha);
-  });
+  unary(node, [&](expression x) { return elu_of(x, alpha, alpha); });
 }
 
 void leaky_relu(onnx_node& node) {
@@ -136,9 +135,11 @@ void gelu(onnx_node& node) {
   unary(node, [&](expression x) {
     if (how == "none")
       return troupe::gelu(x);
-    const auto inner = x + scale(x * x * x, 0.044715);
-    return 0.5
-      * (x * offset(tanh(scale(inner, std::numbers::sqrt2 * std::numbers::inv_sqrtpi)), 1));
+    // (1 + tanh(y)) / 2 is sigmoid(2 y), which keeps small results. Beyond 20 it is 0 or 1; the
+    // cube of a large x would make its gradient NaN.
+    const auto z = clipped(x, -20, 20);
+    const auto inner = z + scale(z * z * z, 0.044715);
+    return x * sigmoid(scale(inner, 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
   });
 }
 
@@ -193,6 +194,14 @@ onnx_value sum_of_inputs(onnx_node& node) {
   return result;
 }
 
+template <arithmetic how>
+void extreme(onnx_node& node) {
+  auto result = node.input(0);
+  for (std::size_t i = 1; i < node.inputs(); ++i)
+    result = node.combine(how, result, node.input(i));
+  node.set(result);
+}
+
 void sum(onnx_node& node) {
   node.set(sum_of_inputs(node));
 }
@@ -205,8 +214,10 @@ void mean(onnx_node& node) {
 
 expression power(onnx_node& node, expression x, double exponent) {
   constexpr double most = 16;
-  if (exponent == 0)
-    return offset(scale(x, 0), 1);
+  if (exponent == 0) {
+    const auto dims = x.shape();        // a copy: appending nodes moves them
+    return x.owner().constant(1, dims); // of NaN, too
+  }
   if (exponent < 0)
     return reciprocal_of(power(node, x, -exponent));
   if (exponent == 0.5)
@@ -250,24 +261,36 @@ void logical_not(onnx_node& node) {
   node.set(std::move(result));
 }
 
-// With a mask m: m x + (1 - m) y, where a constant is cut out of the mask instead, for it may be
-// infinite.
+/// Elements of a constant where the mask is not 0, else 0.
+onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx_constant& from) {
+  auto result = troupe::combine(
+    mask, from, [](double m, double x) { return m == 0 ? 0 : x; }, node.limit());
+  result.type = from.type;
+  return result;
+}
+
 void where(onnx_node& node) {
   auto mask = node.known(0, "condition");
   mask.type = onnx_constant::kind::real;
-  auto others = mask;
-  for (auto& x : others.values)
-    x = 1 - x;
-  const auto part = [&](const onnx_constant& m, const onnx_value& v) -> onnx_value {
-    if (!v.known)
-      return node.combine(arithmetic::multiply, v, m);
-    auto result = troupe::combine(
-      m, *v.known, [](double a, double b) { return a == 0 ? 0 : b; }, node.limit());
-    result.type = v.known->type;
-    return result;
-  };
-  const auto chosen = part(mask, node.input(1));
-  node.set(node.combine(arithmetic::add, chosen, part(others, node.input(2))));
+  const auto& a = node.input(1);
+  const auto& b = node.input(2);
+  if (a.known && b.known) {
+    auto others = mask;
+    for (auto& x : others.values)
+      x = x == 0 ? 1 : 0;
+    node.set(
+      node.combine(arithmetic::add, taken(node, mask, *a.known), taken(node, others, *b.known)));
+    return;
+  }
+  auto& g = node.target();
+  const auto both = aligned(a, b, g);
+  const auto [m, x, batch_at] =
+    aligned(mask, {expand(both.a, common_shape(both.a.shape(), both.b.shape())), both.batch_at}, g);
+  const auto dims = common_shape(m.shape(), x.shape());
+  const auto y = aligned(mask, {both.b, both.batch_at}, g).b;
+  const auto condition = expand(m, dims);
+  const auto first = expand(x, dims);
+  node.set({select(condition, first, expand(y, dims)), batch_at});
 }
 
 } // namespace
@@ -301,6 +324,8 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Div"] = binary<arithmetic::divide>;
   all["Sum"] = sum;
   all["Mean"] = mean;
+  all["Max"] = extreme<arithmetic::maximum>;
+  all["Min"] = extreme<arithmetic::minimum>;
   all["Pow"] = power;
   all["Equal"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a == b; }); };
   all["Less"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a < b; }); };

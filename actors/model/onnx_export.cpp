@@ -58,19 +58,19 @@ void onnx_exporter::refuse(const node& n, const std::string& what) const {
 onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surroundings& around) {
   mark_needed();
   proto_.set_name(name.empty() ? "model" : name);
-  names_[input_] = fresh("features");
-  fresh("output");
-  // Variables keep their names, whatever else is called like them.
+  // Variables keep their names, so they come first.
   for (const auto& entry : graph_.parameters().entries())
     taken_.insert(entry.name);
+  names_[input_] = fresh("features");
+  const auto output = fresh("output");
   describe(*proto_.add_input(), names_.at(input_), at(input_));
   if (around.features)
     names_[input_] = scaled_features(*around.features);
   for (const auto id : needed_)
     if (id != input_ && !absorbed_.contains(id))
       emit(id);
-  add("Identity", {around.targets ? in_units(*around.targets) : value(output_)}, {}, "output");
-  describe(*proto_.add_output(), "output", at(output_));
+  add("Identity", {around.targets ? in_units(*around.targets) : value(output_)}, {}, output);
+  describe(*proto_.add_output(), output, at(output_));
   onnx::ModelProto result;
   result.set_ir_version(format_version);
   result.set_producer_name("troupe");

@@ -38,6 +38,10 @@ std::string_view same_operator(operation op) {
     return "Softplus";
   case operation::relu:
     return "Relu";
+  case operation::maximum:
+    return "Max";
+  case operation::minimum:
+    return "Min";
   case operation::tanh:
     return "Tanh";
   case operation::sigmoid:
@@ -90,6 +94,18 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
     const auto tail = add("Erf", {add("Mul", {x, number(std::sqrt(0.5))})});
     return add("Mul", {add("Mul", {x, add("Add", {tail, number(1)})}), number(0.5)});
   }
+  case operation::at_least:
+    return add("Clip", {value(n.inputs[0]), number(n.factor)});
+  case operation::at_most:
+    return add("Clip", {value(n.inputs[0]), "", number(n.factor)});
+  case operation::greater:
+    return truth(add("Greater", {value(n.inputs[0]), value(n.inputs[1])}));
+  case operation::above:
+    return truth(add("Greater", {value(n.inputs[0]), number(n.factor)}));
+  case operation::select: {
+    const auto condition = add("Greater", {value(n.inputs[0]), number(0)});
+    return add("Where", {condition, value(n.inputs[1]), value(n.inputs[2])});
+  }
   case operation::leaky_relu:
     return add("LeakyRelu", {value(n.inputs[0])}, {real("alpha", n.factor)});
   case operation::softmax:
@@ -122,6 +138,11 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
   default:
     return moved(n);
   }
+}
+
+/// Truth values as 0 and 1.
+std::string onnx_exporter::truth(const std::string& x) {
+  return add("Cast", {x}, {integer("to", onnx::TensorProto::FLOAT)});
 }
 
 std::string onnx_exporter::constant(const node& n) {

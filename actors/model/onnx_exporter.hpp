@@ -66,6 +66,7 @@ private:
   void emit(std::uint32_t id);
   std::string operation_of(const node& n, const std::string& wish);
   std::string constant(const node& n);
+  std::string truth(const std::string& x);
   std::string product(const node& n, const std::string& bias);
   std::string batched_product(const node& n);
   std::string biased(const node& n);

@@ -83,7 +83,7 @@ void general_product(onnx_node& node) {
   if (node.version() < 7)
     node.ignore("broadcast");
   onnx_value result{y};
-  if (node.has_input(2)) {
+  if (node.has_input(2) && beta != 0) { // 0 times NaN would be NaN
     onnx_constant factor;
     factor.values = {beta};
     const auto c =

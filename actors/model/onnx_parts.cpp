@@ -15,6 +15,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t most_runs = 64;
+constexpr std::int64_t most_padding = std::int64_t{1} << 24;
 
 // -- parts --------------------------------------------------------------------------------------
 
@@ -331,13 +332,15 @@ void pad(onnx_node& node) {
       continue;
     if (v.has_batch() && axis == v.batch_at)
       node.refuse("axis " + std::to_string(axis) + " is the batch");
+    const auto extent_now = v.dims()[axis];
+    for (const auto x : {before, behind})
+      if (x < -extent_now || x > most_padding)
+        node.refuse("a padding of " + std::to_string(x) + " elements along axis "
+                    + std::to_string(axis) + ", which has " + std::to_string(extent_now));
     v = sliced(node, v, axis, std::max<std::int64_t>(-before, 0),
                v.dims()[axis] - std::max<std::int64_t>(-behind, 0));
     auto extents = v.x.shape().extents();
     auto& extent = extents[v.graph_axis(axis)];
-    for (const auto more : {before, behind})
-      if (more > (std::int64_t{1} << 48))
-        node.refuse("a padding of " + std::to_string(more) + " elements");
     extent += std::max<std::int64_t>(before, 0) + std::max<std::int64_t>(behind, 0);
     v.x = place(v.x, v.graph_axis(axis), std::max<std::int64_t>(before, 0), shape{extents});
   }

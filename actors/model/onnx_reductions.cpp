@@ -8,21 +8,37 @@
 #include "kernels/sequence_operations.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace troupe {
+
+namespace {
+
+/// The larger of two halves, again and again. The halves share the middle of an odd extent.
+expression max_of_halves(expression x) {
+  const auto axis = x.shape().rank() - 1;
+  for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
+    const auto half = (n + 1) / 2;
+    const auto first = slice(x, axis, 0, half);
+    x = maximum(first, slice(x, axis, n - half, n));
+  }
+  return x;
+}
+
+} // namespace
 
 expression max_last(expression x) {
   const auto dims = x.shape(); // a copy: appending nodes moves them
   auto kept = dims.extents();
   kept.pop_back();
-  const bool batch = dims.has_batch();
-  // As an image with a row of pixels per row, under a window as wide as it; the graph's images have
-  // a batch.
-  if (!batch)
-    throw input_error("a maximum of a tensor without the batch, " + to_string(dims)
-                      + ", is not supported");
   const auto n = dims.last();
+  if (n == 0)
+    throw input_error("a maximum of no elements, of a tensor of shape " + to_string(dims));
+  // The graph's images have a batch.
+  if (!dims.has_batch())
+    return reshape(max_of_halves(x), shape{std::move(kept)});
+  // As an image with a row of pixels per row, under a window as wide as it.
   const auto rows = static_cast<std::int64_t>(shape{kept}.elements(1));
   window whole;
   whole.width = n;
@@ -83,8 +99,11 @@ expression mean_of(expression x) {
   return scale(sum_last(x), 1 / static_cast<double>(n));
 }
 
+/// log(sum exp(x)), with nearly the largest element subtracted: finite numbers alone, for infinity
+/// minus infinity is NaN.
 expression log_sum_exp(expression x) {
-  const auto most = stop_gradient(max_last(x));
+  constexpr double all = double{std::numeric_limits<float>::max()};
+  const auto most = at_most(at_least(stop_gradient(max_last(x)), -all), all);
   const auto dims = x.shape();
   return log(sum_last(exp(x - broadcast_last(most, dims)))) + most;
 }
@@ -101,8 +120,11 @@ expression sum_of_squares(expression x) {
   return sum_last(x * x);
 }
 
+/// The root of the sum of squares. Its gradient at 0 is 0: not 0 / 0.
 expression euclidean_norm(expression x) {
-  return square_root(sum_of_squares(x));
+  constexpr double least = double{std::numeric_limits<float>::min()};
+  const auto squares = sum_of_squares(x);
+  return square_root(at_least(squares, least)) * sign(squares);
 }
 
 expression log_of_sum(expression x) {
@@ -146,8 +168,6 @@ onnx_value along(const onnx_node& node, const onnx_value& v, std::size_t axis, F
 
 expression log_softmax_of(expression x) {
   const auto dims = x.shape(); // a copy: appending nodes moves them
-  if (!dims.has_batch())
-    return log(softmax(x));
   const auto shifted = x - broadcast_last(stop_gradient(max_last(x)), dims);
   return shifted - broadcast_last(log(sum_last(exp(shifted))), dims);
 }

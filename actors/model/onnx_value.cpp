@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace troupe {
 
@@ -81,7 +82,7 @@ bool only_extent(const shape& x, std::size_t axis) {
 expression with_vector(arithmetic how, expression a, expression b) {
   const auto dims = a.shape(); // a copy: appending nodes moves them
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;
-  if (how == arithmetic::divide || dims.rank() == 0)
+  if ((!sum && how != arithmetic::multiply) || dims.rank() == 0)
     return {};
   const auto last = dims.rank() - 1;
   const auto vector = [&](std::size_t axis) {
@@ -96,6 +97,14 @@ expression with_vector(arithmetic how, expression a, expression b) {
   return sum ? add_channel_bias(a, channels) : multiply_channels(a, channels);
 }
 
+double maximum(double a, double b) {
+  return std::isnan(a) || a > b ? a : b;
+}
+
+double minimum(double a, double b) {
+  return std::isnan(a) || a < b ? a : b;
+}
+
 /// Of expressions, or of numbers.
 template <class T>
 T apply(arithmetic how, T a, T b) {
@@ -108,8 +117,18 @@ T apply(arithmetic how, T a, T b) {
     return a * b;
   case arithmetic::divide:
     return a / b;
+  case arithmetic::maximum:
+    return maximum(a, b);
+  case arithmetic::minimum:
+    return minimum(a, b);
   }
   return a;
+}
+
+/// Whether a float holds it with all its digits.
+bool is_normal(double x) {
+  using limits = std::numeric_limits<float>;
+  return std::abs(x) >= double{limits::min()} && std::abs(x) <= double{limits::max()};
 }
 
 /// x and one number; nothing where that is no operation of the graph.
@@ -124,7 +143,11 @@ expression with_number(arithmetic how, expression x, double number, bool number_
   case arithmetic::divide:
     // The graph multiplies: a quotient by a power of two is the same, others may differ in the last
     // bit.
-    return number_first ? expression{} : scale(x, 1 / number);
+    return number_first || !is_normal(1 / number) ? expression{} : scale(x, 1 / number);
+  case arithmetic::maximum:
+    return std::isnan(number) ? expression{} : at_least(x, number);
+  case arithmetic::minimum:
+    return std::isnan(number) ? expression{} : at_most(x, number);
   }
   return {};
 }
@@ -283,7 +306,7 @@ onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, gra
   if (x.shape() == dims)
     if (const auto result = with_vector(how, x, y); result.valid())
       return {result, batch_at};
-  const bool commutes = how == arithmetic::add || how == arithmetic::multiply;
+  const bool commutes = how != arithmetic::subtract && how != arithmetic::divide;
   if (commutes && y.shape() == dims)
     if (const auto result = with_vector(how, y, x); result.valid())
       return {result, batch_at};

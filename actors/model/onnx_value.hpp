@@ -60,7 +60,7 @@ struct onnx_operands {
 /// have a batch, in different places, or one has other than one element in place of the batch.
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
-enum class arithmetic : std::uint8_t { add, subtract, multiply, divide };
+enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };
 
 /// a + b, ..., with NumPy's broadcasting: constants are computed at once; additions of biases and
 /// products with factors become the graph's own operations for that.

@@ -297,6 +297,7 @@ int run(const predict_command& x) {
   const auto data = build_data(job);
   const auto context = make_job_context(job, shape_of(*data.train));
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
+  require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)
     return generate(x, *context, data, model.weights);
   std::optional<prediction_table> table;

@@ -32,6 +32,13 @@ void map(std::size_t n, const T* a, const T* b, T* out, F f) {
 }
 
 template <class T, class F>
+void map(std::size_t n, const T* a, const T* b, const T* c, T* out, F f) {
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = f(a[i], b[i], c[i]);
+}
+
+template <class T, class F>
 void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* out, F f) {
   for (std::size_t r = 0; r < rows; ++r) {
     const T* source = x + r * columns;
@@ -99,6 +106,15 @@ void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
   case operation::sigmoid:
     map(n, x, out, [](T v) { return cpu::sigmoid(v); });
     break;
+  case operation::at_least:
+    map(n, x, out, [factor](T v) { return v < factor ? factor : v; });
+    break;
+  case operation::at_most:
+    map(n, x, out, [factor](T v) { return v > factor ? factor : v; });
+    break;
+  case operation::above:
+    map(n, x, out, [factor](T v) { return cpu::above(v, factor); });
+    break;
   default:
     break;
   }
@@ -134,9 +150,24 @@ void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* ou
   case operation::sigmoid_gradient:
     map(n, a, b, out, [](T x, T y) { return cpu::sigmoid_gradient(x, y); });
     break;
+  case operation::maximum:
+    map(n, a, b, out, [](T x, T y) { return cpu::maximum(x, y); });
+    break;
+  case operation::minimum:
+    map(n, a, b, out, [](T x, T y) { return cpu::minimum(x, y); });
+    break;
+  case operation::greater:
+    map(n, a, b, out, [](T x, T y) { return cpu::greater(x, y); });
+    break;
   default:
     break;
   }
+}
+
+template <class T>
+void ternary(operation op, std::size_t n, const T* a, const T* b, const T* c, T* out) {
+  if (op == operation::select)
+    map(n, a, b, c, out, [](T m, T x, T y) { return cpu::select(m, x, y); });
 }
 
 template <class T>
@@ -203,10 +234,16 @@ void elementwise(std::span<const element_step> program, std::size_t n,
     for (const auto& x : program) {
       const auto at = [&](std::size_t i) { return registers[i] + (i < inputs ? begin : 0); };
       T* const result = &x == &program.back() ? out + begin : temporary(x.result);
-      if (elementwise_arity(x.op) == 1)
+      switch (elementwise_arity(x.op)) {
+      case 1:
         unary(x.op, count, at(x.a), static_cast<T>(x.factor), result);
-      else
+        break;
+      case 2:
         binary(x.op, count, at(x.a), at(x.b), static_cast<T>(x.factor), result);
+        break;
+      default:
+        ternary(x.op, count, at(x.a), at(x.b), at(x.c), result);
+      }
     }
   }
 }
@@ -249,6 +286,7 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void unary(operation, std::size_t, const T*, T, T*);                                    \
   template void binary(operation, std::size_t, const T*, const T*, T, T*);                         \
+  template void ternary(operation, std::size_t, const T*, const T*, const T*, T*);                 \
   template void elementwise(std::span<const element_step>, std::size_t, std::span<const T*>,       \
                             std::size_t, T*, T*);                                                  \
   template void add_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*, T*);    \

@@ -19,6 +19,10 @@ void unary(operation op, std::size_t n, const T* x, T factor, T* out);
 template <class T>
 void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* out);
 
+/// Operations with elementwise_arity 3: out[i] = f(a[i], b[i], c[i]).
+template <class T>
+void ternary(operation op, std::size_t n, const T* a, const T* b, const T* c, T* out);
+
 /// Elements that `elementwise` handles at once.
 inline constexpr std::size_t elementwise_block = 1024;
 

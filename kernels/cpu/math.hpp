@@ -178,4 +178,26 @@ T sigmoid_gradient(T dy, T y) {
   return dy * (y * (T(1) - y));
 }
 
+// Comparisons; NaN stays NaN.
+template <class T>
+T maximum(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+T minimum(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+template <class T>
+T above(T x, T bound) {
+  return x > bound ? T(1) : (x == x ? T(0) : x);
+}
+template <class T>
+T greater(T a, T b) {
+  return a > b ? T(1) : (a <= b ? T(0) : a + b);
+}
+template <class T>
+T select(T condition, T a, T b) {
+  return condition > T(0) ? a : (condition == condition ? b : condition);
+}
+
 } // namespace troupe::cpu

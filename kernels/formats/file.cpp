@@ -23,6 +23,10 @@ namespace {
                     + std::generic_category().message(error));
 }
 
+/// Data of use compress to a hundredth at best; gzip makes a thousandth of zeros.
+constexpr std::uint64_t most_ratio = 100;
+constexpr std::uint64_t least_decompressed = std::uint64_t{256} << 20;
+
 /// An open file descriptor.
 class descriptor {
 public:
@@ -99,7 +103,9 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
   auto bytes = read_file(path, max_bytes);
   if (!is_gzip(bytes))
     return bytes;
-  return gunzip(bytes, max_bytes, path.string());
+  // What a small file claims to be is not believed beyond this.
+  const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
+  return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {

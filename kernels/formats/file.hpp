@@ -20,7 +20,8 @@ std::vector<std::byte> read_file(const std::filesystem::path& path,
 
 /// The bytes of a file, decompressed where its first bytes say gzip (the name does not matter).
 /// @param max_bytes bound of what is returned; at most this much (and the compressed file) is ever
-/// held.
+/// held. A compressed file is also refused where it becomes more than 256 MiB and more than 100
+/// times as long: it holds next to nothing.
 /// @throws input_error naming `path`: as `read_file` and `gunzip`.
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);

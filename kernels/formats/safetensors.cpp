@@ -20,8 +20,8 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::size_t prefix_bytes = 8;
-constexpr std::size_t max_header_bytes = 100'000'000; // as in the reference implementation
-constexpr int max_depth = 3;                          // file, tensor, shape
+constexpr std::size_t max_header_bytes = std::size_t{16} << 20; // some 100,000 tensors
+constexpr int max_depth = 3;                                    // file, tensor, shape
 constexpr std::string_view metadata_key = "__metadata__";
 
 struct dtype_facts {
@@ -270,10 +270,11 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
     length = length << 8 | std::to_integer<std::uint64_t>(bytes[i]);
   const auto rest = bytes.subspan(prefix_bytes);
   if (length > max_header_bytes || length > rest.size())
-    throw input_error(
-      std::string{name} + ": the header should be " + std::to_string(length)
-      + " bytes long; the file has " + std::to_string(rest.size())
-      + " after its length (and 100 MB are accepted); truncated, or not safetensors");
+    throw input_error(std::string{name} + ": the header should be " + std::to_string(length)
+                      + " bytes long; the file has " + std::to_string(rest.size())
+                      + " after its length, and headers of up to "
+                      + std::to_string(max_header_bytes)
+                      + " bytes are accepted; truncated, or not safetensors");
   const std::string_view text{reinterpret_cast<const char*>(rest.data()),
                               static_cast<std::size_t>(length)};
   return header_parser{rest.subspan(length), name}.parse(text);

@@ -64,7 +64,7 @@ struct expected_tensor {
 /// The result refers to `bytes`. Memory: some tens of times the header's length, which is checked
 /// against the input first. Tensor bytes need no alignment in memory; copy them, do not cast.
 /// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name` and the tensor: header longer than the input or than 100 MB,
+/// @throws input_error naming `name` and the tensor: header longer than the input or than 16 MiB,
 /// not JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in
 /// the wrong order or not as long as the shape says, tensors that overlap, gaps or bytes that
 /// belong to no tensor, a name that appears twice.

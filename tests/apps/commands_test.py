@@ -169,6 +169,16 @@ class Predict(Command):
         for text in ("missing: other.weight", "missing: other.bias", "extra: dense_1.weight", "extra: dense_1.bias"):
             self.assertIn(text, errors)
 
+    def test_weights_that_are_no_numbers(self):
+        self.train()
+        weights = self.out / "weights.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")
+        text = 'weights.safetensors: tensor "dense_1.weight" (10, 784) holds nan as element 7839; expected finite numbers'
+        self.assertIn(text, self.predict(code=2)[1])
+        _, errors = self.run_program("train", f"--job={self.job}", f"--out={self.folder}/again", "--set",
+                                     f"model.initial_weights={weights}", code=2)
+        self.assertIn(text, errors)
+
     def test_says_when_another_job_trained(self):
         self.train()
         self.assertIn("another job", self.predict("--set", "epochs=7")[0])

@@ -121,4 +121,69 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(error_of([&] { s.variable("v"); }), "no variable named \"v\""));
 }
 
+BOOST_AUTO_TEST_CASE(fetches_that_are_no_numbers) {
+  graph g;
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto rows = g.placeholder("rows", {shape::batch, 9}, dtype::sparse);
+  troupe::graph_session<float> s(g);
+  const std::vector<std::int32_t> fed{3, -4};
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{labels, fed}}, {labels});
+                      }),
+                      "the fetch \"labels\" (batch) is int32; only floating-point numbers can be "
+                      "fetched (to_float makes them of int32)"));
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{labels, fed}}, {rows});
+                      }),
+                      "\"rows\" (batch, 9) is sparse"));
+}
+
+// Another mask in each run; the same ones in another session of that seed.
+BOOST_AUTO_TEST_CASE(masks_of_dropout) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 64});
+  const auto y = dropout(x, 0.5, "drop");
+  const auto slopes = gradients(sum(y), std::array{x});
+  const std::vector<float> ones(64, 1);
+  const auto masks = [&](std::uint64_t seed) {
+    troupe::graph_session<float> s(g, seed);
+    std::vector<std::vector<float>> result;
+    for (int i = 0; i < 4; ++i) {
+      const auto found = s.run({{x, ones}}, {y, slopes[0]});
+      BOOST_TEST(found[0] == found[1], boost::test_tools::per_element()); // within a run, one mask
+      result.push_back(found[0]);
+    }
+    return result;
+  };
+  const auto first = masks(7);
+  for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      BOOST_TEST((first[i] != first[j]));
+  BOOST_TEST((first == masks(7)));
+  BOOST_TEST((first != masks(8)));
+}
+
+// Products of sizes beyond 64 bits, and values that no machine holds.
+BOOST_AUTO_TEST_CASE(sizes_without_sense) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch});
+  const auto wide = broadcast_last(x, {shape::batch, std::int64_t{1} << 47});
+  const std::vector<float> rows(1 << 18);
+  troupe::graph_session<float> s(g);
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{x, rows}}, {wide});
+                      }),
+                      "(batch, 140737488355328) for up to 262144 rows has 140737488355328 x 262144 "
+                      "elements; at most 1099511627776 are accepted"));
+  std::vector<expression> many;
+  for (int i = 0; i < 3; ++i)
+    many.push_back(offset(broadcast_last(x, {shape::batch, (std::int64_t{1} << 38) + i}), i));
+  const std::vector<session_feed<float>> fed{{x, std::span{rows}.first(2)}};
+  BOOST_TEST(contains(error_of([&] { s.run(fed, many); }),
+                      "the values of a run take more than 1099511627776 elements"));
+  BOOST_TEST(
+    contains(error_of([&] { s.run(fed, std::span{many}.first(1)); }),
+             "a run of up to 2 rows needs 2199023255552 bytes for its values; this machine has "));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

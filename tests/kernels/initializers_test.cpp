@@ -1,13 +1,17 @@
 #include "kernels/initializers.hpp"
 
 #include "kernels/layout.hpp"
+#include "kernels/orthogonal.hpp"
+#include "kernels/random.hpp"
 #include "numeric.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
+#include <thread>
 
 using namespace troupe;
 
@@ -87,6 +91,25 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   check("uniform", 0.0625 / 3, 0.25);
 }
 
+// Weights over sparse features are stored (inputs, units).
+BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
+  const auto variance = [](initializer how, bool inputs_first) {
+    how.inputs_first = inputs_first;
+    std::vector<float> x(100'000);
+    initialize(how, 3, "w", {1000, 100}, {0, x.size()}, x);
+    double squares = 0;
+    for (const float v : x)
+      squares += double{v} * double{v};
+    return squares / static_cast<double>(x.size());
+  };
+  for (const auto how : {initializer::he_uniform(), initializer::he_normal()}) {
+    BOOST_TEST(std::abs(variance(how, true) * 1000 / 2 - 1) < 0.03);
+    BOOST_TEST(std::abs(variance(how, false) * 100 / 2 - 1) < 0.03);
+  }
+  BOOST_TEST(variance(initializer::glorot_uniform(), true)
+             == variance(initializer::glorot_uniform(), false));
+}
+
 // Rows, or columns where these are fewer, have the length of the gain and right angles.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
   for (const auto& dims :
@@ -122,6 +145,65 @@ BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
     squares += double{draws[i]} * double{draws[i]};
   for (std::size_t i = 0; i < 8; ++i)
     BOOST_TEST(std::abs(double{x[i]} - double{draws[i]} / std::sqrt(squares)) < 1e-6);
+}
+
+// Against Gram-Schmidt, of which Q is the same where R has a positive diagonal.
+BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
+  for (const auto& [rows, columns] : {std::pair{1U, 1U},
+                                      {1U, 9U},
+                                      {9U, 1U},
+                                      {5U, 5U},
+                                      {40U, 70U},
+                                      {70U, 40U},
+                                      {64U, 64U},
+                                      {113U, 97U}}) {
+    troupe::orthogonal_matrices made;
+    const auto found = made.get(77, 1, rows, columns);
+    const auto count = std::min(rows, columns);
+    const auto length = std::max(rows, columns);
+    std::vector<std::vector<double>> vectors(count, std::vector<double>(length));
+    const auto place = [&](std::size_t vector, std::size_t i) {
+      return rows <= columns ? vector * columns + i : i * columns + vector;
+    };
+    for (std::size_t k = 0; k < count; ++k) {
+      auto& x = vectors[k];
+      for (std::size_t i = 0; i < length; ++i)
+        x[i] = random_stream(77, {place(k, i)}).normal();
+      const auto dot = [&](const std::vector<double>& y) {
+        return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+      };
+      for (int pass = 0; pass < 2; ++pass)
+        for (std::size_t j = 0; j < k; ++j) {
+          const double along = dot(vectors[j]);
+          for (std::size_t i = 0; i < length; ++i)
+            x[i] -= along * vectors[j][i];
+        }
+      const double norm = std::sqrt(dot(x));
+      for (std::size_t i = 0; i < length; ++i) {
+        x[i] /= norm;
+        BOOST_TEST(std::abs(double{found[place(k, i)]} - x[i]) < 1e-6);
+      }
+    }
+  }
+}
+
+// All shards of a process, at once: one decomposition per tensor.
+BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_computed_once) {
+  troupe::layout x;
+  x.add("a", {60, 60}, initializer::orthogonal());
+  x.add("b", {60, 60}, initializer::orthogonal());
+  x.add("c", {60, 20}, initializer::orthogonal(2));
+  const auto expected = whole(x, 5);
+  troupe::orthogonal_matrices made;
+  std::vector<float> out(x.size());
+  std::vector<std::jthread> shards;
+  for (const auto part : split_evenly(x.size(), 8))
+    shards.emplace_back([&, part] {
+      initialize(x, part, 5, std::span(out).subspan(part.begin, part.size()), &made);
+    });
+  shards.clear();
+  BOOST_TEST(test::same_bits(out, expected));
+  BOOST_TEST(made.computed() == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(ranges_outside_are_refused) {

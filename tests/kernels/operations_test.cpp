@@ -1,11 +1,15 @@
 #include "kernels/operations.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/gradients.hpp"
+#include "kernels/graph_session.hpp"
 #include "numeric.hpp"
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
+#include <limits>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -96,6 +100,77 @@ BOOST_AUTO_TEST_CASE(element_wise) {
   check_both(m.g, softplus(m.h));
   check_both(m.g, gelu(m.h));
   check_both(m.g, gelu_gradient(v, m.h));
+}
+
+BOOST_AUTO_TEST_CASE(comparisons) {
+  model m;
+  auto v = matmul(m.x, m.g.variable("v", {5, 5}));
+  check_both(m.g, maximum(m.h, v));
+  check_both(m.g, minimum(m.h, v));
+  check_both(m.g, at_least(m.h, -0.7));
+  check_both(m.g, at_most(m.h, 1.3));
+  check_both(m.g, at_most(at_least(m.h, 0), 6));
+  check_both(m.g, greater(m.h, v) * m.h);
+  check_both(m.g, above(m.h, 0.3) * m.h);
+  check_both(m.g, select(m.h, v, m.h * v));
+  // In chains of their own, with operands that are computed there.
+  check_both(m.g, select(m.h - v, tanh(v), sigmoid(m.h)) + maximum(tanh(m.h), minimum(v, m.h)));
+}
+
+// Bounds beyond all numbers cut nothing off, and NaN stays where it is.
+BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float most = std::numeric_limits<float>::max();
+  std::vector<float> numbers{0,     -0.0F,  0.001F, -0.001F, 1,     -1,
+                             65504, -65504, 1e-30F, 1e30F,   -1e30F};
+  numbers.insert(numbers.end(), {most, -most, infinity, -infinity, std::nanf("")});
+  std::vector<float> a;
+  std::vector<float> b;
+  for (const float x : numbers)
+    for (const float y : numbers) {
+      a.push_back(x);
+      b.push_back(y);
+    }
+  graph g;
+  const auto n = static_cast<std::int64_t>(a.size());
+  const auto x = g.placeholder("x", {n});
+  const auto y = g.placeholder("y", {n});
+  std::vector<expression> fetches{maximum(x, y), minimum(x, y), greater(x, y), select(x, x, y)};
+  for (const float bound : numbers)
+    if (!std::isnan(bound))
+      for (const auto z : {at_least(x, bound), at_most(x, bound), above(x, bound)})
+        fetches.push_back(z);
+  graph_session<float> session{g};
+  const auto found = session.run(std::array{session_feed<float>{x, std::span<const float>{a}},
+                                            session_feed<float>{y, std::span<const float>{b}}},
+                                 fetches);
+  const auto values = std::vector<std::vector<double>>{{a.begin(), a.end()}, {b.begin(), b.end()}};
+  for (std::size_t i = 0; i < fetches.size(); ++i)
+    check_close(std::span{found[i]}, reference_value(g, fetches[i].id(), {0, {}, values}), 0, 0,
+                fetches[i].name());
+  BOOST_CHECK_THROW(at_least(x, NAN), input_error);
+}
+
+// Neither the value nor the gradient of the branch that is not taken leaks out.
+BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
+  graph g;
+  const auto x = g.variable("x", {4});
+  const auto m = g.constant({1, 0, 1, 0}, {4});
+  const auto y = select(m, log(x), x);
+  const auto slopes = gradients(sum(y), std::array{x});
+  graph_session<double> session{g};
+  std::ranges::copy(std::array{2.0, -1.0, 4.0, 0.0}, session.variables().begin());
+  const auto found = session.run({}, {y, slopes[0]});
+  check_close(std::span<const double>{found[0]},
+              std::array{std::log(2.0), -1.0, std::log(4.0), 0.0}, 1e-14, 0, "values");
+  check_close(std::span<const double>{found[1]}.first(2), std::array{0.5, 1.0}, 1e-14, 0, "slopes");
+  // Where values are equal, all of the gradient goes to the second.
+  const auto other = g.variable("other", {4});
+  const auto ties = gradients(sum(maximum(x, other) + minimum(x, other)), std::array{x, other});
+  std::ranges::copy(std::array{2.0, -1.0, 4.0, 0.0}, session.variable("other").begin());
+  const auto shares = session.run({}, {ties[0], ties[1]});
+  BOOST_TEST(shares[0] == std::vector<double>(4, 0), boost::test_tools::per_element());
+  BOOST_TEST(shares[1] == std::vector<double>(4, 2), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(chains) {

@@ -40,7 +40,13 @@ struct random_graph {
 
   expression grow() {
     const auto x = tensors.back();
-    switch (stream.below(13)) {
+    switch (stream.below(16)) {
+    case 13:
+      return maximum(tanh(x), scale(pick(), 0.5));
+    case 14:
+      return at_most(minimum(x, pick()), 0.75);
+    case 15:
+      return select(at_least(pick(), -0.5), tanh(x), pick());
     case 10:
       return gelu(scale(x, 0.3)) + tanh(pick() * pick());
     case 11:

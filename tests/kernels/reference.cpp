@@ -121,8 +121,9 @@ double element(const node& n, double a, double b) {
   case operation::gelu:
     return a * (1 + std::erf(a * std::sqrt(0.5))) / 2;
   case operation::gelu_gradient:
-    return a * ((1 + std::erf(b * std::sqrt(0.5))) / 2
-                + b * std::exp(-b * b / 2) / std::sqrt(2 * std::acos(-1.0)));
+    return a
+      * ((1 + std::erf(b * std::sqrt(0.5))) / 2
+         + b * std::exp(-b * b / 2) / std::sqrt(2 * std::acos(-1.0)));
   case operation::softplus:
     return a > 0 ? a + std::log1p(std::exp(-a)) : std::log1p(std::exp(a));
   case operation::leaky_relu:
@@ -141,6 +142,18 @@ double element(const node& n, double a, double b) {
     return a * (1 - b * b);
   case operation::sigmoid_gradient:
     return a * b * (1 - b);
+  case operation::at_least:
+    return std::isnan(a) ? a : std::max(a, n.factor);
+  case operation::at_most:
+    return std::isnan(a) ? a : std::min(a, n.factor);
+  case operation::above:
+    return std::isnan(a) ? a : a > n.factor ? 1 : 0;
+  case operation::maximum:
+    return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b);
+  case operation::minimum:
+    return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b);
+  case operation::greater:
+    return std::isnan(a) ? a : std::isnan(b) ? b : a > b ? 1 : 0;
   case operation::squared_error:
     return n.factor * (a - b) * (a - b);
   default:
@@ -201,6 +214,10 @@ values evaluate(const node& n, const std::vector<values>& x, const std::vector<t
     for (std::size_t i = 0; i < size; ++i)
       y[i] = stays(n, i) ? x[0][i] / (1 - n.factor) : 0;
     return y;
+  case operation::select:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = std::isnan(x[0][i]) ? x[0][i] : x[x[0][i] > 0 ? 1 : 2][i];
+    return y;
   case operation::squared_error:
     for (std::size_t i = 0; i < x[0].size(); ++i)
       y[0] += element(n, x[0][i], x[1][i]);
@@ -246,14 +263,37 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
 
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& given) {
   double result = HUGE_VAL;
-  const auto has_kink = [](operation op) {
-    return op == operation::relu || op == operation::leaky_relu || op == operation::absolute
-      || op == operation::sign;
-  };
-  for (std::uint32_t i = 0; i <= id; ++i)
-    if (has_kink(g.at(i).op))
-      for (double x : reference_value(g, g.at(i).inputs[0], given))
+  const auto value = [&](std::uint32_t input) { return reference_value(g, input, given); };
+  for (std::uint32_t i = 0; i <= id; ++i) {
+    const auto& n = g.at(i);
+    switch (n.op) {
+    case operation::relu:
+    case operation::leaky_relu:
+    case operation::absolute:
+    case operation::sign:
+    case operation::select:
+      for (double x : value(n.inputs[0]))
         result = std::min(result, std::fabs(x));
+      break;
+    case operation::at_least:
+    case operation::at_most:
+    case operation::above:
+      for (double x : value(n.inputs[0]))
+        result = std::min(result, std::fabs(x - n.factor));
+      break;
+    case operation::maximum:
+    case operation::minimum:
+    case operation::greater: {
+      const auto a = value(n.inputs[0]);
+      const auto b = value(n.inputs[1]);
+      for (std::size_t k = 0; k < a.size(); ++k)
+        result = std::min(result, std::fabs(a[k] - b[k]));
+      break;
+    }
+    default:
+      break;
+    }
+  }
   return result;
 }
 

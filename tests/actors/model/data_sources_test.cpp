@@ -192,6 +192,16 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
   BOOST_TEST(build_data(job(plain + "features: 9 }")).train->record().feature_width() == 9u);
   BOOST_TEST(contains(error(job(plain + tests + "features: 3 }")),
                       "test.txt: index 4 is beyond the 3 features"));
+  write("wide.txt", "1 1:1 2147483648:2\n-1 2:1\n1\n-1 1:1\n");
+  const auto wide = "libsvm { path: \"" + path("wide.txt") + "\" ";
+  BOOST_TEST(
+    contains(error(job(wide + "}")),
+             "wide.txt: the largest index is 2147483648; more than 67108864 features, with "
+             "a weight each for every unit, must be stated: set data.libsvm.features"));
+  BOOST_TEST(contains(error(job(plain + "test_path: \"" + path("wide.txt") + "\" }")),
+                      "wide.txt: the largest index is 2147483648"));
+  BOOST_TEST(build_data(job(wide + "features: 2147483648 }")).train->record().feature_width()
+             == 2147483648U);
   const auto targets = build_data(job(plain + "labels: TARGETS }"));
   BOOST_TEST((targets.train->record().labels == label_kind::targets));
   write("test.txt", "0 1:1\n");

@@ -3,11 +3,14 @@
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 #include "kernels/executor.hpp"
+#include "kernels/initializers.hpp"
 #include "kernels/plan.hpp"
 #include "tests/support/input_errors.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(layer_building)
 
@@ -66,6 +69,31 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
   // Images are flattened, sequences multiplied at each position.
   check("dense { units: 3 }", {2, 4, 5}, {3}, "x.weight (3, 40), x.bias (3)");
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
+}
+
+// Over sparse features, weights are stored (inputs, units): the fan-in is that of a dense layer all
+// the same.
+BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
+  const auto largest = [](feature_kind features) {
+    record_shape data;
+    data.dims = {2000};
+    data.features = features;
+    data.labels = label_kind::targets;
+    data.label_width = 4;
+    const auto job = parse_job("model { layer { dense { units: 4 weights { he_uniform {} } } } "
+                               "loss: MEAN_SQUARED_ERROR }",
+                               "job");
+    const auto model = build_model(job.model(), data);
+    const auto& parameters = model.graph->parameters();
+    std::vector<float> weights(parameters.entries()[0].size);
+    initialize(parameters, {0, weights.size()}, 1, weights);
+    return *std::ranges::max_element(weights);
+  };
+  for (const auto features : {feature_kind::numbers, feature_kind::sparse}) {
+    const auto bound = std::sqrt(6.0F / 2000);
+    BOOST_TEST(largest(features) <= bound);
+    BOOST_TEST(largest(features) > 0.99F * bound);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(image_layers) {

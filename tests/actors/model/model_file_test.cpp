@@ -1,9 +1,12 @@
 #include "actors/model/model_file.hpp"
 
 #include "actors/model/model_builder.hpp"
+#include "actors/model/model_source.hpp"
+#include "kernels/formats/file.hpp"
 #include "kernels/formats/safetensors.hpp"
 #include "tests/actors/model/example_job.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -80,6 +83,26 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(error_of([&] { read_model(write_safetensors(file), {}, "w"); }),
                       "expected a number, found \"many\""));
   BOOST_TEST(read_model(write_safetensors({}), {}, "w").info.version == 0u);
+}
+
+// Weights that training or predicting starts from.
+BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
+  const auto parameters = digits_layout();
+  const auto& entry = parameters.entries()[1];
+  const temporary_directory folder;
+  auto job = digits_job();
+  job.mutable_model()->set_initial_weights((folder / "w.safetensors").string());
+  const auto load = [&](float value) {
+    auto weights = numbers(parameters.size());
+    weights[entry.offset + 2] = value;
+    write_file(folder / "w.safetensors", write_model(parameters, weights, {}));
+    return error_of([&] { initial_weights(job, parameters); });
+  };
+  BOOST_TEST(load(1) == "(no error)");
+  const auto text =
+    "w.safetensors: tensor \"" + entry.name + "\" " + to_string(entry.shape) + " holds ";
+  BOOST_TEST(contains(load(NAN), text + "nan as element 2; expected finite numbers"));
+  BOOST_TEST(contains(load(-HUGE_VALF), text + "-inf as element 2"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

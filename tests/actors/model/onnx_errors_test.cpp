@@ -4,6 +4,9 @@
 #include "actors/model/onnx_model.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <limits>
+#include <utility>
+
 #include <onnx/onnx_pb.h>
 
 BOOST_AUTO_TEST_SUITE(onnx_errors)
@@ -151,6 +154,39 @@ BOOST_AUTO_TEST_CASE(sizes) {
             "axis", 0);
   doubling.node("Reshape", {"x", "c60"}, "y");
   BOOST_TEST(contains(doubling.error(), "a constant of shape (131072) is too large"));
+}
+
+// One number that stands for 2^48 takes no memory until it becomes a tensor.
+BOOST_AUTO_TEST_CASE(constants_and_paddings) {
+  small_model m;
+  auto& extents = *m.proto.mutable_graph()->add_initializer();
+  extents.set_name("extents");
+  extents.set_data_type(onnx::TensorProto::INT64);
+  extents.add_dims(2);
+  extents.add_int64_data(std::int64_t{1} << 24);
+  extents.add_int64_data(std::int64_t{1} << 24);
+  m.node("ConstantOfShape", {"extents"}, "zeros");
+  m.node("Add", {"x", "zeros"}, "y");
+  BOOST_TEST(contains(m.error(),
+                      "node \"the zeros\" (ConstantOfShape): a constant of shape (16777216, "
+                      "16777216) has 281474976710656 elements; at most 268435456 are accepted"));
+  for (const auto& [before, behind] :
+       {std::pair{std::numeric_limits<std::int64_t>::min(), std::int64_t{0}},
+        {std::int64_t{0}, std::numeric_limits<std::int64_t>::min()},
+        {std::int64_t{-5}, std::int64_t{0}},
+        {std::int64_t{1} << 48, std::int64_t{0}}}) {
+    small_model padded;
+    auto& pads = *padded.proto.mutable_graph()->add_initializer();
+    pads.set_name("pads");
+    pads.set_data_type(onnx::TensorProto::INT64);
+    pads.add_dims(4);
+    for (const auto x : {std::int64_t{0}, before, std::int64_t{0}, behind})
+      pads.add_int64_data(x);
+    padded.node("Pad", {"x", "pads"}, "y");
+    BOOST_TEST(contains(padded.error(),
+                        "(Pad): a padding of " + std::to_string(before != 0 ? before : behind)
+                          + " elements along axis 1, which has 4"));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_a_file_may_hold) {

@@ -134,7 +134,24 @@ BOOST_AUTO_TEST_CASE(element_by_element) {
              + softplus(stop_gradient(x)) + softmax(x) + x.owner().constant(0.25, x.shape());
          }});
   check({rows, dtype::float32, [](expression x) {
+           const auto mask = x.owner().constant({1, 0, 1, 1, 0, 0, 1, 0, 0, 1}, {2, 5});
+           const auto w = x.owner().variable("w", {2, 5});
+           const auto v = x.owner().variable("v", {2, 5});
+           const auto rows = sum_leading(select(mask, w, v));
+           return add_bias(maximum(x, scale(x, -0.5)) + minimum(x, offset(x * x, -0.1)), rows)
+             + at_most(at_least(x, -0.25), 0.5);
+         }});
+  check({rows, dtype::float32, [](expression x) {
            return add_bias(x, x.owner().constant({1, 2, 3, 4, 5}, {5}));
+         }});
+}
+
+// Weights keep their names; the input and the output of the model get others.
+BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {
+  check({rows, dtype::float32, [](expression x) {
+           auto& g = x.owner();
+           return dense(x, g.variable("output", {3, 5}), g.variable("output_2", {3}))
+             * dense(x, g.variable("features", {3, 5}));
          }});
 }
 

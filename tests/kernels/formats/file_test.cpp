@@ -57,4 +57,20 @@ BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_old_file) {
   BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder.path()}, {}) == 1);
 }
 
+// A gigabyte of zeros in a megabyte: refused before it takes the memory.
+BOOST_AUTO_TEST_CASE(a_file_that_is_nothing_but_zeros) {
+  const temporary_directory folder;
+  const auto member = gzip(std::vector<std::byte>(16 << 20));
+  std::vector<std::byte> packed;
+  for (int i = 0; i < 17; ++i)
+    packed.insert(packed.end(), member.begin(), member.end());
+  write_file(folder / "zeros.gz", packed);
+  BOOST_TEST(contains(error_of([&] { read_plain_or_gzip(folder / "zeros.gz"); }),
+                      "zeros.gz: decompresses to more than the 268435456 bytes accepted here"));
+  // What is not much, or no more than a hundred times as long, is accepted.
+  packed.resize(16 * member.size());
+  write_file(folder / "less.gz", packed);
+  BOOST_TEST(read_plain_or_gzip(folder / "less.gz").size() == 268435456U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

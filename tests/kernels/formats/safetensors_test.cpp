@@ -132,6 +132,10 @@ BOOST_AUTO_TEST_CASE(header_errors) {
   BOOST_TEST(contains(parse_error("{\"a\":1e999}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error("{\"\xff\":1}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error(std::string(100'000, '['), 0), "nested too deeply"));
+  // Tens of bytes of memory are needed for each byte of a header.
+  BOOST_TEST(contains(parse_error(std::string(16'777'217, ' '), 0),
+                      "the header should be 16777217 bytes long; the file has 16777217 after its "
+                      "length, and headers of up to 16777216 bytes are accepted"));
   BOOST_TEST(contains(parse_error(std::string{"{\"a\":"}.append(100000, '{'), 0), "JSON"));
   BOOST_TEST(contains(parse_error(R"({"__metadata__":{"a":1}})", 0), "\"a\" is not a string"));
   BOOST_TEST(contains(parse_error(R"({"__metadata__":[]})", 0), "not an object"));
