@@ -10,8 +10,10 @@ namespace {
 /// How fast running means of norm and staleness follow, per gradient.
 constexpr double follow = 0.02;
 
-/// Slopes: the running means go over this part of a round.
+/// Slopes: the running means go over this part of a round, and over so many gradients at least,
+/// since one alone is mostly noise.
 constexpr double slope_memory = 0.2;
+constexpr double least_memory = 3;
 /// The share of the slope at the end above which the rate falls, and how far above it falls
 /// fastest.
 constexpr double most_share = 0.6;
@@ -38,8 +40,8 @@ double async_pacing::first_damping(std::size_t workers) noexcept {
 }
 
 async_pacing::async_pacing(std::size_t workers, bool damps)
-  : damps_(damps), staleness_(static_cast<double>(workers)),
-    damping_(damps ? first_damping(workers) : 1) {}
+  : damps_(damps), least_damping_(1 / static_cast<double>(workers)),
+    staleness_(static_cast<double>(workers)), damping_(damps ? first_damping(workers) : 1) {}
 
 void async_pacing::applied(double norm, std::uint64_t staleness, double loss) noexcept {
   staleness_ += follow * (1 + static_cast<double>(staleness) - staleness_);
@@ -67,13 +69,14 @@ void async_pacing::guard(double loss) noexcept {
 void async_pacing::moved(const proto::Slopes& x) noexcept {
   if (!damps_ || !std::isfinite(x.before()) || !std::isfinite(x.after()))
     return;
-  const double weight = 1 / (1 + slope_memory * staleness_);
+  const double weight = 1 / (1 + std::max(least_memory, slope_memory * staleness_));
   before_ += weight * (x.before() - before_);
   after_ += weight * (x.after() - after_);
   const double sum = std::abs(before_) + std::abs(after_);
   const double excess = sum > 0 ? after_ / sum - most_share : 0;
   if (excess > 0) {
     damping_ *= 1 - fall / staleness_ * std::min(1.0, excess / share_width);
+    damping_ = std::max(damping_, most_ * least_damping_);
     ++overshoots_;
   } else {
     damping_ = std::min(most_, damping_ * (1 + rise / staleness_));

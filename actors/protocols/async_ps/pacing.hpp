@@ -23,11 +23,12 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 /// gradients, mostly made of updates by other workers. Where a gradient at the end of that way
 /// points back, the updates of a round went past the minimum along it, and because they are stale,
 /// the next round will do so again, and farther. With the slopes a at the end and b at the
-/// beginning (proto::Slopes, running means over a fifth of a round), a / (|a| + |b|) is about 0
-/// where the weights stop at the minimum along the way, and 1/2 where they go twice as far. Above
-/// 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.08 / T per gradient, up
-/// to the job's rate. It starts at W^-0.5 of that. T is the running staleness, W the number of
-/// workers.
+/// beginning (proto::Slopes, running means over a fifth of a round, 3 gradients at least), a / (|a|
+/// + |b|) is about 0 where the weights stop at the minimum along the way, and 1/2 where they go
+/// twice as far. Above 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.08 /
+/// T per gradient, up to the job's rate. It starts at W^-0.5 of that, and is at least 1 / W of it:
+/// all gradients of a round together then move the weights about as far as one of them would at the
+/// job's rate. T is the running staleness, W the number of workers.
 ///
 /// The guard, for rates that are too high even for one worker: while a running mean of the loss
 /// stays above its least value by half of the first loss, for 4 T gradients in a row, the damping
@@ -59,6 +60,7 @@ private:
   void guard(double loss) noexcept;
 
   bool damps_;
+  double least_damping_;
   double norm_ = 0;
   double staleness_;
   double damping_;
