@@ -1,22 +1,32 @@
 #include "actors/protocols/async_ps/slope_probe.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t block = 16;
-constexpr std::uint64_t most_blocks = 4096;
+constexpr std::uint64_t block = 64;
+constexpr std::size_t lane_count = 16;
+constexpr std::uint64_t most_blocks = 512;
+
+/// A sum in parts, so that it can be vectorized.
+using lanes = std::array<float, lane_count>;
+
+double sum(const lanes& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0);
+}
 
 } // namespace
 
 slope_probe::slope_probe(std::uint64_t parameters)
   : stride_(block * std::max<std::uint64_t>(1, parameters / block / most_blocks)) {
   const auto blocks = (parameters + stride_ - 1) / stride_;
-  weights_.resize(blocks * block);
-  gradient_.resize(blocks * block);
+  for (auto* x : {&weights_, &last_weights_, &gradient_, &last_gradient_})
+    x->resize(blocks * block);
 }
 
 // Values beyond the end of the vector stay 0.
@@ -26,8 +36,9 @@ void slope_probe::copy_sample(std::uint64_t begin, std::span<const float> values
   for (auto k = begin / stride_; k * stride_ < end; ++k) {
     const auto from = std::max(k * stride_, begin);
     const auto to = std::min(k * stride_ + block, end);
-    for (auto i = from; i < to; ++i)
-      out[k * block + (i - k * stride_)] = values[i - begin];
+    if (from < to)
+      std::ranges::copy(values.subspan(from - begin, to - from),
+                        out.begin() + static_cast<std::ptrdiff_t>(k * block + from % stride_));
   }
 }
 
@@ -39,34 +50,39 @@ void slope_probe::read(std::span<const weight_range> weights) {
 std::optional<proto::Slopes> slope_probe::see(std::span<const float> gradient,
                                               std::uint64_t samples) {
   copy_sample(0, gradient, gradient_);
-  for (auto& x : gradient_)
-    x /= static_cast<float>(samples);
   std::optional<proto::Slopes> result;
-  if (!last_gradient_.empty()) {
-    double before = 0;
-    double after = 0;
-    double way = 0;
-    double last_square = 0;
-    double square = 0;
-    for (std::size_t i = 0; i < gradient_.size(); ++i) {
-      const double moved = double{weights_[i]} - double{last_weights_[i]};
-      const double last = last_gradient_[i];
-      const double now = gradient_[i];
-      before += last * moved;
-      after += now * moved;
-      way += moved * moved;
-      last_square += last * last;
-      square += now * now;
-    }
-    const double scale = std::sqrt(std::max(last_square, square) * way);
+  if (last_samples_ > 0) {
+    lanes before{};
+    lanes after{};
+    lanes way{};
+    lanes last_square{};
+    lanes square{};
+    for (std::size_t i = 0; i < gradient_.size(); i += lane_count)
+      for (std::size_t j = 0; j < lane_count; ++j) {
+        const float moved = weights_[i + j] - last_weights_[i + j];
+        const float last = last_gradient_[i + j];
+        const float now = gradient_[i + j];
+        before[j] += last * moved;
+        after[j] += now * moved;
+        way[j] += moved * moved;
+        last_square[j] += last * last;
+        square[j] += now * now;
+      }
+    // Gradients are sums over samples; their means are compared.
+    const double last_share = 1 / static_cast<double>(last_samples_);
+    const double share = 1 / static_cast<double>(samples);
+    const double longer =
+      std::max(std::sqrt(sum(last_square)) * last_share, std::sqrt(sum(square)) * share);
+    const double scale = longer * std::sqrt(sum(way));
     if (scale > 0 && std::isfinite(scale)) {
       result.emplace();
-      result->set_before(before / scale);
-      result->set_after(after / scale);
+      result->set_before(sum(before) * last_share / scale);
+      result->set_after(sum(after) * share / scale);
     }
   }
   last_weights_ = weights_;
-  last_gradient_ = gradient_;
+  last_gradient_.swap(gradient_);
+  last_samples_ = samples;
   return result;
 }
 

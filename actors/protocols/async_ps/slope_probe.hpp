@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// Compares a worker's successive gradients along the way that its weights have gone between them:
-/// see proto::Slopes. Looks at a sample of the parameters, 65,536 of them at most: blocks of 16,
+/// see proto::Slopes. Looks at a sample of the parameters, about 32,768 of them: blocks of 64,
 /// spread evenly over the parameter vector.
 class slope_probe {
 public:
@@ -33,9 +33,10 @@ private:
   /// Samples of the weights that were read last, and of what the last gradient was computed from.
   std::vector<float> weights_;
   std::vector<float> last_weights_;
-  /// Of the last gradient, its mean over the samples.
-  std::vector<float> last_gradient_;
   std::vector<float> gradient_;
+  /// The last gradient, and of how many samples it was; 0: there was none.
+  std::vector<float> last_gradient_;
+  std::uint64_t last_samples_ = 0;
 };
 
 } // namespace troupe
