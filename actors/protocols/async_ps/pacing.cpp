@@ -20,7 +20,7 @@ constexpr double most_share = 0.6;
 constexpr double share_width = 0.3;
 /// How much the rate falls in a round, at most, and rises.
 constexpr double fall = 0.8;
-constexpr double rise = 0.08;
+constexpr double rise = 0.05;
 
 /// Of the first loss: how far the loss may grow, and for how many rounds.
 constexpr double guard_margin = 0.5;

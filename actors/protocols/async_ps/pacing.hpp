@@ -25,7 +25,7 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 /// the next round will do so again, and farther. With the slopes a at the end and b at the
 /// beginning (proto::Slopes, running means over a fifth of a round, 3 gradients at least), a / (|a|
 /// + |b|) is about 0 where the weights stop at the minimum along the way, and 1/2 where they go
-/// twice as far. Above 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.08 /
+/// twice as far. Above 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.05 /
 /// T per gradient, up to the job's rate. It starts at W^-0.5 of that, and is at least 1 / W of it:
 /// all gradients of a round together then move the weights about as far as one of them would at the
 /// job's rate. T is the running staleness, W the number of workers.
