@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(the_rate_is_damped_while_updates_overshoot) {
   async_pacing free{16, false};
   BOOST_TEST(damps.damping() == 0.25, "1 / sqrt(16)");
   // The weights stop short of the minimum: the rate rises to the job's, and no further.
-  for (int i = 0; i < 16 * 20; ++i)
+  for (int i = 0; i < 16 * 40; ++i)
     damps.moved(slopes(-1, -0.2));
   BOOST_TEST(damps.damping() == 1.0);
   BOOST_TEST(damps.now().overshoots() == 0u);
