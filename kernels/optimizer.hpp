@@ -62,8 +62,8 @@ struct optimizer {
   double clip_value = 0;
   /// Penalty on the sum of absolute weights: its gradient is l1 * sign(w), in adamw and lamb, too.
   double l1 = 0;
-  /// 0: the gradient as a whole is not clipped. `update` sees ranges, so whoever has the norm of
-  /// all of it passes clip_factor() on, within `update_arguments::scale`.
+  /// 0: the gradient as a whole is not clipped. `update` sees ranges, so the caller that has the
+  /// norm of all of it passes clip_factor() on, within `update_arguments::scale`.
   double clip_norm = 0;
 
   /// The state that the rule keeps for each parameter, by PyTorch's names, such as "exp_avg". The

@@ -35,7 +35,7 @@ struct bucket {
   std::size_t ready_after = 0;
 };
 
-/// The gradient of a parameter (n, ...) whose rows are 0 but for those that a feed names in the
+/// The gradient of a parameter (n, ...) whose rows are 0 except for those that a feed names in the
 /// run: the columns of a sparse feed, or the ids that an embedding was fed with. Rows may be named
 /// twice.
 struct row_sparse_gradient {

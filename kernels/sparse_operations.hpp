@@ -8,7 +8,7 @@ namespace troupe {
 // compressed rows (kernels/executor.hpp, sparse_rows). Only these operations take one.
 //
 // The weight has a row per feature, (n, units), not a column as that of a dense layer: what a batch
-// does not mention is then whole rows that are neither read nor, but for being set to zero,
+// does not mention is then whole rows that are neither read nor, except for being set to zero,
 // written, and its gradient is *row-sparse*: plan::row_sparse_gradients() says of which parameters,
 // and which feed names their rows. Work: entries of the batch times units.
 

@@ -7,13 +7,6 @@
 
 namespace troupe {
 
-namespace {
-
-/// The operator hears of a rate that is damped below this.
-constexpr double strong_damping = 0.05;
-
-} // namespace
-
 progress::progress(caf::actor_config& cfg, progress_options options)
   : super(cfg), options_(std::move(options)) {}
 
@@ -83,14 +76,6 @@ void progress::on_status(const proto::TaskStatus& x) {
       {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
                    "now on. Lower learning_rate.base",
                    std::ldexp(1, -static_cast<int>(halvings_))),
-       notice_level::warning});
-  }
-  if (!damped_ && x.pacing().overshoots() > 0 && x.pacing().damping() < strong_damping) {
-    damped_ = true;
-    notice(
-      {fmt::format("stale updates overshoot: the learning rate is multiplied with {:.2g} until "
-                   "they stop. Lower learning_rate.base, or use fewer workers",
-                   x.pacing().damping()),
        notice_level::warning});
   }
 }

@@ -62,9 +62,7 @@ private:
 
   progress_options options_;
   std::uint64_t view_ = 0;
-  /// The operator knows that an asynchronous protocol damps the rate strongly.
-  bool damped_ = false;
-  /// How often its guard has halved the rate.
+  /// How often the guard of an asynchronous protocol has halved the rate.
   std::uint64_t halvings_ = 0;
   task_table tasks_;
   stall_judge stalls_;

@@ -75,7 +75,7 @@ bool is_shuffled(const proto::Data& data) {
 
 namespace {
 
-/// No epoch has this number: the lot has nothing to do with the order of any.
+/// No epoch has this number: the split is independent of the order of every epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
 /// Takes `count` records out of a list, at even distances; the others stay, in their order.
@@ -130,8 +130,8 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
                  drawn(sizes.train + sizes.validation, sizes.test)});
 }
 
-// Class after class, each in the order of the lot; then every so-manieth record goes to a part. So
-// a part has of each class what its size asks for, up to a record.
+// Sorts shuffled records by class, then takes records at even distances for each part: so a part
+// has its share of each class, up to one record.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());

@@ -29,10 +29,10 @@ struct split_lists {
   std::vector<std::uint64_t> test;
 };
 
-/// Whether Data.split draws by lot: unless it says no, or the data are a text.
+/// Whether Data.split draws the parts at random: unless it says no, or the data is a text.
 bool is_shuffled(const proto::Data& data);
 
-/// Draws the parts by lot, from the seed of the split. The same on every node.
+/// Draws the parts at random, from the seed of the split. The same on every node.
 /// @param sizes together at most `count`
 split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64_t count);
 
@@ -41,7 +41,7 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes);
 
-/// The lists of a job's split, by lot or in order.
+/// The lists of a job's split, at random or in order.
 /// @param classes called where they are needed (Split.stratify)
 /// @throws input_error as split_of
 split_lists lists_of(const proto::Data& data, std::uint64_t count,

@@ -136,7 +136,7 @@ void check_split(const proto::Data& data, problem_list& problems) {
   problems.require(!data.has_text() || !split.shuffle(), "data.split.shuffle",
                    "a text is split in order; leave it out");
   problems.require(!split.stratify() || is_shuffled(data), "data.split.stratify",
-                   "parts with the same share of each class are drawn by lot, and not "
+                   "parts with the same share of each class are drawn at random, and not "
                      + std::string{data.has_text() ? "of a text" : "with shuffle: false"}
                      + "; leave it out");
   const bool known = data.has_batch() || !data.has_global_batch();

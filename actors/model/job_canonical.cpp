@@ -1,3 +1,4 @@
+#include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/layer_list.hpp"
 #include "actors/model/optimizer_builder.hpp"
@@ -192,6 +193,14 @@ std::vector<flat_field> flatten(proto::Job job) {
   // Follows from the global batch, once the number of workers is known.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
+  // Written out where it is true: before there was this field, splits were in order.
+  if (job.data().has_split()) {
+    const bool shuffled = is_shuffled(job.data());
+    auto& split = *job.mutable_data()->mutable_split();
+    split.clear_shuffle();
+    if (shuffled)
+      split.set_shuffle(true);
+  }
   std::vector<flat_field> fields;
   flatten(job, "", fields);
   return fields;

@@ -29,7 +29,7 @@ inline constexpr std::size_t most_layers = 4096;
 /// Adds to `problems`: names that are missing, not valid, taken or reserved; inputs that are
 /// unknown or stand below; another number of inputs than the kind needs; layers without a kind, or
 /// that no layer reads; numbers out of range; blocks that are empty or nest too deep; too many
-/// layers. Where there are problems, the list is of no use.
+/// layers. Where there are problems, the list cannot be used.
 std::vector<listed_layer> list_layers(const proto::Model& model, problem_list& problems);
 
 /// `list_layers`, or throws input_error with all problems.

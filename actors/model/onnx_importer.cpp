@@ -56,8 +56,8 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// The variable of that name, made where it is not there yet. Its first values are set by whoever
-/// knows the model's.
+/// The variable of that name, made where it is not there yet. Its first values are set by the
+/// function that knows the model's.
 expression variable_of(const onnx_model::weight& x, graph& target) {
   for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
     if (target.at(id).op == operation::variable && target.at(id).name == x.name)

@@ -220,8 +220,9 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
   if (const auto last = last_taken_.find(key); last != last_taken_.end())
     *result.mutable_last() = last->second;
-  if (x.has_last())
-    last_taken_.erase(key);
+  if (!x.has_last())
+    return result;
+  last_taken_.erase(key);
   // What was admitted and has not come will not come.
   auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {

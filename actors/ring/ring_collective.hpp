@@ -55,7 +55,7 @@ const char* describe(piece_fate x) noexcept;
 /// which to send to the right one.
 ///
 /// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the
-/// order s, s + 1, ..., so each element's sum has one order of addition, whatever the timing: all
+/// order s, s + 1, ..., so each element's sum has one order of addition at any timing: all
 /// ranks get the same bits, in every run.
 ///
 /// Pieces may come late, repeated, and in any order that the hops allow: of each chunk at most two

@@ -80,7 +80,7 @@ void ring_node::act(ring_reductions::effects result) {
   send(listener_, std::move(*result.done));
 }
 
-// A rank that has nothing under way waits for no other, but for its own synchronizer.
+// A rank without work waits only for its own synchronizer.
 void ring_node::tell_waiting() {
   if (contributed_ > 0 && reductions_.ranks() > 1)
     board_->await(left_task_);

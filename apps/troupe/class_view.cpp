@@ -17,9 +17,10 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// A lot leaves a part further from its share than so many deviations once in a million times.
+/// A random split is further from a class's share than this many deviations once in a million
+/// times.
 constexpr double deviations = 5;
-/// Less than this, times or divided by, nobody needs to hear of.
+/// Shares that differ by a smaller factor are not worth a warning.
 constexpr double factor = 1.5;
 
 struct part {
@@ -108,8 +109,9 @@ class_view view_classes(const job_data& data) {
     result.warnings.push_back(
       fmt::format("and {} more classes that are missing or uneven", warnings.size() - told));
   if (!warnings.empty() && parts.size() > 1)
-    result.warnings.push_back("draw the parts by lot (data.split.shuffle), or with the same share "
-                              "of each class (data.split.stratify)");
+    result.warnings.push_back(
+      "draw the parts at random (data.split.shuffle), or with the same share "
+      "of each class (data.split.stratify)");
   return result;
 }
 

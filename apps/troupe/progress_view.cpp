@@ -312,10 +312,11 @@ std::string format_summary(const run_summary& x) {
          fmt::format("{} gradients, much larger than others, were scaled down",
                      grouped(static_cast<double>(x.pacing->limited))));
   if (trained && x.pacing && x.pacing->rate_damping < 1)
-    line("",
-         fmt::format("the learning rate was multiplied with {:.2f} at the end, since stale updates "
-                     "overshot",
-                     x.pacing->rate_damping));
+    line(
+      "",
+      fmt::format("the learning rate was multiplied with {:.2f} at the end, so that stale updates "
+                  "do not overshoot",
+                  x.pacing->rate_damping));
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.ridge.empty())

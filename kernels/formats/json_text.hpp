@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// Parses JSON more strictly than the library does: a key that stands twice in an object is an
-/// error, and so is a nesting deeper than 64. For parsers of files that people write; whoever
+/// error, and so is a nesting deeper than 64. For parsers of files that people write; a caller that
 /// includes this needs nlohmann-json.
 /// @param name what errors call the text, usually the path.
 /// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with

@@ -38,7 +38,7 @@ class Checkpoints(TestCase):
         return self.file("job.textproto", text)
 
     def events(self, lines):
-        """What lines of metrics.jsonl tell of, but for progress, which depends on the speed of the machine."""
+        """What lines of metrics.jsonl report, except for progress, which depends on the speed of the machine."""
         return [x["event"] for x in lines if x["event"] != "progress"]
 
     def test_a_run_keeps_the_newest(self):

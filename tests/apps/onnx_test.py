@@ -57,7 +57,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # A rate so small that nothing moves by as much as a bit, but for zeros, which become tiny.
+        # A rate so small that nothing moves by as much as a bit, except for zeros, which become tiny.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):

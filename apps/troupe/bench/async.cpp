@@ -116,7 +116,7 @@ outcome outcome_of(const run_summary& x) {
   return {.accuracy = x.test_accuracy.value(), .staleness = x.staleness_mean};
 }
 
-/// W / 2; two workers that take turns are 1 stale each, but for the first gradient.
+/// W / 2; two workers that take turns are 1 stale each, except for the first gradient.
 double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }

@@ -30,7 +30,7 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
 
 struct timed_run {
   run_summary summary;
-  /// Evaluations in the midst of epochs and at their ends, in order.
+  /// Evaluations within epochs and at their ends, in order.
   std::vector<epoch_report> evaluations;
 };
 

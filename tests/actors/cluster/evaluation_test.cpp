@@ -1,4 +1,4 @@
-// Evaluations in the midst of epochs, and of validation records.
+// Evaluations within epochs, and of validation records.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"

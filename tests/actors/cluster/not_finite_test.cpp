@@ -64,7 +64,8 @@ private:
 
 BOOST_AUTO_TEST_SUITE(not_finite)
 
-// Whoever notices first: a worker its loss, a shard or rank the gradient that it is to clip.
+// The task that notices first reports it: a worker its loss, a shard or rank the gradient that it
+// is to clip.
 BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
   for (const auto protocol : all_protocols)
     for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})

@@ -98,6 +98,21 @@ struct shard_fixture {
     return result;
   }
 
+  /// Worker 0 is lost: the first round, or with `last` the second one.
+  proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
+    caf::scoped_actor self{*system};
+    proto::Fence order;
+    order.set_view(current_view);
+    order.set_incarnation(11);
+    if (last)
+      *order.mutable_last() = *last;
+    proto::Fenced result;
+    self->request(shard, 10s, order)
+      .receive([&](const proto::Fenced& x) { result = x; },
+               [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+    return result;
+  }
+
   proto::Report report() {
     caf::scoped_actor self{*system};
     proto::ReportRequest question;
@@ -209,15 +224,55 @@ BOOST_AUTO_TEST_CASE(a_quarantined_gradient_leaves_no_trace) {
 
 BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
   ask(push_of(1), gradient(1));
-  caf::scoped_actor self{*system};
-  proto::Fence fence;
-  fence.set_view(current_view);
-  fence.set_incarnation(11);
-  self->request(shard, 10s, fence)
-    .receive([](const proto::Fenced& x) { BOOST_TEST(x.decided().applied() == 0U); },
-             [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  const auto first = fence();
+  BOOST_TEST(first.decided().applied() == 0U);
+  BOOST_TEST(!first.has_last());
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
+  // No other shard has taken it, either: it is dropped.
+  BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
   BOOST_TEST(version() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(the_last_gradient_of_a_vanished_worker_is_told) {
+  ask(push_of(1), gradient(1));
+  ask(commit_header(1));
+  ask(push_of(2), gradient(1));
+  const auto answer = fence();
+  BOOST_TEST(answer.decided().applied() == 1U);
+  BOOST_TEST(answer.last().id().sequence() == 1U);
+  // This shard has it already: nothing is applied twice, and what is newer is dropped.
+  BOOST_TEST(fence(answer.last()).decided().applied() == 1U);
+  BOOST_TEST(version() == 1U);
+}
+
+struct two_asynchronous : shard_fixture {
+  two_asynchronous() : shard_fixture(false, 2) {}
+
+  proto::Pushed admit(std::uint64_t sequence, std::uint32_t worker) {
+    proto::Admit question;
+    question.set_view(current_view);
+    *question.mutable_id() = push_of(sequence, worker).id();
+    return ask(question);
+  }
+};
+
+// The worker committed its gradient at another shard, and vanished before it could do so here.
+BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
+  BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
+  ask(push_of(1, 0), gradient(1));
+  const auto before = versions->newest().data;
+  BOOST_TEST(!fence().has_last());
+  BOOST_TEST(version() == 0U);
+  const auto answer = fence(commit_header(1, 0));
+  BOOST_TEST(answer.decided().applied() == 1U);
+  BOOST_TEST(answer.decided().sequence() == 1U);
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(versions->newest().data.as_floats()[0] != before.as_floats()[0]);
+  // A repetition changes nothing.
+  BOOST_TEST(fence(commit_header(1, 0)).decided().applied() == 1U);
+  BOOST_TEST(version() == 1U);
+  // It counts for the staleness of others, as any gradient that was admitted and applied.
+  BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(counters_beyond_32_bits) {

@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
         BOOST_TEST_REQUIRE(whole.ended().has_value());
         BOOST_TEST(whole.ended()->failure == "");
       }
-      // 120 batches: from the second quarter of the run to its end but for evaluation, all is
+      // 120 batches: from the second quarter of the run to its end, except for evaluation, all is
       // routine.
       cluster_in_steps again{job};
       again.move(moves / 4);

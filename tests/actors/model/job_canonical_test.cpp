@@ -80,6 +80,26 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
              == job_hash(with("optimizer={ kind: ADAGRAD epsilon: 1e-10 beta1: 0.5 }")));
 }
 
+// Before splits were shuffled, none was: the checkpoints of such a job fit it with shuffle: false.
+BOOST_AUTO_TEST_CASE(splits) {
+  const auto hash_of = [](const std::string& split, const std::string& source) {
+    proto::Job job;
+    apply_override(job, "data={" + source + " split {" + split + "}}");
+    return job_hash(job);
+  };
+  const std::string table = "csv {path: 'x'}";
+  BOOST_TEST(hash_of("test: 0.2", table) == hash_of("test: 0.2 shuffle: true", table));
+  BOOST_TEST(hash_of("test: 0.2", table) != hash_of("test: 0.2 shuffle: false", table));
+  const std::string text = "text {path: 'x'}";
+  BOOST_TEST(hash_of("test: 0.2", text) == hash_of("test: 0.2 shuffle: false", text));
+  BOOST_TEST(canonical_text([] {
+               proto::Job job;
+               apply_override(job, "data.split={test: 0.2 shuffle: false}");
+               return job;
+             }())
+             == "data.split: {}\ndata.split.test: 0.2\n");
+}
+
 BOOST_AUTO_TEST_CASE(what_matters) {
   const auto hash = job_hash(digits_job());
   for (const char* different : {"model.layer[0].dense.units=17",

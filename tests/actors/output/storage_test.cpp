@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {
   disk_storage disk;
   const auto file = directory / "weights";
   disk.replace(file, bytes_of("old"));
-  // Whoever opened the old file keeps it: it is replaced, not overwritten.
+  // A reader that opened the old file keeps it: it is replaced, not overwritten.
   std::ifstream reader{file};
   disk.replace(file, bytes_of("new contents"));
   std::string seen;

@@ -396,7 +396,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
 }
 
 // Hop h of segment s ends at rank s + h: anything else comes from a peer of another rank. Sums come
-// after partial sums, but for the rank's own segment.
+// after partial sums, except for the rank's own segment.
 BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
   for (std::uint32_t segment = 0; segment < 4; ++segment) {
     one_rank x;

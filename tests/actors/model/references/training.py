@@ -86,7 +86,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A block of a GPT, as in nanoGPT but for the names of the attention's tensors."""
+    """A block of a GPT, as in nanoGPT, except for the names of the attention's tensors."""
 
     def __init__(self, width, heads):
         super().__init__()
