@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(splits) {
                apply_override(job, "data.split={test: 0.2 shuffle: false}");
                return job;
              }())
-             == "data.split: {}\ndata.split.test: 0.2\n");
+             == "data.split.test: 0.2\n");
 }
 
 BOOST_AUTO_TEST_CASE(what_matters) {
