@@ -1,6 +1,6 @@
 #include "actors/checkpoint/checkpoint_writer.hpp"
 
-#include "kernels/gradient_norm.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -4,7 +4,7 @@
 #include "actors/model/model_tester.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/protocols/replica_store.hpp"
-#include "kernels/least_squares.hpp"
+#include "kernels/optimizers/least_squares.hpp"
 #include "messages/transfer.hpp"
 
 #include <algorithm>

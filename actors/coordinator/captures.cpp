@@ -1,8 +1,8 @@
 #include "actors/coordinator/captures.hpp"
 
 #include "actors/checkpoint/resume.hpp"
-#include "kernels/gradient_norm.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/cpu/reduce.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <spdlog/spdlog.h>
 

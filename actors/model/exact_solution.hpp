@@ -2,7 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "kernels/data/dataset.hpp"
-#include "kernels/least_squares.hpp"
+#include "kernels/optimizers/least_squares.hpp"
 
 #include <cstdint>
 #include <string>

@@ -2,7 +2,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/optimizer_builder.hpp"
-#include "kernels/initializers.hpp"
+#include "kernels/graph/initializers.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -3,11 +3,11 @@
 #include "actors/model/data_shape.hpp"
 #include "actors/model/model_builder.hpp"
 #include "actors/model/protocol_traits.hpp"
-#include "kernels/optimizer.hpp"
-#include "kernels/orthogonal.hpp"
-#include "kernels/plan.hpp"
+#include "kernels/graph/orthogonal.hpp"
+#include "kernels/optimizers/optimizer.hpp"
+#include "kernels/optimizers/schedule.hpp"
+#include "kernels/plan/plan.hpp"
 #include "kernels/range.hpp"
-#include "kernels/schedule.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <cstdint>

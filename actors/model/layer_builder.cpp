@@ -1,9 +1,9 @@
 #include "actors/model/layer_builder.hpp"
 
 #include "kernels/error.hpp"
-#include "kernels/image_operations.hpp"
-#include "kernels/sequence_operations.hpp"
-#include "kernels/sparse_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+#include "kernels/graph/sparse_operations.hpp"
 
 #include <utility>
 #include <vector>

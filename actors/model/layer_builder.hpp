@@ -1,9 +1,9 @@
 #pragma once
 
 #include "actors/model/layer_list.hpp"
-#include "kernels/channel_operations.hpp"
-#include "kernels/graph.hpp"
-#include "kernels/operations.hpp"
+#include "kernels/graph/channel_operations.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/graph/operations.hpp"
 
 #include <cstddef>
 #include <map>

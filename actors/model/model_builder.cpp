@@ -4,7 +4,7 @@
 #include "actors/model/layer_list.hpp"
 #include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
-#include "kernels/operations.hpp"
+#include "kernels/graph/operations.hpp"
 
 #include <algorithm>
 #include <cctype>

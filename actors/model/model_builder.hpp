@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/data/record.hpp"
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <cstddef>

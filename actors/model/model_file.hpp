@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/formats/safetensors.hpp"
-#include "kernels/layout.hpp"
+#include "kernels/graph/layout.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,10 +2,10 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
-#include "actors/model/onnx_importer.hpp"
+#include "actors/model/onnx/importer.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
-#include "kernels/image_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
 
 #include <onnx/onnx_pb.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/graph.hpp"
-#include "kernels/layout.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/graph/layout.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <optional>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/data/dataset.hpp"
-#include "kernels/executor.hpp"
 #include "kernels/function_ref.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/optimizer.hpp"
-#include "kernels/schedule.hpp"
+#include "kernels/optimizers/optimizer.hpp"
+#include "kernels/optimizers/schedule.hpp"
 #include "messages/proto/job.pb.h"
 
 namespace troupe {

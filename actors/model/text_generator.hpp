@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 
 #include <cstdint>
 #include <span>

@@ -2,7 +2,7 @@
 
 #include "actors/checkpoint/send_capture.hpp"
 
-#include "kernels/gradient_norm.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <spdlog/spdlog.h>
 

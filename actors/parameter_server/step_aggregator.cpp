@@ -1,6 +1,6 @@
 #include "actors/parameter_server/step_aggregator.hpp"
 
-#include "kernels/reduce.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 #include <algorithm>
 #include <utility>

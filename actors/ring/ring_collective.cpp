@@ -1,6 +1,6 @@
 #include "actors/ring/ring_collective.hpp"
 
-#include "kernels/reduce.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "actors/ring/ring_step.hpp"
 
-#include "kernels/gradient_norm.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/cpu/reduce.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
 #include <cmath>

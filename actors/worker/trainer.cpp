@@ -1,6 +1,6 @@
 #include "actors/worker/trainer.hpp"
 
-#include "kernels/gradient_norm.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "actors/worker/input_reader.hpp"
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <memory>

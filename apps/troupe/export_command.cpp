@@ -3,7 +3,7 @@
 #include "actors/model/data_metadata.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_file.hpp"
-#include "actors/model/onnx_export.hpp"
+#include "actors/model/onnx/export.hpp"
 #include "actors/output/storage.hpp"
 #include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/plan.hpp"
+#include "kernels/plan/plan.hpp"
 
 #include <cstddef>
 #include <string>

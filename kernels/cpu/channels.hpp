@@ -4,7 +4,7 @@
 
 namespace troupe::cpu {
 
-// Batch normalization; formulas: kernels/channel_operations.hpp. x (count, channels, pixels).
+// Batch normalization; formulas: kernels/graph/channel_operations.hpp. x (count, channels, pixels).
 
 /// out = x times g per channel. out may be x.
 template <class T>

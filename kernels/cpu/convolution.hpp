@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/graph.hpp"
-#include "kernels/instruction.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/plan/instruction.hpp"
 #include "kernels/range.hpp"
 
 #include <cstddef>
@@ -21,10 +21,11 @@ struct images {
 
 // Convolutions as products of matrices: the patches under the window become the columns of a matrix
 // (channels x window, positions), one image and group at a time, so that it stays in the
-// second-level cache (Chellapilla, Puri and Simard, 2006). Formulas: kernels/image_operations.hpp.
-// Those of stride 1 do without such a matrix: direct_convolution.hpp. `scratch`:
-// conv2d_scratch_elements<T>(), aligned to 64 bytes. Parts of a result may be made in different
-// threads, with scratch space of their own; they do not change its bits.
+// second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:
+// kernels/graph/image_operations.hpp. Those of stride 1 do without such a matrix:
+// direct_convolution.hpp. `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes. Parts of a
+// result may be made in different threads, with scratch space of their own; they do not change its
+// bits.
 
 /// x: sizes of the input, y: of the output.
 template <class T>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/graph.hpp"
-#include "kernels/instruction.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/plan/instruction.hpp"
 
 #include <cstddef>
 #include <span>
@@ -9,7 +9,7 @@
 namespace troupe::cpu {
 
 // Element-wise operations and reductions on contiguous memory. `out` may be one of the operands.
-// Formulas: see kernels/operations.hpp. T: float, double.
+// Formulas: see kernels/graph/operations.hpp. T: float, double.
 
 /// Operations with elementwise_arity 1: out[i] = f(x[i]). `factor` as in node::factor.
 template <class T>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,9 @@ template <class T>
 void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
 /// Loss, number of correct rows and, unless nullptr, `factor` times the gradient (rows, classes) of
-/// logits (rows, classes) and labels (rows), in one pass; see kernels/operations.hpp. `gradient`
-/// may be `logits`. `need_loss` false saves the exponentials where no gradient is wanted either.
+/// logits (rows, classes) and labels (rows), in one pass; see kernels/graph/operations.hpp.
+/// `gradient` may be `logits`. `need_loss` false saves the exponentials where no gradient is wanted
+/// either.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, const cross_entropy& how,

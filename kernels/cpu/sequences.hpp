@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 #include "kernels/range.hpp"
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace troupe::cpu {
 
-// Formulas: kernels/sequence_operations.hpp. T: float, double.
+// Formulas: kernels/graph/sequence_operations.hpp. T: float, double.
 
 inline constexpr std::size_t most_axes = 8;
 

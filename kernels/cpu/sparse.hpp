@@ -1,12 +1,12 @@
 #pragma once
 
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 
 #include <cstddef>
 
 namespace troupe::cpu {
 
-// Formulas: kernels/sparse_operations.hpp. T: float, double.
+// Formulas: kernels/graph/sparse_operations.hpp. T: float, double.
 
 /// out (rows, units) = x (rows, features) times weight (features, units).
 template <class T>

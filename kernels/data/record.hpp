@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/shape.hpp"
+#include "kernels/graph/shape.hpp"
 
 #include <cstddef>
 #include <cstdint>

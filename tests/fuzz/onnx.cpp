@@ -1,9 +1,9 @@
 // ONNX models, as a job takes them: parsed, imported for inputs of the shapes that they say, and
 // taken apart.
 
-#include "actors/model/onnx_importer.hpp"
-#include "actors/model/onnx_model.hpp"
-#include "kernels/graph.hpp"
+#include "actors/model/onnx/importer.hpp"
+#include "actors/model/onnx/model.hpp"
+#include "kernels/graph/graph.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <algorithm>

@@ -141,7 +141,7 @@ class Violations(unittest.TestCase):
             ("kernels/a.cpp", '"messages/proto/job.pb.h"'),
             ("kernels/a.cu", '"messages/buffer.hpp"'),
             ("kernels/a.cpp", '"actors/view.hpp"'),
-            ("messages/a.hpp", '"kernels/shape.hpp"'),
+            ("messages/a.hpp", '"kernels/graph/shape.hpp"'),
             ("messages/a.cpp", "<Eigen/Core>"),
             ("messages/a.cpp", "<cuda_runtime.h>"),
             ("actors/a.cpp", "<cublas_v2.h>"),
@@ -162,10 +162,10 @@ class Violations(unittest.TestCase):
 
     def test_what_is_allowed(self):
         self.assertEqual(self.seen({
-            "kernels/cpu/a.cpp": '#include <Eigen/Core>\n#include "kernels/shape.hpp"\n// #include "messages/x.hpp"\n',
+            "kernels/cpu/a.cpp": '#include <Eigen/Core>\n#include "kernels/graph/shape.hpp"\n// #include "messages/x.hpp"\n',
             "messages/a.hpp": '#include <caf/all.hpp>\n#include "messages/proto/wire.pb.h"\n',
-            "actors/a.hpp": '#include "kernels/shape.hpp"\n#include "messages/buffer.hpp"\n#include <caf/all.hpp>\n',
-            "actors/model/a.hpp": '#include "kernels/shape.hpp"\n#include "messages/proto/job.pb.h"\n',
+            "actors/a.hpp": '#include "kernels/graph/shape.hpp"\n#include "messages/buffer.hpp"\n#include <caf/all.hpp>\n',
+            "actors/model/a.hpp": '#include "kernels/graph/shape.hpp"\n#include "messages/proto/job.pb.h"\n',
             "apps/a.cpp": '#include "actors/a.hpp"\n',
         }), [])
 

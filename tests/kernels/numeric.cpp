@@ -1,8 +1,8 @@
-#include "numeric.hpp"
+#include "tests/kernels/numeric.hpp"
 
-#include "kernels/operations.hpp"
+#include "kernels/graph/operations.hpp"
 
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 
 #include <boost/test/unit_test.hpp>
 

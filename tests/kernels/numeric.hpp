@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 #include "kernels/random.hpp"
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // A second, naive implementation of every operation: plain loops in double over all nodes up to the
 // one asked for.
 
-#include "numeric.hpp"
-#include "reference_images.hpp"
-#include "reference_sequences.hpp"
+#include "tests/kernels/numeric.hpp"
+#include "tests/kernels/reference_images.hpp"
+#include "tests/kernels/reference_sequences.hpp"
 
 #include <algorithm>
 #include <cmath>

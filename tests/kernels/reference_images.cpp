@@ -1,7 +1,7 @@
 // A second, naive implementation of the operations on images: the definitions as loops over all
 // indices.
 
-#include "reference_images.hpp"
+#include "tests/kernels/reference_images.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 
 #include <cstddef>
 #include <vector>
 
 namespace troupe::test {
 
-/// The value of a node of kernels/image_operations.hpp, from those of its inputs.
+/// The value of a node of kernels/graph/image_operations.hpp, from those of its inputs.
 std::vector<double> image_value(const graph& g, const node& n,
                                 const std::vector<std::vector<double>>& inputs, std::size_t batch);
 

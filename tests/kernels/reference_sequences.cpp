@@ -1,7 +1,7 @@
 // A second, naive implementation of the operations on sequences: the definitions as loops over all
 // indices.
 
-#include "reference_sequences.hpp"
+#include "tests/kernels/reference_sequences.hpp"
 
 #include <cmath>
 #include <functional>

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "kernels/graph.hpp"
+#include "kernels/graph/graph.hpp"
 
 #include <cstddef>
 #include <vector>
 
 namespace troupe::test {
 
-/// The value of a node of kernels/sequence_operations.hpp, from those of its inputs.
+/// The value of a node of kernels/graph/sequence_operations.hpp, from those of its inputs.
 std::vector<double> sequence_value(const graph& g, const node& n,
                                    const std::vector<std::vector<double>>& inputs,
                                    std::size_t batch);

@@ -1,7 +1,7 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
 
 #include "actors/checkpoint/send_capture.hpp"
-#include "kernels/gradient_norm.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include "kernels/cpu/losses.hpp"
 #include "kernels/cpu/sequences.hpp"
 #include "kernels/error.hpp"
-#include "kernels/optimizer.hpp"
+#include "kernels/optimizers/optimizer.hpp"
 #include "kernels/random.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 #include "apps/troupe/bench/runner.hpp"
 
 #include "apps/troupe/bench/statistics.hpp"
-#include "kernels/initializers.hpp"
-#include "kernels/operations.hpp"
+#include "kernels/graph/initializers.hpp"
+#include "kernels/graph/operations.hpp"
 #include "kernels/random.hpp"
 #include "kernels/range.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/bench/works.hpp"
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 
 #include <cstdint>
 #include <string>

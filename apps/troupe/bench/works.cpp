@@ -1,8 +1,8 @@
 #include "apps/troupe/bench/works.hpp"
 
-#include "kernels/image_operations.hpp"
-#include "kernels/operations.hpp"
-#include "kernels/sequence_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 
 #include <array>
 #include <cmath>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/graph.hpp"
-#include "kernels/optimizer.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/optimizers/optimizer.hpp"
 
 #include <cstddef>
 #include <span>

@@ -1,7 +1,7 @@
 #include "actors/cluster/footprint.hpp"
 
 #include "actors/parameter_server/version_pool.hpp"
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "tests/actors/model/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -2,8 +2,8 @@
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
+#include "kernels/cpu/reduce.hpp"
 #include "kernels/formats/file.hpp"
-#include "kernels/reduce.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/temporary_directory.hpp"

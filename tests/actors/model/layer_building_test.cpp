@@ -1,10 +1,10 @@
 #include "actors/model/model_builder.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/error.hpp"
-#include "kernels/executor.hpp"
-#include "kernels/initializers.hpp"
-#include "kernels/plan.hpp"
+#include "kernels/graph/initializers.hpp"
+#include "kernels/plan/plan.hpp"
 #include "tests/support/input_errors.hpp"
 
 #include <algorithm>

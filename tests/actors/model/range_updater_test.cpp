@@ -1,5 +1,5 @@
 #include "actors/model/job_context.hpp"
-#include "kernels/operations.hpp"
+#include "kernels/graph/operations.hpp"
 
 #include "tests/actors/model/example_job.hpp"
 #include "tests/kernels/numeric.hpp"

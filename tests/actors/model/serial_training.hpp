@@ -3,9 +3,9 @@
 #include "actors/model/data_builder.hpp"
 #include "actors/model/model_builder.hpp"
 #include "actors/model/optimizer_builder.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/data/permutation.hpp"
-#include "kernels/executor.hpp"
-#include "kernels/gradient_norm.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
-#include "kernels/executor.hpp"
+#include "kernels/cpu/executor.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,182 @@
+#include "actors/model/onnx/constant.hpp"
+
+#include "kernels/error.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <bit>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+using onnx::TensorProto;
+
+constexpr std::uint64_t most_elements = std::uint64_t{1} << 48;
+
+std::size_t raw_size(int type) {
+  switch (type) {
+  case TensorProto::BOOL:
+    return 1;
+  case TensorProto::FLOAT:
+  case TensorProto::INT32:
+    return 4;
+  case TensorProto::DOUBLE:
+  case TensorProto::INT64:
+    return 8;
+  default:
+    return 0;
+  }
+}
+
+/// How many elements the fields for values hold where there are no raw bytes.
+int typed_count(const TensorProto& x) {
+  switch (x.data_type()) {
+  case TensorProto::FLOAT:
+    return x.float_data_size();
+  case TensorProto::DOUBLE:
+    return x.double_data_size();
+  case TensorProto::INT64:
+    return x.int64_data_size();
+  default:
+    return x.int32_data_size();
+  }
+}
+
+double typed_value(const TensorProto& x, int i) {
+  switch (x.data_type()) {
+  case TensorProto::FLOAT:
+    return x.float_data(i);
+  case TensorProto::DOUBLE:
+    return x.double_data(i);
+  case TensorProto::INT64:
+    return static_cast<double>(x.int64_data(i));
+  default:
+    return x.int32_data(i);
+  }
+}
+
+template <class T>
+double load(const char* from) {
+  static_assert(std::endian::native == std::endian::little, "raw data are little-endian");
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return static_cast<double>(value);
+}
+
+double raw_value(const TensorProto& x, std::size_t i) {
+  const char* from = x.raw_data().data() + i * raw_size(x.data_type());
+  switch (x.data_type()) {
+  case TensorProto::FLOAT:
+    return load<float>(from);
+  case TensorProto::DOUBLE:
+    return load<double>(from);
+  case TensorProto::INT64:
+    return load<std::int64_t>(from);
+  case TensorProto::INT32:
+    return load<std::int32_t>(from);
+  default:
+    return *from != 0 ? 1 : 0;
+  }
+}
+
+std::vector<std::int64_t> dims_of(const TensorProto& x) {
+  return {x.dims().begin(), x.dims().end()};
+}
+
+} // namespace
+
+std::size_t count_elements(const std::vector<std::int64_t>& dims) {
+  // An extent of 0 makes all others harmless.
+  for (const auto extent : dims)
+    if (extent == 0)
+      return 0;
+  std::uint64_t result = 1;
+  for (const auto extent : dims) {
+    if (extent == onnx_constant::batch)
+      continue;
+    if (extent < 0 || static_cast<std::uint64_t>(extent) > most_elements / result)
+      throw input_error("a tensor of shape " + onnx_dims_text(dims)
+                        + " has a negative extent, or more than 2^48 elements");
+    result *= static_cast<std::uint64_t>(extent);
+  }
+  return result;
+}
+
+std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t begin,
+                          std::size_t end) {
+  std::int64_t result = 1;
+  for (auto i = begin; i < end; ++i)
+    result *= dims[i];
+  return result;
+}
+
+std::size_t onnx_constant::elements() const {
+  return count_elements(dims);
+}
+
+std::string onnx_dims_text(const std::vector<std::int64_t>& dims) {
+  std::string result = "(";
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    result += (i > 0 ? ", " : "")
+      + (dims[i] == onnx_constant::batch ? std::string{"batch"} : std::to_string(dims[i]));
+  return result + ")";
+}
+
+void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_empty) {
+  const auto refuse = [&](const std::string& what) {
+    throw input_error(std::string{name} + ": tensor \"" + x.name() + "\" " + what);
+  };
+  if (x.data_location() == TensorProto::EXTERNAL || x.external_data_size() > 0)
+    refuse("is stored in another file; save the model as one file");
+  const auto size = raw_size(x.data_type());
+  if (size == 0)
+    refuse("has elements of the type "
+           + (TensorProto::DataType_IsValid(x.data_type())
+                ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(x.data_type()))
+                : std::to_string(x.data_type()))
+           + "; known are FLOAT, DOUBLE, INT64, INT32 and BOOL");
+  for (const auto extent : x.dims())
+    if (extent < 0)
+      refuse("has the negative extent " + std::to_string(extent));
+  std::size_t elements = 0;
+  try {
+    elements = count_elements(dims_of(x));
+  } catch (const input_error&) {
+    refuse("of shape " + onnx_dims_text(dims_of(x)) + " has more than 2^48 elements");
+  }
+  const std::size_t found =
+    x.has_raw_data() ? x.raw_data().size() / size : static_cast<std::size_t>(typed_count(x));
+  const bool whole = !x.has_raw_data() || x.raw_data().size() % size == 0;
+  const bool empty = may_be_empty && found == 0 && whole;
+  if (!empty && (found != elements || !whole))
+    refuse("of shape " + onnx_dims_text(dims_of(x)) + " needs " + std::to_string(elements)
+           + " elements, but the file holds "
+           + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes of them"
+                               : std::to_string(found)));
+}
+
+onnx_constant read_onnx_tensor(const TensorProto& x) {
+  onnx_constant result;
+  const auto type = x.data_type();
+  if (type == TensorProto::BOOL)
+    result.type = onnx_constant::kind::boolean;
+  else if (type != TensorProto::FLOAT && type != TensorProto::DOUBLE)
+    result.type = onnx_constant::kind::integer;
+  result.dims = dims_of(x);
+  const auto n = count_elements(result.dims);
+  result.values.resize(n);
+  for (std::size_t i = 0; i < n; ++i)
+    result.values[i] = x.has_raw_data() ? raw_value(x, i) : typed_value(x, static_cast<int>(i));
+  return result;
+}
+
+std::int64_t onnx_integer(double x) noexcept {
+  constexpr double limit = 9.2e18;
+  if (!(x > -limit))
+    return std::numeric_limits<std::int64_t>::min();
+  return x < limit ? static_cast<std::int64_t>(x) : std::numeric_limits<std::int64_t>::max();
+}
+
+} // namespace troupe

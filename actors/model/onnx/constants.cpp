@@ -1,0 +1,175 @@
+// ONNX's constants, types, and operators that tell of shapes; and what changes nothing.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+/// Of a constant that is one number, repeated: 1 GiB where it becomes a tensor.
+constexpr std::size_t most_elements = std::size_t{1} << 28;
+
+// -- types and constants ------------------------------------------------------------------------
+
+void cast(onnx_node& node) {
+  using onnx::TensorProto;
+  const auto& v = node.input(0);
+  const auto to = node.integer("to", 0);
+  node.ignore("saturate");
+  const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE;
+  const bool whole = to == TensorProto::INT64 || to == TensorProto::INT32;
+  if (!real && !whole && to != TensorProto::BOOL)
+    node.refuse("attribute \"to\" is " + std::to_string(to)
+                + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
+  if (!v.known) {
+    const bool from_whole = v.x.node().type == dtype::int32;
+    if (to == TensorProto::BOOL || (whole && !from_whole))
+      node.refuse("a tensor of real numbers cannot become one of whole numbers");
+    const auto dims = v.x.shape();
+    node.set(real && from_whole ? onnx_value{to_float(v.x, dims), v.batch_at} : v);
+    return;
+  }
+  auto result = *v.known;
+  result.type = real ? onnx_constant::kind::real
+    : whole          ? onnx_constant::kind::integer
+                     : onnx_constant::kind::boolean;
+  for (auto& x : result.values) {
+    if (real && v.known->type == onnx_constant::kind::integer && !std::isfinite(x))
+      node.refuse("the size of the batch becomes a real number");
+    if (result.type == onnx_constant::kind::boolean)
+      x = x != 0 ? 1 : 0;
+    else if (whole)
+      x = std::trunc(x);
+  }
+  node.set(std::move(result));
+}
+
+void constant(onnx_node& node) {
+  onnx_constant result;
+  if (const auto* x = node.attribute("value"); x != nullptr && x->has_t()) {
+    result = read_onnx_tensor(x->t());
+  } else if (node.has("value_float")) {
+    result.values = {node.real("value_float", 0)};
+  } else if (node.has("value_int")) {
+    result.type = onnx_constant::kind::integer;
+    result.values = {static_cast<double>(node.integer("value_int", 0))};
+  } else if (node.has("value_floats")) {
+    result.values = node.reals("value_floats");
+    result.dims = {static_cast<std::int64_t>(result.values.size())};
+  } else if (node.has("value_ints")) {
+    result.type = onnx_constant::kind::integer;
+    for (const auto x : node.integers("value_ints"))
+      result.values.push_back(static_cast<double>(x));
+    result.dims = {static_cast<std::int64_t>(result.values.size())};
+  } else {
+    node.refuse("its value is none of value, value_float, value_floats, value_int, value_ints");
+  }
+  node.set(std::move(result));
+}
+
+void constant_of_shape(onnx_node& node) {
+  onnx_constant result;
+  result.values = {0};
+  if (const auto* x = node.attribute("value"); x != nullptr && x->has_t()) {
+    const auto value = read_onnx_tensor(x->t());
+    if (value.elements() != 1)
+      node.refuse("attribute \"value\" has other than one element");
+    result.type = value.type;
+    result.values = value.values;
+  }
+  for (const auto x : elements_of(node.known(0, "shape"), 64, node)) {
+    if (std::isnan(x) || x < 0)
+      node.refuse("an extent is negative, or computed from the size of the batch");
+    result.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
+  }
+  if (const auto n = result.elements(); n > most_elements)
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " has " + std::to_string(n)
+                + " elements; at most " + std::to_string(most_elements) + " are accepted");
+  node.set(std::move(result));
+}
+
+void shape_of(onnx_node& node) {
+  const auto dims = node.input(0).dims();
+  const auto n = static_cast<std::int64_t>(dims.size());
+  const auto place = [&](std::int64_t x) {
+    return std::clamp<std::int64_t>(x < 0 ? x + n : x, 0, n);
+  };
+  const auto begin = place(node.integer("start", 0));
+  const auto end = std::max(begin, place(node.integer("end", n)));
+  onnx_constant result;
+  result.type = onnx_constant::kind::integer;
+  result.dims = {end - begin};
+  for (auto i = begin; i < end; ++i) {
+    const auto extent = dims[static_cast<std::size_t>(i)];
+    result.values.push_back(extent == onnx_constant::batch ? onnx_constant::batch_size
+                                                           : static_cast<double>(extent));
+  }
+  node.set(std::move(result));
+}
+
+void size_of_tensor(onnx_node& node) {
+  const auto& v = node.input(0);
+  onnx_constant result;
+  result.type = onnx_constant::kind::integer;
+  result.values = {v.has_batch() ? std::nan("") : static_cast<double>(count_elements(v.dims()))};
+  node.set(std::move(result));
+}
+
+void range_of_numbers(onnx_node& node) {
+  const auto begin = node.number_of(0, "start");
+  const auto end = node.number_of(1, "limit");
+  const auto step = node.number_of(2, "delta");
+  const auto count = std::ceil((end - begin) / step);
+  if (!std::isfinite(count) || count > static_cast<double>(node.limit()))
+    node.refuse("it has no end, too many numbers, or is computed from the size of the batch");
+  onnx_constant result;
+  result.type = node.known(0, "start").type;
+  for (int i = 0; i < count; ++i)
+    result.values.push_back(begin + i * step);
+  result.dims = {static_cast<std::int64_t>(result.values.size())};
+  node.set(std::move(result));
+}
+
+// -- what changes nothing -----------------------------------------------------------------------
+
+void dropout(onnx_node& node) {
+  const auto ratio = node.has_input(1) ? node.number_of(1, "ratio") : node.real("ratio", 0.5);
+  node.ignore("seed");
+  if (node.version() < 7)
+    node.require("is_test", 1, 0);
+  const bool drops = node.has_input(2) && node.number_of(2, "training mode") != 0 && ratio != 0;
+  if (drops && node.training()) {
+    node.refuse_output(1, "mask");
+    const auto& v = node.input(0);
+    node.set({troupe::dropout(node.tensor(0), ratio, node.proto().name() + node.proto().output(0)),
+              v.batch_at});
+    return;
+  }
+  node.set(node.input(0));
+  onnx_constant all;
+  all.type = onnx_constant::kind::boolean;
+  all.dims = node.input(0).dims();
+  all.values = {1};
+  node.set(1, std::move(all));
+}
+
+} // namespace
+
+void add_constant_operators(onnx_operators& all) {
+  all["Cast"] = cast;
+  all["Constant"] = constant;
+  all["ConstantOfShape"] = constant_of_shape;
+  all["Shape"] = shape_of;
+  all["Size"] = size_of_tensor;
+  all["Range"] = range_of_numbers;
+  all["Dropout"] = dropout;
+  all["Identity"] = [](onnx_node& node) { node.set(node.input(0)); };
+}
+
+} // namespace troupe

@@ -1,0 +1,349 @@
+// ONNX's operators that work element by element.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace troupe {
+
+namespace {
+
+/// f of the only input, a tensor or a constant.
+template <class Tensor, class Number>
+void unary(onnx_node& node, Tensor on_tensor, Number on_number) {
+  const auto& v = node.input(0);
+  if (!v.known) {
+    node.set({on_tensor(v.x), v.batch_at});
+    return;
+  }
+  auto result = *v.known;
+  std::ranges::transform(result.values, result.values.begin(), on_number);
+  node.set(std::move(result));
+}
+
+/// The same where constants are not computed at once.
+template <class Tensor>
+void unary(onnx_node& node, Tensor on_tensor) {
+  const auto& v = node.input(0);
+  node.set({on_tensor(node.tensor(0)), v.batch_at});
+}
+
+void absolute(onnx_node& node) {
+  unary(
+    node, [](expression x) { return troupe::absolute(x); }, [](double x) { return std::abs(x); });
+}
+
+void negative(onnx_node& node) {
+  unary(
+    node, [](expression x) { return scale(x, -1); }, [](double x) { return -x; });
+}
+
+void square_root(onnx_node& node) {
+  unary(
+    node, [](expression x) { return troupe::square_root(x); },
+    [](double x) { return std::sqrt(x); });
+}
+
+expression reciprocal_of(expression x) {
+  const auto dims = x.shape(); // a copy: appending nodes moves them
+  return x.owner().constant(1, dims) / x;
+}
+
+void reciprocal(onnx_node& node) {
+  unary(node, reciprocal_of, [](double x) { return 1 / x; });
+}
+
+/// exp(x) - 1 where x <= 0, exact near 0, too: 2 t / (1 - t), t = tanh(x / 2).
+expression exp_minus_one(expression x) {
+  const auto t = tanh(scale(x, 0.5));
+  return scale(t, 2) / offset(scale(t, -1), 1);
+}
+
+/// alpha (exp(x / width) - 1) below 0, x above.
+expression elu_of(expression x, double alpha, double width = 1) {
+  const auto below = scale(at_most(x, 0), 1 / width);
+  const auto change = width > 0 ? exp_minus_one(below) : offset(exp(below), -1);
+  return relu(x) + scale(change, alpha);
+}
+
+/// min(max(x, low), high).
+expression clipped(expression x, double low, double high) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (low != -infinity)
+    x = at_least(x, low);
+  return high != infinity ? at_most(x, high) : x;
+}
+
+void clip(onnx_node& node) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  auto low = node.real("min", -infinity);
+  auto high = node.real("max", infinity);
+  if (node.has_input(1))
+    low = node.number_of(1, "lower limit");
+  if (node.has_input(2))
+    high = node.number_of(2, "upper limit");
+  unary(
+    node, [&](expression x) { return clipped(x, low, high); },
+    [&](double x) { return std::min(std::max(x, low), high); });
+}
+
+void elu(onnx_node& node) {
+  const auto alpha = node.real("alpha", 1);
+  unary(node, [&](expression x) { return elu_of(x, alpha); });
+}
+
+void selu(onnx_node& node) {
+  const auto alpha = node.real("alpha", 1.67326319217681884765625);
+  const auto gamma = node.real("gamma", 1.05070102214813232421875);
+  unary(node, [&](expression x) { return scale(elu_of(x, alpha), gamma); });
+}
+
+void celu(onnx_node& node) {
+  const auto alpha = node.real("alpha", 1);
+  if (alpha == 0)
+    node.refuse("attribute \"alpha\" is 0");
+  unary(node, [&](expression x) { return elu_of(x, alpha, alpha); });
+}
+
+void leaky_relu(onnx_node& node) {
+  const auto slope = node.real("alpha", 0.01);
+  unary(node, [&](expression x) { return slope == 0 ? relu(x) : troupe::leaky_relu(x, slope); });
+}
+
+void hard_sigmoid(onnx_node& node) {
+  const auto alpha = node.real("alpha", 0.2);
+  const auto beta = node.real("beta", 0.5);
+  unary(node, [&](expression x) { return clipped(offset(scale(x, alpha), beta), 0, 1); });
+}
+
+void hard_swish(onnx_node& node) {
+  unary(node, [](expression x) { return x * clipped(offset(scale(x, 1.0 / 6), 0.5), 0, 1); });
+}
+
+void softsign(onnx_node& node) {
+  unary(node, [](expression x) { return x / offset(troupe::absolute(x), 1); });
+}
+
+void gelu(onnx_node& node) {
+  const auto how = node.text("approximate", "none");
+  if (how != "none" && how != "tanh")
+    node.refuse("attribute \"approximate\" is \"" + how + "\"; expected none or tanh");
+  unary(node, [&](expression x) {
+    if (how == "none")
+      return troupe::gelu(x);
+    // (1 + tanh(y)) / 2 is sigmoid(2 y), which keeps small results. Beyond 20 it is 0 or 1; the
+    // cube of a large x would make its gradient NaN.
+    const auto z = clipped(x, -20, 20);
+    const auto inner = z + scale(z * z * z, 0.044715);
+    return x * sigmoid(scale(inner, 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
+  });
+}
+
+// x where it is positive, else slope * x.
+void prelu(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto x = node.tensor(0);
+  const onnx_value below{relu(scale(x, -1)), v.batch_at};
+  auto slope = node.input(1);
+  if (node.version() < 7 && slope.rank() == 1 && slope.dims()[0] != 1) {
+    // One per channel.
+    auto dims = slope.dims();
+    dims.resize(std::max<std::size_t>(v.rank(), 2) - 1, 1);
+    slope = with_dims(node, slope, dims);
+  }
+  const auto scaled = node.combine(arithmetic::multiply, below, slope);
+  if (scaled.dims() != v.dims())
+    node.refuse("the slope, of shape " + onnx_dims_text(node.input(1).dims())
+                + ", does not fit the input, of shape " + onnx_dims_text(v.dims()));
+  node.set({relu(x) - scaled.x, v.batch_at});
+}
+
+/// The second operand. Before version 7 an attribute says which dimension of the first one its own
+/// begin at; since then they end at the same.
+onnx_value second_operand(onnx_node& node) {
+  const auto& b = node.input(1);
+  if (node.version() >= 7)
+    return b;
+  node.ignore("broadcast");
+  node.ignore("axis");
+  const auto rank = node.input(0).rank();
+  if (!node.has("axis") || b.rank() >= rank)
+    return b;
+  const auto axis = node.axis(node.integer("axis", 0), rank);
+  auto dims = b.dims();
+  if (axis + dims.size() > rank)
+    node.refuse("attribute \"axis\" is beyond the dimensions of the first operand");
+  dims.resize(rank - axis, 1);
+  return with_dims(node, b, dims);
+}
+
+template <arithmetic how>
+void binary(onnx_node& node) {
+  const auto b = second_operand(node);
+  node.set(node.combine(how, node.input(0), b));
+}
+
+onnx_value sum_of_inputs(onnx_node& node) {
+  auto result = node.input(0);
+  for (std::size_t i = 1; i < node.inputs(); ++i)
+    result = node.combine(arithmetic::add, result, node.input(i));
+  return result;
+}
+
+template <arithmetic how>
+void extreme(onnx_node& node) {
+  auto result = node.input(0);
+  for (std::size_t i = 1; i < node.inputs(); ++i)
+    result = node.combine(how, result, node.input(i));
+  node.set(result);
+}
+
+void sum(onnx_node& node) {
+  node.set(sum_of_inputs(node));
+}
+
+void mean(onnx_node& node) {
+  onnx_constant count;
+  count.values = {static_cast<double>(node.inputs())};
+  node.set(node.combine(arithmetic::divide, sum_of_inputs(node), count));
+}
+
+expression power(onnx_node& node, expression x, double exponent) {
+  constexpr double most = 16;
+  if (exponent == 0) {
+    const auto dims = x.shape();        // a copy: appending nodes moves them
+    return x.owner().constant(1, dims); // of NaN, too
+  }
+  if (exponent < 0)
+    return reciprocal_of(power(node, x, -exponent));
+  if (exponent == 0.5)
+    return troupe::square_root(x);
+  if (exponent != std::trunc(exponent) || exponent > most)
+    node.refuse("the exponent is " + std::to_string(exponent)
+                + "; expected a whole number from -16 to 16, 0.5 or -0.5");
+  auto result = x;
+  for (int i = 1; i < static_cast<int>(exponent); ++i)
+    result = result * x;
+  return result;
+}
+
+void power(onnx_node& node) {
+  const auto& x = node.input(0);
+  if (x.known && node.input(1).known) {
+    node.set(troupe::combine(
+      *x.known, *node.input(1).known, [](double a, double b) { return std::pow(a, b); },
+      node.limit()));
+    return;
+  }
+  node.ignore("broadcast");
+  node.set({power(node, node.tensor(0), node.number_of(1, "exponent")), x.batch_at});
+}
+
+// -- on constants alone -------------------------------------------------------------------------
+
+template <class F>
+void compare(onnx_node& node, F f) {
+  auto result = troupe::combine(
+    node.known(0, "first operand"), node.known(1, "second operand"),
+    [&](double a, double b) { return f(a, b) ? 1.0 : 0.0; }, node.limit());
+  result.type = onnx_constant::kind::boolean;
+  node.set(std::move(result));
+}
+
+void logical_not(onnx_node& node) {
+  auto result = node.known(0, "operand");
+  for (auto& x : result.values)
+    x = x == 0 ? 1 : 0;
+  node.set(std::move(result));
+}
+
+/// Elements of a constant where the mask is not 0, else 0.
+onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx_constant& from) {
+  auto result = troupe::combine(
+    mask, from, [](double m, double x) { return m == 0 ? 0 : x; }, node.limit());
+  result.type = from.type;
+  return result;
+}
+
+void where(onnx_node& node) {
+  auto mask = node.known(0, "condition");
+  mask.type = onnx_constant::kind::real;
+  const auto& a = node.input(1);
+  const auto& b = node.input(2);
+  if (a.known && b.known) {
+    auto others = mask;
+    for (auto& x : others.values)
+      x = x == 0 ? 1 : 0;
+    node.set(
+      node.combine(arithmetic::add, taken(node, mask, *a.known), taken(node, others, *b.known)));
+    return;
+  }
+  auto& g = node.target();
+  const auto both = aligned(a, b, g);
+  const auto [m, x, batch_at] =
+    aligned(mask, {expand(both.a, common_shape(both.a.shape(), both.b.shape())), both.batch_at}, g);
+  const auto dims = common_shape(m.shape(), x.shape());
+  const auto y = aligned(mask, {both.b, both.batch_at}, g).b;
+  const auto condition = expand(m, dims);
+  const auto first = expand(x, dims);
+  node.set({select(condition, first, expand(y, dims)), batch_at});
+}
+
+} // namespace
+
+void add_elementwise_operators(onnx_operators& all) {
+  all["Abs"] = absolute;
+  all["Neg"] = negative;
+  all["Sqrt"] = square_root;
+  all["Reciprocal"] = reciprocal;
+  all["Exp"] = [](onnx_node& node) { unary(node, [](expression x) { return exp(x); }); };
+  all["Log"] = [](onnx_node& node) { unary(node, [](expression x) { return log(x); }); };
+  all["Sign"] = [](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); };
+  all["Erf"] = [](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); };
+  all["Softplus"] = [](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); };
+  all["Relu"] = [](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); };
+  all["Tanh"] = [](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); };
+  all["Sigmoid"] = [](onnx_node& node) { unary(node, [](expression x) { return sigmoid(x); }); };
+  all["Clip"] = clip;
+  all["Elu"] = elu;
+  all["Selu"] = selu;
+  all["Celu"] = celu;
+  all["LeakyRelu"] = leaky_relu;
+  all["HardSigmoid"] = hard_sigmoid;
+  all["HardSwish"] = hard_swish;
+  all["Softsign"] = softsign;
+  all["Gelu"] = gelu;
+  all["PRelu"] = prelu;
+  all["Add"] = binary<arithmetic::add>;
+  all["Sub"] = binary<arithmetic::subtract>;
+  all["Mul"] = binary<arithmetic::multiply>;
+  all["Div"] = binary<arithmetic::divide>;
+  all["Sum"] = sum;
+  all["Mean"] = mean;
+  all["Max"] = extreme<arithmetic::maximum>;
+  all["Min"] = extreme<arithmetic::minimum>;
+  all["Pow"] = power;
+  all["Equal"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a == b; }); };
+  all["Less"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a < b; }); };
+  all["LessOrEqual"] = [](onnx_node& node) {
+    compare(node, [](double a, double b) { return a <= b; });
+  };
+  all["Greater"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a > b; }); };
+  all["GreaterOrEqual"] = [](onnx_node& node) {
+    compare(node, [](double a, double b) { return a >= b; });
+  };
+  all["And"] = [](onnx_node& node) {
+    compare(node, [](double a, double b) { return a != 0 && b != 0; });
+  };
+  all["Or"] = [](onnx_node& node) {
+    compare(node, [](double a, double b) { return a != 0 || b != 0; });
+  };
+  all["Not"] = logical_not;
+  all["Where"] = where;
+}
+
+} // namespace troupe

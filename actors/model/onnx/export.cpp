@@ -1,0 +1,262 @@
+#include "actors/model/onnx/export.hpp"
+
+#include "actors/model/onnx/exporter.hpp"
+#include "kernels/error.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t operator_set = 17;
+constexpr std::int64_t format_version = 8;
+
+template <class T>
+void set_raw(onnx::TensorProto& tensor, std::span<const T> values) {
+  tensor.set_raw_data(values.data(), values.size_bytes());
+}
+
+void describe(onnx::ValueInfoProto& port, const std::string& name, const node& n) {
+  port.set_name(name);
+  auto& type = *port.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(n.type == dtype::int32 ? onnx::TensorProto::INT32 : onnx::TensorProto::FLOAT);
+  for (const auto extent : n.shape.extents()) {
+    auto& dim = *type.mutable_shape()->add_dim();
+    if (extent == shape::batch)
+      dim.set_dim_param("batch");
+    else
+      dim.set_dim_value(extent);
+  }
+}
+
+} // namespace
+
+std::string export_onnx(expression input, expression output, std::span<const float> weights,
+                        const std::string& name, const onnx_surroundings& around) {
+  if (weights.size() != input.owner().parameters().size())
+    throw input_error("ONNX export: " + std::to_string(weights.size())
+                      + " weights do not fill a layout of "
+                      + std::to_string(input.owner().parameters().size()));
+  const auto model = onnx_exporter{input, output, weights}.run(name, around);
+  std::string result;
+  if (model.ByteSizeLong() > std::numeric_limits<int>::max() || !model.SerializeToString(&result))
+    throw input_error("ONNX export: the model takes more than 2 GiB, which ONNX does not allow");
+  return result;
+}
+
+onnx_exporter::onnx_exporter(expression input, expression output, std::span<const float> weights)
+  : graph_(input.owner()), input_(input.id()), output_(output.id()), weights_(weights) {}
+
+void onnx_exporter::refuse(const node& n, const std::string& what) const {
+  throw input_error("ONNX export: \"" + n.name + "\" (" + std::string{to_string(n.op)}
+                    + "): " + what);
+}
+
+onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surroundings& around) {
+  mark_needed();
+  proto_.set_name(name.empty() ? "model" : name);
+  // Variables keep their names, so they come first.
+  for (const auto& entry : graph_.parameters().entries())
+    taken_.insert(entry.name);
+  names_[input_] = fresh("features");
+  const auto output = fresh("output");
+  describe(*proto_.add_input(), names_.at(input_), at(input_));
+  if (around.features)
+    names_[input_] = scaled_features(*around.features);
+  for (const auto id : needed_)
+    if (id != input_ && !absorbed_.contains(id))
+      emit(id);
+  add("Identity", {around.targets ? in_units(*around.targets) : value(output_)}, {}, output);
+  describe(*proto_.add_output(), output, at(output_));
+  onnx::ModelProto result;
+  result.set_ir_version(format_version);
+  result.set_producer_name("troupe");
+  result.add_opset_import()->set_version(operator_set);
+  *result.mutable_graph() = std::move(proto_);
+  for (const auto& [key, text] : around.metadata) {
+    auto& entry = *result.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(text);
+  }
+  return result;
+}
+
+// (x - shift) * (1 / scale) in float32, as normalized_dataset computes it.
+std::string onnx_exporter::scaled_features(const feature_scaling& how) {
+  const auto& dims = at(input_).shape;
+  std::vector<std::int64_t> extents;
+  if (how.shift.size() == dims.elements(1))
+    extents.assign(dims.extents().begin() + 1, dims.extents().end());
+  else if (how.shift.size() > 1) { // one per channel
+    extents.assign(dims.rank() - 1, 1);
+    extents[0] = static_cast<std::int64_t>(how.shift.size());
+  }
+  std::vector<double> factors;
+  for (const auto x : how.scale)
+    factors.push_back(1 / x);
+  const auto shifted = add("Sub", {value(input_), numbers(how.shift, extents)});
+  return add("Mul", {shifted, numbers(factors, extents)});
+}
+
+std::string onnx_exporter::in_units(const column_scaling& how) {
+  const std::vector<std::int64_t> extents{static_cast<std::int64_t>(how.target_mean.size())};
+  const auto scaled = add("Mul", {value(output_), numbers(how.target_scale, extents)});
+  return add("Add", {scaled, numbers(how.target_mean, extents)});
+}
+
+void onnx_exporter::mark_needed() {
+  std::set<std::uint32_t> marked{output_};
+  std::vector<std::uint32_t> open{output_};
+  ++readers_[output_];
+  while (!open.empty()) {
+    const auto id = open.back();
+    open.pop_back();
+    if (id == input_)
+      continue;
+    for (const auto input : at(id).inputs) {
+      ++readers_[input];
+      if (marked.insert(input).second)
+        open.push_back(input);
+    }
+  }
+  needed_.assign(marked.begin(), marked.end());
+  const auto absorb = [&](std::uint32_t id) {
+    if (!read_once(id) || id == output_)
+      return false;
+    absorbed_.insert(id);
+    return true;
+  };
+  for (const auto id : needed_) {
+    const auto& n = at(id);
+    if (n.inputs.empty() || id == input_)
+      continue;
+    const auto& first = at(n.inputs[0]);
+    const bool product = n.op == operation::add_bias && first.op == operation::matmul
+      && at(first.inputs[0]).shape.rank() == 2;
+    const bool image = n.op == operation::add_channel_bias && first.op == operation::conv2d;
+    if (product || image)
+      absorb(n.inputs[0]);
+    if (batch_norm_at(n) != nullptr) {
+      // x f + (bias - mean f), f = gain / sqrt(variance + epsilon)
+      const auto factor = first.inputs[1];
+      if (readers_.at(factor) == 2 && absorb(n.inputs[0]) && absorb(n.inputs[1])) {
+        const auto product = at(n.inputs[1]).inputs[1];
+        absorb(product);
+        absorbed_.insert({factor, at(factor).inputs[1], at(at(factor).inputs[1]).inputs[0]});
+      }
+      continue;
+    }
+    // add_bias(multiply_rows(normalize_rows(x), gain), bias)
+    if (n.op == operation::add_bias && first.op == operation::multiply_rows
+        && at(first.inputs[0]).op == operation::normalize_rows && read_once(first.inputs[0]))
+      if (absorb(n.inputs[0]))
+        absorb(first.inputs[0]);
+    if (is_states(n) && absorb(n.inputs[0])) {
+      // The inputs' projection is a part of ONNX's operator.
+      const auto& z = at(at(n.inputs[0]).inputs[0]);
+      if (absorb(at(n.inputs[0]).inputs[0]) && z.op == operation::add_bias)
+        absorb(z.inputs[0]);
+    }
+  }
+}
+
+// -- pieces of the model ------------------------------------------------------------------------
+
+std::string onnx_exporter::fresh(const std::string& wish) {
+  auto result = wish;
+  for (int i = 2; !taken_.insert(result).second; ++i)
+    result = wish + "_" + std::to_string(i);
+  return result;
+}
+
+std::string onnx_exporter::add(std::string_view op, const std::vector<std::string>& inputs,
+                               std::vector<attribute> attributes, std::string output) {
+  if (output.empty())
+    output = fresh(std::string{op});
+  auto& node = *proto_.add_node();
+  node.set_op_type(std::string{op});
+  node.set_name("node_" + output);
+  for (const auto& input : inputs)
+    node.add_input(input);
+  node.add_output(output);
+  for (const auto& x : attributes) {
+    auto& to = *node.add_attribute();
+    to.set_name(std::string{x.name});
+    switch (x.type) {
+    case attribute::kind::integer:
+      to.set_type(onnx::AttributeProto::INT);
+      to.set_i(x.integers.at(0));
+      break;
+    case attribute::kind::integers:
+      to.set_type(onnx::AttributeProto::INTS);
+      to.mutable_ints()->Add(x.integers.begin(), x.integers.end());
+      break;
+    case attribute::kind::real:
+      to.set_type(onnx::AttributeProto::FLOAT);
+      to.set_f(static_cast<float>(x.real));
+      break;
+    }
+  }
+  return output;
+}
+
+// Nodes, not initializers: those with dimensions would be parameters when the model is imported.
+std::string onnx_exporter::numbers(const std::vector<double>& x,
+                                   const std::vector<std::int64_t>& dims) {
+  const auto result = add("Constant", {});
+  auto& attribute = *proto_.mutable_node(proto_.node_size() - 1)->add_attribute();
+  attribute.set_name("value");
+  attribute.set_type(onnx::AttributeProto::TENSOR);
+  auto& tensor = *attribute.mutable_t();
+  tensor.mutable_dims()->Add(dims.begin(), dims.end());
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  set_raw<float>(tensor, std::vector<float>(x.begin(), x.end()));
+  return result;
+}
+
+std::string onnx_exporter::whole_numbers(const std::vector<std::int64_t>& x) {
+  auto& tensor = *proto_.add_initializer();
+  tensor.set_name(fresh("numbers"));
+  tensor.add_dims(static_cast<std::int64_t>(x.size()));
+  tensor.set_data_type(onnx::TensorProto::INT64);
+  set_raw<std::int64_t>(tensor, x);
+  return tensor.name();
+}
+
+std::string onnx_exporter::shape_of(const shape& dims) {
+  if (!dims.has_batch())
+    return whole_numbers(dims.extents());
+  if (batch_.empty())
+    batch_ = add("Shape", {value(input_)}, {integer("start", 0), integer("end", 1)});
+  const auto& all = dims.extents();
+  if (all.size() == 1)
+    return batch_;
+  return add("Concat", {batch_, whole_numbers({all.begin() + 1, all.end()})}, {integer("axis", 0)});
+}
+
+std::string onnx_exporter::expanded(const std::string& x, const shape& dims) {
+  return add("Expand", {x, shape_of(dims)});
+}
+
+void onnx_exporter::emit(std::uint32_t id) {
+  const auto& n = at(id);
+  if (n.op == operation::placeholder)
+    refuse(n, "the output depends on it, and it is not the features");
+  if (n.op == operation::variable) {
+    const auto& entry = graph_.parameters().entries()[n.index];
+    auto& tensor = *proto_.add_initializer();
+    tensor.set_name(entry.name);
+    const auto& dims = entry.shape.extents();
+    tensor.mutable_dims()->Add(dims.begin(), dims.end());
+    tensor.set_data_type(onnx::TensorProto::FLOAT);
+    set_raw<float>(tensor, weights_.subspan(entry.offset, entry.size));
+    names_[id] = entry.name;
+    return;
+  }
+  names_[id] = operation_of(n, n.name);
+}
+
+} // namespace troupe

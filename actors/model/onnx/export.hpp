@@ -1,0 +1,37 @@
+#pragma once
+
+#include "actors/model/data_builder.hpp"
+#include "kernels/graph/graph.hpp"
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+/// What is done to the data around a model. It becomes a part of the file: its input is the
+/// features as they are, and its output is in the units of the targets.
+struct onnx_surroundings {
+  /// Of the features, before the model.
+  std::optional<feature_scaling> features = std::nullopt;
+  /// Of the targets: output * scale + mean, after the model; used where the model's outputs are
+  /// targets.
+  std::optional<column_scaling> targets = std::nullopt;
+  /// Texts by name for the file's metadata_props.
+  std::map<std::string, std::string> metadata = {};
+};
+
+/// A part of a graph as a model in the ONNX format (operator set 17): from `input`, whose batch may
+/// be of any size, to `output`, both under these names. Variables keep their names, shapes and
+/// order of elements, so that the file can be trained on, here or elsewhere; weights that ONNX
+/// wants in another order (gates of recurrent layers) are reordered by nodes of the model.
+/// @param weights the flat parameter vector of the graph
+/// @param name of the model, for people
+/// @return the bytes of the file
+/// @throws input_error: the output depends on other placeholders; operations that ONNX does not
+/// have (gradients); more than 2 GiB
+std::string export_onnx(expression input, expression output, std::span<const float> weights,
+                        const std::string& name, const onnx_surroundings& around = {});
+
+} // namespace troupe

@@ -1,0 +1,237 @@
+// ONNX's operators on images.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace troupe {
+
+namespace {
+
+/// A window of one or two dimensions, and how much is put around the image on each side.
+struct sliding {
+  std::vector<std::int64_t> kernel;
+  std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> before;
+  std::vector<std::int64_t> behind;
+};
+
+/// An image (batch, channels, height, width); a row of pixels has height 1.
+struct image {
+  expression x;
+  std::size_t spatial = 2;
+};
+
+image image_of(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto x = node.tensor(0);
+  if ((v.rank() != 3 && v.rank() != 4) || !v.has_batch() || v.batch_at != 0)
+    node.refuse("an input (batch, channels, height, width) or (batch, channels, length) was "
+                "expected, found "
+                + onnx_dims_text(v.dims()));
+  if (v.rank() == 4)
+    return {x, 2};
+  const auto dims = x.shape();
+  return {reshape(x, {shape::batch, dims[1], 1, dims[2]}), 1};
+}
+
+onnx_value result_of(expression y, const image& from) {
+  if (from.spatial == 2)
+    return y;
+  const auto dims = y.shape();
+  return reshape(y, {shape::batch, dims[1], dims[3]});
+}
+
+/// How much "SAME" puts around an extent.
+std::int64_t same_padding(std::int64_t extent, std::int64_t kernel, std::int64_t stride) {
+  const auto positions = (extent + stride - 1) / stride;
+  return std::max<std::int64_t>((positions - 1) * stride + kernel - extent, 0);
+}
+
+sliding sliding_of(onnx_node& node, const image& from, std::vector<std::int64_t> kernel) {
+  const auto n = from.spatial;
+  sliding x;
+  x.kernel = node.integers("kernel_shape", std::move(kernel));
+  x.strides = node.integers("strides", std::vector<std::int64_t>(n, 1));
+  auto pads = node.integers("pads", std::vector<std::int64_t>(2 * n, 0));
+  const auto dilations = node.integers("dilations", std::vector<std::int64_t>(n, 1));
+  const auto automatic = node.text("auto_pad", "NOTSET");
+  const auto extent = [&](std::size_t i) { return from.x.shape()[4 - n + i]; };
+  if (x.kernel.size() != n || x.strides.size() != n || pads.size() != 2 * n)
+    node.refuse("kernel_shape, strides and pads do not fit an image of " + std::to_string(n)
+                + " dimensions");
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  const auto sane = [&](std::int64_t value) { return value >= 0 && value <= most; };
+  if (!std::ranges::all_of(x.kernel, sane) || !std::ranges::all_of(pads, sane)
+      || !std::ranges::all_of(x.strides, [&](auto s) { return s >= 1 && s <= most; }))
+    node.refuse("a size, stride or padding is negative, or more than 16 million");
+  if (dilations != std::vector<std::int64_t>(n, 1))
+    node.refuse("attribute \"dilations\" is not 1");
+  if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto total = same_padding(extent(i), x.kernel[i], x.strides[i]);
+      pads[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+      pads[n + i] = total - pads[i];
+    }
+  } else if (automatic == "VALID") {
+    std::ranges::fill(pads, 0);
+  } else if (automatic != "NOTSET") {
+    node.refuse("attribute \"auto_pad\" is \"" + automatic + "\"");
+  }
+  x.before.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(n));
+  x.behind.assign(pads.begin() + static_cast<std::ptrdiff_t>(n), pads.end());
+  return x;
+}
+
+window window_of(const sliding& x) {
+  window result;
+  result.width = x.kernel.back();
+  result.stride_x = x.strides.back();
+  result.pad_x = x.before.back();
+  if (x.kernel.size() == 2) {
+    result.height = x.kernel[0];
+    result.stride_y = x.strides[0];
+    result.pad_y = x.before[0];
+  }
+  return result;
+}
+
+/// Whether the graph's windows do that by themselves: as much on both sides, less than the kernel.
+bool plain(const sliding& x) {
+  for (std::size_t i = 0; i < x.kernel.size(); ++i)
+    if (x.before[i] != x.behind[i] || x.before[i] >= x.kernel[i])
+      return false;
+  return true;
+}
+
+/// The image with zeros around it, and the window without.
+expression surrounded(expression x, sliding& how) {
+  const auto n = how.kernel.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (how.before[i] == 0 && how.behind[i] == 0)
+      continue;
+    auto extents = x.shape().extents();
+    extents[4 - n + i] += how.before[i] + how.behind[i];
+    x = place(x, 4 - n + i, how.before[i], shape{extents});
+    how.before[i] = how.behind[i] = 0;
+  }
+  return x;
+}
+
+void convolution(onnx_node& node) {
+  auto from = image_of(node);
+  auto w = node.tensor(1);
+  if (w.shape().rank() != from.spatial + 2 || w.shape().has_batch())
+    node.refuse("weights " + to_string(w.shape()) + " do not fit an image "
+                + onnx_dims_text(node.input(0).dims()));
+  auto kernel = w.shape().extents();
+  kernel.erase(kernel.begin(), kernel.begin() + 2);
+  auto how = sliding_of(node, from, kernel);
+  if (how.kernel != kernel)
+    node.refuse("attribute \"kernel_shape\" is not that of the weights");
+  if (from.spatial == 1) {
+    const auto dims = w.shape();
+    w = reshape(w, {dims[0], dims[1], 1, dims[2]});
+  }
+  const auto groups = node.integer("group", 1);
+  if (!plain(how))
+    from.x = surrounded(from.x, how);
+  auto over = window_of(how);
+  over.groups = groups;
+  auto y = conv2d(from.x, w, over);
+  if (node.has_input(2))
+    y = add_channel_bias(y, node.tensor(2));
+  node.set(result_of(y, from));
+}
+
+void max_pooling(onnx_node& node) {
+  const auto from = image_of(node);
+  const auto how = sliding_of(node, from, {});
+  node.require("ceil_mode", 0, 0);
+  node.require("storage_order", 0, 0);
+  node.refuse_output(1, "positions");
+  if (!plain(how))
+    node.refuse("the padding differs between two sides, or is as large as the window");
+  node.set(result_of(max_pool(from.x, window_of(how)), from));
+}
+
+/// What a mean over the whole window is multiplied with, so that it is one over the pixels of the
+/// image: per position of the window along one dimension.
+std::vector<double> shares(std::int64_t extent, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t before, std::int64_t behind) {
+  std::vector<double> result;
+  for (auto begin = -before; begin + kernel <= extent + behind; begin += stride) {
+    const auto inside = std::min(begin + kernel, extent) - std::max<std::int64_t>(begin, 0);
+    result.push_back(static_cast<double>(kernel)
+                     / static_cast<double>(std::max<std::int64_t>(inside, 1)));
+  }
+  return result;
+}
+
+void average_pooling(onnx_node& node) {
+  auto from = image_of(node);
+  auto how = sliding_of(node, from, {});
+  node.require("ceil_mode", 0, 0);
+  const bool zeros_count = node.integer("count_include_pad", 0) != 0;
+  const auto padding = how;
+  const auto dims = from.x.shape();
+  if (!plain(how))
+    from.x = surrounded(from.x, how);
+  onnx_value y{average_pool(from.x, window_of(how))};
+  for (std::size_t i = 0; i < from.spatial && !zeros_count; ++i) {
+    if (padding.before[i] == 0 && padding.behind[i] == 0)
+      continue;
+    if (y.dims()[4 - from.spatial + i] > static_cast<std::int64_t>(node.limit()))
+      node.refuse("an image of shape " + to_string(dims) + " is too large to be padded");
+    onnx_constant factors;
+    factors.values = shares(dims[4 - from.spatial + i], how.kernel[i], how.strides[i],
+                            padding.before[i], padding.behind[i]);
+    factors.dims = {static_cast<std::int64_t>(factors.values.size())};
+    factors.dims.resize(from.spatial - i, 1);
+    y = node.combine(arithmetic::multiply, y, factors);
+  }
+  node.set(result_of(y.x, from));
+}
+
+/// (batch, channels, all else 1).
+onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expression y) {
+  auto dims = v.dims();
+  std::fill(dims.begin() + 2, dims.end(), 1);
+  return with_dims(node, y, dims);
+}
+
+onnx_rows pixels_of(const onnx_node& node) {
+  const auto& v = node.input(0);
+  if (v.rank() < 3 || (v.has_batch() && v.batch_at != 0))
+    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+  std::vector<std::size_t> axes(v.rank() - 2);
+  std::iota(axes.begin(), axes.end(), std::size_t{2});
+  return rows_over(node, v, axes);
+}
+
+void global_average(onnx_node& node) {
+  const auto pixels = pixels_of(node);
+  const auto n = pixels.x.shape().last();
+  const auto y = scale(sum_last(pixels.x), 1 / static_cast<double>(n));
+  node.set(one_per_channel(node, node.input(0), y));
+}
+
+void global_max(onnx_node& node) {
+  node.set(one_per_channel(node, node.input(0), max_last(pixels_of(node).x)));
+}
+
+} // namespace
+
+void add_image_operators(onnx_operators& all) {
+  all["Conv"] = convolution;
+  all["MaxPool"] = max_pooling;
+  all["AveragePool"] = average_pooling;
+  all["GlobalAveragePool"] = global_average;
+  all["GlobalMaxPool"] = global_max;
+}
+
+} // namespace troupe

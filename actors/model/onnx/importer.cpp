@@ -1,0 +1,168 @@
+#include "actors/model/onnx/importer.hpp"
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/error.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+const onnx_operators& operators() {
+  static const onnx_operators all = [] {
+    onnx_operators result;
+    add_elementwise_operators(result);
+    add_image_operators(result);
+    add_linear_operators(result);
+    add_constant_operators(result);
+    add_part_operators(result);
+    add_shape_operators(result);
+    add_reduction_operators(result);
+    add_sequence_operators(result);
+    return result;
+  }();
+  return all;
+}
+
+bool is_initializer(const onnx::GraphProto& graph, const std::string& name) {
+  return std::ranges::any_of(graph.initializer(),
+                             [&](const onnx::TensorProto& x) { return x.name() == name; });
+}
+
+onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
+  const auto refuse = [&](const std::string& what) {
+    throw input_error(model.name() + ": input \"" + x.name() + "\" " + what);
+  };
+  if (!x.type().has_tensor_type() || !x.type().tensor_type().has_shape())
+    refuse("is not a tensor of a known rank");
+  const auto& type = x.type().tensor_type();
+  onnx_port result;
+  result.name = x.name();
+  if (type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32)
+    result.type = dtype::int32;
+  else if (type.elem_type() != onnx::TensorProto::FLOAT
+           && type.elem_type() != onnx::TensorProto::DOUBLE)
+    refuse("has elements of a type that is not supported; expected FLOAT, DOUBLE, INT32 or INT64");
+  for (const auto& d : type.shape().dim()) {
+    if (d.has_dim_value() && d.dim_value() < 0)
+      refuse("has a negative extent");
+    result.dims.push_back(d.has_dim_value() ? d.dim_value() : onnx_constant::batch);
+  }
+  return result;
+}
+
+/// The variable of that name, made where it is not there yet. Its first values are set by the
+/// function that knows the model's.
+expression variable_of(const onnx_model::weight& x, graph& target) {
+  for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
+    if (target.at(id).op == operation::variable && target.at(id).name == x.name)
+      return {target, id};
+  if (x.decay)
+    return target.variable(x.name, x.shape, initializer::zeros(), parameter_kind::state, *x.decay);
+  return target.variable(
+    x.name, x.shape, x.shape.rank() >= 2 ? initializer::glorot_uniform() : initializer::zeros());
+}
+
+void convert(onnx_node& node, const onnx::NodeProto& proto) {
+  const bool own = !proto.domain().empty() && proto.domain() != "ai.onnx";
+  const auto found = own ? operators().end() : operators().find(proto.op_type());
+  if (found == operators().end()) {
+    std::string known;
+    for (const auto& [name, converter] : operators())
+      known += (known.empty() ? "" : ", ") + name;
+    node.refuse("troupe does not have this operator"
+                + (own ? " of the domain \"" + proto.domain() + "\"" : std::string{}) + "; it has "
+                + known);
+  }
+  try {
+    found->second(node);
+  } catch (const onnx_node_error&) {
+    throw;
+  } catch (const input_error& error) {
+    // The graph's own complaints do not know the node.
+    node.refuse(error.what());
+  }
+  node.finish();
+}
+
+} // namespace
+
+std::vector<onnx_port> onnx_inputs(const onnx_model& model) {
+  const auto& graph = model.proto().graph();
+  std::vector<onnx_port> result;
+  for (const auto& x : graph.input())
+    if (!is_initializer(graph, x.name()))
+      result.push_back(port_of(model, x));
+  return result;
+}
+
+std::vector<std::string> onnx_outputs(const onnx_model& model) {
+  std::vector<std::string> result;
+  for (const auto& x : model.proto().graph().output())
+    result.push_back(x.name());
+  return result;
+}
+
+std::vector<std::string> onnx_operator_names() {
+  std::vector<std::string> result;
+  for (const auto& [name, converter] : operators())
+    result.push_back(name);
+  return result;
+}
+
+std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
+                                     const std::vector<expression>& inputs, bool training) {
+  const auto& from = model.proto().graph();
+  const auto ports = onnx_inputs(model);
+  if (ports.size() != inputs.size())
+    throw input_error(model.name() + ": has " + std::to_string(ports.size()) + " inputs, and "
+                      + std::to_string(inputs.size()) + " were given");
+  onnx_node::values values;
+  for (std::size_t i = 0; i < ports.size(); ++i)
+    values.emplace(ports[i].name, onnx_value{inputs[i]});
+  for (const auto& x : model.weights())
+    values.emplace(x.name, onnx_value{variable_of(x, target)});
+  for (const auto& x : from.initializer())
+    if (!model.is_weight(x.name()))
+      values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});
+  const auto why = training ? onnx_node::purpose::training : onnx_node::purpose::testing;
+  onnx_node::names used;
+  for (const auto& output : from.output())
+    used.insert(output.name());
+  for (const auto& proto : from.node())
+    used.insert(proto.input().begin(), proto.input().end());
+  for (const auto& proto : from.node()) {
+    onnx_node node{proto,  used,   model.name(), model.version(), model.constant_limit(),
+                   values, target, why};
+    convert(node, proto);
+  }
+  std::vector<onnx_output> result;
+  for (const auto& output : from.output()) {
+    auto v = values.at(output.name());
+    if (v.known && v.known->type != onnx_constant::kind::real) {
+      auto numbers = *v.known;
+      numbers.type = onnx_constant::kind::real;
+      for (const auto x : numbers.values)
+        if (!std::isfinite(x))
+          throw input_error(model.name() + ": output \"" + output.name()
+                            + "\" is computed from the size of the batch");
+      v = numbers;
+    }
+    result.push_back({to_tensor(v, target), v.has_batch() ? v.batch_at : 0});
+  }
+  return result;
+}
+
+bool differs_in_training(const onnx_model& model) {
+  return std::ranges::any_of(model.proto().graph().node(), [&](const onnx::NodeProto& node) {
+    return measures_batch(node, model.version())
+      || (node.op_type() == "Dropout" && node.input_size() > 2);
+  });
+}
+
+} // namespace troupe

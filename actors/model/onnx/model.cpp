@@ -1,0 +1,230 @@
+#include "actors/model/onnx/model.hpp"
+
+#include "actors/model/onnx/constant.hpp"
+#include "kernels/error.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t oldest = 1;
+constexpr std::int64_t newest = 21;
+constexpr std::size_t least_limit = 65'536;
+
+/// Whether an input of a node only says what is to be done: no gradient flows into it.
+bool only_says(const onnx::NodeProto& node, int input) {
+  static const std::set<std::string, std::less<>> all{
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
+    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
+  static const std::set<std::string, std::less<>> all_but_the_first{
+    "Reshape", "Expand", "Slice", "Split",   "Squeeze",   "Unsqueeze", "Gather",
+    "Pad",     "Clip",   "Pow",   "Dropout", "ReduceSum", "ReduceMean"};
+  const auto& op = node.op_type();
+  if (all.contains(op))
+    return true;
+  if (all_but_the_first.contains(op))
+    return input > 0;
+  if (op == "Where")
+    return input == 0;
+  if (op == "BatchNormalization")
+    return input > 2;
+  return (op == "RNN" || op == "LSTM" || op == "GRU") && input > 3;
+}
+
+/// What a batch normalization keeps of its running statistics in an update.
+double momentum_of(const onnx::NodeProto& node) {
+  constexpr double usual = 0.9;
+  for (const auto& x : node.attribute())
+    if (x.name() == "momentum")
+      return static_cast<double>(x.f());
+  return usual;
+}
+
+std::string describe(const onnx::NodeProto& node) {
+  std::string result = "node";
+  if (!node.name().empty())
+    result += " \"" + node.name() + "\"";
+  return result + " (" + node.op_type() + ")";
+}
+
+} // namespace
+
+onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name) {
+  return parse(bytes, std::move(name), false);
+}
+
+onnx_model onnx_model::parse_structure(std::span<const std::byte> bytes, std::string name) {
+  return parse(bytes, std::move(name), true);
+}
+
+onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
+                             bool without_values) {
+  onnx_model result;
+  result.name_ = std::move(name);
+  result.proto_ = std::make_shared<onnx::ModelProto>();
+  result.constant_limit_ = std::max(least_limit, bytes.size());
+  if (bytes.size() > std::numeric_limits<int>::max())
+    throw input_error(result.name_ + ": longer than 2 GiB, which ONNX does not allow");
+  if (!result.proto_->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))
+      || !result.proto_->has_graph())
+    throw input_error(result.name_ + ": not an ONNX model, or cut off");
+  result.check_operator_sets();
+  result.find_weights();
+  result.check_tensors(without_values);
+  result.check_names();
+  return result;
+}
+
+void onnx_model::check_operator_sets() {
+  for (const auto& x : proto_->opset_import())
+    if (x.domain().empty() || x.domain() == "ai.onnx")
+      version_ = x.version();
+  if (version_ < oldest || version_ > newest)
+    throw input_error(name_ + ": uses version " + std::to_string(version_)
+                      + " of ONNX's operators; export it with one from " + std::to_string(oldest)
+                      + " to " + std::to_string(newest) + " (opset_version)");
+  if (proto_->functions_size() > 0)
+    throw input_error(name_ + ": defines functions of its own; export it without");
+  if (proto_->graph().sparse_initializer_size() > 0)
+    throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
+}
+
+void onnx_model::find_weights() {
+  const auto& graph = proto_->graph();
+  std::unordered_set<std::string_view> learnt;
+  for (const auto& output : graph.output())
+    learnt.insert(output.name());
+  for (int i = graph.node_size(); i-- > 0;) {
+    const auto& node = graph.node(i);
+    if (std::ranges::none_of(node.output(), [&](auto& output) { return learnt.contains(output); }))
+      continue;
+    for (int input = 0; input < node.input_size(); ++input)
+      if (!only_says(node, input))
+        learnt.insert(node.input(input));
+  }
+  std::unordered_map<std::string_view, double> state;
+  for (const auto& node : graph.node())
+    if (measures_batch(node, version_))
+      for (int input = 3; input < std::min(node.input_size(), 5); ++input)
+        state.emplace(node.input(input), 1 - momentum_of(node));
+  for (const auto& x : graph.initializer()) {
+    const auto running = state.find(x.name());
+    const bool is_state = running != state.end();
+    if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
+        || !(is_state || learnt.contains(x.name())))
+      continue;
+    // Not yet checked: a shape that makes no sense is refused with its name.
+    check_onnx_tensor(x, name_, true);
+    weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
+    if (is_state)
+      found.decay = running->second;
+    weights_.push_back(std::move(found));
+    weight_names_.insert(x.name());
+  }
+}
+
+void onnx_model::check_tensors(bool without_values) const {
+  for (const auto& x : proto_->graph().initializer())
+    check_onnx_tensor(x, name_, without_values && is_weight(x.name()));
+  for (const auto& node : proto_->graph().node())
+    for (const auto& attribute : node.attribute())
+      if (attribute.has_t())
+        check_onnx_tensor(attribute.t(), name_ + ": " + describe(node), false);
+}
+
+void onnx_model::check_names() const {
+  const auto& graph = proto_->graph();
+  std::unordered_map<std::string_view, const onnx::NodeProto*> makers;
+  for (const auto& node : graph.node())
+    for (const auto& output : node.output())
+      makers.emplace(output, &node);
+  std::unordered_set<std::string_view> defined{""};
+  const auto define = [&](const std::string& x, const char* what) {
+    if (!defined.insert(x).second)
+      throw input_error(name_ + ": two tensors are called \"" + x + "\", one of them " + what);
+  };
+  for (const auto& x : graph.initializer())
+    define(x.name(), "an initializer");
+  for (const auto& x : graph.input())
+    defined.insert(x.name()); // An initializer may be its default.
+  for (const auto& node : graph.node()) {
+    for (const auto& input : node.input()) {
+      if (defined.contains(input))
+        continue;
+      const auto maker = makers.find(input);
+      throw input_error(name_ + ": " + describe(node) + " reads \"" + input + "\", which "
+                        + (maker == makers.end() ? "nothing makes"
+                                                 : "is made by " + describe(*maker->second)
+                               + " behind it: the nodes form a cycle, or are not in order"));
+    }
+    for (const auto& output : node.output())
+      if (!output.empty())
+        define(output, ("made by " + describe(node)).c_str());
+  }
+  for (const auto& output : graph.output())
+    if (!defined.contains(output.name()) || output.name().empty())
+      throw input_error(name_ + ": nothing makes the output \"" + output.name() + "\"");
+}
+
+std::string onnx_model::structure() const {
+  onnx::ModelProto copy;
+  // Field by field, so that the weights are not copied first.
+  copy.set_ir_version(proto_->ir_version());
+  *copy.mutable_opset_import() = proto_->opset_import();
+  const auto& from = proto_->graph();
+  auto& to = *copy.mutable_graph();
+  to.set_name(from.name());
+  *to.mutable_node() = from.node();
+  for (auto& node : *to.mutable_node())
+    node.clear_doc_string();
+  *to.mutable_input() = from.input();
+  *to.mutable_output() = from.output();
+  for (const auto& x : from.initializer()) {
+    auto& tensor = *to.add_initializer();
+    if (!is_weight(x.name())) {
+      tensor = x;
+      continue;
+    }
+    tensor.set_name(x.name());
+    *tensor.mutable_dims() = x.dims();
+    tensor.set_data_type(x.data_type());
+  }
+  return copy.SerializeAsString();
+}
+
+std::vector<float> onnx_model::values(const layout& parameters) const {
+  std::vector<float> result(parameters.size());
+  for (const auto& x : proto_->graph().initializer()) {
+    const auto* entry = parameters.find(x.name());
+    if (entry == nullptr)
+      continue;
+    const auto tensor = read_onnx_tensor(x);
+    std::ranges::transform(tensor.values,
+                           result.begin() + static_cast<std::ptrdiff_t>(entry->offset),
+                           [](double value) { return static_cast<float>(value); });
+  }
+  return result;
+}
+
+// Before version 14, the statistics of the batch are outputs of their own.
+bool measures_batch(const onnx::NodeProto& node, std::int64_t version) {
+  constexpr std::int64_t with_attribute = 14;
+  if (node.op_type() != "BatchNormalization")
+    return false;
+  if (version < with_attribute)
+    return version >= 7 && node.output_size() > 1;
+  for (const auto& x : node.attribute())
+    if (x.name() == "training_mode")
+      return x.i() != 0;
+  return false;
+}
+
+} // namespace troupe

@@ -1,0 +1,194 @@
+#include "actors/model/onnx/node.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+
+namespace troupe {
+
+onnx_node::onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
+                     std::int64_t version, std::size_t limit, values& all, graph& g, purpose why)
+  : proto_(proto), used_(used), model_(model), version_(version), limit_(limit), values_(all),
+    graph_(g), why_(why) {}
+
+const std::string& onnx_node::op() const {
+  return proto_.op_type();
+}
+
+void onnx_node::refuse(const std::string& what) const {
+  std::string name;
+  if (!proto_.name().empty())
+    name = " \"" + proto_.name() + "\"";
+  else if (proto_.output_size() > 0)
+    name = " that makes \"" + proto_.output(0) + "\"";
+  throw onnx_node_error(model_ + ": node" + name + " (" + op() + "): " + what);
+}
+
+// -- inputs -------------------------------------------------------------------------------------
+
+std::size_t onnx_node::inputs() const {
+  return static_cast<std::size_t>(proto_.input_size());
+}
+
+bool onnx_node::has_input(std::size_t i) const {
+  return i < inputs() && !proto_.input(static_cast<int>(i)).empty();
+}
+
+const onnx_value& onnx_node::input(std::size_t i) const {
+  if (!has_input(i))
+    refuse("input " + std::to_string(i) + " is missing");
+  const auto& name = proto_.input(static_cast<int>(i));
+  const auto found = values_.find(name);
+  if (found == values_.end())
+    refuse("reads \"" + name + "\", which nothing makes");
+  return found->second;
+}
+
+const onnx_constant& onnx_node::known(std::size_t i, std::string_view what) const {
+  const auto& x = input(i);
+  if (!x.known)
+    refuse("the " + std::string{what} + " must be a constant, and \""
+           + proto_.input(static_cast<int>(i)) + "\" is computed from what the model is fed with");
+  return *x.known;
+}
+
+std::vector<std::int64_t> onnx_node::integers_of(std::size_t i, std::string_view what) const {
+  const auto& c = known(i, what);
+  const auto n = c.elements();
+  if (c.dims.size() > 1 || n > limit_)
+    refuse("the " + std::string{what} + " must be a list of numbers");
+  std::vector<std::int64_t> result;
+  for (std::size_t k = 0; k < n; ++k)
+    result.push_back(onnx_integer(c.at(k)));
+  return result;
+}
+
+double onnx_node::number_of(std::size_t i, std::string_view what) const {
+  const auto& c = known(i, what);
+  if (c.elements() != 1 || c.values.empty())
+    refuse("the " + std::string{what} + " must be one number");
+  return c.values[0];
+}
+
+// -- attributes ---------------------------------------------------------------------------------
+
+const onnx::AttributeProto* onnx_node::find(std::string_view name) const {
+  for (const auto& x : proto_.attribute())
+    if (x.name() == name)
+      return &x;
+  return nullptr;
+}
+
+bool onnx_node::has(std::string_view name) const {
+  return find(name) != nullptr;
+}
+
+const onnx::AttributeProto* onnx_node::attribute(std::string_view name) {
+  read_.emplace(name);
+  return find(name);
+}
+
+const onnx::AttributeProto* onnx_node::typed(std::string_view name, int type) {
+  const auto* x = attribute(name);
+  // Old files leave out the type.
+  if (x != nullptr && x->has_type() && x->type() != type)
+    refuse("attribute \"" + std::string{name} + "\" has the type "
+           + onnx::AttributeProto::AttributeType_Name(x->type()) + ", expected "
+           + onnx::AttributeProto::AttributeType_Name(
+             static_cast<onnx::AttributeProto::AttributeType>(type)));
+  return x;
+}
+
+std::int64_t onnx_node::integer(std::string_view name, std::int64_t otherwise) {
+  const auto* x = typed(name, onnx::AttributeProto::INT);
+  return x != nullptr ? x->i() : otherwise;
+}
+
+double onnx_node::real(std::string_view name, double otherwise) {
+  const auto* x = typed(name, onnx::AttributeProto::FLOAT);
+  return x != nullptr ? static_cast<double>(x->f()) : otherwise;
+}
+
+std::string onnx_node::text(std::string_view name, std::string_view otherwise) {
+  const auto* x = typed(name, onnx::AttributeProto::STRING);
+  return x != nullptr ? x->s() : std::string{otherwise};
+}
+
+std::vector<std::int64_t> onnx_node::integers(std::string_view name,
+                                              std::vector<std::int64_t> otherwise) {
+  const auto* x = typed(name, onnx::AttributeProto::INTS);
+  if (x == nullptr)
+    return otherwise;
+  return {x->ints().begin(), x->ints().end()};
+}
+
+std::vector<double> onnx_node::reals(std::string_view name) {
+  const auto* x = typed(name, onnx::AttributeProto::FLOATS);
+  if (x == nullptr)
+    return {};
+  return {x->floats().begin(), x->floats().end()};
+}
+
+std::vector<std::string> onnx_node::texts(std::string_view name) {
+  const auto* x = typed(name, onnx::AttributeProto::STRINGS);
+  if (x == nullptr)
+    return {};
+  return {x->strings().begin(), x->strings().end()};
+}
+
+void onnx_node::require(std::string_view name, std::int64_t value, std::int64_t otherwise) {
+  const auto found = integer(name, otherwise);
+  if (found != value)
+    refuse("attribute \"" + std::string{name} + "\" is " + std::to_string(found)
+           + "; troupe knows the operator with " + std::to_string(value) + " only");
+}
+
+void onnx_node::finish() const {
+  // Of the oldest versions; about memory.
+  for (const auto& x : proto_.attribute())
+    if (!read_.contains(x.name()) && x.name() != "consumed_inputs")
+      refuse("attribute \"" + x.name() + "\" is not supported");
+}
+
+std::size_t onnx_node::axis(std::int64_t x, std::size_t rank) const {
+  const auto n = static_cast<std::int64_t>(rank);
+  if (x < -n || x >= n)
+    refuse("axis " + std::to_string(x) + " of a tensor with " + std::to_string(rank)
+           + " dimensions is not there");
+  return static_cast<std::size_t>(x < 0 ? x + n : x);
+}
+
+std::vector<std::size_t> onnx_node::axes(const std::vector<std::int64_t>& given,
+                                         std::size_t rank) const {
+  std::vector<std::size_t> result;
+  for (const auto x : given)
+    result.push_back(axis(x, rank));
+  std::ranges::sort(result);
+  if (std::ranges::adjacent_find(result) != result.end())
+    refuse("an axis is named twice");
+  return result;
+}
+
+// -- outputs ------------------------------------------------------------------------------------
+
+std::size_t onnx_node::outputs() const {
+  return static_cast<std::size_t>(proto_.output_size());
+}
+
+bool onnx_node::has_output(std::size_t i) const {
+  return i < outputs() && !proto_.output(static_cast<int>(i)).empty()
+    && used_.contains(proto_.output(static_cast<int>(i)));
+}
+
+void onnx_node::set(std::size_t i, onnx_value x) {
+  if (has_output(i))
+    values_.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+}
+
+void onnx_node::refuse_output(std::size_t i, std::string_view what) const {
+  if (has_output(i))
+    refuse("its output \"" + proto_.output(static_cast<int>(i)) + "\", the " + std::string{what}
+           + ", is not supported");
+}
+
+} // namespace troupe

@@ -1,0 +1,166 @@
+#pragma once
+
+#include "actors/model/onnx/value.hpp"
+#include "kernels/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnx {
+class AttributeProto;
+class NodeProto;
+} // namespace onnx
+
+namespace troupe {
+
+/// An input_error that names the node.
+class onnx_node_error : public input_error {
+public:
+  using input_error::input_error;
+};
+
+/// A node of an ONNX model while it is imported: what it reads, what is asked of its attributes,
+/// what it makes. Errors name the node. Internal to the sources named onnx_*.
+class onnx_node {
+public:
+  using values = std::map<std::string, onnx_value, std::less<>>;
+  using names = std::set<std::string, std::less<>>;
+
+  /// What the computation is for: dropout and batch normalization differ.
+  enum class purpose : std::uint8_t { testing, training };
+
+  /// @param used names that other nodes, or the outputs of the model, read
+  /// @param model what errors call the model
+  /// @param version of the operator set
+  /// @param limit elements of a constant that may be computed
+  onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
+            std::int64_t version, std::size_t limit, values& all, graph& g, purpose why);
+
+  graph& target() const noexcept { return graph_; }
+  std::int64_t version() const noexcept { return version_; }
+  std::size_t limit() const noexcept { return limit_; }
+  bool training() const noexcept { return why_ == purpose::training; }
+  const onnx::NodeProto& proto() const noexcept { return proto_; }
+  const std::string& op() const;
+
+  /// Throws onnx_node_error: "MODEL: node "NAME" (OP): " and what is wrong.
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  // -- inputs
+  std::size_t inputs() const;
+  bool has_input(std::size_t i) const;
+  /// Throws where it is missing.
+  const onnx_value& input(std::size_t i) const;
+  /// As a tensor of the graph.
+  expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
+  /// Throws where it depends on what the model is fed with; `what` names it.
+  const onnx_constant& known(std::size_t i, std::string_view what) const;
+  /// A list of whole numbers that must be known.
+  std::vector<std::int64_t> integers_of(std::size_t i, std::string_view what) const;
+  double number_of(std::size_t i, std::string_view what) const;
+
+  // -- attributes
+  bool has(std::string_view name) const;
+  std::int64_t integer(std::string_view name, std::int64_t otherwise);
+  double real(std::string_view name, double otherwise);
+  std::string text(std::string_view name, std::string_view otherwise);
+  std::vector<std::int64_t> integers(std::string_view name,
+                                     std::vector<std::int64_t> otherwise = {});
+  std::vector<double> reals(std::string_view name);
+  std::vector<std::string> texts(std::string_view name);
+  const onnx::AttributeProto* attribute(std::string_view name);
+  /// Takes an attribute for read that has no influence here.
+  void ignore(std::string_view name) { read_.emplace(name); }
+  /// Throws unless the attribute is absent or has this value.
+  void require(std::string_view name, std::int64_t value, std::int64_t otherwise);
+  /// Throws where the node has attributes that nobody asked for.
+  void finish() const;
+
+  // -- axes
+  /// 0 <= result < rank; negative ones count from the end.
+  std::size_t axis(std::int64_t x, std::size_t rank) const;
+  /// Several, ascending; refuses one that is named twice.
+  std::vector<std::size_t> axes(const std::vector<std::int64_t>& given, std::size_t rank) const;
+
+  // -- outputs
+  std::size_t outputs() const;
+  /// Whether anybody reads it.
+  bool has_output(std::size_t i) const;
+  void set(std::size_t i, onnx_value x);
+  void set(onnx_value x) { set(0, std::move(x)); }
+  /// Throws where anybody reads output i.
+  void refuse_output(std::size_t i, std::string_view what) const;
+
+  /// a + b, ..., with broadcasting.
+  onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b) const {
+    return troupe::combine(how, a, b, graph_, limit_);
+  }
+
+private:
+  const onnx::AttributeProto* find(std::string_view name) const;
+  const onnx::AttributeProto* typed(std::string_view name, int type);
+
+  const onnx::NodeProto& proto_;
+  const names& used_;
+  std::string model_;
+  std::int64_t version_;
+  std::size_t limit_;
+  values& values_;
+  graph& graph_;
+  purpose why_;
+  std::set<std::string, std::less<>> read_;
+};
+
+/// Builds what a node computes, and sets its outputs.
+using onnx_converter = void (*)(onnx_node& node);
+/// By operator.
+using onnx_operators = std::map<std::string, onnx_converter, std::less<>>;
+
+void add_constant_operators(onnx_operators& all);
+void add_elementwise_operators(onnx_operators& all);
+void add_image_operators(onnx_operators& all);
+void add_linear_operators(onnx_operators& all);
+void add_part_operators(onnx_operators& all);
+void add_reduction_operators(onnx_operators& all);
+void add_sequence_operators(onnx_operators& all);
+void add_shape_operators(onnx_operators& all);
+
+// -- what several of them use
+
+/// v in another shape: extents in ONNX's order; 0 as the batch stands for it, and one extent may be
+/// left open (-1). The batch stays a dimension of its own.
+/// @param dims as elements of an ONNX shape: onnx_constant::batch_size for the batch, NaN or -1 for
+/// an open extent, 0 for the same as before
+onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
+/// The same, for extents that are known; onnx_constant::batch for the batch.
+onnx_value with_dims(const onnx_node& node, const onnx_value& v,
+                     const std::vector<std::int64_t>& dims);
+
+/// All elements of a constant. Throws where there are more than `limit`.
+std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const onnx_node& node);
+
+/// Dimension i of the result is dimension axes[i] of v.
+onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g);
+
+/// v with the dimensions `axes` (not the batch) last, as one; the others keep their order.
+struct onnx_rows {
+  expression x; ///< (others..., product of axes)
+  std::size_t batch_at = 0;
+};
+onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
+                    const std::vector<std::size_t>& axes);
+
+/// Elements [begin, end) of v along an axis that is not the batch.
+onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
+                  std::int64_t end);
+
+/// The maximum of each row: (..., n) to (...).
+expression max_last(expression x);
+
+} // namespace troupe

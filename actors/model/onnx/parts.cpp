@@ -1,0 +1,360 @@
+// ONNX's operators that take tensors apart, and put them together.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t most_runs = 64;
+constexpr std::int64_t most_padding = std::int64_t{1} << 24;
+
+// -- parts --------------------------------------------------------------------------------------
+
+struct cut {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t step = 1;
+};
+
+/// Positions as NumPy understands them.
+cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int64_t step,
+           std::int64_t extent) {
+  if (step == 0)
+    node.refuse("a step is 0");
+  const auto place = [&](std::int64_t x) {
+    if (x < 0)
+      x = x < -extent ? -1 - extent : x;
+    x = x < 0 ? x + extent : x;
+    return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
+                    : std::clamp<std::int64_t>(x, -1, extent - 1);
+  };
+  // A longer step leaves out as much; this one cannot overflow.
+  cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
+  if (step > 0)
+    result.end = std::max(result.begin, result.end);
+  return result;
+}
+
+onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, std::size_t limit,
+                      const onnx_node& node) {
+  onnx_constant result;
+  result.type = c.type;
+  result.dims = c.dims;
+  const auto extent = c.dims[axis];
+  const auto distance = how.step > 0 ? how.end - how.begin : how.begin - how.end;
+  const auto step = std::abs(how.step);
+  const auto count = std::max<std::int64_t>(0, (distance + step - 1) / step);
+  result.dims[axis] = count;
+  if (c.uniform()) {
+    result.values = c.values;
+    return result;
+  }
+  if (result.elements() > limit)
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+  const auto before = onnx_product(c.dims, 0, axis);
+  const auto behind = onnx_product(c.dims, axis + 1, c.dims.size());
+  for (std::int64_t i = 0; i < before; ++i)
+    for (std::int64_t n = 0; n < count; ++n)
+      for (std::int64_t k = 0; k < behind; ++k)
+        result.values.push_back(
+          c.values[static_cast<std::size_t>((i * extent + how.begin + n * how.step) * behind + k)]);
+  return result;
+}
+
+struct slice_arguments {
+  std::vector<std::int64_t> begins;
+  std::vector<std::int64_t> ends;
+  std::vector<std::int64_t> axes;
+  std::vector<std::int64_t> steps;
+};
+
+slice_arguments arguments_of_slice(onnx_node& node) {
+  slice_arguments x;
+  if (node.version() < 10) {
+    x.begins = node.integers("starts");
+    x.ends = node.integers("ends");
+    x.axes = node.integers("axes");
+  } else {
+    x.begins = node.integers_of(1, "starts");
+    x.ends = node.integers_of(2, "ends");
+    if (node.has_input(3))
+      x.axes = node.integers_of(3, "axes");
+    if (node.has_input(4))
+      x.steps = node.integers_of(4, "steps");
+  }
+  if (x.axes.empty()) {
+    x.axes.resize(x.begins.size());
+    std::iota(x.axes.begin(), x.axes.end(), std::int64_t{0});
+  }
+  x.steps.resize(x.steps.empty() ? x.begins.size() : x.steps.size(), 1);
+  const auto n = x.begins.size();
+  if (x.ends.size() != n || x.axes.size() != n || x.steps.size() != n)
+    node.refuse("starts, ends, axes and steps are not as many");
+  return x;
+}
+
+void slice(onnx_node& node) {
+  auto v = node.input(0);
+  const auto x = arguments_of_slice(node);
+  for (std::size_t i = 0; i < x.begins.size(); ++i) {
+    const auto axis = node.axis(x.axes[i], v.rank());
+    const auto extent = v.dims()[axis];
+    if (extent == onnx_constant::batch) {
+      if (x.begins[i] != 0 || x.ends[i] < std::numeric_limits<std::int32_t>::max()
+          || x.steps[i] != 1)
+        node.refuse("axis " + std::to_string(axis)
+                    + " is the batch, of which no part can be taken");
+      continue;
+    }
+    const auto how = cut_of(node, x.begins[i], x.ends[i], x.steps[i], extent);
+    if (v.known) {
+      v = part_of(*v.known, axis, how, node.limit(), node);
+      continue;
+    }
+    if (how.step != 1)
+      node.refuse("a step is " + std::to_string(how.step) + "; expected 1");
+    v = sliced(node, v, axis, how.begin, how.end);
+  }
+  node.set(v);
+}
+
+void split(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axis = node.axis(node.integer("axis", 0), v.rank());
+  const auto extent = v.dims()[axis];
+  const auto count = static_cast<std::int64_t>(node.outputs());
+  auto sizes = node.integers("split");
+  if (node.has_input(1))
+    sizes = node.integers_of(1, "sizes");
+  node.require("num_outputs", count, count);
+  if (sizes.empty()) {
+    const auto each = count == 0 ? 0 : (extent + count - 1) / count;
+    for (std::int64_t left = extent; left > 0 && each > 0; left -= each)
+      sizes.push_back(std::min(each, left));
+  }
+  std::int64_t total = 0;
+  for (const auto x : sizes) {
+    if (x < 0 || x > extent)
+      node.refuse("a part has " + std::to_string(x) + " of " + std::to_string(extent)
+                  + " elements");
+    total += x;
+  }
+  if (sizes.size() != node.outputs() || total != extent)
+    node.refuse("the parts do not make up the " + std::to_string(extent) + " elements of axis "
+                + std::to_string(axis));
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (v.known)
+      node.set(i, part_of(*v.known, axis, {begin, begin + sizes[i], 1}, node.limit(), node));
+    else
+      node.set(i, sliced(node, v, axis, begin, begin + sizes[i]));
+    begin += sizes[i];
+  }
+}
+
+onnx_constant joined(const onnx_node& node, std::size_t axis) {
+  onnx_constant result;
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    const auto& c = *node.input(i).known;
+    if (i == 0) {
+      result.type = c.type;
+      result.dims = c.dims;
+      continue;
+    }
+    auto expected = result.dims;
+    if (c.dims.size() == expected.size())
+      expected[axis] = c.dims[axis];
+    if (c.dims != expected)
+      node.refuse("shapes " + onnx_dims_text(result.dims) + " and " + onnx_dims_text(c.dims)
+                  + " differ in more than axis " + std::to_string(axis));
+    result.dims[axis] += c.dims[axis];
+  }
+  if (result.elements() > node.limit())
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+  const auto before = onnx_product(result.dims, 0, axis);
+  for (std::int64_t k = 0; k < before; ++k)
+    for (std::size_t i = 0; i < node.inputs(); ++i) {
+      const auto& c = *node.input(i).known;
+      const auto length = onnx_product(c.dims, axis, c.dims.size());
+      for (std::int64_t j = 0; j < length; ++j)
+        result.values.push_back(c.at(static_cast<std::size_t>(k * length + j)));
+    }
+  return result;
+}
+
+void concat(onnx_node& node) {
+  if (node.inputs() == 0)
+    node.refuse("it has no inputs");
+  const auto rank = node.input(0).rank();
+  const auto axis = node.axis(node.integer("axis", 1), rank);
+  bool all_known = true;
+  for (std::size_t i = 0; i < node.inputs(); ++i)
+    all_known = all_known && node.input(i).known;
+  if (all_known) {
+    node.set(joined(node, axis));
+    return;
+  }
+  std::vector<expression> parts;
+  const onnx_value* first = nullptr;
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    const auto& v = node.input(i);
+    parts.push_back(node.tensor(i));
+    if (v.has_batch() && (first == nullptr || !first->has_batch()))
+      first = &v;
+    if (v.rank() != rank || (v.has_batch() && v.batch_at != first->batch_at))
+      node.refuse("the inputs have different ranks, or the batch in different places");
+  }
+  if (first == nullptr)
+    first = &node.input(0);
+  const onnx_value like{parts[0], first->batch_at};
+  node.set({troupe::concat(parts, like.graph_axis(axis)), first->batch_at});
+}
+
+// -- picking ------------------------------------------------------------------------------------
+
+onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onnx_constant& which,
+                     std::size_t axis) {
+  onnx_constant result;
+  result.type = from.type;
+  result.dims.assign(from.dims.begin(), from.dims.begin() + static_cast<std::ptrdiff_t>(axis));
+  result.dims.insert(result.dims.end(), which.dims.begin(), which.dims.end());
+  result.dims.insert(result.dims.end(), from.dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+                     from.dims.end());
+  if (result.elements() > node.limit())
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+  const auto extent = from.dims[axis];
+  const auto before = onnx_product(from.dims, 0, axis);
+  const auto behind = onnx_product(from.dims, axis + 1, from.dims.size());
+  const auto count = which.elements();
+  for (std::int64_t i = 0; i < before; ++i)
+    for (std::size_t k = 0; k < count; ++k) {
+      auto position = onnx_integer(which.at(k));
+      position += position < 0 ? extent : 0;
+      if (position < 0 || position >= extent)
+        node.refuse("index " + std::to_string(onnx_integer(which.at(k))) + " of "
+                    + std::to_string(extent) + " elements is not there");
+      for (std::int64_t j = 0; j < behind; ++j)
+        result.values.push_back(
+          from.at(static_cast<std::size_t>((i * extent + position) * behind + j)));
+    }
+  return result;
+}
+
+/// Elements of a tensor at positions that are known, in runs of those that follow one another.
+onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
+                  std::size_t axis) {
+  const auto extent = v.dims()[axis];
+  const auto positions = elements_of(which, node.limit(), node);
+  if (positions.empty())
+    node.refuse("no elements are picked");
+  std::vector<std::pair<std::int64_t, std::int64_t>> runs;
+  for (const auto x : positions) {
+    const auto given = onnx_integer(x);
+    const auto position = given < 0 ? given + extent : given;
+    if (position < 0 || position >= extent)
+      node.refuse("index " + std::to_string(given) + " of " + std::to_string(extent)
+                  + " elements is not there");
+    if (!runs.empty() && runs.back().second == position)
+      ++runs.back().second;
+    else
+      runs.emplace_back(position, position + 1);
+  }
+  if (runs.size() > most_runs)
+    node.refuse("more than " + std::to_string(most_runs)
+                + " elements are picked that do not follow "
+                  "one another");
+  auto result = sliced(node, v, axis, runs[0].first, runs[0].second);
+  if (runs.size() > 1) {
+    std::vector<expression> parts;
+    for (const auto& [begin, end] : runs)
+      parts.push_back(to_tensor(sliced(node, v, axis, begin, end), node.target()));
+    result = {troupe::concat(parts, v.graph_axis(axis)), v.batch_at};
+  }
+  auto dims = result.dims();
+  const auto at = dims.begin() + static_cast<std::ptrdiff_t>(axis);
+  dims.insert(dims.erase(at), which.dims.begin(), which.dims.end());
+  return with_dims(node, result, dims);
+}
+
+void gather(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto& which = node.input(1);
+  const auto axis = node.axis(node.integer("axis", 0), v.rank());
+  if (v.known && which.known) {
+    node.set(picked(node, *v.known, *which.known, axis));
+    return;
+  }
+  if (which.known) {
+    node.set(picked(node, v, *which.known, axis));
+    return;
+  }
+  if (axis != 0 || v.rank() != 2)
+    node.refuse("positions that are computed can only pick rows of a table (entries, n)");
+  if (which.x.node().type != dtype::int32)
+    node.refuse("the positions are not whole numbers");
+  node.set({embedding(node.tensor(0), which.x), which.batch_at});
+}
+
+// Zeros on both sides.
+void pad(onnx_node& node) {
+  auto v = node.input(0);
+  if (const auto mode = node.text("mode", "constant"); mode != "constant")
+    node.refuse("attribute \"mode\" is \"" + mode + "\"; expected constant");
+  auto pads = node.integers("pads");
+  auto value = node.real("value", 0);
+  if (node.version() >= 11)
+    pads = node.integers_of(1, "pads");
+  if (node.has_input(2))
+    value = node.number_of(2, "value");
+  if (value != 0)
+    node.refuse("the value is " + std::to_string(value) + "; expected 0");
+  std::vector<std::int64_t> axes(v.rank());
+  std::iota(axes.begin(), axes.end(), std::int64_t{0});
+  if (node.has_input(3))
+    axes = node.integers_of(3, "axes");
+  if (pads.size() != 2 * axes.size())
+    node.refuse("the pads are not two per dimension");
+  v = {node.tensor(0), v.batch_at};
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = node.axis(axes[i], v.rank());
+    const auto before = pads[i];
+    const auto behind = pads[i + axes.size()];
+    if (before == 0 && behind == 0)
+      continue;
+    if (v.has_batch() && axis == v.batch_at)
+      node.refuse("axis " + std::to_string(axis) + " is the batch");
+    const auto extent_now = v.dims()[axis];
+    for (const auto x : {before, behind})
+      if (x < -extent_now || x > most_padding)
+        node.refuse("a padding of " + std::to_string(x) + " elements along axis "
+                    + std::to_string(axis) + ", which has " + std::to_string(extent_now));
+    v = sliced(node, v, axis, std::max<std::int64_t>(-before, 0),
+               v.dims()[axis] - std::max<std::int64_t>(-behind, 0));
+    auto extents = v.x.shape().extents();
+    auto& extent = extents[v.graph_axis(axis)];
+    extent += std::max<std::int64_t>(before, 0) + std::max<std::int64_t>(behind, 0);
+    v.x = place(v.x, v.graph_axis(axis), std::max<std::int64_t>(before, 0), shape{extents});
+  }
+  node.set(v);
+}
+
+} // namespace
+
+void add_part_operators(onnx_operators& all) {
+  all["Slice"] = slice;
+  all["Split"] = split;
+  all["Concat"] = concat;
+  all["Gather"] = gather;
+  all["Pad"] = pad;
+}
+
+} // namespace troupe

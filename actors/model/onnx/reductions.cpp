@@ -1,0 +1,316 @@
+// ONNX's operators that bring elements together: sums, means, softmax, normalization.
+
+#include "actors/model/onnx/model.hpp"
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/channel_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace troupe {
+
+namespace {
+
+/// The larger of two halves, again and again. The halves share the middle of an odd extent.
+expression max_of_halves(expression x) {
+  const auto axis = x.shape().rank() - 1;
+  for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
+    const auto half = (n + 1) / 2;
+    const auto first = slice(x, axis, 0, half);
+    x = maximum(first, slice(x, axis, n - half, n));
+  }
+  return x;
+}
+
+} // namespace
+
+expression max_last(expression x) {
+  const auto dims = x.shape(); // a copy: appending nodes moves them
+  auto kept = dims.extents();
+  kept.pop_back();
+  const auto n = dims.last();
+  if (n == 0)
+    throw input_error("a maximum of no elements, of a tensor of shape " + to_string(dims));
+  // The graph's images have a batch.
+  if (!dims.has_batch())
+    return reshape(max_of_halves(x), shape{std::move(kept)});
+  // As an image with a row of pixels per row, under a window as wide as it.
+  const auto rows = static_cast<std::int64_t>(shape{kept}.elements(1));
+  window whole;
+  whole.width = n;
+  return reshape(max_pool(reshape(x, {shape::batch, 1, rows, n}), whole), shape{std::move(kept)});
+}
+
+onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
+                    const std::vector<std::size_t>& axes) {
+  auto x = to_tensor(v, node.target());
+  const auto rank = v.rank();
+  std::vector<std::size_t> order;
+  std::vector<std::int64_t> kept;
+  std::int64_t together = 1;
+  const auto dims = v.dims();
+  onnx_rows result;
+  for (std::size_t axis = 0; axis < rank; ++axis) {
+    if (std::ranges::find(axes, axis) != axes.end())
+      continue;
+    if (v.has_batch() && axis == v.batch_at)
+      result.batch_at = order.size();
+    order.push_back(axis);
+    kept.push_back(dims[axis]);
+  }
+  for (const auto axis : axes) {
+    if (v.has_batch() && axis == v.batch_at)
+      node.refuse("axis " + std::to_string(axis) + " is the batch, whose samples must stay apart");
+    order.push_back(axis);
+    together *= dims[axis];
+  }
+  kept.push_back(together);
+  x = transposed(onnx_value{x, v.batch_at}, order, node.target()).x;
+  const auto extents = v.has_batch() ? in_graph_order(kept, result.batch_at) : shape{kept};
+  result.x = reshape(x, extents);
+  return result;
+}
+
+namespace {
+
+/// Axes from the attribute (or, in newer versions, from input 1).
+std::vector<std::size_t> axes_of(onnx_node& node, std::size_t rank, bool from_input) {
+  auto given = node.integers("axes");
+  if (from_input && node.has_input(1))
+    given = node.integers_of(1, "axes");
+  const bool nothing = node.integer("noop_with_empty_axes", 0) != 0;
+  if (given.empty() && !nothing) {
+    given.resize(rank);
+    std::iota(given.begin(), given.end(), std::int64_t{0});
+  }
+  return node.axes(given, rank);
+}
+
+expression sum_of(expression x) {
+  return sum_last(x);
+}
+
+expression mean_of(expression x) {
+  const auto n = x.shape().last();
+  return scale(sum_last(x), 1 / static_cast<double>(n));
+}
+
+/// log(sum exp(x)), with nearly the largest element subtracted: finite numbers alone, for infinity
+/// minus infinity is NaN.
+expression log_sum_exp(expression x) {
+  constexpr double all = double{std::numeric_limits<float>::max()};
+  const auto most = at_most(at_least(stop_gradient(max_last(x)), -all), all);
+  const auto dims = x.shape();
+  return log(sum_last(exp(x - broadcast_last(most, dims)))) + most;
+}
+
+expression min_of(expression x) {
+  return scale(max_last(scale(x, -1)), -1);
+}
+
+expression absolute_sum(expression x) {
+  return sum_last(absolute(x));
+}
+
+expression sum_of_squares(expression x) {
+  return sum_last(x * x);
+}
+
+/// The root of the sum of squares. Its gradient at 0 is 0: not 0 / 0.
+expression euclidean_norm(expression x) {
+  constexpr double least = double{std::numeric_limits<float>::min()};
+  const auto squares = sum_of_squares(x);
+  return square_root(at_least(squares, least)) * sign(squares);
+}
+
+expression log_of_sum(expression x) {
+  return log(sum_last(x));
+}
+
+using reducer = expression (*)(expression rows);
+
+/// One element per row: `f` of the row.
+template <reducer f>
+void reduce(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axes = axes_of(node, v.rank(), true);
+  const bool keep = node.integer("keepdims", 1) != 0;
+  const auto rows = rows_over(node, v, axes);
+  const onnx_value result{f(rows.x), rows.batch_at};
+  auto dims = v.dims();
+  if (!keep) {
+    node.set(result);
+    return;
+  }
+  for (const auto axis : axes)
+    dims[axis] = 1;
+  node.set(with_dims(node, result, dims));
+}
+
+/// f of rows (..., n), along `axis` of v.
+template <class F>
+onnx_value along(const onnx_node& node, const onnx_value& v, std::size_t axis, F f) {
+  const auto rank = v.rank();
+  const auto last = rank - 1;
+  if (v.has_batch() && axis == v.batch_at)
+    node.refuse("axis " + std::to_string(axis) + " is the batch, whose samples must stay apart");
+  std::vector<std::size_t> order(rank);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::swap(order[axis], order[last]);
+  const auto moved = axis == last ? v : transposed(v, order, node.target());
+  const onnx_value result{f(to_tensor(moved, node.target())), moved.batch_at};
+  return axis == last ? result : transposed(result, order, node.target());
+}
+
+expression log_softmax_of(expression x) {
+  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto shifted = x - broadcast_last(stop_gradient(max_last(x)), dims);
+  return shifted - broadcast_last(log(sum_last(exp(shifted))), dims);
+}
+
+/// Before version 13, all dimensions from the axis on are one.
+template <reducer f>
+void softmax_like(onnx_node& node) {
+  onnx_value v{node.tensor(0), node.input(0).batch_at};
+  const auto rank = v.rank();
+  const auto given = node.integer("axis", node.version() < 13 ? 1 : -1);
+  if (rank == 0)
+    node.refuse("a single number has no axis");
+  const auto axis = node.axis(given, rank);
+  if (node.version() >= 13 || axis + 1 == rank) {
+    node.set(along(node, v, axis, f));
+    return;
+  }
+  std::vector<std::size_t> together;
+  for (auto i = axis; i < rank; ++i)
+    together.push_back(i);
+  const auto rows = rows_over(node, v, together);
+  node.set(with_dims(node, {f(rows.x), rows.batch_at}, v.dims()));
+}
+
+/// (x - mean) / deviation over the dimensions from `axis` on, times scale, plus bias.
+void layer_normalization(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto rank = v.rank();
+  const auto axis = node.axis(node.integer("axis", -1), rank);
+  node.require("stash_type", 1, 1);
+  std::vector<std::size_t> together;
+  for (auto i = axis; i < rank; ++i)
+    together.push_back(i);
+  const auto rows = rows_over(node, v, together);
+  if (rows.x.shape().rank() < 2)
+    node.refuse("the input, of shape " + onnx_dims_text(v.dims()) + ", has no rows");
+  const auto epsilon = node.real("epsilon", 1e-5);
+  auto y = with_dims(node, {normalize_rows(rows.x, epsilon), rows.batch_at}, v.dims());
+  y = node.combine(arithmetic::multiply, y, node.input(1));
+  if (node.has_input(2))
+    y = node.combine(arithmetic::add, y, node.input(2));
+  node.set(y);
+  if (!node.has_output(1) && !node.has_output(2))
+    return;
+  auto dims = v.dims();
+  std::fill(dims.begin() + static_cast<std::ptrdiff_t>(axis), dims.end(), 1);
+  const auto mean = mean_of(rows.x);
+  const auto extents = rows.x.shape();
+  const auto apart = rows.x - broadcast_last(mean, extents);
+  const auto deviation = square_root(offset(mean_of(apart * apart), epsilon));
+  const auto ones = node.target().constant(1, deviation.shape());
+  node.set(1, with_dims(node, {mean, rows.batch_at}, dims));
+  node.set(2, with_dims(node, {ones / deviation, rows.batch_at}, dims));
+}
+
+/// A value per channel as (C, 1, 1, ...), to be combined with (N, C, ...).
+onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t rank) {
+  auto dims = node.input(input).dims();
+  if (dims.size() != 1)
+    node.refuse("input " + std::to_string(input) + " must have a value per channel");
+  dims.resize(rank - 1, 1);
+  const onnx_value v{node.tensor(input)};
+  return with_dims(node, v, dims);
+}
+
+void check_channels(const onnx_node& node, const onnx_value& v) {
+  if (v.rank() < 2 || (v.has_batch() && v.batch_at != 0))
+    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+}
+
+/// Each channel of each sample by itself.
+void instance_normalization(onnx_node& node) {
+  const auto& v = node.input(0);
+  check_channels(node, v);
+  const auto rank = v.rank();
+  std::vector<std::size_t> together(rank - 2);
+  std::iota(together.begin(), together.end(), std::size_t{2});
+  const auto rows = rows_over(node, v, together);
+  const auto normal = normalize_rows(rows.x, node.real("epsilon", 1e-5));
+  auto y = with_dims(node, {normal, rows.batch_at}, v.dims());
+  y = node.combine(arithmetic::multiply, y, per_channel(node, 1, rank));
+  node.set(node.combine(arithmetic::add, y, per_channel(node, 2, rank)));
+}
+
+/// Where the node was exported for training: with statistics of the batch, which the running ones
+/// follow, or in testing, with these.
+onnx_value measured_normalization(const onnx_node& node, double epsilon) {
+  const auto& v = node.input(0);
+  const batch_norm_variables variables{node.tensor(1), node.tensor(2), node.tensor(3),
+                                       node.tensor(4)};
+  for (const auto x : {variables.running_mean, variables.running_variance})
+    if (x.node().op != operation::variable)
+      node.refuse("the running mean and variance must be tensors of the model");
+  const auto x = node.tensor(0);
+  return {node.training() ? batch_norm(x, variables, epsilon)
+                          : batch_norm_testing(x, variables, epsilon),
+          v.batch_at};
+}
+
+/// Otherwise as it is applied to data: with means and variances that stay as they are.
+void batch_normalization(onnx_node& node) {
+  const auto& v = node.input(0);
+  check_channels(node, v);
+  node.ignore("momentum");
+  node.ignore("training_mode");
+  const auto epsilon = node.real("epsilon", 1e-5);
+  if (node.version() < 9)
+    node.require("spatial", 1, 1);
+  if (node.version() < 7)
+    node.require("is_test", 1, 0);
+  for (std::size_t i = 1; i < 5; ++i)
+    node.refuse_output(i, "statistics of the batch");
+  if (measures_batch(node.proto(), node.version())) {
+    node.set(measured_normalization(node, epsilon));
+    return;
+  }
+  const auto rank = v.rank();
+  const auto variance = per_channel(node, 4, rank).x;
+  const onnx_value deviation{square_root(offset(variance, epsilon))};
+  const auto factor = node.combine(arithmetic::divide, per_channel(node, 1, rank), deviation);
+  const auto shift =
+    node.combine(arithmetic::subtract, per_channel(node, 2, rank),
+                 node.combine(arithmetic::multiply, per_channel(node, 3, rank), factor));
+  node.set(node.combine(arithmetic::add, node.combine(arithmetic::multiply, v, factor), shift));
+}
+
+} // namespace
+
+void add_reduction_operators(onnx_operators& all) {
+  all["ReduceSum"] = reduce<sum_of>;
+  all["ReduceMean"] = reduce<mean_of>;
+  all["ReduceMax"] = reduce<max_last>;
+  all["ReduceMin"] = reduce<min_of>;
+  all["ReduceL1"] = reduce<absolute_sum>;
+  all["ReduceL2"] = reduce<euclidean_norm>;
+  all["ReduceSumSquare"] = reduce<sum_of_squares>;
+  all["ReduceLogSum"] = reduce<log_of_sum>;
+  all["ReduceLogSumExp"] = reduce<log_sum_exp>;
+  all["Softmax"] = softmax_like<softmax>;
+  all["LogSoftmax"] = softmax_like<log_softmax_of>;
+  all["LayerNormalization"] = layer_normalization;
+  all["InstanceNormalization"] = instance_normalization;
+  all["BatchNormalization"] = batch_normalization;
+}
+
+} // namespace troupe

@@ -1,0 +1,142 @@
+// ONNX's recurrent operators. Their gates come in another order than PyTorch's, which is the
+// graph's.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+/// Where the graph's gates stand among ONNX's.
+std::vector<std::int64_t> gates_of(cell how) {
+  switch (how) {
+  case cell::rnn:
+    return {0};
+  case cell::lstm:
+    return {0, 2, 3, 1}; // i, f, g, o of i, o, f, g
+  case cell::gru:
+    return {1, 0, 2}; // r, u, n of u, r, n
+  }
+  return {};
+}
+
+/// Rows of w (gates * hidden, ...) in the graph's order, of those that begin at `first`.
+expression reordered(expression w, cell how, std::int64_t hidden, std::int64_t first) {
+  const auto order = gates_of(how);
+  std::vector<expression> parts;
+  for (const auto gate : order)
+    parts.push_back(slice(w, 0, first + gate * hidden, first + (gate + 1) * hidden));
+  return parts.size() == 1 ? parts[0] : concat(parts, 0);
+}
+
+/// Initial states must be 0, as they are in the graph.
+void check_initial(const onnx_node& node, std::size_t input, const std::string& what) {
+  if (!node.has_input(input))
+    return;
+  const auto& c = node.known(input, what);
+  if (!std::ranges::all_of(c.values, [](double x) { return x == 0; }))
+    node.refuse("the " + what + " is not 0");
+}
+
+void check_attributes(onnx_node& node, cell how) {
+  if (const auto direction = node.text("direction", "forward"); direction != "forward")
+    node.refuse("attribute \"direction\" is \"" + direction + "\"; expected forward");
+  auto expected = std::vector<std::string>{"Tanh"};
+  if (how == cell::lstm)
+    expected = {"Sigmoid", "Tanh", "Tanh"};
+  if (how == cell::gru)
+    expected = {"Sigmoid", "Tanh"};
+  if (const auto found = node.texts("activations"); !found.empty() && found != expected)
+    node.refuse("attribute \"activations\" is not the default");
+  if (node.has("clip"))
+    node.refuse("attribute \"clip\" is not supported");
+  if (how == cell::lstm)
+    node.require("input_forget", 0, 0);
+  if (how == cell::gru)
+    node.require("linear_before_reset", 1, 0);
+  if (node.has_input(4))
+    node.refuse("lengths of single sequences are not supported");
+  check_initial(node, 5, "initial state");
+  if (how == cell::lstm) {
+    check_initial(node, 6, "initial cell state");
+    check_initial(node, 7, "peephole");
+    node.refuse_output(2, "last cell state");
+  }
+}
+
+/// The input as (batch, time, features).
+expression sequence_of(onnx_node& node, bool batch_first) {
+  const auto& v = node.input(0);
+  if (v.rank() != 3 || !v.has_batch() || v.batch_at != (batch_first ? 0U : 1U))
+    node.refuse("an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
+                + " features) was expected, found " + onnx_dims_text(v.dims()));
+  return v.x;
+}
+
+expression hidden_states(onnx_node& node, cell how, expression x, std::int64_t hidden) {
+  const auto gates = static_cast<std::int64_t>(gates_of(how).size());
+  const auto features = x.shape().last();
+  const auto matrix = [&](std::size_t input, std::int64_t columns) {
+    const auto w = node.tensor(input);
+    if (w.shape() != shape{1, gates * hidden, columns})
+      node.refuse("weights " + to_string(w.shape()) + " are not of shape "
+                  + to_string(shape{1, gates * hidden, columns}));
+    return reordered(reshape(w, {gates * hidden, columns}), how, hidden, 0);
+  };
+  const auto w = matrix(1, features);
+  const auto r = matrix(2, hidden);
+  auto z = dense(x, w);
+  expression recurrent_bias;
+  if (node.has_input(3)) {
+    const auto n = gates * hidden;
+    const auto b = node.tensor(3);
+    if (b.shape() != shape{1, 2 * n})
+      node.refuse("biases " + to_string(b.shape()) + " are not of shape "
+                  + to_string(shape{1, 2 * n}));
+    const auto flat = reshape(b, {2 * n});
+    const auto own = reordered(flat, how, hidden, 0);
+    recurrent_bias = reordered(flat, how, hidden, n);
+    z = add_bias(z, how == cell::gru ? own : own + recurrent_bias);
+  }
+  if (how == cell::rnn)
+    return rnn(z, r);
+  if (how == cell::lstm)
+    return lstm(z, r);
+  if (!recurrent_bias.valid())
+    recurrent_bias = node.target().constant(0, {gates * hidden});
+  return gru(z, r, recurrent_bias);
+}
+
+template <cell how>
+void recurrence(onnx_node& node) {
+  check_attributes(node, how);
+  const bool batch_first = node.integer("layout", 0) != 0;
+  const auto hidden = node.integer("hidden_size", 0);
+  if (hidden < 1 || hidden > (std::int64_t{1} << 20))
+    node.refuse("attribute \"hidden_size\" is " + std::to_string(hidden));
+  const auto x = sequence_of(node, batch_first);
+  const auto time = x.shape()[1];
+  const auto h = hidden_states(node, how, x, hidden);
+  // All states: (time, 1, batch, hidden), or (batch, time, 1, hidden).
+  node.set(0, {reshape(h, {shape::batch, time, 1, hidden}), batch_first ? 0U : 2U});
+  if (node.has_output(1)) {
+    const auto last = slice(h, 1, time - 1, time);
+    node.set(1, {last, batch_first ? 0U : 1U});
+  }
+}
+
+} // namespace
+
+void add_sequence_operators(onnx_operators& all) {
+  all["RNN"] = recurrence<cell::rnn>;
+  all["LSTM"] = recurrence<cell::lstm>;
+  all["GRU"] = recurrence<cell::gru>;
+}
+
+} // namespace troupe

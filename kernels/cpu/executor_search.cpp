@@ -1,0 +1,54 @@
+#include "kernels/cpu/executor_state.hpp"
+#include "kernels/cpu/flush_denormals.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+// The search for the first tensor that is not finite.
+
+namespace troupe {
+
+namespace {
+
+template <class T>
+bool finite(const T* values, std::size_t n) {
+  return values == nullptr || std::all_of(values, values + n, [](T x) { return std::isfinite(x); });
+}
+
+template <class T>
+bool finite(const feed<T>& x, const shape& dims, std::size_t rows) {
+  if (x.sparse.starts == nullptr)
+    return finite(x.values, dims.elements(rows));
+  const auto* const starts = x.sparse.starts;
+  return finite(x.sparse.values + starts[0], static_cast<std::size_t>(starts[rows] - starts[0]));
+}
+
+} // namespace
+
+template <class T>
+std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
+  auto& s = *state_;
+  s.bind(arguments);
+  const auto& tensors = s.what->parameters().entries();
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (!finite(s.weights[i], tensors[i].size))
+      return "weights " + tensors[i].name;
+  for (std::size_t i = 0; i < s.feeds.size(); ++i)
+    if (s.what->reads_feed(i) && !finite(s.feeds[i], s.what->feed(i).shape, s.rows))
+      return s.what->feed(i).name;
+  for (const auto& part : s.what->zero_gradients())
+    std::fill_n(s.gradient + part.begin, part.size(), T(0));
+  for (const auto& x : s.what->instructions()) {
+    const cpu::flush_denormals mode;
+    s.execute(x);
+    for (const auto* made : {&x.output, &x.gradient})
+      if (made->exists() && !finite(s.write(*made), s.elements(*made)))
+        return "result " + made->name;
+  }
+  return {};
+}
+
+template std::string executor<float>::find_not_finite(const run_arguments<float>&);
+template std::string executor<double>::find_not_finite(const run_arguments<double>&);
+
+} // namespace troupe

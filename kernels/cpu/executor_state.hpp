@@ -1,0 +1,158 @@
+#pragma once
+
+#include "kernels/cpu/convolution.hpp"
+#include "kernels/cpu/executor.hpp"
+#include "kernels/cpu/sequences.hpp"
+#include "kernels/cpu/thread_team.hpp"
+#include "kernels/range.hpp"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+// Internal to the executor, whose instructions are carried out in executor.cpp, executor_images.cpp
+// and executor_sequences.cpp.
+
+namespace troupe {
+
+inline constexpr std::align_val_t alignment{64};
+
+struct aligned_delete {
+  void operator()(void* p) const noexcept { ::operator delete(p, alignment); }
+};
+
+template <class T>
+using aligned_array = std::unique_ptr<T[], aligned_delete>;
+
+template <class T>
+aligned_array<T> make_aligned(std::size_t n) {
+  auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
+  std::fill_n(p, n, T(0)); // touches the pages: no run pays for that
+  return aligned_array<T>(p);
+}
+
+/// A tensor as a matrix of all leading dimensions by the last one.
+struct extent {
+  std::size_t rows;
+  std::size_t columns;
+};
+
+inline extent matrix_extent(const shape& x, std::size_t rows) {
+  const auto columns = static_cast<std::size_t>(x.last());
+  if (x.rank() < 1)
+    return {1, 1};
+  if (x.rank() == 1)
+    return x.has_batch() ? extent{1, rows} : extent{1, columns};
+  std::size_t leading = 1;
+  for (std::size_t i = 0; i + 1 < x.rank(); ++i)
+    leading *= x[i] == shape::batch ? rows : static_cast<std::size_t>(x[i]);
+  return {leading, columns};
+}
+
+inline cpu::images one_image(const operand& x) {
+  const auto extent = [&](std::size_t axis) { return static_cast<std::size_t>(x.shape[axis]); };
+  return {1, extent(1), extent(2), extent(3)};
+}
+
+inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
+  const auto& weight = x.inputs[x.op == operation::recurrent ? 1 : 2];
+  return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
+          static_cast<std::size_t>(weight.shape.last())};
+}
+
+/// Below so many elements, or multiply-adds, a part costs more than it brings: another thread must
+/// learn of it, and what it reads must mostly come from the cache of another processor.
+inline constexpr std::size_t least_elements = std::size_t{1} << 15;
+inline constexpr std::size_t least_products = std::size_t{1} << 20;
+/// Sums over rows are made of the sums of so many blocks of rows, however many threads there are:
+/// their bits do not depend on that.
+inline constexpr std::size_t row_blocks = 16;
+
+template <class T>
+struct executor<T>::state {
+  std::shared_ptr<const plan> what;
+  aligned_array<T> arena;
+  /// A part for each thread, scratch_size elements.
+  aligned_array<T> scratch;
+  std::size_t scratch_size = 0;
+  /// Absent where there is one thread.
+  std::unique_ptr<thread_team> team;
+  // Of the last run; copied into vectors of the right size.
+  std::size_t rows = 0;
+  std::vector<const T*> weights;
+  std::vector<feed<T>> feeds;
+  /// The sums of blocks of rows: row_blocks times the columns of the widest sum_leading.
+  aligned_array<T> partial_sums;
+  /// Pointers for a chain, register_count for each thread.
+  std::vector<const T*> registers;
+  std::size_t register_count = 0;
+  T* gradient = nullptr;
+  std::uint64_t seed = 0;
+
+  void bind(const run_arguments<T>& arguments);
+  const T* read(const operand& x) const;
+  const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
+  T* write(const operand& x) const;
+  std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+
+  /// The last instruction that writes the place of the loss, or none.
+  std::size_t loss_instruction = ~std::size_t{0};
+  /// What the last instruction that made a scalar made, before it was rounded to T.
+  double scalar = 0;
+  std::size_t correct = 0;
+  std::size_t counted = 0;
+
+  /// How many threads get a part of n pieces of work of which each takes at least `least`.
+  std::size_t parts_of(std::size_t n, std::size_t least) const {
+    return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
+  }
+  /// Calls f(part of [0, n), thread) for all of [0, n), on several threads where a part of it has
+  /// at least `least` elements. Parts must not change the bits of a result.
+  template <class F>
+  void split(std::size_t n, std::size_t least, F f) {
+    const auto parts = parts_of(n, least);
+    if (parts == 1) {
+      f(range{0, n}, std::size_t{0});
+      return;
+    }
+    team->run([&](std::size_t thread) {
+      if (thread < parts)
+        f(part_of(n, parts, thread), thread);
+    });
+  }
+  /// Rows of so many columns.
+  template <class F>
+  void split_rows(std::size_t rows, std::size_t columns, F f) {
+    split(rows, least_elements / std::max<std::size_t>(columns, 1) + 1, f);
+  }
+  T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
+
+  void execute(const instruction& x);
+  void execute_matmul(const instruction& x);
+  void execute_chain(const instruction& x);
+  void execute_elementwise(const instruction& x);
+  void execute_softmax_loss(const instruction& x);
+  void execute_sparse(const instruction& x);
+  void execute_reduction(const instruction& x);
+  void execute_image(const instruction& x);
+  void execute_channels(const instruction& x);
+  cpu::images images_of(const operand& x) const;
+  void execute_sequence(const instruction& x);
+  void execute_moves(const instruction& x);
+  void execute_products(const instruction& x);
+  void execute_recurrence(const instruction& x);
+  std::size_t extent(const operand& x, std::size_t axis) const {
+    return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
+  }
+  /// Product of the extents of axes [first, last).
+  std::size_t extents(const operand& x, std::size_t first, std::size_t last) const {
+    std::size_t result = 1;
+    for (auto axis = first; axis < last; ++axis)
+      result *= extent(x, axis);
+    return result;
+  }
+  void write_scalar(const operand& where, double value);
+  double loss_of(const instruction& x) const;
+};
+
+} // namespace troupe

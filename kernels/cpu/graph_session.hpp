@@ -1,0 +1,90 @@
+#pragma once
+
+#include "kernels/cpu/executor.hpp"
+#include "kernels/graph/graph.hpp"
+#include "kernels/plan/plan.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// What a placeholder is fed with in a run of a session: all its elements, row-major. Borrowed for
+/// the call.
+template <class T>
+struct session_feed {
+  expression placeholder;
+  std::span<const T> values;
+  /// Of int32 placeholders, instead.
+  std::span<const std::int32_t> integers;
+
+  session_feed(expression x, std::span<const T> y) : placeholder(x), values(y) {}
+  session_feed(expression x, std::span<const std::int32_t> y) : placeholder(x), integers(y) {}
+};
+
+/// Computes any part of a graph: `run(feeds, fetches)` evaluates the nodes that are asked for, and
+/// of the others only what these depend on. For exploring, testing and small programs; training
+/// uses plan and executor directly.
+///
+///     graph g;
+///     auto x = g.placeholder("x", {shape::batch, 3});
+///     auto y = dense_layer(x, "layer", 2, activation::tanh);
+///     auto energy = sum(y * y);
+///     auto slopes = gradients(energy, std::array{x});
+///     graph_session<double> s(g);
+///     auto values = s.run({{x, features}}, {y, slopes[0]}); // values[1]: d energy / d x
+///
+/// Each set of fetches is planned once and kept with its memory, until a run has more samples than
+/// those before. The graph must outlive the session; nodes, and variables, may be added to it
+/// meanwhile. Each run has other masks of dropout, which follow from the session's seed and the
+/// number of the run. T: float or double. One thread at a time.
+template <class T>
+class graph_session {
+public:
+  /// Variables start as their initializers say.
+  explicit graph_session(const graph& g, std::uint64_t seed = 1) : graph_(g), seed_(seed) {}
+
+  /// All variables, in the order of graph::parameters(); may be written. Valid until variables are
+  /// added to the graph.
+  std::span<T> variables();
+  /// One of them. Throws input_error where there is none of that name.
+  std::span<T> variable(std::string_view name);
+
+  /// Values of the fetches, row-major. The number of samples is that of the feeds; 1 without feeds
+  /// that have a batch.
+  /// @throws input_error where a feed does not fit its placeholder or the other feeds, one that is
+  /// needed is missing, a fetch is not of the graph or not of floating-point numbers, or its
+  /// tensors do not fit into the memory
+  std::vector<std::vector<T>> run(std::span<const session_feed<T>> feeds,
+                                  std::span<const expression> fetches);
+  std::vector<std::vector<T>> run(std::initializer_list<session_feed<T>> feeds,
+                                  std::initializer_list<expression> fetches) {
+    return run(std::span{feeds.begin(), feeds.size()}, std::span{fetches.begin(), fetches.size()});
+  }
+
+  /// Sets of fetches that were planned so far, and again for more samples.
+  std::size_t planned() const noexcept { return planned_; }
+
+private:
+  executor<T>& executor_for(std::span<const expression> fetches, std::size_t rows);
+  std::size_t rows_of(std::span<const session_feed<T>> feeds) const;
+  std::vector<feed<T>> feeds_for(const plan& what, std::span<const session_feed<T>> feeds) const;
+
+  const graph& graph_;
+  std::uint64_t seed_;
+  std::vector<T> variables_;
+  /// By the ids of the fetches.
+  std::map<std::vector<std::uint32_t>, executor<T>> executors_;
+  std::size_t planned_ = 0;
+  std::uint64_t runs_ = 0;
+};
+
+extern template class graph_session<float>;
+extern template class graph_session<double>;
+
+} // namespace troupe

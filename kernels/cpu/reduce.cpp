@@ -1,0 +1,73 @@
+#include "kernels/cpu/reduce.hpp"
+
+#include "kernels/cpu/vectorize.hpp"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+namespace troupe {
+
+// Plain loops: the compiler makes AVX2 vectors of them, and they run at the speed of the memory.
+
+void add(std::span<const float> a, std::span<const float> b, std::span<float> out) {
+  if (a.size() != b.size() || a.size() != out.size())
+    throw std::invalid_argument("add: the ranges are not of one size");
+  const float* x = a.data();
+  const float* y = b.data();
+  float* z = out.data();
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < a.size(); ++i)
+    z[i] = x[i] + y[i];
+}
+
+void accumulate(std::span<float> y, std::span<const float> x) {
+  if (x.size() != y.size())
+    throw std::invalid_argument("accumulate: the ranges are not of one size");
+  float* out = y.data();
+  const float* in = x.data();
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < y.size(); ++i)
+    out[i] += in[i];
+}
+
+void multiply(std::span<float> y, float factor) {
+  for (auto& x : y)
+    x *= factor;
+}
+
+template <class T>
+double sum_of_squares(std::span<const T> x) noexcept {
+  constexpr std::size_t width = 16;
+  double lanes[width] = {};
+  std::size_t i = 0;
+  for (; i + width <= x.size(); i += width)
+    for (std::size_t k = 0; k < width; ++k) {
+      const auto value = static_cast<double>(x[i + k]);
+      lanes[k] += value * value;
+    }
+  for (std::size_t k = 0; i < x.size(); ++i, ++k) {
+    const auto value = static_cast<double>(x[i]);
+    lanes[k] += value * value;
+  }
+  double result = 0;
+  for (const double lane : lanes)
+    result += lane;
+  return result;
+}
+
+template double sum_of_squares<float>(std::span<const float>) noexcept;
+template double sum_of_squares<double>(std::span<const double>) noexcept;
+
+bool all_finite(std::span<const float> x) noexcept {
+  // The exponent of infinities and NaNs is all ones. Integers, because that has no rounding mode
+  // and no early exit.
+  constexpr std::uint32_t exponent = 0x7f800000;
+  std::uint32_t found = 0;
+  for (float v : x)
+    found |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(v) & exponent) == exponent);
+  return found == 0;
+}
+
+} // namespace troupe

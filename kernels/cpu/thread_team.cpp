@@ -1,0 +1,88 @@
+#include "kernels/cpu/thread_team.hpp"
+
+#include "kernels/cpu/flush_denormals.hpp"
+
+#include <chrono>
+#include <csignal>
+
+namespace troupe {
+
+namespace {
+
+using std::chrono::microseconds;
+
+/// For more work: longer than what mostly lies between two instructions that are divided. To wake a
+/// thread that sleeps takes about 50 us, and ten of those are a third of an MLP's step.
+constexpr microseconds for_work{100};
+/// For the parts of others, as long as one's own: where they are not done soon, they have lost
+/// their processor, and may get this one.
+constexpr microseconds for_others{30};
+
+/// Waits until `x` is no longer `old`; returns its value. Without the processor's instruction to
+/// pause: where it comes often, many hypervisors take the processor away.
+std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,
+                             microseconds patience) {
+  constexpr int looks = 1000; // about a microsecond
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < looks; ++i)
+      if (const auto now = x.load(std::memory_order_acquire); now != old)
+        return now;
+  } while (std::chrono::steady_clock::now() - begin < patience);
+  x.wait(old, std::memory_order_acquire);
+  return x.load(std::memory_order_acquire);
+}
+
+} // namespace
+
+thread_team::thread_team(std::size_t size) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (std::size_t i = 1; i < size; ++i)
+      threads_.emplace_back([this, i] { serve(i); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    end();
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+thread_team::~thread_team() {
+  end();
+}
+
+void thread_team::end() {
+  ended_ = true;
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  for (auto& x : threads_)
+    x.join();
+}
+
+void thread_team::serve(std::size_t index) {
+  const cpu::flush_denormals mode;
+  for (std::int32_t seen = 0;;) {
+    seen = wait_for_change(round_, seen, for_work);
+    if (ended_)
+      return;
+    work_(index);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      busy_.notify_one();
+  }
+}
+
+void thread_team::run(function_ref<void(std::size_t)> work) {
+  work_ = work;
+  busy_.store(static_cast<std::int32_t>(threads_.size()), std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  work(0);
+  for (auto left = busy_.load(std::memory_order_acquire); left != 0;)
+    left = wait_for_change(busy_, left, for_others);
+}
+
+} // namespace troupe

@@ -1,0 +1,94 @@
+#include "kernels/graph/channel_operations.hpp"
+
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/node_builder.hpp"
+#include "kernels/graph/operations.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// The number of channels of x (batch, C, ...).
+std::int64_t channels_of(operation op, expression x) {
+  check_float(op, x);
+  if (x.shape().rank() < 2 || !x.shape().has_batch() || x.shape().elements(1) == 0)
+    refuse(op, describe(x) + " is not of the form (batch, channels, ...)");
+  return x.shape()[1];
+}
+
+void check_moments(operation op, expression x, expression moments) {
+  if (moments.shape() != shape{2, channels_of(op, x)})
+    refuse(op,
+           describe(x) + " and " + describe(moments) + ": moments of its channels were expected");
+}
+
+expression of_moments(operation op, expression moments, double factor) {
+  if (moments.shape().rank() != 2 || moments.shape()[0] != 2)
+    refuse(op, describe(moments) + ": moments (2, channels) were expected");
+  auto x = make_node(op, {moments.shape()[1]});
+  x.factor = factor;
+  return append(std::move(x), {moments});
+}
+
+} // namespace
+
+expression multiply_channels(expression x, expression g) {
+  constexpr auto op = operation::multiply_channels;
+  if (g.shape() != shape{channels_of(op, x)})
+    refuse(op, describe(x) + " and " + describe(g) + ": a factor per channel was expected");
+  return append(make_node(op, x.shape()), {x, g});
+}
+
+expression channel_moments(expression x) {
+  constexpr auto op = operation::channel_moments;
+  return append(make_node(op, {2, channels_of(op, x)}), {x});
+}
+
+expression normalize_channels(expression x, expression moments, double epsilon) {
+  constexpr auto op = operation::normalize_channels;
+  check_moments(op, x, moments);
+  if (!(epsilon > 0))
+    refuse(op, "epsilon is " + std::to_string(epsilon) + "; a number above 0 was expected");
+  auto result = make_node(op, x.shape());
+  result.factor = epsilon;
+  return append(std::move(result), {x, moments});
+}
+
+expression normalize_channels_gradient(expression dy, expression x, expression moments,
+                                       double epsilon) {
+  constexpr auto op = operation::normalize_channels_gradient;
+  check_moments(op, x, moments);
+  if (dy.shape() != x.shape())
+    refuse(op, describe(dy) + " and " + describe(x) + " have different shapes");
+  auto result = make_node(op, x.shape());
+  result.factor = epsilon;
+  return append(std::move(result), {dy, x, moments});
+}
+
+expression summed_mean(expression moments) {
+  return of_moments(operation::summed_mean, moments, 1);
+}
+
+expression summed_variance(expression moments, std::int64_t positions) {
+  return of_moments(operation::summed_variance, moments, static_cast<double>(positions));
+}
+
+expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon) {
+  const auto positions = static_cast<std::int64_t>(x.shape().elements(1))
+    / channels_of(operation::normalize_channels, x);
+  const auto moments = channel_moments(x);
+  auto& owner = x.owner();
+  owner.update_state(variables.running_mean, summed_mean(moments));
+  owner.update_state(variables.running_variance, summed_variance(moments, positions));
+  const auto normal = normalize_channels(x, moments, epsilon);
+  return add_channel_bias(multiply_channels(normal, variables.gain), variables.bias);
+}
+
+// Two numbers per channel are made first: x is touched twice.
+expression batch_norm_testing(expression x, const batch_norm_variables& variables, double epsilon) {
+  const auto factor = variables.gain / square_root(offset(variables.running_variance, epsilon));
+  const auto summand = variables.bias - variables.running_mean * factor;
+  return add_channel_bias(multiply_channels(x, factor), summand);
+}
+
+} // namespace troupe

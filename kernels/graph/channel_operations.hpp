@@ -1,0 +1,46 @@
+#pragma once
+
+#include "kernels/graph/graph.hpp"
+
+#include <cstdint>
+
+namespace troupe {
+
+// Batch normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension 1. All
+// that follows them counts as positions. Each function throws input_error where shapes do not fit,
+// naming them.
+
+/// x (batch, C, ...), channel c times g[c]. g (C).
+expression multiply_channels(expression x, expression g);
+/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions, the
+/// variance divided by their number n. 0 for a run without rows. No gradient: see
+/// normalize_channels.
+expression channel_moments(expression x);
+/// (x - mean) / sqrt(variance + epsilon) per channel, moments = channel_moments(x). Its gradient is
+/// that of x and of the moments, which depend on x.
+expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
+/// d sum(y * dy) / dx of the above: (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
+expression normalize_channels_gradient(expression dy, expression x, expression moments,
+                                       double epsilon);
+/// (C): the means in `moments` times the samples of the run. For graph::update_state.
+expression summed_mean(expression moments);
+/// (C): the variances in `moments`, divided by n - 1 instead of n, times the samples of the run, n
+/// = samples * positions. Where n is 1, the variance is 0. For graph::update_state.
+expression summed_variance(expression moments, std::int64_t positions);
+
+/// The variables of a batch normalization (Ioffe and Szegedy, 2015), (C) each.
+struct batch_norm_variables {
+  expression gain;
+  expression bias;
+  expression running_mean;
+  expression running_variance;
+};
+
+/// For training: normalize_channels(x) * gain + bias. Registers the batch's mean and variance as
+/// updates of the running ones.
+expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5);
+/// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.
+expression batch_norm_testing(expression x, const batch_norm_variables& variables,
+                              double epsilon = 1e-5);
+
+} // namespace troupe

@@ -1,0 +1,271 @@
+#pragma once
+
+#include "kernels/graph/dtype.hpp"
+#include "kernels/graph/layout.hpp"
+#include "kernels/graph/shape.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class graph;
+
+/// What a node computes. Formulas stand with the functions that build them, in
+/// kernels/graph/operations.hpp.
+enum class operation : std::uint8_t {
+  // leaves
+  placeholder,
+  variable,
+  constant,
+  // linear algebra
+  matmul,
+  add_bias,
+  // kernels/graph/sparse_operations.hpp
+  sparse_matmul,
+  sparse_matmul_gradient,
+  // element by element
+  add,
+  subtract,
+  multiply,
+  scale,
+  divide,
+  offset,
+  exp,
+  log,
+  square_root,
+  absolute,
+  sign,
+  erf,
+  gelu,
+  softplus,
+  relu,
+  leaky_relu,
+  tanh,
+  sigmoid,
+  relu_gradient,
+  leaky_relu_gradient,
+  tanh_gradient,
+  sigmoid_gradient,
+  gelu_gradient,
+  maximum,
+  minimum,
+  at_least,
+  at_most,
+  greater,
+  above,
+  select,
+  /// Several of these in one pass: in plans only.
+  elementwise,
+  // reductions, and the broadcasts that are their gradients
+  sum,
+  sum_leading,
+  sum_last,
+  broadcast,
+  broadcast_leading,
+  broadcast_last,
+  // losses
+  softmax,
+  softmax_cross_entropy,
+  softmax_cross_entropy_gradient,
+  softmax_correct,
+  binary_correct,
+  squared_error,
+  // whole numbers
+  to_float,
+  // a random mask
+  dropout,
+  // images: kernels/graph/image_operations.hpp
+  conv2d,
+  conv2d_input_gradient,
+  conv2d_weight_gradient,
+  add_channel_bias,
+  sum_channels,
+  broadcast_channels,
+  multiply_channels,
+  channel_moments,
+  normalize_channels,
+  normalize_channels_gradient,
+  summed_mean,
+  summed_variance,
+  max_pool_select,
+  max_pool_gradient,
+  average_pool,
+  average_pool_gradient,
+  // sequences: kernels/graph/sequence_operations.hpp
+  transpose,
+  batched_matmul,
+  slice,
+  place,
+  concat,
+  embedding,
+  embedding_gradient,
+  normalize_rows,
+  normalize_rows_gradient,
+  multiply_rows,
+  causal_softmax,
+  recurrent,
+  recurrent_gradient,
+  // the same elements, in another shape or as if they were constant
+  reshape,
+  stop_gradient,
+};
+
+/// Operands of an operation that works element by element on tensors of one shape: 1 to 3; 0 for
+/// all others.
+int elementwise_arity(operation op) noexcept;
+
+/// Such as "matmul".
+std::string_view to_string(operation op) noexcept;
+
+/// What slides over images: a kernel of height x width, moved by the strides, over an image with
+/// `pad` zeros (of a maximum: nothing) on each side.
+struct window {
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  std::int64_t stride_y = 1;
+  std::int64_t stride_x = 1;
+  std::int64_t pad_y = 0;
+  std::int64_t pad_x = 0;
+  /// Convolutions: channels in so many groups that do not see each other.
+  std::int64_t groups = 1;
+
+  /// Positions of the kernel along an image of that height, or width.
+  std::int64_t rows(std::int64_t image) const noexcept {
+    return (image + 2 * pad_y - height) / stride_y + 1;
+  }
+  std::int64_t columns(std::int64_t image) const noexcept {
+    return (image + 2 * pad_x - width) / stride_x + 1;
+  }
+  bool operator==(const window&) const = default;
+};
+
+/// How softmax_cross_entropy takes its labels, as PyTorch's CrossEntropyLoss.
+struct cross_entropy {
+  /// The wanted probabilities are 1 - smoothing for the label, and smoothing / classes for all
+  /// classes besides (Szegedy et al., 2016). 0 <= smoothing < 1.
+  double smoothing = 0;
+  /// Rows with this label count nothing.
+  std::optional<std::int32_t> ignored = std::nullopt;
+
+  bool operator==(const cross_entropy&) const = default;
+};
+
+/// What a recurrent layer does in a time step; kernels/graph/sequence_operations.hpp has the
+/// formulas.
+enum class cell : std::uint8_t { rnn, lstm, gru };
+
+/// A node of a graph: an operation, the nodes it reads, the shape of what it makes. Nodes only read
+/// nodes of smaller id, so ids are a topological order.
+struct node {
+  operation op = operation::constant;
+  /// Given by the user, or made of the operation and the id: "matmul_7".
+  std::string name;
+  troupe::shape shape;
+  dtype type = dtype::float32;
+  std::vector<std::uint32_t> inputs;
+  /// matmul, batched_matmul.
+  bool transpose_a = false;
+  bool transpose_b = false;
+  /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, bound of
+  /// at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
+  /// normalize_channels, rate of dropout, positions per sample of summed_variance.
+  double factor = 1;
+  /// softmax_cross_entropy and its siblings.
+  cross_entropy labels;
+  /// dropout: names the mask.
+  std::uint64_t key = 0;
+  /// Convolutions and pooling.
+  troupe::window window;
+  /// transpose: for each dimension of the result, that of the operand. slice, place: axis and first
+  /// position. concat: axis.
+  std::vector<std::size_t> axes;
+  troupe::cell cell = troupe::cell::rnn;
+  /// Position among placeholders (placeholder) or in the layout (variable).
+  std::size_t index = 0;
+  /// Elements of a constant, or one element that stands for all.
+  std::vector<double> values;
+};
+
+/// A node of a certain graph, to be combined with others: `auto h = relu(dense(x, w, b))`. Two
+/// words, to be passed by value. The graph must outlive it and stay where it is.
+class expression {
+public:
+  expression() = default;
+  expression(graph& owner, std::uint32_t id) noexcept : owner_(&owner), id_(id) {}
+
+  /// False for a default-constructed one.
+  bool valid() const noexcept { return owner_ != nullptr; }
+  graph& owner() const noexcept { return *owner_; }
+  std::uint32_t id() const noexcept { return id_; }
+  const troupe::node& node() const;
+  const troupe::shape& shape() const { return node().shape; }
+  const std::string& name() const { return node().name; }
+  bool operator==(const expression&) const = default;
+
+private:
+  graph* owner_ = nullptr;
+  std::uint32_t id_ = 0;
+};
+
+/// A static graph of typed nodes whose shapes are known when it is built; dimension 0 of per-sample
+/// tensors is the symbolic `shape::batch`.
+///
+/// Building is for one thread at a time; a finished graph may be read (planned) by many. Copying
+/// copies the nodes; expressions keep pointing to the original. Everything that does not fit throws
+/// input_error with the names and shapes of the tensors in question.
+class graph {
+public:
+  /// A value that each run is fed with, such as features (batch, 784) or int32 labels (batch).
+  expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
+  /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
+  expression variable(std::string name, shape dims, initializer initial = {},
+                      parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
+  /// A constant of that shape, all elements the same.
+  expression constant(double value, shape dims = {});
+  /// A constant with the given elements, row-major. Symbolic shapes are not possible.
+  expression constant(std::vector<double> values, shape dims);
+
+  /// Says what a batch tells about a variable of kind state: `sum`, of the variable's shape, is the
+  /// batch's value of it times the samples of the batch (summed_mean(), say). A plan with gradients
+  /// writes it to the variable's place in the flat gradient, so that it reaches the update like a
+  /// gradient, summed over workers. Once per variable. Throws input_error for a variable that is
+  /// trainable, for another shape, and the second time.
+  void update_state(expression variable, expression sum);
+  /// (variable, sum) of all calls of update_state.
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
+    return state_updates_;
+  }
+
+  /// The layout of the flat parameter vector: variables in the order in which they were made.
+  const layout& parameters() const noexcept { return parameters_; }
+  /// Ids of the placeholders in the order in which they were made: feeds of a run come in this
+  /// order.
+  const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
+  const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
+  const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
+  /// Gives a node another name.
+  void rename(expression x, std::string name);
+  /// The node of that name. Throws input_error where there is none.
+  expression find(std::string_view name);
+
+  /// Appends an operation whose shape was already inferred; for kernels/graph/operations.cpp. Gives
+  /// it a name if it has none.
+  expression append(troupe::node x);
+
+private:
+  std::vector<troupe::node> nodes_;
+  std::vector<std::uint32_t> placeholders_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> state_updates_;
+  layout parameters_;
+};
+
+/// One line per node: "7 matmul_7 = matmul(x, dense_1.weight^T) : float32 (batch, 256)".
+std::string to_string(const graph& x);
+
+} // namespace troupe

@@ -1,0 +1,176 @@
+#include "kernels/graph/image_operations.hpp"
+
+#include "kernels/graph/node_builder.hpp"
+
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+expression append(operation op, std::initializer_list<expression> inputs, shape dims,
+                  const window& how = {}) {
+  for (auto input : inputs)
+    check_float(op, input);
+  auto x = make_node(op, std::move(dims));
+  x.window = how;
+  return append(std::move(x), inputs);
+}
+
+void check_image(operation op, expression x) {
+  if (x.shape().rank() != 4 || !x.shape().has_batch())
+    refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
+}
+
+/// The image that the window makes of one of shape `image`, with `channels` channels.
+shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
+  const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1
+    && how.pad_y >= 0 && how.pad_x >= 0 && how.pad_y < how.height && how.pad_x < how.width;
+  const auto window = std::to_string(how.height) + " x " + std::to_string(how.width);
+  if (!sane)
+    refuse(
+      op,
+      "a window of " + window + ", strides " + std::to_string(how.stride_y) + " and "
+        + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
+        + std::to_string(how.pad_x)
+        + ": sizes and strides of at least 1 and a padding smaller than the window were expected");
+  if (image[2] + 2 * how.pad_y < how.height || image[3] + 2 * how.pad_x < how.width)
+    refuse(op, "a window of " + window + " does not fit into images " + to_string(image));
+  return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};
+}
+
+} // namespace
+
+// -- shapes -------------------------------------------------------------------------------------
+
+expression reshape(expression x, const shape& dims) {
+  const bool same =
+    dims.has_batch() == x.shape().has_batch() && dims.elements(1) == x.shape().elements(1);
+  if (!same)
+    refuse(operation::reshape,
+           describe(x) + " to " + to_string(dims) + ": as many elements were expected");
+  return append(operation::reshape, {x}, dims);
+}
+
+expression flatten(expression x) {
+  return reshape(x, {shape::batch, static_cast<std::int64_t>(x.shape().elements(1))});
+}
+
+// -- convolutions -------------------------------------------------------------------------------
+
+expression conv2d(expression x, expression w, const window& how) {
+  constexpr auto op = operation::conv2d;
+  check_image(op, x);
+  const auto& dims = w.shape();
+  const bool fits = dims.rank() == 4 && !dims.has_batch() && how.groups >= 1
+    && dims[1] * how.groups == x.shape()[1] && dims[0] % how.groups == 0 && dims[0] > 0
+    && dims[2] == how.height && dims[3] == how.width;
+  if (!fits)
+    refuse(op,
+           describe(x) + " and " + describe(w) + " do not fit: weights of shape (filters, "
+             + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
+             + std::to_string(how.width) + ") were expected, groups " + std::to_string(how.groups));
+  return append(op, {x, w}, slid(op, x.shape(), how, dims[0]), how);
+}
+
+expression conv2d_input_gradient(expression dy, expression w, const window& how,
+                                 const shape& dims) {
+  constexpr auto op = operation::conv2d_input_gradient;
+  check_image(op, dy);
+  if (dy.shape() != slid(op, dims, how, w.shape()[0]))
+    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+  return append(op, {dy, w}, dims, how);
+}
+
+expression conv2d_weight_gradient(expression x, expression dy, const window& how) {
+  constexpr auto op = operation::conv2d_weight_gradient;
+  check_image(op, x);
+  check_image(op, dy);
+  const auto filters = dy.shape()[1];
+  if (dy.shape() != slid(op, x.shape(), how, filters))
+    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
+  return append(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width}, how);
+}
+
+expression add_channel_bias(expression x, expression b) {
+  constexpr auto op = operation::add_channel_bias;
+  if (x.shape().rank() < 2 || b.shape() != shape{x.shape()[1]})
+    refuse(op, describe(x) + " and " + describe(b) + ": a bias per channel was expected");
+  return append(op, {x, b}, x.shape());
+}
+
+expression sum_channels(expression x) {
+  if (x.shape().rank() < 2)
+    refuse(operation::sum_channels, describe(x) + " has no channels");
+  return append(operation::sum_channels, {x}, {x.shape()[1]});
+}
+
+expression broadcast_channels(expression x, const shape& dims) {
+  if (dims.rank() < 2 || x.shape() != shape{dims[1]})
+    refuse(operation::broadcast_channels,
+           describe(x) + " to " + to_string(dims) + ": an element per channel was expected");
+  return append(operation::broadcast_channels, {x}, dims);
+}
+
+// -- pooling ------------------------------------------------------------------------------------
+
+expression max_pool(expression x, const window& how) {
+  return max_pool_select(x, x, how);
+}
+
+expression max_pool_select(expression v, expression x, const window& how) {
+  constexpr auto op = operation::max_pool_select;
+  check_image(op, x);
+  if (v.shape() != x.shape())
+    refuse(op, describe(v) + " and " + describe(x) + " have different shapes");
+  return append(op, {v, x}, slid(op, x.shape(), how, x.shape()[1]), how);
+}
+
+expression max_pool_gradient(expression dy, expression x, const window& how) {
+  constexpr auto op = operation::max_pool_gradient;
+  check_image(op, x);
+  if (dy.shape() != slid(op, x.shape(), how, x.shape()[1]))
+    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
+  return append(op, {dy, x}, x.shape(), how);
+}
+
+expression average_pool(expression x, const window& how) {
+  constexpr auto op = operation::average_pool;
+  check_image(op, x);
+  return append(op, {x}, slid(op, x.shape(), how, x.shape()[1]), how);
+}
+
+expression average_pool_gradient(expression dy, const window& how, const shape& dims) {
+  constexpr auto op = operation::average_pool_gradient;
+  check_image(op, dy);
+  if (dy.shape() != slid(op, dims, how, dims[1]))
+    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+  return append(op, {dy}, dims, how);
+}
+
+expression global_average_pool(expression x) {
+  check_image(operation::average_pool, x);
+  window all;
+  all.height = x.shape()[2];
+  all.width = x.shape()[3];
+  return average_pool(x, all);
+}
+
+// -- layers -------------------------------------------------------------------------------------
+
+expression conv2d_layer(expression x, const std::string& name, std::int64_t filters,
+                        const window& how, activation after, bool bias) {
+  check_image(operation::conv2d, x);
+  if (filters < 1 || how.groups < 1 || x.shape()[1] % how.groups != 0 || filters % how.groups != 0)
+    throw input_error("layer \"" + name + "\": " + std::to_string(filters) + " filters over "
+                      + std::to_string(x.shape()[1]) + " channels in " + std::to_string(how.groups)
+                      + " groups; groups must divide both, and there must be a filter");
+  auto& owner = x.owner();
+  const shape dims{filters, x.shape()[1] / how.groups, how.height, how.width};
+  auto y = conv2d(x, owner.variable(name + ".weight", dims, initial_weights(after)), how);
+  if (bias)
+    y = add_channel_bias(y, owner.variable(name + ".bias", {filters}));
+  return activate(y, after);
+}
+
+} // namespace troupe

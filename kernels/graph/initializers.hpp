@@ -1,0 +1,80 @@
+#pragma once
+
+#include "kernels/graph/shape.hpp"
+#include "kernels/range.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+class layout;
+class orthogonal_matrices;
+
+/// How a tensor gets its first values. fan_in and fan_out are counted as PyTorch does: weights are
+/// stored (units, inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1.
+/// With `inputs_first` they are stored (inputs, units), as over sparse features: fan_in and fan_out
+/// change places.
+///
+/// | kind           | values                                                                    |
+/// |----------------|---------------------------------------------------------------------------|
+/// | constant       | `value`                                                                   |
+/// | glorot_uniform | U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)      |
+/// | he_uniform     | U(-a, a), a = sqrt(6 / fan_in) (He et al., 2015)                          |
+/// | he_normal      | N(0, 2 / fan_in) (He et al., 2015)                                        |
+/// | glorot_normal  | N(0, 2 / (fan_in + fan_out))                                              |
+/// | normal         | N(0, value^2)                                                             |
+/// | uniform        | U(-value, value)                                                          |
+/// | orthogonal     | `value` times a matrix (dimension 0, all others) whose rows, or columns   |
+/// |                | if these are fewer, are orthonormal (Saxe et al., 2014): that of the QR   |
+/// |                | decomposition of a matrix of N(0, 1) where R has a positive diagonal      |
+struct initializer {
+  enum class kind : std::uint8_t {
+    constant,
+    glorot_uniform,
+    he_uniform,
+    he_normal,
+    glorot_normal,
+    normal,
+    uniform,
+    orthogonal,
+  };
+
+  kind how = kind::constant;
+  double value = 0;
+  bool inputs_first = false;
+
+  static initializer zeros() { return {}; }
+  static initializer constant(double value) { return {kind::constant, value}; }
+  static initializer glorot_uniform() { return {kind::glorot_uniform, 0}; }
+  static initializer he_uniform() { return {kind::he_uniform, 0}; }
+  static initializer he_normal() { return {kind::he_normal, 0}; }
+  static initializer glorot_normal() { return {kind::glorot_normal, 0}; }
+  static initializer normal(double deviation) { return {kind::normal, deviation}; }
+  static initializer uniform(double bound) { return {kind::uniform, bound}; }
+  static initializer orthogonal(double gain = 1) { return {kind::orthogonal, gain}; }
+
+  bool operator==(const initializer&) const = default;
+};
+
+/// "zeros", "constant(0.5)", "glorot_uniform", ...
+std::string to_string(const initializer& x);
+
+/// Writes the first values of elements `part` of the tensor `name`: element i depends on (seed,
+/// name, shape, i) alone. Costs as much as `part` is large; of orthogonal ones, the whole tensor is
+/// computed. Requires out.size() == part.size().
+/// @param made where orthogonal tensors are kept for the next call; null: they are not
+void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
+                const shape& dims, range part, std::span<float> out,
+                orthogonal_matrices* made = nullptr);
+
+/// Writes the first values of the elements `part` of the flat parameter vector. The result equals
+/// that slice of the whole, bit for bit, and a tensor's values do not depend on the other tensors
+/// of the layout. Throws std::invalid_argument when `part` is not within the layout or out.size()
+/// != part.size().
+void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,
+                orthogonal_matrices* made = nullptr);
+
+} // namespace troupe

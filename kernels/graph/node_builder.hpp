@@ -1,0 +1,61 @@
+#pragma once
+
+#include "kernels/error.hpp"
+#include "kernels/graph/graph.hpp"
+
+#include <span>
+#include <string>
+#include <utility>
+
+// What the functions share that build nodes: kernels/graph/operations.cpp and its siblings.
+// Internal to kernels.
+
+namespace troupe {
+
+/// "\"x\" (batch, 784)".
+inline std::string describe(expression x) {
+  return "\"" + x.name() + "\" " + to_string(x.shape());
+}
+
+/// Throws input_error: "matmul: " and what is wrong.
+[[noreturn]] inline void refuse(operation op, const std::string& what) {
+  throw input_error(std::string(to_string(op)) + ": " + what);
+}
+
+inline void check_float(operation op, expression x) {
+  if (x.node().type == dtype::int32)
+    refuse(op, describe(x) + " is int32, a tensor of floating-point numbers was expected");
+}
+
+/// Only products with sparse matrices take one.
+inline void check_not_sparse(operation op, expression x) {
+  if (x.node().type == dtype::sparse && op != operation::sparse_matmul
+      && op != operation::sparse_matmul_gradient)
+    refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
+}
+
+/// A node whose inputs and attributes are still to come.
+inline node make_node(operation op, shape dims) {
+  node x;
+  x.op = op;
+  x.shape = std::move(dims);
+  return x;
+}
+
+/// Appends a node to the graph that all its inputs belong to.
+inline expression append(node x, std::span<const expression> inputs) {
+  auto& owner = inputs.front().owner();
+  for (auto input : inputs) {
+    if (!input.valid() || &input.owner() != &owner)
+      refuse(x.op, "the arguments belong to different graphs");
+    check_not_sparse(x.op, input);
+    x.inputs.push_back(input.id());
+  }
+  return owner.append(std::move(x));
+}
+
+inline expression append(node x, std::initializer_list<expression> inputs) {
+  return append(std::move(x), std::span<const expression>{inputs.begin(), inputs.size()});
+}
+
+} // namespace troupe

@@ -1,0 +1,183 @@
+#pragma once
+
+#include "kernels/graph/graph.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+// The graph builder: each function appends a node to the graph of its arguments, infers the shape,
+// and throws input_error naming both tensors and their shapes where they do not fit. Notation: R
+// stands for any leading dimensions, the batch included, and is treated as one dimension of rows; n
+// for the last dimension.
+
+// -- Linear algebra
+
+/// op(a) op(b), where a and b are matrices (R, n) of rows and last dimension, and op transposes
+/// them if asked to. Result: (R_a, n_b) without transposes. The batch may be an outer dimension of
+/// the result only as its rows.
+expression matmul(expression a, expression b, bool transpose_a = false, bool transpose_b = false);
+/// x (R, n) + b (n), b added to each row.
+expression add_bias(expression x, expression b);
+/// x W^T + b: x (R, inputs), W (units, inputs) as in PyTorch's Linear, b (units). Result (R,
+/// units).
+expression dense(expression x, expression weight, expression bias);
+/// x W^T.
+expression dense(expression x, expression weight);
+
+// -- Element by element: arguments and result have one shape
+
+expression add(expression a, expression b);
+expression subtract(expression a, expression b);
+expression multiply(expression a, expression b);
+expression divide(expression a, expression b);
+/// factor * x.
+expression scale(expression x, double factor);
+/// x + summand.
+expression offset(expression x, double summand);
+expression exp(expression x);
+/// The natural logarithm.
+expression log(expression x);
+expression square_root(expression x);
+expression absolute(expression x);
+/// -1, 0 or 1; the derivative of absolute. Its own derivative is 0.
+expression sign(expression x);
+/// 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+expression erf(expression x);
+/// log(1 + exp(x)), without overflow.
+expression softplus(expression x);
+/// max(x, 0); NaN stays NaN. Its derivative at 0 is 0.
+expression relu(expression x);
+/// x where x > 0, else slope * x; slope > 0. Its derivative at 0 is the slope.
+expression leaky_relu(expression x, double slope = 0.01);
+/// x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016; PyTorch's default, not the
+/// approximation by tanh).
+expression gelu(expression x);
+/// dy times the derivative of gelu at its *argument* x: (1 + erf(x / sqrt(2))) / 2 + x phi(x), phi
+/// the density of the normal distribution.
+expression gelu_gradient(expression dy, expression x);
+expression tanh(expression x);
+/// 1 / (1 + exp(-x)).
+expression sigmoid(expression x);
+/// dy where y > 0, else 0; y is the *result* of relu. A NaN in y gives NaN.
+expression relu_gradient(expression dy, expression y);
+/// dy where y > 0, else slope * dy; y the result of leaky_relu.
+expression leaky_relu_gradient(expression dy, expression y, double slope);
+/// dy (1 - y^2), y the result of tanh.
+expression tanh_gradient(expression dy, expression y);
+/// dy y (1 - y), y the result of sigmoid.
+expression sigmoid_gradient(expression dy, expression y);
+/// The larger of two elements; NaN where one of them is. Where both are equal, the gradient goes to
+/// the second.
+expression maximum(expression a, expression b);
+/// The smaller of two elements; else as maximum.
+expression minimum(expression a, expression b);
+/// max(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+expression at_least(expression x, double bound);
+/// min(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+expression at_most(expression x, double bound);
+/// 1 where a > b, else 0; NaN where one of them is. Its derivative is 0.
+expression greater(expression a, expression b);
+/// 1 where x > bound, else 0; NaN stays NaN. Its derivative is 0.
+expression above(expression x, double bound);
+/// a where condition > 0, else b; NaN where the condition is. Nothing of the branch not taken
+/// reaches the result, not even NaN; its gradient is 0 there. The condition has no gradient.
+expression select(expression condition, expression a, expression b);
+
+inline expression operator+(expression a, expression b) {
+  return add(a, b);
+}
+inline expression operator-(expression a, expression b) {
+  return subtract(a, b);
+}
+inline expression operator*(expression a, expression b) {
+  return multiply(a, b);
+}
+inline expression operator/(expression a, expression b) {
+  return divide(a, b);
+}
+inline expression operator*(double factor, expression x) {
+  return scale(x, factor);
+}
+
+// -- Reductions and broadcasts
+
+/// Sum of all elements: scalar.
+expression sum(expression x);
+/// Sum over the rows: (R, n) -> (n).
+expression sum_leading(expression x);
+/// Sum of each row: (R, n) -> (R).
+expression sum_last(expression x);
+/// A scalar, repeated to `dims`.
+expression broadcast(expression x, const shape& dims);
+/// (n) -> dims = (R, n), repeated for each row.
+expression broadcast_leading(expression x, const shape& dims);
+/// (R) -> dims = (R, n), each element repeated n times.
+expression broadcast_last(expression x, const shape& dims);
+
+// -- Losses: scalars, *summed* over the samples
+//
+// Sums, not means, so that contributions of workers with different numbers of samples add up; the
+// optimizer divides by the total number of samples.
+
+/// exp(x_i) / sum_j exp(x_j) along the last dimension, computed with the maximum subtracted.
+expression softmax(expression logits);
+/// Sum over samples of the mean over a sample's rows r (one row, where labels are (batch)) of
+/// log(sum_j exp(z_rj)) - sum_j q_rj z_rj. logits z (R, classes), labels int32 (R); q_rj = 1 where
+/// j is the label of r, else 0, or see cross_entropy. A label outside 0..classes-1 makes the loss
+/// and that row of the gradient NaN. An ignored one makes both 0; the mean stays one over all rows.
+expression softmax_cross_entropy(expression logits, expression labels,
+                                 const cross_entropy& how = {});
+/// softmax(z) - q, divided by the rows of a sample, (R, classes): gradient of the above with
+/// respect to z.
+expression softmax_cross_entropy_gradient(expression logits, expression labels,
+                                          const cross_entropy& how = {});
+/// The number of rows whose label has the largest logit (the first of equal ones) and is not
+/// ignored: scalar, no gradient. A NaN in a row makes it wrong.
+expression softmax_correct(expression logits, expression labels, const cross_entropy& how = {});
+/// Sum over samples of the mean over a sample's outputs of (output - target)^2. Both (batch, ...).
+expression mean_squared_error(expression outputs, expression targets);
+/// As mean_squared_error, of |output - target|.
+expression mean_absolute_error(expression outputs, expression targets);
+/// As mean_squared_error, of -t log s(z) - (1 - t) log(1 - s(z)): outputs z are logits, s the
+/// sigmoid, targets t from 0 to 1.
+expression binary_cross_entropy(expression logits, expression targets);
+/// As mean_squared_error, of max(1 - t z, 0), targets t -1 or 1.
+expression hinge(expression outputs, expression targets);
+/// The number of rows whose logit is above 0 exactly if their label is 1: scalar, no gradient.
+/// logits (batch, 1), labels int32 (batch), 0 or 1; others are wrong.
+expression binary_correct(expression logits, expression labels);
+/// int32 labels as numbers, in a shape of as many elements: (batch) to (batch, 1), say. No
+/// gradient.
+expression to_float(expression labels, const shape& dims);
+
+// -- Layers
+
+/// x_i / (1 - rate) with probability 1 - rate, else 0 (Srivastava et al., 2014); 0 <= rate < 1.
+///
+/// Which elements stay depends on the seed of the run, on `name` and on i alone: i the position in
+/// row-major order, k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32,
+/// m(h): h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons' low
+/// bias mixer): the element stays where m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is
+/// at least rate * 2^24. The gradient makes the same mask again; nothing is stored.
+expression dropout(expression x, double rate, const std::string& name);
+/// The same with the key of an existing one: its gradient.
+expression dropout(expression x, double rate, std::uint64_t key);
+
+enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
+
+/// Applies an activation; x itself for none.
+expression activate(expression x, activation how);
+
+/// How weights before an activation start: He-uniform before those that rectify (relu, leaky_relu,
+/// gelu), else Glorot-uniform.
+initializer initial_weights(activation after);
+
+/// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,
+/// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, else
+/// Glorot-uniform; biases at zero.
+expression dense_layer(expression x, const std::string& name, std::int64_t units,
+                       activation how = activation::none, bool bias = true);
+
+} // namespace troupe

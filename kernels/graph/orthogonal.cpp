@@ -1,0 +1,77 @@
+#include "kernels/graph/orthogonal.hpp"
+
+#include "kernels/random.hpp"
+
+#include <Eigen/QR>
+
+namespace troupe {
+
+namespace {
+
+using matrix = Eigen::MatrixXd;
+using index = Eigen::Index;
+
+/// Eigen cuts products into blocks that fit the caches it finds. With blocks of one size, the sums
+/// in them have the same bits on every processor. Set before main(), where no other thread reads
+/// it.
+[[maybe_unused]] const bool blocks_are_fixed = [] {
+  Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20);
+  return true;
+}();
+
+/// The vectors, orthonormal, as columns. R of the decomposition gets a positive diagonal, so that Q
+/// depends on the normal numbers alone, not on signs that the algorithm chooses.
+matrix orthonormal(matrix vectors) {
+  const Eigen::HouseholderQR<Eigen::Ref<matrix>> decomposition(vectors);
+  matrix q;
+  if (vectors.rows() == vectors.cols())
+    q = decomposition.householderQ();
+  else
+    q = decomposition.householderQ() * matrix::Identity(vectors.rows(), vectors.cols());
+  for (index i = 0; i < vectors.cols(); ++i)
+    if (decomposition.matrixQR()(i, i) < 0)
+      q.col(i) *= -1;
+  return q;
+}
+
+/// Element i of the normal numbers is element i of the row-major result.
+std::vector<float> compute(std::uint64_t key, double gain, std::size_t rows, std::size_t columns) {
+  const bool wide = rows <= columns; // vectors are rows
+  matrix vectors(static_cast<index>(std::max(rows, columns)),
+                 static_cast<index>(std::min(rows, columns)));
+  const auto at = [&](matrix& x, std::size_t i) -> double& {
+    const auto row = static_cast<index>(i / columns);
+    const auto column = static_cast<index>(i % columns);
+    return wide ? x(column, row) : x(row, column);
+  };
+  std::vector<float> result(rows * columns);
+  for (std::size_t i = 0; i < result.size(); ++i)
+    at(vectors, i) = random_stream(key, {i}).normal();
+  auto q = orthonormal(std::move(vectors));
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = static_cast<float>(gain * at(q, i));
+  return result;
+}
+
+} // namespace
+
+std::span<const float> orthogonal_matrices::get(std::uint64_t key, double gain, std::size_t rows,
+                                                std::size_t columns) {
+  entry* found = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    auto& place = entries_[{key, gain, rows, columns}];
+    if (!place)
+      place = std::make_unique<entry>();
+    found = place.get();
+  }
+  std::call_once(found->once, [&] { found->values = compute(key, gain, rows, columns); });
+  return found->values;
+}
+
+std::size_t orthogonal_matrices::computed() const {
+  const std::scoped_lock lock(mutex_);
+  return entries_.size();
+}
+
+} // namespace troupe

@@ -1,0 +1,299 @@
+#include "kernels/graph/sequence_operations.hpp"
+
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/node_builder.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace troupe {
+
+namespace {
+
+/// x with another extent along `axis`.
+shape with_extent(const shape& x, std::size_t axis, std::int64_t extent) {
+  auto extents = x.extents();
+  extents.at(axis) = extent;
+  return shape(std::move(extents));
+}
+
+void check_axis(operation op, expression x, std::size_t axis) {
+  if (axis >= x.shape().rank() || (axis == 0 && x.shape().has_batch()))
+    refuse(op,
+           "axis " + std::to_string(axis) + " of " + describe(x) + " is "
+             + (axis == 0 ? "the batch" : "not there"));
+}
+
+/// (time, hidden) of the states that gates of shape `z` make.
+std::int64_t hidden_of(expression z, expression w, cell how) {
+  const std::int64_t gates = how == cell::rnn ? 1 : how == cell::lstm ? 4 : 3;
+  const auto& dims = z.shape();
+  const auto hidden = dims.last() / gates;
+  if (dims.rank() != 3 || !dims.has_batch() || dims.last() % gates != 0
+      || w.shape() != shape{gates * hidden, hidden})
+    refuse(operation::recurrent,
+           describe(z) + " and " + describe(w) + " do not fit: (batch, time, "
+             + std::to_string(gates) + " hidden) and (" + std::to_string(gates)
+             + " hidden, hidden) were expected");
+  return hidden;
+}
+
+/// Runs over time; the states of all steps lie in the last `hidden` of the result.
+expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
+  const auto hidden = hidden_of(inputs[0], inputs[1], how);
+  auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
+  x.cell = how;
+  const auto all = append(std::move(x), inputs);
+  return slice(all, 2, (stored - 1) * hidden, stored * hidden);
+}
+
+} // namespace
+
+// -- moving elements ----------------------------------------------------------------------------
+
+expression transpose(expression x, const std::vector<std::size_t>& axes) {
+  constexpr auto op = operation::transpose;
+  check_float(op, x);
+  if (axes.size() > 8)
+    refuse(op, describe(x) + " has more than 8 axes");
+  auto sorted = axes;
+  std::ranges::sort(sorted);
+  std::vector<std::size_t> all(x.shape().rank());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (sorted != all || (x.shape().has_batch() && axes[0] != 0))
+    refuse(op, describe(x) + ": each of its axes once, the batch first, was expected");
+  std::vector<std::int64_t> extents;
+  for (auto axis : axes)
+    extents.push_back(x.shape()[axis]);
+  auto result = make_node(op, shape(std::move(extents)));
+  result.axes = axes;
+  return append(std::move(result), {x});
+}
+
+expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end) {
+  constexpr auto op = operation::slice;
+  check_float(op, x);
+  check_axis(op, x, axis);
+  if (begin < 0 || end < begin || end > x.shape()[axis])
+    refuse(op,
+           "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
+             + std::to_string(axis) + " of " + describe(x) + " are not there");
+  // A slice of what was placed there just now, as in the gradient of a slice.
+  const auto& n = x.node();
+  if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
+      && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
+    return {x.owner(), n.inputs[0]};
+  auto result = make_node(op, with_extent(x.shape(), axis, end - begin));
+  result.axes = {axis, static_cast<std::size_t>(begin)};
+  return append(std::move(result), {x});
+}
+
+expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims) {
+  constexpr auto op = operation::place;
+  check_float(op, x);
+  check_axis(op, x, axis);
+  const auto extent = x.shape()[axis];
+  const bool fits = dims.rank() == x.shape().rank() && begin >= 0 && begin + extent <= dims[axis]
+    && with_extent(dims, axis, extent) == x.shape();
+  if (!fits)
+    refuse(op,
+           describe(x) + " at " + std::to_string(begin) + " along axis " + std::to_string(axis)
+             + " does not fit into " + to_string(dims));
+  auto result = make_node(op, dims);
+  result.axes = {axis, static_cast<std::size_t>(begin)};
+  return append(std::move(result), {x});
+}
+
+expression concat(const std::vector<expression>& xs, std::size_t axis) {
+  constexpr auto op = operation::concat;
+  if (xs.empty())
+    refuse(op, "nothing to put together");
+  std::int64_t extent = 0;
+  for (auto x : xs) {
+    check_float(op, x);
+    check_axis(op, x, axis);
+    if (x.shape().rank() != xs[0].shape().rank()
+        || with_extent(x.shape(), axis, 0) != with_extent(xs[0].shape(), axis, 0))
+      refuse(op,
+             describe(xs[0]) + " and " + describe(x) + " differ in more than axis "
+               + std::to_string(axis));
+    extent += x.shape()[axis];
+  }
+  auto result = make_node(op, with_extent(xs[0].shape(), axis, extent));
+  result.axes = {axis};
+  return append(std::move(result), xs);
+}
+
+expression stop_gradient(expression x) {
+  check_float(operation::stop_gradient, x);
+  return append(make_node(operation::stop_gradient, x.shape()), {x});
+}
+
+// -- products -----------------------------------------------------------------------------------
+
+expression batched_matmul(expression a, expression b, bool transpose_a, bool transpose_b) {
+  constexpr auto op = operation::batched_matmul;
+  check_float(op, a);
+  check_float(op, b);
+  const auto rank = a.shape().rank();
+  const auto leading = [&](expression x) {
+    auto extents = x.shape().extents();
+    extents.resize(rank - 2);
+    return extents;
+  };
+  const bool batches = rank >= 3 && b.shape().rank() == rank && leading(a) == leading(b);
+  if (!batches)
+    refuse(op,
+           describe(a) + " and " + describe(b)
+             + " do not fit: at least three dimensions, all but the last two equal, were expected");
+  const auto m = a.shape()[transpose_a ? rank - 1 : rank - 2];
+  const auto k = a.shape()[transpose_a ? rank - 2 : rank - 1];
+  const auto n = b.shape()[transpose_b ? rank - 2 : rank - 1];
+  if (k != b.shape()[transpose_b ? rank - 1 : rank - 2])
+    refuse(
+      op, describe(a) + " and " + describe(b) + " do not fit: the sums are over different lengths");
+  auto dims = leading(a);
+  dims.insert(dims.end(), {m, n});
+  auto result = make_node(op, shape(std::move(dims)));
+  result.transpose_a = transpose_a;
+  result.transpose_b = transpose_b;
+  return append(std::move(result), {a, b});
+}
+
+expression multiply_rows(expression x, expression g) {
+  constexpr auto op = operation::multiply_rows;
+  check_float(op, x);
+  check_float(op, g);
+  if (x.shape().rank() < 1 || g.shape() != shape{x.shape().last()})
+    refuse(op,
+           describe(x) + " and " + describe(g)
+             + " do not fit: a factor for each element of a row "
+               "was expected");
+  return append(make_node(op, x.shape()), {x, g});
+}
+
+// -- tables -------------------------------------------------------------------------------------
+
+expression embedding(expression table, expression ids) {
+  constexpr auto op = operation::embedding;
+  check_float(op, table);
+  if (ids.node().type != dtype::int32 || table.shape().rank() != 2 || table.shape().has_batch())
+    refuse(op,
+           describe(table) + " and " + describe(ids)
+             + ": a table (entries, n) and int32 ids were expected");
+  auto dims = ids.shape().extents();
+  dims.push_back(table.shape().last());
+  return append(make_node(op, shape(std::move(dims))), {table, ids});
+}
+
+expression embedding_gradient(expression dy, expression ids, std::int64_t entries) {
+  constexpr auto op = operation::embedding_gradient;
+  check_float(op, dy);
+  auto dims = ids.shape().extents();
+  dims.push_back(dy.shape().last());
+  if (ids.node().type != dtype::int32 || dy.shape() != shape(std::move(dims)))
+    refuse(op, describe(dy) + " and " + describe(ids) + " do not fit: a row per id was expected");
+  return append(make_node(op, {entries, dy.shape().last()}), {dy, ids});
+}
+
+// -- normalization and attention ----------------------------------------------------------------
+
+expression normalize_rows(expression x, double epsilon) {
+  constexpr auto op = operation::normalize_rows;
+  check_float(op, x);
+  if (x.shape().rank() < 2 || x.shape().last() < 1 || !(epsilon > 0))
+    refuse(op,
+           describe(x) + ": rows of at least one element, and an epsilon above 0, were expected");
+  auto result = make_node(op, x.shape());
+  result.factor = epsilon;
+  return append(std::move(result), {x});
+}
+
+expression normalize_rows_gradient(expression dy, expression x, double epsilon) {
+  constexpr auto op = operation::normalize_rows_gradient;
+  if (dy.shape() != x.shape())
+    refuse(op, describe(dy) + " and " + describe(x) + " have different shapes");
+  auto result = make_node(op, x.shape());
+  result.factor = epsilon;
+  return append(std::move(result), {dy, x});
+}
+
+expression recurrent_gradient(expression dh, expression states, expression w, cell how) {
+  const auto hidden = w.shape().last();
+  const std::int64_t parts = how == cell::rnn ? 1 : 4;
+  auto x = make_node(operation::recurrent_gradient, with_extent(dh.shape(), 2, parts * hidden));
+  x.cell = how;
+  return append(std::move(x), {dh, states, w});
+}
+
+expression layer_norm(expression x, expression gain, expression bias, double epsilon) {
+  return add_bias(multiply_rows(normalize_rows(x, epsilon), gain), bias);
+}
+
+expression causal_softmax(expression x) {
+  constexpr auto op = operation::causal_softmax;
+  check_float(op, x);
+  const auto rank = x.shape().rank();
+  if (rank < 3 || x.shape()[rank - 1] != x.shape()[rank - 2])
+    refuse(op, describe(x) + ": square matrices (..., T, T) were expected");
+  return append(make_node(op, x.shape()), {x});
+}
+
+expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
+  const auto dims = q.shape(); // a copy: appending nodes moves them
+  if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
+      || k.shape() != dims || v.shape() != dims)
+    throw input_error("causal_attention: " + describe(q) + ", " + describe(k) + " and "
+                      + describe(v) + " in " + std::to_string(heads)
+                      + " heads: three tensors (batch, time, heads * n) were expected");
+  const auto width = dims.last() / heads;
+  const auto by_head = [&](expression x) {
+    return transpose(reshape(x, {shape::batch, dims[1], heads, width}), {0, 2, 1, 3});
+  };
+  const auto scores = scale(batched_matmul(by_head(q), by_head(k), false, true),
+                            1 / std::sqrt(static_cast<double>(width)));
+  const auto mixed = batched_matmul(causal_softmax(scores), by_head(v));
+  return reshape(transpose(mixed, {0, 2, 1, 3}), dims);
+}
+
+// -- recurrence ---------------------------------------------------------------------------------
+
+expression rnn(expression z, expression w) {
+  return run({z, w}, cell::rnn, 1);
+}
+
+expression lstm(expression z, expression w) {
+  return run({z, w}, cell::lstm, 6); // i, f, g, o, c, h
+}
+
+expression gru(expression z, expression w, expression b) {
+  if (b.shape() != shape{z.shape().last()})
+    refuse(operation::recurrent,
+           describe(z) + " and " + describe(b)
+             + " do not fit: a bias per gate "
+               "was expected");
+  return run({z, w, b}, cell::gru, 5); // r, u, n, a_n, h
+}
+
+expression recurrent_layer(expression x, const std::string& name, std::int64_t hidden, cell how) {
+  if (hidden < 1 || x.shape().rank() != 3)
+    throw input_error("layer \"" + name + "\": " + describe(x) + " and " + std::to_string(hidden)
+                      + " units: a sequence (batch, time, features) and at least one unit were "
+                        "expected");
+  auto& owner = x.owner();
+  const auto gates = hidden * (how == cell::rnn ? 1 : how == cell::lstm ? 4 : 3);
+  const auto w_ih = owner.variable(name + ".weight_ih_l0", {gates, x.shape().last()},
+                                   initializer::glorot_uniform());
+  const auto w_hh =
+    owner.variable(name + ".weight_hh_l0", {gates, hidden}, initializer::glorot_uniform());
+  const auto b_ih = owner.variable(name + ".bias_ih_l0", {gates});
+  const auto b_hh = owner.variable(name + ".bias_hh_l0", {gates});
+  if (how == cell::gru)
+    return gru(dense(x, w_ih, b_ih), w_hh, b_hh);
+  const auto z = dense(x, w_ih, b_ih + b_hh);
+  return how == cell::rnn ? rnn(z, w_hh) : lstm(z, w_hh);
+}
+
+} // namespace troupe

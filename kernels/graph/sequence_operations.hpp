@@ -1,0 +1,86 @@
+#pragma once
+
+#include "kernels/graph/graph.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+// Operations on sequences, (batch, time, features) or with more dimensions. Axes count from 0; the
+// batch is axis 0 and stays there. Each function throws input_error where shapes do not fit, naming
+// them.
+
+// -- moving elements
+
+/// Dimension i of the result is dimension axes[i] of x.
+expression transpose(expression x, const std::vector<std::size_t>& axes);
+/// Positions [begin, end) of x along `axis`, not the batch.
+expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end);
+/// x at positions [begin, ...) along `axis` of a tensor of shape `dims` that is 0 elsewhere: the
+/// adjoint of slice.
+expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims);
+/// Tensors that differ in `axis` only, one after another.
+expression concat(const std::vector<expression>& xs, std::size_t axis);
+/// x, taken for a constant by gradients().
+expression stop_gradient(expression x);
+
+// -- products
+
+/// For each of the leading dimensions, op(a) op(b) of the matrices of the last two: (..., m, k) and
+/// (..., k, n) to (..., m, n).
+expression batched_matmul(expression a, expression b, bool transpose_a = false,
+                          bool transpose_b = false);
+/// x (R, n), each row times g (n).
+expression multiply_rows(expression x, expression g);
+
+// -- tables
+
+/// Rows of table (entries, n) by ids int32 (batch, ...): (batch, ..., n). An id outside the table
+/// gives NaN.
+expression embedding(expression table, expression ids);
+/// d sum(y * dy) / d table of the above, (entries, n): dy added up by id, in order.
+expression embedding_gradient(expression dy, expression ids, std::int64_t entries);
+
+// -- normalization and attention
+
+/// (x - mean) / sqrt(variance + epsilon) of each row of (R, n).
+expression normalize_rows(expression x, double epsilon = 1e-5);
+/// d sum(y * dy) / dx of the above.
+expression normalize_rows_gradient(expression dy, expression x, double epsilon);
+/// normalize_rows(x) * gain + bias (Ba, Kiros and Hinton, 2016).
+expression layer_norm(expression x, expression gain, expression bias, double epsilon = 1e-5);
+/// Softmax of each row i of the square matrices (..., T, T) over its elements j <= i; 0 behind.
+expression causal_softmax(expression x);
+/// Causal self-attention with `heads` heads (Vaswani et al., 2017): q, k, v (batch, T, heads * d)
+/// to (batch, T, heads * d). Position i sees positions up to i.
+expression causal_attention(expression q, expression k, expression v, std::int64_t heads);
+
+// -- recurrence, by PyTorch's definitions; the states before the first time step are 0
+//
+// z (batch, T, gates * hidden) are the inputs' projections, biases included; w (gates * hidden,
+// hidden); result h (batch, T, hidden). s is the sigmoid.
+
+/// h_t = tanh(z_t + h_{t-1} w^T).
+expression rnn(expression z, expression w);
+/// Gates i, f, g, o = z_t + h_{t-1} w^T: c_t = s(f) c_{t-1} + s(i) tanh(g), h_t = s(o) tanh(c_t)
+/// (Hochreiter and Schmidhuber, 1997).
+expression lstm(expression z, expression w);
+/// Gates r, u, n: (a_r, a_u, a_n) = h_{t-1} w^T + b, r = s(z_r + a_r), u = s(z_u + a_u),
+/// n = tanh(z_n + r a_n), h_t = (1 - u) n + u h_{t-1} (Cho et al., 2014). b (3 hidden).
+expression gru(expression z, expression w, expression b);
+
+/// d sum(h * dh) / d (what the activations are applied to), from the `states` that the recurrent
+/// node made: (batch, T, hidden) for rnn, (batch, T, 4 hidden) for lstm, and for gru r, u, n and
+/// r n: (batch, T, 4 hidden). For gradients().
+expression recurrent_gradient(expression dh, expression states, expression w, cell how);
+
+// -- layers
+
+/// A recurrent layer with variables of its own, named as in PyTorch: "NAME.weight_ih_l0",
+/// "NAME.weight_hh_l0", "NAME.bias_ih_l0" and "NAME.bias_hh_l0". x (batch, T, n) to (batch, T,
+/// hidden).
+expression recurrent_layer(expression x, const std::string& name, std::int64_t hidden, cell how);
+
+} // namespace troupe

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "kernels/graph/graph.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Where a value stands while a plan runs, and how large it is.
+struct operand {
+  enum class place : std::uint8_t {
+    none,
+    /// index: position in the layout; the run binds a pointer to it.
+    weight,
+    /// index: position among the placeholders; the run binds a pointer to it.
+    feed,
+    /// index: first element in the executor's arena, a multiple of 16.
+    arena,
+    /// index: first element in the flat gradient of the run.
+    gradient,
+  };
+
+  place where = place::none;
+  std::size_t index = 0;
+  troupe::shape shape;
+  dtype type = dtype::float32;
+  /// Name of the node, for printing.
+  std::string name;
+
+  bool exists() const noexcept { return where != place::none; }
+};
+
+/// What an instruction does to the result of its operation, element by element, before it leaves
+/// the cache.
+enum class epilogue : std::uint8_t {
+  none,
+  relu,
+  tanh,
+  sigmoid,
+  // derivative of an activation: result times f'(y), y = instruction::epilogue_operand
+  relu_gradient,
+  tanh_gradient,
+  sigmoid_gradient,
+};
+
+/// Such as "relu"; "" for none.
+std::string_view to_string(epilogue x) noexcept;
+
+/// One operation of an `elementwise` instruction. Its operands are numbered: first the
+/// instruction's inputs, then temporaries.
+struct element_step {
+  operation op = operation::add;
+  std::uint32_t a = 0;
+  /// Of operations with two or three operands.
+  std::uint32_t b = 0;
+  /// Of operations with three.
+  std::uint32_t c = 0;
+  /// A temporary; the last step writes the instruction's output instead.
+  std::uint32_t result = 0;
+  double factor = 1;
+};
+
+/// One step of a plan.
+struct instruction {
+  /// The (first) operation. `add` with one input copies it.
+  operation op = operation::add;
+  std::vector<operand> inputs;
+  operand output;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double factor = 1;
+
+  /// As those of the node.
+  cross_entropy labels;
+  std::uint64_t key = 0;
+
+  /// Convolutions and pooling.
+  troupe::window window;
+  /// As those of the node.
+  std::vector<std::size_t> axes;
+  troupe::cell cell = troupe::cell::rnn;
+
+  /// matmul: added to each row if it exists; conv2d: to each channel.
+  operand bias;
+  epilogue after = epilogue::none;
+  operand epilogue_operand;
+
+  /// elementwise: what to do, and how many temporaries that takes.
+  std::vector<element_step> program;
+  std::size_t temporaries = 0;
+
+  /// softmax_cross_entropy: further results, where they exist.
+  operand gradient;
+  operand correct;
+};
+
+} // namespace troupe

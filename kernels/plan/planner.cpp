@@ -1,0 +1,157 @@
+#include "kernels/plan/planner.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/graph/gradients.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+planner::planner(plan& result, const graph& source, const plan_options& options)
+  : plan_(result), source_(source), options_(options) {
+  plan_.graph_ = source;
+  plan_.max_rows_ = options.max_rows;
+  plan_.gradients_ = options.gradients;
+}
+
+void planner::run() {
+  choose_targets();
+  if (options_.gradients)
+    differentiate();
+  mark_needed();
+  find_row_sparse();
+  copy_shared_gradients();
+  emit_steps();
+  place_leaves();
+  place_values();
+  write_instructions();
+  if (options_.gradients)
+    make_buckets();
+}
+
+std::uint32_t planner::root(std::uint32_t id) const {
+  while (at(id).op == operation::reshape || at(id).op == operation::stop_gradient)
+    id = at(id).inputs[0];
+  return id;
+}
+
+// -- what is needed
+
+std::uint32_t planner::check(const char* what, expression x) const {
+  if (!x.valid() || &x.owner() != &source_)
+    throw input_error(std::string("plan: the ") + what + " is not of the graph that is planned");
+  return x.id();
+}
+
+void planner::choose_targets() {
+  if (options_.max_rows == 0)
+    throw input_error("plan: max_rows is 0; at least 1 was expected");
+  if (options_.loss.valid()) {
+    loss_ = check("loss", options_.loss);
+    if (!at(loss_).shape.extents().empty())
+      throw input_error("plan: the loss \"" + at(loss_).name + "\" has shape "
+                        + to_string(at(loss_).shape) + "; a scalar was expected");
+  } else if (options_.gradients) {
+    throw input_error("plan: gradients need a loss");
+  }
+  if (options_.correct.valid()) {
+    correct_ = check("number of correct samples", options_.correct);
+    if (at(correct_).op != operation::softmax_correct
+        && at(correct_).op != operation::binary_correct)
+      throw input_error("plan: \"" + at(correct_).name
+                        + "\" is not made by softmax_correct or binary_correct");
+  }
+  for (auto x : options_.fetches) {
+    fetches_.push_back(check("fetch", x));
+    if (const auto type = x.node().type; type == dtype::int32 || type == dtype::sparse)
+      throw input_error(
+        "plan: the fetch \"" + x.name() + "\" " + troupe::to_string(x.shape()) + " is "
+        + std::string(troupe::to_string(type))
+        + "; only floating-point numbers can be fetched (to_float makes them of int32)");
+  }
+}
+
+void planner::differentiate() {
+  auto& g = plan_.graph_;
+  std::vector<expression> variables;
+  std::vector<std::size_t> entries;
+  for (std::uint32_t id = 0; id <= loss_; ++id) {
+    const auto& n = at(id);
+    if (n.op != operation::variable
+        || g.parameters().entries()[n.index].kind != parameter_kind::trainable)
+      continue;
+    variables.emplace_back(g, id);
+    entries.push_back(n.index);
+  }
+  const auto leaves = g.nodes().size();
+  const auto results = gradients({g, loss_}, variables);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto& n = results[i].node();
+    // A constant 0 that was made just now: the loss does not depend on the variable.
+    const bool independent = results[i].id() >= leaves && n.op == operation::constant
+      && n.values == std::vector<double>{0};
+    if (!independent)
+      parameter_gradients_.emplace_back(results[i].id(), entries[i]);
+  }
+  for (const auto& [variable, sum] : g.state_updates())
+    parameter_gradients_.emplace_back(sum, at(variable).index);
+}
+
+void planner::mark_needed() {
+  const auto n = plan_.graph_.nodes().size();
+  needed_.assign(n, false);
+  kept_.assign(n, false);
+  users_.assign(n, {});
+  auto keep = [&](std::uint32_t id) {
+    if (id != none)
+      needed_[id] = kept_[id] = kept_[root(id)] = true;
+  };
+  keep(loss_);
+  keep(correct_);
+  for (auto id : fetches_)
+    keep(id);
+  for (const auto& [id, entry] : parameter_gradients_)
+    needed_[id] = true;
+  for (auto id = static_cast<std::uint32_t>(n); id-- > 0;) {
+    if (!needed_[id])
+      continue;
+    for (auto input : at(id).inputs) {
+      needed_[input] = true;
+      users_[input].push_back(id);
+    }
+  }
+}
+
+void planner::find_row_sparse() {
+  for (const auto& [id, entry] : parameter_gradients_) {
+    const auto op = at(id).op;
+    if (op != operation::sparse_matmul_gradient && op != operation::embedding_gradient)
+      continue;
+    const auto& names_rows = at(at(id).inputs[op == operation::embedding_gradient ? 1 : 0]);
+    if (names_rows.op == operation::placeholder)
+      plan_.row_sparse_.push_back({entry, names_rows.index});
+  }
+}
+
+/// The gradient of a parameter is written to its place in the flat gradient by the step that
+/// computes it, unless that value is something else too: then it is copied there (a scale by 1).
+/// Nothing reads the flat gradient, because the caller may change a bucket as soon as it is ready.
+void planner::copy_shared_gradients() {
+  std::vector<std::size_t> roles(needed_.size());
+  for (const auto& [id, entry] : parameter_gradients_)
+    ++roles[id];
+  for (auto& [id, entry] : parameter_gradients_) {
+    if (roles[id] == 1 && users_[id].empty() && !kept_[id] && !at(id).inputs.empty()
+        && root(id) == id)
+      continue;
+    const auto copy = scale({plan_.graph_, id}, 1).id();
+    users_[id].push_back(copy);
+    users_.emplace_back();
+    needed_.push_back(true);
+    kept_.push_back(false);
+    id = copy;
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "kernels/plan/plan.hpp"
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Fills a plan: chooses the nodes that are needed, fuses them to steps, gives every value a place,
+/// finds when buckets are ready. Internal to kernels/; each member is one stage, called in order by
+/// run().
+class planner {
+public:
+  planner(plan& result, const graph& source, const plan_options& options);
+  void run();
+
+private:
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  /// An instruction over node ids, before values have places.
+  struct step {
+    operation op = operation::add;
+    std::vector<std::uint32_t> inputs;
+    std::uint32_t output = none;
+    std::uint32_t bias = none;
+    epilogue after = epilogue::none;
+    std::uint32_t epilogue_operand = none;
+    std::uint32_t gradient = none;
+    std::uint32_t correct = none;
+    /// elementwise: see instruction.
+    std::vector<element_step> program;
+    std::size_t temporaries = 0;
+    /// The node that op, transposes and factor come from.
+    std::uint32_t source = none;
+
+    /// Calls f(id) for each value read; each value written.
+    template <class F>
+    void each_read(F f) const {
+      for (auto id : inputs)
+        f(id);
+      for (auto id : {bias, epilogue_operand})
+        if (id != none)
+          f(id);
+    }
+    template <class F>
+    void each_written(F f) const {
+      for (auto id : {output, gradient, correct})
+        if (id != none)
+          f(id);
+    }
+  };
+
+  /// Writes the step of a chain of element-wise nodes. Temporaries are numbered from
+  /// first_temporary while the number of inputs is not known.
+  struct chain_builder {
+    const planner& owner;
+    step result;
+    /// Temporaries whose value was read.
+    std::vector<std::uint32_t> free;
+
+    void add_inputs(std::uint32_t id);
+    std::uint32_t add(std::uint32_t id);
+    std::uint32_t operand_of(std::uint32_t input);
+  };
+  static constexpr std::uint32_t first_temporary = 1U << 16;
+  /// Nodes of a chain that is not yet ended: bounds what a step reads.
+  static constexpr std::size_t longest_chain = 16;
+
+  const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
+  /// The node whose elements `id` has in another shape; mostly itself.
+  std::uint32_t root(std::uint32_t id) const;
+  operand place(std::uint32_t id) const;
+  std::uint32_t check(const char* what, expression x) const;
+
+  void choose_targets();
+  void differentiate();
+  void mark_needed();
+  void copy_shared_gradients();
+  void emit_steps();
+  void emit(std::uint32_t id);
+  void emit_softmax(std::uint32_t id);
+  void fuse_product(std::uint32_t id);
+  void choose_chains();
+  bool is_elementwise(std::uint32_t id) const;
+  step chain_ending_at(std::uint32_t id) const;
+  std::uint32_t sole_user(std::uint32_t id) const;
+  void place_leaves();
+  void place_values();
+  void place_output(const step& s, std::size_t position, std::uint32_t id);
+  bool place_over_input(const step& s, std::size_t position, std::uint32_t id);
+  std::size_t allocate(std::size_t elements);
+  void release(std::size_t begin, std::size_t elements);
+  std::size_t arena_size(std::uint32_t id) const;
+  void write_instructions();
+  void find_row_sparse();
+  void make_buckets();
+
+  plan& plan_;
+  const graph& source_;
+  const plan_options& options_;
+
+  std::uint32_t loss_ = none;
+  std::uint32_t correct_ = none;
+  std::vector<std::uint32_t> fetches_;
+  /// (node, layout entry): that node is the gradient of that entry.
+  std::vector<std::pair<std::uint32_t, std::size_t>> parameter_gradients_;
+
+  // By node id.
+  std::vector<char> needed_;
+  std::vector<char> kept_;    // read after the run
+  std::vector<char> emitted_; // part of a step already, or about to be
+  std::vector<char> chained_; // computed within the step of its only reader
+  std::vector<std::vector<std::uint32_t>> users_;
+  std::vector<operand> places_;
+  std::vector<std::size_t> last_read_;
+  std::vector<char> owns_block_;
+
+  std::vector<step> steps_;
+  /// Fused steps by the id of their last node, where they stand: all they read has been computed
+  /// there.
+  std::map<std::uint32_t, step> fused_;
+  /// Free parts of the arena, ordered: (first element, elements).
+  std::vector<std::pair<std::size_t, std::size_t>> free_;
+};
+
+} // namespace troupe

@@ -1,0 +1,220 @@
+// Middle of the planner: which nodes are computed together, in one step.
+
+#include "kernels/plan/planner.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+bool is_softmax_loss(operation op) {
+  return op == operation::softmax_cross_entropy || op == operation::softmax_cross_entropy_gradient
+    || op == operation::softmax_correct;
+}
+
+/// What a bias and an activation may be applied to before it leaves the cache.
+bool is_product(operation op) {
+  return op == operation::matmul || op == operation::conv2d
+    || op == operation::conv2d_input_gradient || op == operation::max_pool_gradient;
+}
+
+/// What adds a bias to a product; placeholder: nothing does.
+operation bias_after(operation product) {
+  return product == operation::matmul         ? operation::add_bias
+    : product == operation::max_pool_gradient ? operation::placeholder
+                                              : operation::add_channel_bias;
+}
+
+epilogue epilogue_of(operation op) {
+  switch (op) {
+  case operation::relu:
+    return epilogue::relu;
+  case operation::tanh:
+    return epilogue::tanh;
+  case operation::sigmoid:
+    return epilogue::sigmoid;
+  case operation::relu_gradient:
+    return epilogue::relu_gradient;
+  case operation::tanh_gradient:
+    return epilogue::tanh_gradient;
+  case operation::sigmoid_gradient:
+    return epilogue::sigmoid_gradient;
+  default:
+    return epilogue::none;
+  }
+}
+
+} // namespace
+
+/// The one node that reads `id`, or none where there are several, or somebody reads it after the
+/// run.
+std::uint32_t planner::sole_user(std::uint32_t id) const {
+  const bool is_gradient =
+    std::ranges::any_of(parameter_gradients_, [id](const auto& x) { return x.first == id; });
+  return users_[id].size() == 1 && !kept_[id] && !is_gradient ? users_[id][0] : none;
+}
+
+void planner::emit_steps() {
+  emitted_.assign(needed_.size(), false);
+  for (std::uint32_t id = 0; id < needed_.size(); ++id)
+    if (needed_[id] && is_product(at(id).op))
+      fuse_product(id);
+  choose_chains();
+  for (std::uint32_t id = 0; id < needed_.size(); ++id) {
+    if (!needed_[id])
+      continue;
+    if (!at(id).inputs.empty() && !emitted_[id] && root(id) == id)
+      emit(id);
+  }
+}
+
+void planner::emit(std::uint32_t id) {
+  const auto& n = at(id);
+  if (is_softmax_loss(n.op)) {
+    emit_softmax(id);
+    return;
+  }
+  if (chained_[id])
+    return; // within the step of its reader
+  if (auto i = fused_.find(id); i != fused_.end()) {
+    steps_.push_back(std::move(i->second));
+    return;
+  }
+  if (is_elementwise(id) && std::ranges::any_of(n.inputs, [&](auto i) { return chained_[i]; })) {
+    steps_.push_back(chain_ending_at(id));
+    return;
+  }
+  step s;
+  s.op = n.op;
+  s.inputs = n.inputs;
+  s.output = s.source = id;
+  steps_.push_back(std::move(s));
+}
+
+/// A product, + bias, activation or derivative of one: as far as each result is read by the next
+/// node alone.
+void planner::fuse_product(std::uint32_t id) {
+  step s;
+  s.op = at(id).op;
+  s.inputs = at(id).inputs;
+  s.source = id;
+  auto last = id;
+  auto next = sole_user(last);
+  if (next != none && at(next).op == bias_after(s.op) && at(next).inputs[0] == last) {
+    s.bias = at(next).inputs[1];
+    last = next;
+    next = sole_user(last);
+  }
+  if (next != none && at(next).inputs[0] == last) {
+    s.after = epilogue_of(at(next).op);
+    if (s.after != epilogue::none) {
+      s.epilogue_operand = at(next).inputs.size() > 1 ? at(next).inputs[1] : none;
+      last = next;
+    }
+  }
+  if (last == id)
+    return;
+  for (auto i = id; i != last; i = users_[i][0])
+    emitted_[i] = true;
+  s.output = last;
+  fused_.emplace(last, std::move(s));
+}
+
+/// One pass over the logits makes loss, gradient and number of correct samples.
+void planner::emit_softmax(std::uint32_t id) {
+  step s;
+  s.op = operation::softmax_cross_entropy;
+  s.source = id;
+  s.inputs = at(id).inputs;
+  for (auto other = id; other < needed_.size(); ++other) {
+    if (!needed_[other] || emitted_[other] || !is_softmax_loss(at(other).op)
+        || at(other).inputs != s.inputs || at(other).labels != at(id).labels)
+      continue;
+    auto& result = at(other).op == operation::softmax_cross_entropy ? s.output
+      : at(other).op == operation::softmax_correct                  ? s.correct
+                                                                    : s.gradient;
+    if (result != none)
+      continue; // the same thing twice: a step of its own
+    result = other;
+    emitted_[other] = true;
+  }
+  steps_.push_back(std::move(s));
+}
+
+// -- chains of element-wise operations
+
+/// Nodes that work element by element, and whose only reader does so too on the same shape, are
+/// computed within the step of that reader: values between them never leave the cache.
+void planner::choose_chains() {
+  chained_.assign(needed_.size(), false);
+  std::vector<std::size_t> length(needed_.size(), 0);
+  for (std::uint32_t id = 0; id < needed_.size(); ++id) {
+    if (!needed_[id] || !is_elementwise(id))
+      continue;
+    length[id] = 1;
+    for (auto input : at(id).inputs)
+      length[id] += chained_[input] ? length[input] : 0;
+    const auto user = sole_user(id);
+    chained_[id] = user != none && is_elementwise(user) && at(user).shape == at(id).shape
+      && length[id] <= longest_chain;
+  }
+}
+
+bool planner::is_elementwise(std::uint32_t id) const {
+  return elementwise_arity(at(id).op) > 0 && !emitted_[id] && !fused_.contains(id);
+}
+
+planner::step planner::chain_ending_at(std::uint32_t id) const {
+  chain_builder builder{*this, {}, {}};
+  builder.result.op = operation::elementwise;
+  builder.result.output = builder.result.source = id;
+  builder.add_inputs(id);
+  builder.add(id);
+  // Temporaries are numbered after the inputs, whose number is known only now.
+  auto& s = builder.result;
+  const auto inputs = static_cast<std::uint32_t>(s.inputs.size());
+  for (auto& x : s.program)
+    for (auto* number : {&x.a, &x.b, &x.c, &x.result})
+      if (*number >= first_temporary)
+        *number = *number - first_temporary + inputs;
+  return std::move(builder.result);
+}
+
+void planner::chain_builder::add_inputs(std::uint32_t id) {
+  for (auto input : owner.at(id).inputs)
+    if (owner.chained_[input])
+      add_inputs(input);
+    else if (std::ranges::find(result.inputs, input) == result.inputs.end())
+      result.inputs.push_back(input);
+}
+
+/// Appends the steps that compute `id`; returns the number of its value. A step may overwrite a
+/// temporary that it reads.
+std::uint32_t planner::chain_builder::add(std::uint32_t id) {
+  const auto& n = owner.at(id);
+  element_step x;
+  x.op = n.op;
+  x.factor = n.factor;
+  x.a = operand_of(n.inputs[0]);
+  x.b = n.inputs.size() > 1 ? operand_of(n.inputs[1]) : x.a;
+  x.c = n.inputs.size() > 2 ? operand_of(n.inputs[2]) : x.a;
+  for (auto number : {x.a, x.b, x.c})
+    if (number >= first_temporary && std::ranges::find(free, number) == free.end())
+      free.push_back(number);
+  if (free.empty())
+    free.push_back(first_temporary + static_cast<std::uint32_t>(result.temporaries++));
+  x.result = free.back();
+  free.pop_back();
+  result.program.push_back(x);
+  return x.result;
+}
+
+std::uint32_t planner::chain_builder::operand_of(std::uint32_t input) {
+  if (owner.chained_[input])
+    return add(input);
+  const auto i = std::ranges::find(result.inputs, input);
+  return static_cast<std::uint32_t>(i - result.inputs.begin());
+}
+
+} // namespace troupe

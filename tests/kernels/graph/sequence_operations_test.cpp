@@ -1,0 +1,171 @@
+#include "kernels/graph/sequence_operations.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/graph/gradients.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr auto batch = shape::batch;
+
+/// Tensors that depend on variables, so that there is something to differentiate.
+struct tensors {
+  graph g;
+  expression features = g.placeholder("features", {batch, 3});
+
+  expression make(const shape& dims) {
+    const auto n = static_cast<std::int64_t>(dims.elements(1));
+    const auto name = "w" + std::to_string(g.nodes().size());
+    return reshape(dense(features, g.variable(name, {n, 3})), dims);
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(sequence_operations)
+
+BOOST_AUTO_TEST_CASE(moving_elements) {
+  tensors t;
+  auto x = t.make({batch, 2, 3, 4});
+  for (const std::vector<std::size_t>& axes :
+       {std::vector<std::size_t>{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 2, 1}, {0, 3, 1, 2}})
+    check_both(t.g, transpose(x, axes));
+  check_both(t.g, slice(x, 1, 1, 2));
+  check_both(t.g, slice(x, 3, 1, 4));
+  check_both(t.g, slice(x, 2, 0, 0));
+  check_both(t.g, place(x, 2, 1, {batch, 2, 5, 4}));
+  check_both(t.g, slice(place(x, 2, 1, {batch, 2, 5, 4}), 2, 0, 2));
+  auto y = t.make({batch, 2, 1, 4});
+  check_both(t.g, concat({x, y, x}, 2));
+  check_both(t.g, concat({x, tanh(x)}, 3));
+  auto w = t.g.variable("table", {5, 4});
+  check_both(t.g, matmul(x, transpose(w, {1, 0})));
+  check_both(t.g, matmul(x, slice(w, 0, 1, 4), false, true));
+}
+
+BOOST_AUTO_TEST_CASE(what_was_placed_is_not_copied_again) {
+  tensors t;
+  auto x = t.make({batch, 2, 3});
+  BOOST_TEST((slice(place(x, 1, 4, {batch, 9, 3}), 1, 4, 6) == x));
+}
+
+BOOST_AUTO_TEST_CASE(stopped_gradients) {
+  tensors t;
+  auto x = t.make({batch, 4});
+  auto w = t.g.variable("w", {4});
+  auto loss = sum(stop_gradient(add_bias(x, w)) * add_bias(x, w));
+  // As if one of the factors were constant: half of the gradient of a square.
+  const std::vector<expression> by{w};
+  auto half = gradients(loss, by)[0];
+  auto whole = gradients(sum(add_bias(x, w) * add_bias(x, w)), by)[0];
+  auto values = random_leaves(t.g, 3);
+  const auto a = reference_value(t.g, half.id(), values);
+  const auto b = reference_value(t.g, whole.id(), values);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    BOOST_TEST(2 * a[i] == b[i], boost::test_tools::tolerance(1e-12));
+}
+
+BOOST_AUTO_TEST_CASE(batched_products) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true}) {
+      tensors t;
+      auto a = t.make(ta ? shape{batch, 2, 5, 3} : shape{batch, 2, 3, 5});
+      auto b = t.make(tb ? shape{batch, 2, 4, 5} : shape{batch, 2, 5, 4});
+      check_both(t.g, batched_matmul(a, b, ta, tb), 2e-5);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(embeddings) {
+  graph g;
+  auto ids = g.placeholder("ids", {batch, 4}, dtype::int32);
+  auto table = g.variable("table", {3, 5});
+  auto y = embedding(table, ids);
+  check_both(g, y);
+  check_both(g, embedding_gradient(y * y, ids, 3));
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_id_gives_nan) {
+  graph g;
+  auto ids = g.placeholder("ids", {batch}, dtype::int32);
+  auto y = embedding(g.variable("table", {2, 1}), ids);
+  leaves values{4, {{1, 2}}, {{0, 1, 2, -1}}};
+  const auto found = execute<float>(g, values, {}, {y}, false).fetches[0];
+  BOOST_TEST(found[0] == 1);
+  BOOST_TEST(found[1] == 2);
+  BOOST_TEST(std::isnan(found[2]));
+  BOOST_TEST(std::isnan(found[3]));
+}
+
+BOOST_AUTO_TEST_CASE(normalization) {
+  for (std::int64_t n : {1, 2, 7, 33}) {
+    tensors t;
+    auto x = t.make({batch, 2, n});
+    auto gain = t.g.variable("gain", {n});
+    check_both(t.g, multiply_rows(x, gain));
+    check_both(t.g, layer_norm(x, gain, t.g.variable("bias", {n}), 0.1), 1e-4);
+    auto dy = t.make({batch, 2, n});
+    check_both(t.g, normalize_rows_gradient(dy, x, 0.1), 1e-4);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attention) {
+  tensors t;
+  check_both(t.g, causal_softmax(t.make({batch, 2, 5, 5})));
+  check_both(t.g, causal_softmax(t.make({batch, 1, 1})));
+  auto q = t.make({batch, 5, 6});
+  auto k = t.make({batch, 5, 6});
+  auto v = t.make({batch, 5, 6});
+  check_both(t.g, causal_attention(q, k, v, 1), 2e-5);
+  check_both(t.g, causal_attention(q, k, v, 3), 2e-5);
+}
+
+BOOST_AUTO_TEST_CASE(recurrence) {
+  for (auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (std::int64_t time : {1, 2, 5}) {
+      tensors t;
+      auto h = recurrent_layer(t.make({batch, time, 4}), "first", 3, how);
+      check_both(t.g, recurrent_layer(h, "second", 2, how), 5e-5);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_recurrent_gradient_is_not_differentiated_again) {
+  tensors t;
+  auto h = recurrent_layer(t.make({batch, 2, 4}), "layer", 3, cell::lstm);
+  const std::vector<expression> by{t.g.find("layer.weight_hh_l0")};
+  auto once = gradients(sum(h), by)[0];
+  BOOST_CHECK_THROW(gradients(sum(once * once), by), input_error);
+}
+
+BOOST_AUTO_TEST_CASE(misfits) {
+  tensors t;
+  auto x = t.make({batch, 2, 6});
+  const auto refused = [](auto f, const char* text) {
+    BOOST_CHECK_EXCEPTION(f(), input_error, [text](const input_error& error) {
+      BOOST_TEST_MESSAGE(error.what());
+      return std::string(error.what()).find(text) != std::string::npos;
+    });
+  };
+  refused([&] { transpose(x, {1, 0, 2}); }, "the batch first");
+  refused([&] { transpose(x, {0, 1}); }, "each of its axes once");
+  refused([&] { slice(x, 0, 0, 1); }, "is the batch");
+  refused([&] { slice(x, 1, 1, 3); }, "positions 1 to 3");
+  refused([&] { place(x, 1, 1, {batch, 2, 6}); }, "does not fit into (batch, 2, 6)");
+  refused([&] { concat({x, t.make({batch, 3, 6})}, 2); }, "differ in more than axis 2");
+  refused([&] { batched_matmul(x, x); }, "different lengths");
+  refused([&] { embedding(x, x); }, "int32 ids");
+  refused([&] { causal_softmax(x); }, "square matrices");
+  refused([&] { causal_attention(x, x, x, 4); }, "4 heads");
+  refused([&] { lstm(x, t.g.variable("w", {6, 2})); }, "(batch, time, 4 hidden)");
+  refused([&] { recurrent_layer(x, "rnn_1", 0, cell::rnn); }, "layer \"rnn_1\"");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

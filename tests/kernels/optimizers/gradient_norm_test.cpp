@@ -1,0 +1,73 @@
+#include "kernels/optimizers/gradient_norm.hpp"
+
+#include "kernels/cpu/reduce.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+troupe::layout example() {
+  troupe::layout x;
+  x.add("a.weight", {31, 17});
+  x.add("a.mean", {31}, {}, parameter_kind::state);
+  x.add("empty", {0});
+  x.add("b.weight", {13, 31});
+  return x;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(gradient_norm)
+
+BOOST_AUTO_TEST_CASE(sums_of_squares) {
+  for (const std::size_t n : {0, 1, 15, 16, 17, 1000}) {
+    const auto x = random_values(n, "x");
+    double expected = 0;
+    for (const double value : x)
+      expected += value * value;
+    BOOST_TEST(std::abs(sum_of_squares(std::span<const double>{x}) - expected) <= 1e-13 * expected);
+  }
+  // In float, these would overflow and underflow.
+  const std::vector<float> extreme{1e30F, 1e-30F};
+  BOOST_TEST(sum_of_squares(std::span{extreme}.first(1)) > 0.99e60);
+  BOOST_TEST(sum_of_squares(std::span{extreme}.last(1)) > 0.99e-60);
+}
+
+BOOST_AUTO_TEST_CASE(state_does_not_count_and_parts_add_up) {
+  const auto layout = example();
+  const auto n = layout.size();
+  std::vector<float> values(n, 2);
+  std::fill_n(values.begin() + 31 * 17, 31, 1e10F);
+  const double expected = 4 * (31 * 17 + 13 * 31);
+  for (const std::size_t parts : {1, 2, 5, 100}) {
+    double sum = 0;
+    for (auto part : split_evenly(n, parts))
+      sum += squared_norm(layout, part, std::span{values}.subspan(part.begin, part.size()));
+    BOOST_TEST(sum == expected); // whole numbers
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_first_tensor_that_is_not_finite) {
+  const auto layout = example();
+  const range all{0, layout.size()};
+  std::vector<float> values(layout.size(), 1);
+  BOOST_TEST(first_not_finite(layout, all, values) == "");
+  values.back() = std::numeric_limits<float>::infinity();
+  BOOST_TEST(first_not_finite(layout, all, values) == "b.weight");
+  BOOST_TEST(!std::isfinite(squared_norm(layout, all, values)));
+  values[31 * 17] = std::numeric_limits<float>::quiet_NaN();
+  BOOST_TEST(first_not_finite(layout, all, values) == "a.mean");
+  const range end{layout.size() - 5, layout.size()};
+  BOOST_TEST(first_not_finite(layout, end, std::span{values}.last(5)) == "b.weight");
+  BOOST_TEST(first_not_finite(layout, {0, 100}, std::span{values}.first(100)) == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

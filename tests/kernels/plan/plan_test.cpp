@@ -1,0 +1,175 @@
+#include "kernels/plan/plan.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+
+using namespace troupe;
+
+namespace {
+
+struct mlp {
+  graph g;
+  expression x = g.placeholder("x", {shape::batch, 784});
+  expression labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  expression h1 = dense_layer(x, "dense_1", 256, activation::relu);
+  expression h2 = dense_layer(h1, "dense_2", 128, activation::relu);
+  expression logits = dense_layer(h2, "dense_3", 10);
+  expression loss = softmax_cross_entropy(logits, labels);
+  expression correct = softmax_correct(logits, labels);
+
+  plan_options options() {
+    plan_options result;
+    result.loss = loss;
+    result.gradients = true;
+    result.bucket_bytes = 2048;
+    return result;
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(plan)
+
+BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
+  mlp m;
+  auto options = m.options();
+  options.correct = m.correct;
+  const troupe::plan p(m.g, options);
+  // Forward: 3 dense layers and the loss with its gradient. Backward: for each layer the gradients
+  // of weights and bias, for two of them that of the input with the derivative of relu.
+  BOOST_TEST(p.instructions().size() == 4U + 6U + 2U);
+  const auto& first = p.instructions()[0];
+  BOOST_TEST((first.op == operation::matmul && first.after == epilogue::relu));
+  BOOST_TEST(first.bias.name == "dense_1.bias");
+  const auto& loss = p.instructions()[3];
+  BOOST_TEST((loss.gradient.exists() && loss.correct.exists()));
+  BOOST_TEST(loss.gradient.index == loss.inputs[0].index); // over the logits
+  const auto& last = p.instructions().back();
+  BOOST_TEST((last.output.where == operand::place::gradient && last.output.index == 0));
+  // Activations, the gradients of two of them, some scalars.
+  BOOST_TEST(p.arena_elements() <= 64U * (256 + 128 + 16 + 256 + 128) + 64);
+  BOOST_TEST(p.to_string().find("bucket 2 ready: elements 0 to 200960") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
+  graph g;
+  auto x = g.placeholder("x", {shape::batch, 8});
+  auto y = g.placeholder("y", {shape::batch, 8});
+  plan_options options;
+  options.fetches = {tanh((x + y) * sigmoid(x - y))};
+  const troupe::plan p(g, options);
+  BOOST_TEST(p.instructions().size() == 1U);
+  BOOST_TEST(p.instructions()[0].temporaries <= 2U);
+  BOOST_TEST(p.to_string().find("elementwise[add subtract sigmoid multiply tanh](x (batch, 8), y")
+             != std::string::npos);
+  // A value that is read twice, or after the run, is kept.
+  auto z = x + y;
+  options.fetches = {z * tanh(z), exp(z)};
+  BOOST_TEST(troupe::plan(g, options).instructions().size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(buckets_are_whole_tensors_last_layers_first) {
+  mlp m;
+  for (std::size_t bytes : {1U, 2048U, 4096U, 200000U, 1U << 30}) {
+    auto options = m.options();
+    options.bucket_bytes = bytes;
+    const troupe::plan p(m.g, options);
+    auto end = p.parameters().size();
+    std::size_t after = 0;
+    for (const auto& bucket : p.buckets()) {
+      BOOST_TEST(bucket.elements.end == end);
+      BOOST_TEST((bucket.elements.size() * sizeof(float) >= bytes || bucket.elements.begin == 0));
+      BOOST_TEST(
+        std::ranges::count(p.parameters().entries(), bucket.elements.begin, &layout_entry::offset)
+        == 1);
+      BOOST_TEST(bucket.ready_after >= after);
+      after = bucket.ready_after;
+      end = bucket.elements.begin;
+    }
+    BOOST_TEST(end == 0U);
+  }
+  const troupe::plan p(m.g, m.options());
+  BOOST_TEST(p.buckets().size() == 3U);
+  BOOST_TEST(p.buckets()[0].ready_after < p.buckets()[1].ready_after);
+  BOOST_TEST(p.buckets()[1].ready_after < p.buckets()[2].ready_after);
+}
+
+BOOST_AUTO_TEST_CASE(a_bucket_waits_for_the_last_reader_of_its_weights) {
+  // The weights of the last layer are read by the first one too.
+  graph g;
+  auto x = g.placeholder("x", {shape::batch, 4});
+  auto shared = g.variable("shared", {4, 4});
+  auto h = relu(dense(x, shared));
+  auto own = g.variable("own", {4, 4});
+  h = relu(dense(h, own));
+  plan_options options;
+  options.loss = sum(dense(h, shared));
+  options.gradients = true;
+  options.bucket_bytes = 1;
+  const troupe::plan p(g, options);
+  BOOST_REQUIRE(p.buckets().size() == 2U);
+  BOOST_TEST(p.buckets()[1].ready_after == p.instructions().size() - 1);
+  BOOST_TEST(p.buckets()[0].ready_after < p.buckets()[1].ready_after);
+}
+
+BOOST_AUTO_TEST_CASE(forward_only) {
+  mlp m;
+  plan_options options;
+  options.fetches = {m.logits};
+  const troupe::plan p(m.g, options);
+  BOOST_TEST(p.instructions().size() == 3U);
+  BOOST_TEST(p.buckets().empty());
+  BOOST_TEST(p.reads_feed(0));
+  BOOST_TEST(!p.reads_feed(1));
+  // h1 is dead when logits are computed.
+  BOOST_TEST(p.arena_elements() == 64U * (256 + 128));
+}
+
+BOOST_AUTO_TEST_CASE(buffers_are_reused) {
+  graph g;
+  auto y = g.placeholder("x", {shape::batch, 64});
+  for (int i = 0; i < 20; ++i)
+    y = tanh(dense(y, g.variable(std::string("w").append(std::to_string(i)), {64, 64})));
+  for (int i = 0; i < 20; ++i)
+    y = sigmoid(y);
+  plan_options options;
+  options.fetches = {y};
+  BOOST_TEST(troupe::plan(g, options).arena_elements() == 2U * 64 * 64);
+}
+
+BOOST_AUTO_TEST_CASE(state_has_no_gradient) {
+  graph g;
+  auto x = g.placeholder("x", {shape::batch, 4});
+  auto mean = g.variable("mean", {4}, initializer::zeros(), parameter_kind::state);
+  auto w = g.variable("w", {4, 4});
+  plan_options options;
+  options.loss = sum(dense(add_bias(x, mean), w));
+  options.gradients = true;
+  const troupe::plan p(g, options);
+  BOOST_REQUIRE(p.zero_gradients().size() == 1U);
+  BOOST_TEST((p.zero_gradients()[0] == range{0, 4}));
+}
+
+BOOST_AUTO_TEST_CASE(mistakes_are_named) {
+  mlp m;
+  mlp other;
+  plan_options options;
+  options.gradients = true;
+  BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
+  options.loss = m.logits;
+  BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
+  options.loss = other.loss;
+  BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
+  options.loss = m.loss;
+  options.correct = m.loss;
+  BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
+  options.correct = m.correct;
+  options.max_rows = 0;
+  BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
