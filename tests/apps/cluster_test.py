@@ -5,12 +5,9 @@ import os
 import re
 import socket
 
-from program import LONG_JOB, QUICK_JOB, Process, TestCase, free_ports, run_tests
+from program import LONG_JOB, OTHER_VERSION, QUICK_JOB, Process, TestCase, free_ports, run_tests
 
 RING_JOB = "protocol: RING\n" + QUICK_JOB
-
-# Of another version than the program.
-OTHER_VERSION = os.environ["TROUPE_OTHER_VERSION"]
 
 
 class LaunchedTasks(TestCase):

@@ -1,15 +1,14 @@
 """Models from ONNX files and back: train, check, predict and export."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
 import struct
 
-from program import TestCase, run_tests
+from program import SOURCE, TestCase, run_tests
 
-FIXTURES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "tests/actors/model/onnx"
+FIXTURES = SOURCE / "tests/actors/model/onnx"
 
 # The model takes images of 8 x 8; a table with so many columns holds them.
 JOB = """

@@ -15,7 +15,13 @@ import threading
 import time
 import unittest
 
-PROGRAM = os.environ["TROUPE_PROGRAM"]
+# By hand, without these variables, the release build is tested.
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
+# A node that says it is of another version.
+OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
+os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
+DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 
 # How a test file ends where nothing failed and something was skipped: CTest reports that.
 EXIT_SKIPPED = 77

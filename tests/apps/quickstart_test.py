@@ -7,9 +7,9 @@ import random
 import struct
 import subprocess
 
-from program import PROGRAM, TestCase, run_tests
+from program import PROGRAM, SOURCE, TestCase, run_tests
 
-QUICKSTART = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps" / "quickstart"
+QUICKSTART = SOURCE / "apps" / "quickstart"
 
 
 def idx(shape, values):

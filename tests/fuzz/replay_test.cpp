@@ -3,6 +3,7 @@
 
 #include "kernels/formats/file.hpp"
 #include "tests/fuzz/target.hpp"
+#include "tests/support/folders.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +16,7 @@
 namespace {
 
 std::filesystem::path corpus() {
-  return std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")} / "tests" / "fuzz" / "corpus";
+  return troupe::test::source_folder() / "tests" / "fuzz" / "corpus";
 }
 
 } // namespace

@@ -1,8 +1,6 @@
 #include "actors/model/job_file.hpp"
 #include "tests/actors/model/serial_training.hpp"
-
-#include <cstdlib>
-#include <filesystem>
+#include "tests/support/folders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -14,8 +12,7 @@ using namespace troupe;
 namespace {
 
 proto::Job example(const std::string& name) {
-  const char* source = std::getenv("TROUPE_SOURCE_DIR");
-  return load_job(std::filesystem::path{source != nullptr ? source : "."} / "apps/examples" / name);
+  return load_job(test::source_folder() / "apps/examples" / name);
 }
 
 } // namespace

@@ -8,10 +8,10 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
+#include "tests/support/folders.hpp"
 #include "tests/support/input_errors.hpp"
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -31,7 +31,7 @@ constexpr std::int64_t classes = 3;
 constexpr double rate = 0.1;
 
 std::filesystem::path folder() {
-  return std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")} / "tests/actors/model/onnx";
+  return source_folder() / "tests/actors/model/onnx";
 }
 
 onnx_model load(const std::string& name) {
