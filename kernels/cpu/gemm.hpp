@@ -25,8 +25,9 @@ struct matrix {
 // stood there): its bits depend on its row of a and its column of b alone. They are the same with
 // vectors of any width, for any number of rows and columns, and however a product is cut among
 // calls or threads. Only where a or b is one vector, and both lie in the direction of k without
-// gaps, they are 32 such chains, added up. (On machines without fused multiply-adds each step
-// rounds twice.)
+// gaps, they are 32 such chains, added up. (In builds for machines without fused multiply-adds
+// each step rounds twice. With TROUPE_BLAS=openblas, gemm<float>() calls OpenBLAS, whose bits depend on the
+// processor and on how a product is cut; the others do not.)
 //
 // Nothing is allocated. `scratch` has gemm_scratch_elements<T>() elements, aligned to 64 bytes.
 
