@@ -43,6 +43,12 @@ private:
   std::atomic<bool> closed_ = false;
 };
 
+/// Whether a handle stands for an actor on another node.
+template <class Handle>
+bool is_port(const Handle& x) {
+  return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;
+}
+
 /// Makes a port of either kind.
 template <class Target>
 caf::strong_actor_ptr make_port(caf::actor_system& sys, caf::strong_actor_ptr link, Target target) {

@@ -449,19 +449,39 @@ template <class T>
 executor<T>& executor<T>::operator=(executor&&) noexcept = default;
 
 template <class T>
+void executor<T>::state::begin() {
+  under_way.emplace();
+  correct = counted = 0;
+  for (const auto& part : what->zero_gradients())
+    std::fill_n(gradient + part.begin, part.size(), T(0));
+}
+
+template <class T>
 run_result executor<T>::run(const run_arguments<T>& arguments) {
+  restart();
+  if (const auto result = advance(arguments))
+    return *result;
+  throw std::invalid_argument("executor: weights are missing");
+}
+
+template <class T>
+void executor<T>::restart() noexcept {
+  state_->under_way.reset();
+}
+
+template <class T>
+std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments) {
   auto& s = *state_;
   s.bind(arguments);
-  for (const auto& part : s.what->zero_gradients())
-    std::fill_n(s.gradient + part.begin, part.size(), T(0));
-  s.correct = s.counted = 0;
-  run_result result;
-  if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
-    result.loss = static_cast<double>(*p); // a loss that is a constant, or a variable
+  if (!s.under_way)
+    s.begin();
+  auto& [i, bucket, loss] = *s.under_way;
   const auto& instructions = s.what->instructions();
   const auto& buckets = s.what->buckets();
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < instructions.size(); ++i) {
+  const bool complete = std::ranges::find(s.weights, nullptr) == s.weights.end();
+  for (; i < instructions.size(); ++i) {
+    if (!complete && (i + 1 == instructions.size() || s.misses_weights(instructions[i])))
+      return std::nullopt;
     {
       const cpu::flush_denormals mode;
       s.execute(instructions[i]);
@@ -469,16 +489,20 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
     if (arguments.on_instruction)
       arguments.on_instruction(i);
     if (i == s.loss_instruction)
-      result.loss = s.loss_of(instructions[i]);
-    for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
+      loss = s.loss_of(instructions[i]);
+    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
       if (arguments.on_bucket)
-        arguments.on_bucket(next);
+        arguments.on_bucket(bucket);
   }
-  for (; next < buckets.size(); ++next) // of a plan without instructions
+  if (!complete)
+    return std::nullopt;
+  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
     if (arguments.on_bucket)
-      arguments.on_bucket(next);
-  result.correct = s.correct;
-  result.counted = s.counted;
+      arguments.on_bucket(bucket);
+  if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
+    loss = static_cast<double>(*p); // a loss that is a constant, or a variable
+  const run_result result{loss, s.correct, s.counted};
+  s.under_way.reset();
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -39,7 +40,7 @@ struct run_arguments {
   /// Samples, 0 .. plan.max_rows().
   std::size_t rows = 0;
   /// One pointer per layout entry, to its first element: tensors may come from several shards. No
-  /// alignment needed.
+  /// alignment needed. Null: not there yet (`advance` alone).
   std::span<const T* const> weights;
   /// One per placeholder, in the order of graph::placeholders(); those that the plan does not read
   /// may be empty.
@@ -88,6 +89,15 @@ public:
   /// Throws std::invalid_argument where the arguments do not fit the plan (a mistake in the
   /// program, not in its input); nothing else.
   run_result run(const run_arguments<T>& arguments);
+
+  /// Begins a run, or goes on with the one under way, as far as the weights allow that are there:
+  /// up to the first instruction that reads one that is null; the last instruction waits for all of
+  /// them. Nothing is returned until the run is at its end. Between the calls of a run only weights
+  /// that were null may change in the arguments. Throws as `run`.
+  std::optional<run_result> advance(const run_arguments<T>& arguments);
+
+  /// Gives up the run under way, if there is one: `advance` begins another.
+  void restart() noexcept;
 
   /// Where a number that is not finite comes from: of weights, feeds and results, in this order,
   /// the first tensor with an element that is not finite, such as "weights dense_1.weight",

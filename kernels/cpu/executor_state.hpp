@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <vector>
 
 // Internal to the executor, whose instructions are carried out in executor.cpp, executor_images.cpp
@@ -101,6 +102,23 @@ struct executor<T>::state {
   double scalar = 0;
   std::size_t correct = 0;
   std::size_t counted = 0;
+
+  /// How far a run has come.
+  struct position {
+    std::size_t instruction = 0;
+    std::size_t bucket = 0;
+    double loss = 0;
+  };
+  std::optional<position> under_way;
+
+  /// It reads a weight that is not there.
+  bool misses_weights(const instruction& x) const {
+    const auto missing = [&](const operand& from) {
+      return from.where == operand::place::weight && weights[from.index] == nullptr;
+    };
+    return std::ranges::any_of(x.inputs, missing) || missing(x.bias) || missing(x.epilogue_operand);
+  }
+  void begin();
 
   /// How many threads get a part of n pieces of work of which each takes at least `least`.
   std::size_t parts_of(std::size_t n, std::size_t least) const {

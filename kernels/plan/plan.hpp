@@ -36,8 +36,8 @@ struct bucket {
 };
 
 /// The gradient of a parameter (n, ...) whose rows are 0 except for those that a feed names in the
-/// run: the columns of a sparse feed, or the ids that an embedding was fed with. Rows may be named
-/// twice.
+/// run: the columns of a sparse feed, or the ids that an embedding was fed with. The run reads no
+/// other rows either. Rows may be named twice.
 struct row_sparse_gradient {
   /// Position in the layout.
   std::size_t parameter = 0;
@@ -95,8 +95,8 @@ public:
   /// (graph::update_state), and variables that the loss does not depend on.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
-  /// Parameters whose gradient is row-sparse, in the order of the layout: who sends it may send
-  /// these rows alone.
+  /// Parameters whose gradient is row-sparse, in the order of the layout: these rows alone need to
+  /// be sent.
   const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
     return row_sparse_;
   }

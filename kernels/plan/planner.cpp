@@ -123,13 +123,27 @@ void planner::mark_needed() {
   }
 }
 
+/// The run reads no other rows of this parameter than those that a feed names.
+bool planner::reads_rows_alone(std::size_t entry) const {
+  const auto is_parameter = [&](std::uint32_t id) {
+    return at(id).op == operation::variable && at(id).index == entry;
+  };
+  for (std::uint32_t id = 0; id < needed_.size(); ++id) {
+    const auto op = at(id).op;
+    if (needed_[id] && op != operation::sparse_matmul && op != operation::embedding
+        && std::ranges::any_of(at(id).inputs, is_parameter))
+      return false;
+  }
+  return std::ranges::none_of(fetches_, is_parameter);
+}
+
 void planner::find_row_sparse() {
   for (const auto& [id, entry] : parameter_gradients_) {
     const auto op = at(id).op;
     if (op != operation::sparse_matmul_gradient && op != operation::embedding_gradient)
       continue;
     const auto& names_rows = at(at(id).inputs[op == operation::embedding_gradient ? 1 : 0]);
-    if (names_rows.op == operation::placeholder)
+    if (names_rows.op == operation::placeholder && reads_rows_alone(entry))
       plan_.row_sparse_.push_back({entry, names_rows.index});
   }
 }

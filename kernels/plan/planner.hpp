@@ -95,6 +95,7 @@ private:
   void release(std::size_t begin, std::size_t elements);
   std::size_t arena_size(std::uint32_t id) const;
   void write_instructions();
+  bool reads_rows_alone(std::size_t entry) const;
   void find_row_sparse();
   void make_buckets();
 

@@ -41,6 +41,9 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   case FieldDescriptor::CPPTYPE_UINT64:
     access.AddUInt64(&x, &field, number);
     break;
+  case FieldDescriptor::CPPTYPE_UINT32:
+    access.AddUInt32(&x, &field, static_cast<std::uint32_t>(number));
+    break;
   case FieldDescriptor::CPPTYPE_INT64:
     access.AddInt64(&x, &field, static_cast<std::int64_t>(number));
     break;
