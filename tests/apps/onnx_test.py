@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 
-from program import TestCase, run_tests
+from program import TestCase, idx, run_tests
 
 FIXTURES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "tests/actors/model/onnx"
 
@@ -22,11 +22,6 @@ epochs: {epochs}
 
 RECORDS = 60
 CLASSES = 3
-
-
-def idx(dims, values):
-    header = bytes([0, 0, 8, len(dims)]) + b"".join(x.to_bytes(4, "big") for x in dims)
-    return header + bytes(values)
 
 
 class Onnx(TestCase):

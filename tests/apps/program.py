@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -149,6 +150,11 @@ def free_ports(n):
     for x in sockets:
         x.close()
     return ports
+
+
+def idx(dims, values):
+    """An IDX file of bytes."""
+    return struct.pack(f">I{len(dims)}I", 0x800 + len(dims), *dims) + bytes(values)
 
 
 class TestCase(unittest.TestCase):

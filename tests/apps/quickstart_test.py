@@ -4,16 +4,11 @@ import gzip
 import os
 import pathlib
 import random
-import struct
 import subprocess
 
-from program import PROGRAM, TestCase, run_tests
+from program import PROGRAM, TestCase, idx, run_tests
 
 QUICKSTART = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps" / "quickstart"
-
-
-def idx(shape, values):
-    return struct.pack(f">I{len(shape)}I", 0x800 + len(shape), *shape) + bytes(values)
 
 
 class Quickstart(TestCase):
