@@ -13,7 +13,7 @@
 #include <new>
 #include <system_error>
 
-// The library's functions, compiled here: its state may then lie on the stack.
+// Compiles XXH3 here, so that its state may be on the stack.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -25,7 +25,7 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the optimizer's state: of which slot, and of which parameter.
+/// A tensor of the optimizer's state: its slot and its parameter.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;

@@ -118,7 +118,7 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder sends its versions in order: what it has left out will not come.
+  // A holder sends its versions in order: a version that it skipped will not come.
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)

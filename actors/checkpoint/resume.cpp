@@ -52,7 +52,7 @@ checkpoint_files named(storage& from, const std::filesystem::path& wanted,
   }
 }
 
-/// A run must not leave checkpoints of another behind its own.
+/// Checkpoints of another run must not be newer than those of this run.
 void refuse_newer(storage& from, const std::filesystem::path& folder, std::uint64_t step) {
   for (auto& name : names_in(from, folder)) {
     if (checkpoint_step(name) <= step)
@@ -137,7 +137,7 @@ std::string resumed_metrics(std::string_view old, const checkpoint& from) {
     const auto end = std::min(old.find('\n'), old.size());
     const auto text = old.substr(0, end);
     old.remove_prefix(std::min(end + 1, old.size()));
-    // The last line may have been cut when the run was.
+    // The last line may be cut off, if the run was.
     const auto line = json::parse(text, nullptr, false);
     try {
       if (line.is_object() && kept(line))

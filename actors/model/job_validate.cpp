@@ -55,7 +55,7 @@ void check_model(const proto::Model& model, problem_list& problems) {
                    "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
 }
 
-/// Whether model and data fit, as far as that shows without reading the data.
+/// Whether model and data fit, as far as this can be known without reading the data.
 void check_fit(const proto::Job& job, problem_list& problems) {
   const auto& model = job.model();
   const std::uint32_t units = last_units(model);

@@ -1,4 +1,4 @@
-// ONNX's operators that take tensors apart, and put them together.
+// ONNX's operators that split and join tensors.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
@@ -37,7 +37,7 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  // A longer step leaves out as much; this one cannot overflow.
+  // A longer step has the same effect; this one cannot overflow.
   cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
@@ -249,7 +249,7 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   return result;
 }
 
-/// Elements of a tensor at positions that are known, in runs of those that follow one another.
+/// Elements of a tensor at known positions, as runs of consecutive positions.
 onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
                   std::size_t axis) {
   const auto extent = v.dims()[axis];
