@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits a terminal
 
-/// What the model says of a record: the class with the largest logit, and its probability.
+/// The prediction for a record: the class with the largest logit, and its probability.
 struct choice {
   std::size_t which = 0;
   double probability = 0;
@@ -114,10 +114,10 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
-  /// Of a margin loss, outputs are no logits of probabilities.
+  /// The outputs of a margin loss are not logits of probabilities.
   bool has_probabilities() const { return loss_ != proto::HINGE; }
 
-  /// A label that is ignored may be none of the classes.
+  /// An ignored label need not be one of the classes.
   std::string name_of(std::int64_t which) const {
     const auto place = static_cast<std::size_t>(which);
     return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
@@ -217,7 +217,7 @@ public:
     }
   }
 
-  /// Half of them right and half of them wrong, where there are so many.
+  /// Half of them right and half of them wrong, if there are enough of each.
   std::string text() {
     std::ranges::move(more_right_, std::back_inserter(right_));
     const auto wrong =
@@ -240,7 +240,7 @@ private:
   std::vector<picture> wrong_;
 };
 
-/// The side of square images; throws where the data are none.
+/// The side of square images; throws if the data is not square images.
 std::size_t side_of(const data_shape& data) {
   const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width())));
   if (data.labels != label_kind::classes || side * side != data.feature_width() || side < 2
@@ -253,7 +253,7 @@ std::size_t side_of(const data_shape& data) {
   return side;
 }
 
-/// Throws where predictions cannot be written, before anything is computed.
+/// Throws if predictions cannot be written, before anything is computed.
 void check_writable(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
   std::error_code ignored;

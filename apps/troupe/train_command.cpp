@@ -19,10 +19,10 @@ namespace troupe {
 
 namespace {
 
-/// Children that the run is done with have so long to end.
+/// How long children may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{3'000};
 
-/// A folder that goes with its owner.
+/// A folder that is removed with its owner.
 class temporary_folder {
 public:
   temporary_folder() {
