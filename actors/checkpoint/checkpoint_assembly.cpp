@@ -58,9 +58,9 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
       + number(how_.parts.size()) + " parts";
   if (header.slot() >= how_.slots)
     return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
-      + number(how_.slots - 1) + " slots besides the weights";
+      + number(how_.slots - 1) + " slots beside the weights";
   if (header.version() <= how_.first || header.version() % how_.every != 0)
-    return version + ", but captured are multiples of " + number(how_.every)
+    return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
   const auto& where = how_.parts[header.part()];
   if (bytes != 0 && bytes != where.size() * sizeof(float))

@@ -107,7 +107,7 @@ private:
     problems_.require(valid_name(name), path + ".name",
                       "expected 1 to 200 letters, digits, \"_\", \"-\", \".\" or \"/\"" + line);
     problems_.require(name != "input" && name != "features", path + ".name",
-                      "\"" + name + "\" stands for "
+                      "\"" + name + "\" already means "
                         + (name == "input" ? "what a block reads" : "the data") + "; choose another"
                         + line);
     problems_.require(!scopes_.back().contains(name), path + ".name",

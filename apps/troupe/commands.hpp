@@ -21,7 +21,7 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
-  /// Go on from a checkpoint; empty: the newest in the output directory.
+  /// Continue from a checkpoint; empty: the newest in the output directory.
   std::optional<std::string> resume;
   bool insecure = false;
   /// Seconds; overrides the job's.
@@ -40,7 +40,7 @@ struct train_command {
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;
-  /// Go on from a checkpoint; empty: the newest in the output directory.
+  /// Continue from a checkpoint; empty: the newest in the output directory.
   std::optional<std::string> resume;
 };
 
@@ -78,7 +78,7 @@ struct predict_command {
 struct export_command {
   std::string weights;
   std::string job;
-  /// The file to be written.
+  /// The file to write.
   std::string output;
   std::vector<std::string> overrides;
 };

@@ -274,7 +274,7 @@ void check_writable(const std::filesystem::path& file) {
 int generate(const predict_command& x, const job_context& context, const job_data& data,
              std::span<const float> weights) {
   if (!data.characters)
-    throw input_error{"--generate: the job's data are no text (data.text)"};
+    throw input_error{"--generate: the job's data is not text (data.text)"};
   if (x.prompt.empty())
     throw input_error{"--prompt: empty; give at least one character"};
   const auto prompt =

@@ -77,7 +77,7 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
     throw input_error{
       options.listen
       + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
-        "pass --insecure if everybody on that network may read and steer this run"};
+        "pass --insecure if everyone on that network may read and steer this run"};
   try {
     port = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
   } catch (const input_error& error) {

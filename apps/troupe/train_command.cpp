@@ -86,7 +86,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   };
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())
-    result.failure = "a child process did not end well";
+    result.failure = "a child process failed";
   for (auto& line : others.said())
     fmt::print(stderr, "{}\n", line);
   return result;

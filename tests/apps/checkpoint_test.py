@@ -114,7 +114,7 @@ class Checkpoints(TestCase):
             refused("train", f"--job={job}", f"--out={self.out}", *more, says=says)
 
         other = f"--out={self.folder / 'other'}"
-        train_refused(says=["has checkpoints already", "--resume", "--out"])
+        train_refused(says=["already has checkpoints", "--resume", "--out"])
         train_refused("--resume", "--set", "model.layer[0].name=head",
                       says=["missing: head.weight", "missing: head.bias", "extra: dense_1.weight", "extra: dense_1.bias"])
         train_refused("--resume", "--set", "optimizer.kind=SGD", says=["optimizer.kind MOMENTUM", "SGD"])
@@ -172,7 +172,7 @@ class Checkpoints(TestCase):
             on_disk = self.steps()
             process.kill()
             if last:
-                self.assertIn(f"going on from {self.out}/checkpoints/step-{last:08}", process.output)
+                self.assertIn(f"continuing from {self.out}/checkpoints/step-{last:08}", process.output)
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])

@@ -111,8 +111,7 @@ void slice(onnx_node& node) {
     if (extent == onnx_constant::batch) {
       if (x.begins[i] != 0 || x.ends[i] < std::numeric_limits<std::int32_t>::max()
           || x.steps[i] != 1)
-        node.refuse("axis " + std::to_string(axis)
-                    + " is the batch, of which no part can be taken");
+        node.refuse("axis " + std::to_string(axis) + " is the batch, which cannot be sliced");
       continue;
     }
     const auto how = cut_of(node, x.begins[i], x.ends[i], x.steps[i], extent);
@@ -149,7 +148,7 @@ void split(onnx_node& node) {
     total += x;
   }
   if (sizes.size() != node.outputs() || total != extent)
-    node.refuse("the parts do not make up the " + std::to_string(extent) + " elements of axis "
+    node.refuse("the parts do not add up to the " + std::to_string(extent) + " elements of axis "
                 + std::to_string(axis));
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -132,7 +132,7 @@ onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, 
                   std::int64_t end) {
   const auto extent = v.dims()[axis];
   if (v.has_batch() && axis == v.batch_at)
-    node.refuse("axis " + std::to_string(axis) + " is the batch, of which no part can be taken");
+    node.refuse("axis " + std::to_string(axis) + " is the batch, which cannot be sliced");
   if (begin == 0 && end == extent)
     return v;
   return {slice(to_tensor(v, node.target()), v.graph_axis(axis), begin, end), v.batch_at};

@@ -87,13 +87,12 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit) {
   BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
   BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
   BOOST_TEST(x.problem(header(30, 0, 2), 12)
-             == "slot 2 of version 30, but the optimizer has 1 slots besides the weights");
+             == "slot 2 of version 30, but the optimizer has 1 slots beside the weights");
   BOOST_TEST(x.problem(header(30, 1, 0), 12)
              == "12 bytes in part 1 of version 30, which holds parameters 3 to 5 and has 8");
   for (const std::uint64_t version : {0, 10, 20, 31})
     BOOST_TEST(x.problem(header(version, 0, 0), 12)
-               == "version " + std::to_string(version)
-                 + ", but captured are multiples of 10 after 20");
+               == "version " + std::to_string(version) + ": expected a multiple of 10 after 20");
 }
 
 BOOST_AUTO_TEST_CASE(parts_may_be_empty) {

@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(where_a_run_begins) {
   for (const std::uint64_t step : {50, 100, 150})
     write(memory, *context, step);
   BOOST_TEST(
-    contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints has checkpoints already"));
+    contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints already has checkpoints"));
   BOOST_TEST(step_of(choose("")) == 150U);
   BOOST_TEST(contains(text_of(choose("")), "step 150, epoch 2 of 3, 90 samples of it left"));
   // An output directory, a folder, a checkpoint; into another output directory.
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
     "weights.safetensors: damaged"));
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
-                      "no checkpoint there is whole"));
+                      "no complete checkpoint there"));
   // Where none can be read, a run does not begin anew over what is there.
   const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
   for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(a_directory_has_the_name_of_its_step) {
   memory.write_directory("out/checkpoints/step-00000050",
                          encode_checkpoint(*context, state_at(*context, 100)));
   BOOST_TEST(contains(error_of([&] { read_checkpoint(memory, "out/checkpoints/step-00000050"); }),
-                      "step 100 does not belong into a directory of that name"));
+                      "step 100 does not belong in a directory of that name"));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_another_job_is_told) {

@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(names) {
   for (const char* name : {"input", "features"})
     BOOST_TEST(
       contains(problems_of("layer { name: \"" + std::string{name} + "\" dense { units: 2 } }"),
-               "stands for"));
+               "already means"));
   BOOST_TEST(contains(problems_of("layer { name: \"a\" dense { units: 2 } }\n"
                                   "layer { name: \"a\" dense { units: 2 } }"),
                       "model.layer[1].name: \"a\" is the name of another layer; names must differ "
