@@ -56,9 +56,8 @@ void add_task(CLI::App& sub, troupe::task_options& x) {
 }
 
 constexpr auto task_help =
-  "Without --role, --task or --cluster, the \"task\" of the cluster file decides, "
-  "and then\n"
-  "the environment variable TF_CONFIG.\n\n";
+  "Without --role, --task or --cluster, the \"task\" of the cluster file decides, and then the\n"
+  "environment variable TF_CONFIG.\n\n";
 
 void add_resume(CLI::App& sub, std::optional<std::string>& x) {
   sub
