@@ -76,7 +76,7 @@ class Checkpoints(TestCase):
         self.assertEqual(after[0], before[0])
         self.assertEqual(after[-1]["weights_sha256"], before[-1]["weights_sha256"])
         self.assertEqual(after[-1]["samples"], 0)
-        # More epochs: the run goes on.
+        # More epochs: the run continues.
         self.assert_exit(self.train(job, "--resume", "--set", "epochs=3"), 0)
         self.assertEqual(self.events(self.metrics(self.out)), ["epoch", "resume", "resume", "epoch", "epoch", "end"])
         self.assertEqual(self.steps(), [110, 120])
@@ -176,7 +176,7 @@ class Checkpoints(TestCase):
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])
-        # What was left half written or half removed is no longer there when the run goes on.
+        # Files that were half written or half removed are gone when the run continues.
         process = self.train(job, "--resume")
         self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
         process.kill()

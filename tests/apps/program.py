@@ -18,7 +18,7 @@ import unittest
 
 PROGRAM = os.environ["TROUPE_PROGRAM"]
 
-# How a test file ends where nothing failed and something was skipped: CTest reports that.
+# The exit code of a test file in which nothing failed and something was skipped: CTest reports it.
 EXIT_SKIPPED = 77
 
 # Every process ends by itself within this, instrumented builds on busy machines included.
@@ -54,7 +54,7 @@ class Process:
         self.lines = []
         self.ended_at = None
         self._changed = threading.Condition()
-        # A process group of its own, so that nothing is left behind by a test that fails.
+        # A process group of its own, so that a failing test leaves nothing behind.
         self._process = subprocess.Popen(
             [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True, env={**os.environ, **(environment or {})})

@@ -13,7 +13,7 @@ QUICKSTART = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps" / "quickstar
 
 class Quickstart(TestCase):
     def quickstart(self, *arguments, code=0):
-        # A bare environment, as far as the language is concerned.
+        # An environment without language settings.
         done = subprocess.run(
             [str(QUICKSTART), *map(str, arguments), f"--out={self.folder}/out"], capture_output=True, text=True,
             env={**os.environ, "LC_ALL": "C", "TROUPE_PROGRAM": PROGRAM}, cwd=self.folder, timeout=280, check=False)

@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_there) {
                                   + "layer { name: \"a\" add {} input: \"a\" input: "
                                     "\"dense_1\" }"),
                       "\"a\" is the layer itself"));
-  // What a block makes can be read, its layers cannot.
+  // The output of a block can be read, its layers cannot.
   BOOST_TEST(contains(problems_of("layer { name: \"h\" block { layer { name: \"in\" dense { units: "
                                   "2 } } } }\nlayer { dense { units: 2 } input: \"in\" }"),
                       "no layer \"in\" above"));
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("mean { axis: 0 }", ".mean.axis: axis 0");
 }
 
-// Repeated layers say it once.
+// A problem of repeated layers is reported once.
 BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
   BOOST_TEST(
     problems_of("layer { block { times: 3 layer { dense {} } } }")
