@@ -61,7 +61,8 @@ def npy(dims, values):
     """A NumPy array of float32, little-endian."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(dims)}, }}"
     header = header.ljust(-(10 + len(header) + 1) % 64 + len(header)) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}f", *values)
+    header = struct.pack("<H", len(header)) + header.encode()
+    return b"\x93NUMPY\x01\x00" + header + struct.pack(f"<{len(values)}f", *values)
 
 
 @functools.cache
@@ -125,8 +126,8 @@ class Manual(TestCase):
     def run_page(self, name, text):
         """What went wrong: texts."""
         folder = self.sandbox(name)
-        ports = dict(zip(range(7000, 7010), free_ports(10)))
-        text = re.sub(r"127\.0\.0\.1:(\d+)", lambda m: f"127.0.0.1:{ports[int(m[1])]}" if int(m[1]) in ports else m[0], text)
+        for port, free in zip(range(7000, 7010), free_ports(10)):
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
         environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "DATA": str(folder)}
         environment.pop("TF_CONFIG", None)
         self.ran = 0

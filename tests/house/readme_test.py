@@ -1,4 +1,4 @@
-"""The pages: README.md, the manual, a page per folder. Their links lead somewhere, lines are short, the C++ is part of a
+"""The pages: README.md, the manual, a page per folder. Links lead somewhere, lines are short, the C++ is part of a
 program that is compiled, and the list of ONNX operators is that of the source."""
 
 import pathlib
@@ -19,7 +19,8 @@ LONGEST_README = 130
 
 
 def pages(root):
-    return sorted(x for x in root.rglob("*.md") if not {"build", "out", ".git", ".cache"} & set(x.relative_to(root).parts))
+    ignored = {"build", "out", ".git", ".cache"}
+    return sorted(x for x in root.rglob("*.md") if not ignored & set(x.relative_to(root).parts))
 
 
 def fenced_blocks(text):
@@ -69,7 +70,8 @@ class Readme(unittest.TestCase):
         self.assertLessEqual(len(self.pages["README.md"].splitlines()), LONGEST_README)
 
     def test_links_lead_somewhere(self):
-        self.assertEqual({name: x for name, text in self.pages.items() if (x := broken_links(self.root / name, text))}, {})
+        broken = {name: broken_links(self.root / name, text) for name, text in self.pages.items()}
+        self.assertEqual({name: links for name, links in broken.items() if links}, {})
 
     def test_the_manual_lists_its_pages(self):
         listed = set(re.findall(r"\]\((\w+\.md)\)", self.pages["apps/manual/README.md"]))
