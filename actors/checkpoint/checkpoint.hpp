@@ -14,7 +14,7 @@
 //   checkpoint.json         where training stood; size and hash of the other files
 //   weights.safetensors     the weights, as a run writes them at its end
 //   optimizer.safetensors   the optimizer's state: a tensor per parameter and slot, such as
-//                           "exp_avg/dense_1.weight"; without tensors where it has none
+//                           "exp_avg/dense_1.weight"; without tensors if it has none
 
 namespace troupe {
 

@@ -21,7 +21,7 @@ struct job_data {
   std::shared_ptr<const dataset> test = nullptr;
   /// For targets: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
-  /// Evaluated during training, instead of the test records; null where the job has none.
+  /// Evaluated during training, instead of the test records; null if the job has none.
   std::shared_ptr<const dataset> validation = nullptr;
   /// Texts: the characters that tokens stand for.
   std::optional<vocabulary> characters = std::nullopt;

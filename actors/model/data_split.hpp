@@ -42,7 +42,7 @@ split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes);
 
 /// The lists of a job's split, at random or in order.
-/// @param classes called where they are needed (Split.stratify)
+/// @param classes called if they are needed (Split.stratify)
 /// @throws input_error as split_of
 split_lists lists_of(const proto::Data& data, std::uint64_t count,
                      const std::function<std::vector<std::int32_t>()>& classes);
@@ -52,7 +52,7 @@ split_lists lists_of(const proto::Data& data, std::uint64_t count,
 job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
                      std::shared_ptr<const dataset> test = nullptr);
 
-/// The first records train, those after them validate, the last ones test; or `test`, where it is
+/// The first records train, those after them validate, the last ones test; or `test`, if it is
 /// given.
 job_data split_in_order(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
                         std::shared_ptr<const dataset> test = nullptr);

@@ -43,7 +43,7 @@ public:
   };
 
   /// After all records were read.
-  /// @throws input_error naming the columns, where the weights are not unique, or values are not
+  /// @throws input_error naming the columns, if the weights are not unique, or values are not
   /// finite
   result solve() const;
 

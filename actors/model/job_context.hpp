@@ -47,7 +47,7 @@ struct job_context {
   /// parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slice of parameter shard `index` of `count`: even parts, or where the optimizer works on
+  /// The slice of parameter shard `index` of `count`: even parts, or if the optimizer works on
   /// whole tensors, cut at the nearest beginnings of tensors.
   range shard(std::size_t index, std::size_t count) const;
 

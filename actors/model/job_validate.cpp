@@ -20,7 +20,7 @@ const proto::Layer* last_dense(const proto::Model& model) {
   return n > 0 && model.layer(n - 1).has_dense() ? &model.layer(n - 1) : nullptr;
 }
 
-/// Units of that layer; 0 where there is none.
+/// Units of that layer; 0 if there is none.
 std::uint32_t last_units(const proto::Model& model) {
   const auto* last = last_dense(model);
   return last != nullptr ? last->dense().units() : 0;

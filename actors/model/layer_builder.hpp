@@ -25,7 +25,7 @@ struct layer_output {
 /// actors/model.
 class layer_builder {
 public:
-  /// @param vocabulary the tokens of the data, for embeddings; 0 where it has none
+  /// @param vocabulary the tokens of the data, for embeddings; 0 if it has none
   layer_builder(graph& owner, std::size_t vocabulary) : graph_(owner), vocabulary_(vocabulary) {}
 
   /// Appends a layer; its last node has the layer's name.

@@ -38,10 +38,10 @@ std::vector<listed_layer> list_layers(const proto::Model& model);
 /// The name of a layer in a list of layers: its own, or kind and position, such as "dense_1".
 std::string layer_name(const proto::Layer& layer, int index);
 
-/// Such as "conv2d"; empty where there is none.
+/// Such as "conv2d"; empty if there is none.
 std::string layer_kind(const proto::Layer& layer);
 
-/// " (line 12)" where the job file's line is known.
+/// " (line 12)" if the job file's line is known.
 std::string at_line(const proto::Layer& layer);
 
 } // namespace troupe

@@ -70,7 +70,7 @@ std::span<const protocol_traits> builtin_traits();
 /// The names of these rows and of a program's own rows.
 std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {});
 
-/// The row of the job's protocol; null where there is none.
+/// The row of the job's protocol; null if there is none.
 /// @param own rows that the program adds: a job with protocol CUSTOM names one of them
 const protocol_traits* find_traits(const proto::Job& job,
                                    std::span<const protocol_traits> own = {});
@@ -82,7 +82,7 @@ const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol
 void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
                     problem_list& problems);
 
-/// The value of a parameter of `custom_protocol`; empty where the job does not give it.
+/// The value of a parameter of `custom_protocol`; empty if the job does not give it.
 std::string custom_parameter(const proto::Job& job, const std::string& name);
 
 } // namespace troupe

@@ -22,7 +22,7 @@ public:
 
   void push(item x);
 
-  /// The oldest; nothing where it is empty.
+  /// The oldest; nothing if it is empty.
   std::optional<item> pop();
 
   std::size_t size() const noexcept { return items_.size(); }

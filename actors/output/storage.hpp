@@ -56,7 +56,7 @@ public:
   virtual void remove_directory(const std::filesystem::path& directory) = 0;
 
   /// Names of the directories in one, in order, without what interrupted operations have left;
-  /// empty where it does not exist.
+  /// empty if it does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
   /// Removes what interrupted operations have left in a directory. Call it only while nothing
@@ -112,7 +112,7 @@ public:
   /// All files, by name.
   std::map<std::filesystem::path, std::string> files() const;
 
-  /// The contents of a file; empty where there is none.
+  /// The contents of a file; empty if there is none.
   std::string contents(const std::filesystem::path& file) const;
 
 private:

@@ -47,7 +47,7 @@ choice choose(std::span<const float> logits) {
   return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
 }
 
-/// A field of CSV: in quotes where it needs them.
+/// A field of CSV: in quotes if it needs them.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos)
     return text;
@@ -76,7 +76,7 @@ std::vector<double> probabilities(std::span<const float> logits) {
 }
 
 /// The predictions as CSV. Records have their numbers in their file; targets come in the units of
-/// the data, and classes by their names where they have some.
+/// the data, and classes by their names if they have some.
 class prediction_table {
 public:
   prediction_table(const job_context& context, const job_data& data)

@@ -393,7 +393,7 @@ void executor<T>::state::execute(const instruction& x) {
 
 namespace {
 
-/// Bytes; no limit where the system does not say.
+/// Bytes; no limit if the system does not say.
 std::uint64_t physical_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto size = ::sysconf(_SC_PAGESIZE);

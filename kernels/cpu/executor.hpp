@@ -95,7 +95,7 @@ public:
   /// instruction. Allocates; does not call on_bucket.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
-  /// Values of fetch `index` of the last run, row-major, `rows` samples where it is per sample.
+  /// Values of fetch `index` of the last run, row-major, `rows` samples if it is per sample.
   /// Valid until the next run; fetched weights and feeds must still exist.
   std::span<const T> fetched(std::size_t index) const;
 

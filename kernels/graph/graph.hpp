@@ -251,7 +251,7 @@ public:
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
   /// Gives a node another name.
   void rename(expression x, std::string name);
-  /// The node of that name. Throws input_error where there is none.
+  /// The node of that name. Throws input_error if there is none.
   expression find(std::string_view name);
 
   /// Appends an operation whose shape was already inferred; for kernels/graph/operations.cpp. Gives

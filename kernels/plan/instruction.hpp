@@ -91,7 +91,7 @@ struct instruction {
   std::vector<element_step> program;
   std::size_t temporaries = 0;
 
-  /// softmax_cross_entropy: further results, where they exist.
+  /// softmax_cross_entropy: further results, if they exist.
   operand gradient;
   operand correct;
 };

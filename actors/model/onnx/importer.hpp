@@ -21,7 +21,7 @@ struct onnx_port {
 
 /// An output of a model that was imported.
 struct onnx_output {
-  expression x; ///< the batch in front, where it has one
+  expression x; ///< the batch in front, if it has one
   /// The dimension of the model's own output that is the batch.
   std::size_t batch_at = 0;
 };

@@ -43,7 +43,7 @@ shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at
 expression to_tensor(const onnx_value& v, graph& g);
 
 /// The tensor repeated along dimensions of extent 1, as NumPy does; both shapes have the same rank.
-/// Throws input_error where that does not make `dims`.
+/// Throws input_error if that does not make `dims`.
 expression expand(expression x, const shape& dims);
 
 /// The shape to which two shapes of the same rank are broadcast. Throws input_error.
