@@ -109,7 +109,7 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
   }
   if (!files) {
     result.notices.push_back("there is no checkpoint in " + own.string()
-                             + " yet: training begins at the beginning");
+                             + " yet: training starts from the beginning");
     return result;
   }
   result.from = std::make_shared<checkpoint>(fit_checkpoint(*files, context));

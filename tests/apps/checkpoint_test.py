@@ -1,4 +1,4 @@
-"""Checkpoints with real processes: killed at any moment, a run goes on from the newest whole one.
+"""Checkpoints with real processes: killed at any moment, a run continues from the newest complete one.
 
 TROUPE_KILLS sets how often a run is killed (default 8).
 """

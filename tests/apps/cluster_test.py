@@ -68,7 +68,7 @@ class LaunchedTasks(TestCase):
         self.assertEqual((end["workers"], end["samples"]), (1, 2 * 640))
 
     def start_with_evaluator(self, named):
-        """A run that goes on until it is stopped, with an evaluator that has begun to evaluate."""
+        """A run that continues until it is stopped, with an evaluator that has begun to evaluate."""
         job = self.file("job.textproto", LONG_JOB)
         cluster = self.addresses(chief=1, ps=1, worker=1, **({"evaluator": 1} if named else {}))
         self.others = [self.launch(cluster, role, 0, job) for role in ("ps", "worker")]
