@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// The weights file that is meant: a file, or that of an output directory.
+/// The weights file: the given file, or the one in the given output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;

@@ -88,7 +88,7 @@ void planner::differentiate() {
   const auto results = gradients({g, loss_}, variables);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto& n = results[i].node();
-    // A constant 0 that was made just now: the loss does not depend on the variable.
+    // A new constant 0: the loss does not depend on the variable.
     const bool independent = results[i].id() >= leaves && n.op == operation::constant
       && n.values == std::vector<double>{0};
     if (!independent)
@@ -149,7 +149,7 @@ void planner::find_row_sparse() {
 }
 
 /// The gradient of a parameter is written to its place in the flat gradient by the step that
-/// computes it, unless that value is something else too: then it is copied there (a scale by 1).
+/// computes it, unless that value is also used elsewhere: then it is copied there (a scale by 1).
 /// Nothing reads the flat gradient, because the caller may change a bucket as soon as it is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());

@@ -1,5 +1,5 @@
-// ONNX models, as a job takes them: parsed, imported for inputs of the shapes that they say, and
-// taken apart.
+// ONNX models, as a job uses them: parsed, imported for inputs of their shapes, and split into
+// structure and weights.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"

@@ -21,7 +21,7 @@ FORBIDDEN = {
     "apps": rf"{NUMERICS}|tests/",
 }
 
-# Where the actor framework must not be reached at all, through whatever headers: parsers, and policy that is tested
+# Files that must not include the actor framework, directly or through other headers: parsers, and policy that is tested
 # without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",

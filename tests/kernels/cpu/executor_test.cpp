@@ -261,7 +261,7 @@ BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
     for (std::size_t e = 0; e < entries.size(); ++e)
       if (part.contains(entries[e].elements()))
         std::ranges::fill(c.weights[e], std::numeric_limits<float>::quiet_NaN());
-    // The gradient is final, and the caller may do with its memory what it likes.
+    // The gradient is final, and the caller may overwrite its memory.
     for (std::size_t i = part.begin; i < part.end; ++i) {
       handed_over[i] = c.gradient[i];
       c.gradient[i] = std::numeric_limits<float>::quiet_NaN();

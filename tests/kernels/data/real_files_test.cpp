@@ -16,7 +16,7 @@ using namespace troupe;
 
 namespace {
 
-/// The file below TROUPE_DATA, or an empty path after saying that the test is skipped.
+/// The file below TROUPE_DATA; or skips the test and returns an empty path.
 std::filesystem::path real_file(const std::string& name) {
   const char* folder = std::getenv("TROUPE_DATA");
   const auto path = std::filesystem::path{folder != nullptr ? folder : ""} / name;
