@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/checkpoint/checkpoint_manifest.hpp"
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 #include "messages/buffer.hpp"
 
 #include <filesystem>

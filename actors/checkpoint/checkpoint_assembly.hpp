@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/coordinator/lease_book.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 

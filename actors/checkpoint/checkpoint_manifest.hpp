@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/coordinator/lease_book.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "actors/model/job_context.hpp"
 
 #include <cstddef>

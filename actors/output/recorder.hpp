@@ -4,8 +4,8 @@
 #include "actors/model/job_context.hpp"
 #include "actors/output/report_page.hpp"
 #include "actors/output/run_report.hpp"
-#include "actors/output/storage.hpp"
 #include "actors/output/tensorboard.hpp"
+#include "actors/storage/storage.hpp"
 
 #include <chrono>
 #include <filesystem>

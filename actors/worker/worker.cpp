@@ -1,7 +1,7 @@
 #include "actors/worker/worker.hpp"
 
+#include "actors/leases/lease_cursor.hpp"
 #include "actors/view.hpp"
-#include "actors/worker/lease_cursor.hpp"
 
 #include <spdlog/spdlog.h>
 

@@ -2,7 +2,7 @@
 
 #include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"
-#include "kernels/plan/plan_cost.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 
 #include <fmt/format.h>
 

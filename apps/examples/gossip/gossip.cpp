@@ -3,9 +3,9 @@
 
 #include <actors/cluster/training.hpp>
 #include <actors/model/problem_list.hpp>
-#include <actors/protocols/replica_account.hpp>
-#include <actors/protocols/replica_store.hpp>
 #include <actors/protocols/ring/ring.hpp>
+#include <actors/replica/replica_account.hpp>
+#include <actors/replica/replica_store.hpp>
 
 #include <caf/all.hpp>
 

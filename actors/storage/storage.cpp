@@ -1,4 +1,4 @@
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
