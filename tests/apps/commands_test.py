@@ -288,7 +288,7 @@ class Check(Command):
         self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
 
     def test_missing_data(self):
-        # The model is shown as far as its shapes are known without the data.
+        # The model is shown if its shapes are known without the data.
         self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
         output, errors = self.check(code=2)
         self.assertIn("2 parameters", output)
@@ -338,7 +338,7 @@ class CommandLine(Command):
             _, errors = self.run_program(*arguments, code=2)
             for text in texts:
                 self.assertIn(text, errors)
-        # Internal options are not for people.
+        # Internal options are not completed.
         self.assertNotIn("ends-with-parent", self.run_program("node", "--zzz", code=2)[1])
 
     def complete(self, script, *words):
@@ -403,7 +403,7 @@ class Log(Command):
 
     def test_levels(self):
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        # level -> what is said from there on: by the coordinator, or by the worker that is refused, or the other.
+        # level -> texts that appear from this level on: by the coordinator, by the refused worker, by the other worker.
         said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
                 ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
         order = ["trace", "debug", "info", "warn", "error", "off"]

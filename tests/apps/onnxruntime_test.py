@@ -1,7 +1,7 @@
 """Operators of ONNX on the largest, the smallest and no numbers: troupe computes what onnxruntime computes.
 
 Writes models of one node, and what onnxruntime makes of them, as ONNX's own tests of operators are written; the program
-onnx_test (nodes_test.cpp) runs them. Skipped where the Python packages `onnx` and `onnxruntime` are missing."""
+onnx_test (onnx_nodes_test.cpp) runs them. Skipped where the Python packages `onnx` and `onnxruntime` are missing."""
 
 import itertools
 import os
@@ -35,8 +35,8 @@ LIMITS = [-INFINITY, -1e30, -1, 0, 0.5, 6, 1e30, INFINITY]
 ROWS = [[1, 2, 3], [1e30, -1e30, 0], [-INFINITY] * 3, [-INFINITY, INFINITY, 0], [-1000, -1001, -999],
         [3e38, 3e38, -3e38], [NAN, -INFINITY, 1], [INFINITY, 3e38, -INFINITY], [0, 0, 0], [1e-30, 1e-30, 1e-9]]
 
-UNARY = ["Abs", "Celu", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Selu",
-         "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"]
+UNARY = ["Abs", "Celu", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu",
+         "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"]
 
 
 class OnnxRuntime(unittest.TestCase):

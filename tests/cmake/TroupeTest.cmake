@@ -1,5 +1,5 @@
-# How tests are registered. A test that finds its precondition missing (data, a Python package) ends with exit code 77 if
-# nothing failed, and CTest reports it as skipped. What a test prints does not matter.
+# How tests are registered. A test whose precondition is missing (data, a Python package) ends with exit code 77 if
+# nothing failed, and CTest reports it as skipped. The output of a test does not matter.
 
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
@@ -12,18 +12,20 @@ target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
   TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")
 target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
 
-# troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...] [PRECOMPILE header...])
+# troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
+#             [PRECOMPILE header...])
 #
-# One program per folder, one CTest entry per Boost.Test suite of its files FOO_test.cpp. A case that finds its precondition
-# missing calls skip() of tests/support/skip.hpp. Name it under MAY_SKIP unless its whole suite needs the same: it becomes an
-# entry of its own, and the rest of its suite is still seen to pass. The label `nocaf` marks programs that do not use the
-# actor framework; programs that link to no library that does get it by themselves.
+# One program per folder, one CTest entry per Boost.Test suite of its files FOO_test.cpp. A case whose precondition is
+# missing calls skip() of tests/support/skip.hpp. Name it under MAY_SKIP unless its whole suite needs the same: it becomes
+# an entry of its own, and the rest of its suite is still seen to pass. The label `nocaf` marks programs that do not use
+# the actor framework; programs get it automatically if they link to no library that uses it.
 function(troupe_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE troupe_options ${arg_LIBRARIES} test_main)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
-  # To parse Boost.Test takes a second per file. In strings of a precompiled header g++ 12 sees overflows where there are none.
+  # To parse Boost.Test takes a second per file. In strings of a precompiled header g++ 12 sees overflows that do not
+  # exist.
   list(LENGTH arg_SOURCES files)
   if(files GREATER 5 OR arg_PRECOMPILE)
     target_precompile_headers(${name} PRIVATE <boost/test/unit_test.hpp> ${arg_PRECOMPILE})
@@ -43,7 +45,7 @@ function(troupe_test name)
     endif()
     file(STRINGS "${source}" lines REGEX "^BOOST_(AUTO|FIXTURE)_TEST_SUITE\\(")
     if(NOT lines)
-      message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${source} has no BOOST_AUTO_TEST_SUITE: its tests would never run")
+      message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${source} has no BOOST_AUTO_TEST_SUITE: it would never run")
     endif()
     foreach(line IN LISTS lines)
       string(REGEX REPLACE "^[A-Z_]+\\(([a-z0-9_]+).*" "\\1" suite "${line}")
@@ -63,8 +65,8 @@ function(troupe_test name)
   endif()
 endfunction()
 
-# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]): a file of Python's unittest that ends with
-# run_tests() of tests/apps/program.py, or takes that exit code itself.
+# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]): a file of Python's unittest that ends
+# with run_tests() of tests/apps/program.py, or uses the same exit codes.
 function(troupe_python_test name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LABELS;ENVIRONMENT")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -1,11 +1,11 @@
-// ONNX models, as a job takes them: parsed, imported for inputs of the shapes that they say, taken
-// apart, planned and run.
+// ONNX models, as a job uses them: parsed, imported for inputs of their shapes, split into
+// structure and weights, planned and run.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
 #include "kernels/cpu/graph_session.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 #include "kernels/graph/graph.hpp"
-#include "kernels/plan/plan_cost.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""A test that fails is a failure, whatever it prints and whatever else of it was skipped: skips_test.py SOURCE BUILD COMPILER.
+"""skips_test.py SOURCE BUILD COMPILER: a test that fails is a failure, even if it prints "skipped" or skips a part.
 
 Builds tests/house/skips, whose tests are registered like all others, and reads what CTest makes of them."""
 
@@ -23,7 +23,8 @@ def main(source, build, compiler):
     subprocess.run(["cmake", "-S", pathlib.Path(source) / "tests/house/skips", "-B", build, "-G", "Ninja",
                     f"-DSOURCE={source}", f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
-    done = subprocess.run(["ctest", "--test-dir", build, "--output-on-failure"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["ctest", "--test-dir", build, "--output-on-failure"], capture_output=True, text=True,
+                          check=False)
     print(done.stdout, done.stderr)
     found = dict(re.findall(r"Test +#\d+: (\S+) \.+ *(?:\*\*\*)?(\w+)", done.stdout))
     wrong = [f"{x}: {found.get(x, 'did not run')}, expected {y}" for x, y in EXPECTED.items() if found.get(x) != y]

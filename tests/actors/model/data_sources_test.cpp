@@ -208,7 +208,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
     contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
 }
 
-// The job says 0, and is sent as it is; a step takes what the data have.
+// The job says 0 and is sent unchanged; a step takes as many records as the data has.
 BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
   write_arrays();
   auto all = npy_job("} split { train: 5 }");

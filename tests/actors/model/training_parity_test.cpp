@@ -1,5 +1,5 @@
-// Ten steps of training the example models against PyTorch: references/training.py says how its
-// numbers were made, from weights and data that both sides compute.
+// Ten steps of training the example models against PyTorch: references/training.py made its
+// numbers, from weights and data that both sides compute.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"

@@ -15,7 +15,7 @@ using namespace troupe;
 
 namespace {
 
-/// A file of the real data, or an empty path after saying that the test is skipped.
+/// A file of the real data; or skips the test and returns an empty path.
 std::filesystem::path real_file(const std::string& name) {
   return test::has_data(name) ? test::data_folder() / name : std::filesystem::path{};
 }

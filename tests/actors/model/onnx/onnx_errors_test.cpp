@@ -1,4 +1,4 @@
-// ONNX models that are refused, and what is said of them.
+// ONNX models that are refused, and their errors.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(sizes) {
   BOOST_TEST(contains(doubling.error(), "a constant of shape (131072) is too large"));
 }
 
-// One number that stands for 2^48 takes no memory until it becomes a tensor.
+// One number repeated 2^48 times takes no memory until it becomes a tensor.
 BOOST_AUTO_TEST_CASE(constants_and_paddings) {
   small_model m;
   auto& extents = *m.proto.mutable_graph()->add_initializer();
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(what_a_file_may_hold) {
                       "a.onnx: not an ONNX model, or cut off"));
 }
 
-// What would mix the samples of a batch.
+// Operators that would mix the samples of a batch.
 BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   small_model m;
   m.proto.mutable_opset_import(0)->set_version(11);

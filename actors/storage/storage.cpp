@@ -1,4 +1,4 @@
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// What is being written or removed; nobody else's names begin like this.
+/// Prefix of files and directories that are being written or removed. No other names begin like
+/// this.
 constexpr std::string_view unfinished = ".tmp-";
 constexpr std::string_view removed = ".old-";
 
@@ -161,7 +162,7 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, error);
   if (error)
     throw std::system_error{error, "cannot make output directory " + directory.string()};
-  // A full disk lets empty files be made.
+  // Even a full disk accepts empty files, so this one has contents.
   replace(directory / ".probe", std::array<std::byte, 4096>{});
   std::filesystem::remove(directory / ".probe", error);
 }
@@ -186,14 +187,14 @@ void disk_storage::append(const std::filesystem::path& file, std::span<const std
   try {
     out.write(contents);
   } catch (...) {
-    // Half a line or record would spoil what comes after it, once there is room again.
+    // Removes half a line or record, which would corrupt what is appended once there is room again.
     out.truncate(before);
     throw;
   }
 }
 
 std::vector<std::byte> disk_storage::read(const std::filesystem::path& file) {
-  // Not waiting for a writer, where the name is that of a pipe.
+  // If the file is a pipe, does not wait for a writer.
   return descriptor{*this, file, O_RDONLY | O_NONBLOCK}.read();
 }
 
@@ -229,7 +230,7 @@ void disk_storage::write_directory(const std::filesystem::path& directory,
     remove_all(old);
 }
 
-// Renamed first: what is half removed has a name that no reader looks at.
+// Renamed first, so that readers never see a directory that is half removed.
 void disk_storage::remove_directory(const std::filesystem::path& directory) {
   const auto old = beside(directory, removed);
   remove_all(old);

@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
              return dense_layer(dense_layer(x, "a", 4, how), "b", 3, activation::none, false);
            }});
   check({sequences, dtype::float32, [](expression x) { return dense_layer(x, "a", 3); }});
-  // What is read twice is no part of something else.
+  // A node that is read twice is not fused into another one.
   check({rows, dtype::float32, [](expression x) {
            const auto z = dense(x, x.owner().variable("w", {5, 5}));
            return add_bias(z, x.owner().variable("b", {5})) + z;
@@ -273,7 +273,8 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
-// Features as they are in, targets in their units out: the file does what is done around a model.
+// The file takes unscaled features and gives targets in their units: it includes the scaling around
+// a model.
 BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
   const auto with = [](const shape& dims, const feature_scaling& how) {
     const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};

@@ -1,4 +1,4 @@
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
@@ -40,7 +40,7 @@ std::string system_error_of(Body&& body) {
 }
 
 /// Within its scope files cannot grow beyond some bytes, as on a full disk (EFBIG for ENOSPC).
-/// Holds for root, too, for whom no directory is read-only.
+/// Works for root, too, for whom no directory is read-only.
 class small_disk {
 public:
   explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

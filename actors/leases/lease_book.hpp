@@ -36,8 +36,9 @@ struct lease_cut {
 ///
 /// Asynchronous protocols lease disjoint ranges whose size falls toward the end of the epoch
 /// (guided self-scheduling, Polychronopoulos and Kuck 1987), in proportion to what each worker has
-/// trained so far, so that workers of different speed end together. Synchronous protocols lease the same ranges to all workers, who take turns within it:
-/// batch k of rank r begins at (k * ranks + r) * batch.
+/// trained so far, so that workers of different speed end together. Synchronous protocols lease the
+/// same ranges to all workers, who take turns within it: batch k of rank r begins at (k * ranks +
+/// r) * batch.
 class lease_book {
 public:
   struct options {

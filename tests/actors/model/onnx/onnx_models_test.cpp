@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(names_are_kept) {
   std::string names;
   for (const auto& entry : t.g.parameters().entries())
     names += entry.name + to_string(entry.shape) + " ";
-  // Not the mask, which nothing is added to or multiplied with.
+  // Not the mask, to which nothing is added, and with which nothing is multiplied.
   BOOST_TEST(names
              == "table.weight(7, 8) place.weight(5, 8) mix.weight(24, 8) mix.bias(24) "
                 "head.weight(3, 8) head.bias(3) ");

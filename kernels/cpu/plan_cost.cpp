@@ -1,4 +1,4 @@
-#include "kernels/plan/plan_cost.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 
 #include "kernels/cpu/executor.hpp"
 
@@ -39,7 +39,7 @@ std::uint64_t batched_flops(const instruction& x, std::size_t rows) {
   return 2 * static_cast<std::uint64_t>(inner) * elements_of(x.output, rows);
 }
 
-/// Of each time step of each sample: the states times a matrix, and three operations per gate.
+/// Per time step and sample: the states times a matrix, and three operations per gate.
 std::uint64_t recurrent_flops(const instruction& x, std::size_t rows, const operand& w) {
   const auto hidden = static_cast<std::uint64_t>(w.shape.last());
   const auto gates = elements_of(w, rows) / std::max<std::uint64_t>(hidden, 1);
@@ -51,7 +51,7 @@ std::uint64_t window_size(const instruction& x) {
   return static_cast<std::uint64_t>(x.window.height * x.window.width);
 }
 
-/// Operations per element of the first input; 0 for those that only move elements.
+/// Operations per element of the first input; 0 for operations that only move elements.
 std::uint64_t per_input_element(operation op) {
   switch (op) {
   case operation::sum:
@@ -144,7 +144,7 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   for (const auto* o : read_by(x))
     if (seen.emplace(o->where, o->index).second)
       result += bytes_of(*o, rows);
-  // Only some of the first input.
+  // Reads only a part of the first input.
   if (x.op == operation::embedding || x.op == operation::slice)
     result -= bytes_of(x.inputs[0], rows) - bytes_of(x.output, rows);
   return result;
@@ -208,7 +208,8 @@ plan_memory memory_of(const plan& x) {
     constants.insert(each.where.index);
     kept += each.where.shape.elements(rows);
   }
-  // From the end: what is read is needed before, what is written is not.
+  // Backwards: a value that an instruction reads is needed before it; a value that it writes is
+  // not.
   live_values live;
   for (const auto& fetch : x.fetches())
     add(live, fetch, rows, constants);

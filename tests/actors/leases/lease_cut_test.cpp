@@ -1,7 +1,7 @@
 // What remains to be trained behind the marks of all workers, and going on from there.
 
-#include "actors/coordinator/lease_book.hpp"
-#include "actors/worker/lease_cursor.hpp"
+#include "actors/leases/lease_book.hpp"
+#include "actors/leases/lease_cursor.hpp"
 #include "tests/kernels/numeric.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,4 @@
-#include "actors/protocols/replica_store.hpp"
+#include "actors/replica/replica_store.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
   }
 }
 
-// What a mask does not take is not there, whatever it is.
+// An element that a mask leaves out has no effect, whatever its value.
 BOOST_AUTO_TEST_CASE(where) {
   const auto x = extremes();
   const auto n = static_cast<std::int64_t>(x.size());
@@ -357,7 +357,7 @@ BOOST_AUTO_TEST_CASE(powers_and_quotients) {
       [&](double x) { return x / double{static_cast<float>(divisor)}; });
 }
 
-// A summand that counts nothing is not read.
+// A summand with factor 0 is not read.
 BOOST_AUTO_TEST_CASE(products_with_a_factor_of_zero) {
   const auto found = single_node{"Gemm"}
                        .feed("x", {shape::batch, 2})

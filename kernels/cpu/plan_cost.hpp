@@ -15,8 +15,7 @@ namespace troupe {
 /// time only.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Of operands, each once, whether they come from memory or a cache. Of tables, the rows in
-  /// question.
+  /// Bytes of operands, each once, from memory or a cache. For tables, only the rows in question.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
 
@@ -30,7 +29,7 @@ instruction_cost cost_of(const instruction& x, std::size_t rows);
 /// All instructions of a plan in a run of max_rows() samples.
 instruction_cost cost_of(const plan& x);
 
-/// Bytes of memory that a plan takes with float32, beside what it is fed with.
+/// Bytes of memory that a plan takes with float32, without its feeds.
 struct plan_memory {
   std::size_t parameters = 0;
   std::size_t gradient = 0;
@@ -38,8 +37,8 @@ struct plan_memory {
   std::size_t arena = 0;
   /// Scratch space of the executor.
   std::size_t scratch = 0;
-  /// The most that values take which exist at the same time, constants included: no arena can be
-  /// smaller where instructions run in this order.
+  /// The largest size of values that exist at the same time, constants included. With this order of
+  /// instructions, no arena can be smaller.
   std::size_t needed = 0;
 };
 

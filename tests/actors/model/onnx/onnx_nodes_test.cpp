@@ -1,6 +1,6 @@
-// ONNX's own tests of its operators (Debian's libonnx-testdata): a model with a node or a few,
-// inputs, and what comes out. Those of operators that troupe imports must come out right, or be
-// refused by name.
+// ONNX's own tests of its operators (Debian's libonnx-testdata): a model of one or a few nodes,
+// inputs, and expected outputs. Tests of operators that troupe imports must give these outputs, or
+// be refused by name.
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/importer.hpp"
@@ -60,7 +60,7 @@ std::vector<onnx::TensorProto> tensors(const fs::path& folder, const std::string
   }
 }
 
-/// In which way the inputs are given: which have a batch, and which are constants of the model.
+/// How the inputs are given: which have a batch, and which are constants of the model.
 struct way {
   enum class batch { none, first, all } has_batch = batch::none;
   enum class known { nothing, integers, others, all } are_known = known::nothing;
@@ -97,7 +97,7 @@ std::size_t batch_axis(const example& x) {
     : 1;
 }
 
-/// What each output is, and should be.
+/// The actual and expected value of each output.
 using computed = std::vector<std::pair<std::vector<double>, std::vector<double>>>;
 
 void prepend_constant(onnx::ModelProto& model, const std::string& name,
@@ -260,7 +260,7 @@ outcome run(const fs::path& folder) {
               result.wrong = data.path().filename().string() + ": " + difference;
           ++result.computed;
         } catch (const input_error& error) {
-          // Of all reasons, the one that goes furthest.
+          // Of all reasons for refusal, the one at the latest stage.
           const std::string text = error.what();
           if (result.refused.empty() || known == way::known::integers)
             result.refused = text;

@@ -25,11 +25,11 @@ class storage {
 public:
   virtual ~storage();
 
-  /// Makes the directory and makes sure that files can be written there.
+  /// Creates the directory and checks that files can be written there.
   virtual void prepare(const std::filesystem::path& directory) = 0;
 
-  /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails
-  /// where one is in there.
+  /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails if
+  /// another run uses it.
   virtual void lock(const std::filesystem::path&) {}
 
   /// Lets others in again.
@@ -38,7 +38,7 @@ public:
   /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
-  /// Adds to the end of a file, which is made where it is missing.
+  /// Appends to a file; creates it if it is missing.
   virtual void append(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
   /// Appends a line.
@@ -47,8 +47,8 @@ public:
   /// The contents of a file.
   virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
 
-  /// Makes a directory of files, or replaces one: readers see none, the old or the new one, each
-  /// whole, also after a crash.
+  /// Creates or replaces a directory of files. Readers see none, the complete old one or the
+  /// complete new one, also after a crash.
   virtual void write_directory(const std::filesystem::path& directory,
                                std::span<const named_contents> files) = 0;
 
@@ -56,10 +56,11 @@ public:
   virtual void remove_directory(const std::filesystem::path& directory) = 0;
 
   /// Names of the directories in one, in order, without what interrupted operations have left;
-  /// empty where it does not exist.
+  /// empty if it does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
-  /// Removes what interrupted operations have left in a directory. Only while nobody writes there.
+  /// Removes what interrupted operations have left in a directory. Call it only while nothing
+  /// writes there.
   virtual void tidy(const std::filesystem::path& parent) = 0;
 };
 
@@ -79,8 +80,7 @@ public:
   void tidy(const std::filesystem::path& parent) override;
 
 protected:
-  /// Called before each system call that changes the disk. Tests of what a failing disk leaves
-  /// behind throw here.
+  /// Called before each system call that changes the disk. Tests of failing disks throw here.
   virtual void before_change(std::string_view operation, const std::filesystem::path& where);
 
 private:
@@ -112,7 +112,7 @@ public:
   /// All files, by name.
   std::map<std::filesystem::path, std::string> files() const;
 
-  /// The contents of a file; empty where there is none.
+  /// The contents of a file; empty if there is none.
   std::string contents(const std::filesystem::path& file) const;
 
 private:

@@ -1,4 +1,4 @@
-#include "actors/protocols/replica_store.hpp"
+#include "actors/replica/replica_store.hpp"
 
 #include "tests/actors/model/example_job.hpp"
 #include "tests/kernels/numeric.hpp"

@@ -1,4 +1,4 @@
-#include "actors/protocols/replica_account.hpp"
+#include "actors/replica/replica_account.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,4 +1,4 @@
-#include "kernels/plan/plan_cost.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
