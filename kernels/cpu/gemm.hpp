@@ -29,7 +29,8 @@ struct matrix {
 // step rounds twice. With TROUPE_BLAS=openblas, gemm<float>() calls OpenBLAS: its bits depend on
 // the processor and on how a product is divided.)
 //
-// Nothing is allocated. `scratch` has gemm_scratch_elements<T>() elements, aligned to 64 bytes.
+// Nothing is allocated, except by OpenBLAS for its own work space. `scratch` has
+// gemm_scratch_elements<T>() elements, aligned to 64 bytes.
 
 template <class T>
 std::size_t gemm_scratch_elements() noexcept;

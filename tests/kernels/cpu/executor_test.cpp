@@ -108,7 +108,9 @@ void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
     run.run(arguments);
     update<float>({optimizer_kind::momentum, 0.9F, 0.01F},
                   {weights, gradient, state, weights, 0.1, 1.0 / 64});
+#ifndef TROUPE_OPENBLAS // It allocates work space of its own.
     BOOST_TEST(allocations() == before);
+#endif
   }
   BOOST_TEST(called > 0U);
 }
