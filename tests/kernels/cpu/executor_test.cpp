@@ -18,6 +18,12 @@ using namespace troupe::test;
 
 namespace {
 
+#ifdef TROUPE_OPENBLAS
+constexpr bool may_allocate = true; // OpenBLAS has work space of its own.
+#else
+constexpr bool may_allocate = false;
+#endif
+
 /// A classifier 37-29-17-5 with its leaves, and what a run needs.
 struct classifier {
   static constexpr std::size_t max_rows = 33;
@@ -108,9 +114,7 @@ void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
     run.run(arguments);
     update<float>({optimizer_kind::momentum, 0.9F, 0.01F},
                   {weights, gradient, state, weights, 0.1, 1.0 / 64});
-#ifndef TROUPE_OPENBLAS // It allocates work space of its own.
-    BOOST_TEST(allocations() == before);
-#endif
+    BOOST_TEST((may_allocate || allocations() == before));
   }
   BOOST_TEST(called > 0U);
 }
