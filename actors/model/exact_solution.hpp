@@ -11,8 +11,8 @@
 namespace troupe {
 
 /// How the weight decay of a linear model compares with scikit-learn's Ridge, for people: its
-/// alpha, and that it penalizes the intercept, too. Empty without a decay, for models that are not
-/// linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+/// alpha, and where it penalizes the intercept, too, how it does not. Empty without a decay, for
+/// models that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
 /// The weights of a linear model that a job's gradient descent would end at, solved for in one pass
@@ -21,8 +21,9 @@ std::string ridge_text(const job_context& context);
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
 /// with N samples, K targets, and a column of ones for the bias: so W minimizes the sum of squared
-/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too; that makes
-/// no difference where features and targets have mean 0 (data.csv.standardize).
+/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too, unless its
+/// group (optimizer.group) has another; that makes no difference where features and targets have
+/// mean 0 (data.csv.standardize).
 class exact_solution {
 public:
   /// Both must outlive it. `context` is that of a linear model (is_linear).

@@ -15,7 +15,9 @@
 namespace troupe {
 
 /// What becomes of a parameter in training: trainable ones have gradients and are optimized; state,
-/// such as the running statistics of batch normalization, follows what batches measure.
+/// such as the running statistics of batch normalization, follows what batches measure; frozen ones
+/// keep their values, bit for bit: they have no gradient (zeros in the flat gradient of a batch),
+/// and neither the optimizer nor its weight decay touches them.
 ///
 /// In the flat gradient of a batch, the range of a state tensor holds samples * statistic: what the
 /// batch measured, once for each of its samples, so that adding up the gradients of workers adds
@@ -27,9 +29,9 @@ namespace troupe {
 /// not contain how much their means differ, and lies below the variance of the joint batch by the
 /// variance of these means. That is what one would get from batches as small as the workers' own,
 /// by which each of them normalized.
-enum class parameter_kind : std::uint8_t { trainable, state };
+enum class parameter_kind : std::uint8_t { trainable, state, frozen };
 
-/// "trainable", "state".
+/// "trainable", "state", "frozen".
 std::string_view to_string(parameter_kind kind) noexcept;
 
 /// One tensor of the flat parameter vector.
