@@ -1,6 +1,7 @@
 #include "actors/model/onnx/weights.hpp"
 
 #include <google/protobuf/empty.pb.h>
+#include <google/protobuf/message.h>
 #include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
 
@@ -22,7 +23,7 @@ std::string kind_in(const onnx::ValueInfoProto& x) {
   google::protobuf::Empty all;
   if (!all.ParseFromString(x.SerializeAsString()))
     return {};
-  const auto& fields = all.unknown_fields();
+  const auto& fields = all.GetReflection()->GetUnknownFields(all);
   for (int i = 0; i < fields.field_count(); ++i) {
     const auto& field = fields.field(i);
     onnx::StringStringEntryProto entry;
