@@ -14,20 +14,20 @@ struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
 
-  /// For requests with large payloads: a second more for each MiB, so that slow links will do.
+  /// For requests with large payloads: a second more for each MiB, to allow for slow links.
   patience for_bytes(std::size_t bytes) const noexcept {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For requests that carry their payload with them: made once, with the time of all attempts, so
-  /// that no second payload is sent beside the first.
+  /// For requests that carry a payload: sent once, with the time of all attempts, so that the
+  /// payload is never sent twice.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }
 };
 
 /// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in
-/// the actor `self`. What carries a large payload is asked with `patience::once`.
+/// the actor `self`. Use `patience::once` for a request with a large payload.
 template <class Self, class Handle, class Then, class... In>
 void ask(Self* self, const Handle& receiver, patience how, Then then,
          std::function<void(const caf::error&)> fail, const In&... in) {

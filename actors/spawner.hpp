@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// Decides where an actor runs; the actor never learns. In production, actors that compute or touch
-/// a disk or device get a thread of their own; in a simulation all are cooperative and take turns
-/// under the test scheduler.
+/// Decides where an actor runs; the actor does not know it. In production, actors that compute or
+/// use a disk or device get a thread of their own. In a simulation all actors are cooperative and
+/// run under the test scheduler.
 class spawner {
 public:
   enum class kind { threads, cooperative };

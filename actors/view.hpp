@@ -15,11 +15,11 @@ namespace troupe {
 struct member {
   task_name task;
   std::uint64_t incarnation = 0;
-  /// "host:port"; empty where it lives in the coordinator's own process.
+  /// "host:port"; empty if it runs in the coordinator's process.
   std::string address;
 };
 
-/// Who takes part, from now until the next view. Ranks are positions among the workers.
+/// The members from now until the next view. Ranks are positions among the workers.
 struct view {
   std::uint64_t number = 0;
   /// In order of task name.
@@ -35,8 +35,8 @@ proto::OpenView to_proto(const view& x, const task_name& receiver);
 /// The error for a message of view `theirs` at an actor of view `mine`, if they differ.
 std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs);
 
-/// Wraps a member function into a message handler that lets messages of the actor's view through
-/// and refuses others: the one place where views are compared. `Self` has a member `view_number()`.
+/// Wraps a member function into a message handler that accepts messages of the actor's view and
+/// refuses others. Views are compared only here. `Self` has a member `view_number()`.
 template <class Self, class Head, class... Out, class... Rest>
 auto in_view(Self* self, caf::result<Out...> (Self::*handle)(const Head&, const Rest&...)) {
   return [self, handle](const Head& x, const Rest&... xs) -> caf::result<Out...> {

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// Something a user handed in is wrong: a file, a field, a shape. The text names it (file, record,
-/// field or tensor), says what was expected and what to do. Programs end with exit code 2.
+/// A user's input is wrong: a file, a field, a shape. The text names it (file, record, field or
+/// tensor), and says what was expected and what to do. Programs end with exit code 2.
 ///
 /// Thrown by parsers and builders only; nothing in a training step throws.
 class input_error : public std::runtime_error {

@@ -39,7 +39,7 @@ double portable_log(double x) noexcept {
 } // namespace
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept {
-  // FNV-1a, then mixed: similar names must not give similar keys.
+  // FNV-1a, then mixed, because similar names must not give similar keys.
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (char c : name)
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;

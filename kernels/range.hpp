@@ -17,7 +17,7 @@ struct range {
   bool operator==(const range&) const = default;
 };
 
-/// The common part of two ranges; an empty one at the larger `begin` where they do not meet.
+/// The common part of two ranges; an empty one at the larger `begin` if they do not meet.
 range intersect(range a, range b) noexcept;
 
 /// Part `index` of `parts` contiguous parts of [0, n): sizes differ by at most one, the larger ones

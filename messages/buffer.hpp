@@ -41,8 +41,9 @@ private:
 /// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the
 /// bytes: within a process nothing is ever copied.
 ///
-/// The owner of a new payload may write to it until it is first sent; from then on nobody writes
-/// while others hold it (`unique()` tells). May be passed between threads like a `shared_ptr`.
+/// The owner of a new payload may write to it until it is first sent. From then on it must not be
+/// written while others hold it (see `unique()`). May be passed between threads like a
+/// `shared_ptr`.
 class payload {
 public:
   payload() noexcept = default;
@@ -90,8 +91,8 @@ private:
   std::size_t size_ = 0;
 };
 
-/// Keeps released buffers for the next taker of the same size, so that a training step neither
-/// allocates nor faults in fresh pages. Thread-safe.
+/// Keeps released buffers for reuse at the same size, so that a training step neither allocates nor
+/// faults in fresh pages. Thread-safe.
 class buffer_pool {
 public:
   /// Keeps at most `retain_bytes` of unused memory.

@@ -9,8 +9,8 @@
 #include <concepts>
 #include <string>
 
-// What differs between versions of the actor framework stands here: how messages are serialized,
-// and how typed signatures are written.
+// Everything that depends on the version of the actor framework: how messages are serialized, and
+// how typed signatures are written.
 
 namespace troupe {
 
@@ -25,8 +25,8 @@ concept header = std::derived_from<T, google::protobuf::MessageLite>;
 template <class T>
 struct is_local_message : std::false_type {};
 
-/// What may stand in a message: Protobuf headers, payloads, and local structs. Keeps numbers out of
-/// the framework's own packing, which mangles NaN, infinity, -0 and denormals.
+/// The types that may be in a message: Protobuf headers, payloads, and local structs. Keeps numbers
+/// out of the framework's own packing, which mangles NaN, infinity, -0 and denormals.
 template <class T>
 concept message_type = header<T> || std::same_as<T, payload> || is_local_message<T>::value;
 

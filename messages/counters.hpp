@@ -15,7 +15,7 @@ struct counter {
   friend constexpr auto operator<=>(const counter&, const counter&) = default;
 };
 
-/// Updates made of the weights, in earlier runs too.
+/// Updates of the weights, including those of earlier runs.
 using weights_version = counter<struct weights_version_tag>;
 
 /// A step of a worker, as its synchronizer counts them.

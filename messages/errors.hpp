@@ -18,7 +18,7 @@ enum class errc : std::uint8_t {
   /// A node of another version, with another job, or with a task that is not in the cluster wants
   /// to join.
   join_refused,
-  /// No actor of that name lives on the node that was asked.
+  /// The asked node has no actor of that name.
   no_such_endpoint,
   /// The connection to a peer broke, or it could not be reached in time.
   link_lost,
@@ -32,7 +32,7 @@ enum class errc : std::uint8_t {
   interrupted,
   /// Something else failed; the text says what.
   failed,
-  /// What a user or an embedding program handed in is wrong: job, data, files.
+  /// The input of a user or an embedding program is wrong: job, data, files.
   bad_input,
 };
 
@@ -42,7 +42,7 @@ const char* to_string(errc x) noexcept;
 caf::error make_error(errc code, std::string text);
 caf::error make_error(errc code);
 
-/// The code of an error of our category, `errc::none` for others.
+/// The code of an error of our category, `errc::none` for other errors.
 errc code_of(const caf::error& x) noexcept;
 
 /// A text a person can read, for any error.

@@ -32,7 +32,7 @@ using shard_actor =
 /// Serves published versions of a slice without the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;
 
-/// Leases data, drives the trainer, and speaks to one synchronizer.
+/// Leases data, drives the trainer, and talks to one synchronizer.
 using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquired>,
                                       rpc<void, committed>, rpc<void, broken>>;
 

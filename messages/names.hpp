@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. The order is the order of dialling: of two nodes, the one with the lower
-/// (job, task) dials, so that no connection is made twice and only the tasks that others dial need
-/// an address known in advance. A node that hosts several tasks goes by the highest of them.
+/// The jobs of a cluster. The order determines who dials: of two nodes, the one with the lower
+/// (job, task) dials. So no connection is made twice, and only the dialled tasks need an address
+/// that is known in advance. A node that hosts several tasks goes by the highest of them.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
 /// A task of a ClusterSpec. Tasks are named, never referred to by handle, in all messages.
@@ -44,7 +44,7 @@ std::string to_string(const endpoint& x);
 proto::TaskName to_proto(const task_name& x);
 proto::Endpoint to_proto(const endpoint& x);
 
-/// A name from a peer; false where its job is none of ours.
+/// Reads a name from a peer; false if its job is unknown.
 bool from_proto(const proto::TaskName& x, task_name& result);
 bool from_proto(const proto::Endpoint& x, endpoint& result);
 

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,9 @@
 // same for every protocol.
 //
 //   worker                                synchronizer
-//     |-- acquire(clock, batch) -------------->|   pulls from shards, or waits for the ring
-//     |<-------- acquired(step, ranges) -------|
+//     |-- acquire(clock, batch, rows) -------->|   pulls from shards, or waits for the ring
+//     |<-------- acquired(step, ranges) -------|   as they come: forward starts on the first
+//     |<-------- acquired(..., last) ----------|
 //     |-- contribute(step, range, gradient) -->|   last layer first, while backward runs
 //     |-- contribute ... --------------------->|
 //     |-- commit(step, loss, norm, finite) --->|   nothing takes effect before
@@ -27,28 +29,36 @@
 
 namespace troupe {
 
-/// The worker wants weights for its next batch. `lease` and `batch` say which samples it will
-/// train: attributes of the gradient that is to come. If this worker is lost, others go on from
-/// them.
+/// What of the weights a batch reads, and where its gradient may differ from 0; null: everything.
+using batch_rows = std::shared_ptr<const proto::Selection>;
+
+/// The worker has read its next batch, and wants weights for it. `lease` and `batch` say which
+/// samples it will train: attributes of the gradient that is to come. If this worker is lost,
+/// others go on from them.
 struct acquire {
   worker_clock clock;
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
+  /// Weights outside of it need not be up to date; the gradient is 0 there.
+  batch_rows rows;
 };
 
 /// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. They do not
-/// change while the payload is held.
+/// change until the step is over, nor while the payload is held.
 struct weight_range {
   std::uint64_t begin = 0;
   weights_version version;
   payload data;
 };
 
-/// Ranges in ascending order that cover the parameter vector. The synchronizer names the step:
-/// after a rejection it is not the last one plus one.
+/// Some ranges of the weights, in ascending order. Comes once or several times in a step, in any
+/// order; together they cover the parameter vector. The synchronizer names the step: after a
+/// rejection it is not the last one plus one.
 struct acquired {
   step_number step;
   std::vector<weight_range> ranges;
+  /// No more of them come in this step.
+  bool last = true;
 };
 
 /// Gradient of parameters [begin, end), summed over the worker's samples: final, and the step reads

@@ -12,8 +12,8 @@
 namespace troupe {
 
 struct transfer_limits {
-  /// Bytes per chunk. A frame is received in one piece, and nothing behind it on the same
-  /// connection is seen before.
+  /// Bytes per chunk. A frame is received in one piece, and delays everything behind it on the same
+  /// connection.
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Chunks on their way; bounds what a slow receiver makes the sender's connection queue up.
   std::size_t window = 4;

@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// Every type that may stand in a message between nodes, and nothing else. The block starts far
-// above the first custom ID, where an embedding program has its own.
+// All types of messages between nodes, and nothing else. The block starts far above the first
+// custom ID, to leave room for an embedding program's types.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 

@@ -13,7 +13,7 @@
 #include <new>
 #include <system_error>
 
-// The library's functions, compiled here: its state may then lie on the stack.
+// Compiles XXH3 here, so that its state may be on the stack.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -25,7 +25,7 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the optimizer's state: of which slot, and of which parameter.
+/// A tensor of the optimizer's state: its slot and its parameter.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;
@@ -133,12 +133,12 @@ void require_fit(const checkpoint_files& files, const job_context& context) {
            + to_string(context.data));
   if (job.seed() != context.job.seed())
     refuse("written with seed " + std::to_string(job.seed()) + ", but the job has "
-           + std::to_string(context.job.seed()) + ": the order of samples would be another");
+           + std::to_string(context.job.seed()) + ": the order of samples would differ");
   if (job.optimizer().kind() != context.job.optimizer().kind())
     refuse("written with optimizer.kind " + proto::OptimizerKind_Name(job.optimizer().kind())
            + ", but the job has " + proto::OptimizerKind_Name(context.job.optimizer().kind()));
   if (x.cut.epoch >= context.job.epochs())
-    refuse("stands in epoch " + std::to_string(x.cut.epoch + 1) + ", but the job has "
+    refuse("is in epoch " + std::to_string(x.cut.epoch + 1) + ", but the job has "
            + std::to_string(context.job.epochs()) + ": raise epochs");
 }
 
@@ -171,7 +171,7 @@ checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& dir
   const auto named = checkpoint_step(directory.filename().string());
   if (named > 0 && named != result.manifest.step)
     throw input_error{path.string() + ": step " + std::to_string(result.manifest.step)
-                      + " does not belong into a directory of that name"};
+                      + " does not belong in a directory of that name"};
   result.weights = read_listed(from, result.manifest, directory, weights_file);
   result.optimizer = read_listed(from, result.manifest, directory, optimizer_file);
   return result;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/checkpoint/checkpoint_manifest.hpp"
-#include "actors/output/storage.hpp"
+#include "actors/storage/storage.hpp"
 #include "messages/buffer.hpp"
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 //   checkpoint.json         where training stood; size and hash of the other files
 //   weights.safetensors     the weights, as a run writes them at its end
 //   optimizer.safetensors   the optimizer's state: a tensor per parameter and slot, such as
-//                           "exp_avg/dense_1.weight"; without tensors where it has none
+//                           "exp_avg/dense_1.weight"; without tensors if it has none
 
 namespace troupe {
 
@@ -32,7 +32,7 @@ struct checkpoint {
 /// @throws input_error when a slot is not as long as the layout.
 std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x);
 
-/// Files of a checkpoint that are whole: as long as the manifest says, and with its hashes.
+/// The checked files of a checkpoint: their sizes and hashes match the manifest.
 struct checkpoint_files {
   checkpoint_manifest manifest;
   std::vector<std::byte> weights;
@@ -44,8 +44,8 @@ struct checkpoint_files {
 /// @throws input_error naming the file: missing, unreadable, damaged.
 checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory);
 
-/// The state in those files, as far as a run of this job can go on from it.
-/// @throws input_error naming what differs: tensors (all of them), the kind of optimizer, the data,
+/// The state in these files, if a run of this job can continue from it.
+/// @throws input_error naming what differs: all differing tensors, the kind of optimizer, the data,
 /// the seed, or fewer epochs than are trained already.
 checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& context);
 

@@ -58,9 +58,9 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
       + number(how_.parts.size()) + " parts";
   if (header.slot() >= how_.slots)
     return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
-      + number(how_.slots - 1) + " slots besides the weights";
+      + number(how_.slots - 1) + " slots beside the weights";
   if (header.version() <= how_.first || header.version() % how_.every != 0)
-    return version + ", but captured are multiples of " + number(how_.every)
+    return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
   const auto& where = how_.parts[header.part()];
   if (bytes != 0 && bytes != where.size() * sizeof(float))
@@ -118,7 +118,7 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder sends its versions in order: what it has left out will not come.
+  // A holder sends its versions in order: a version that it skipped will not come.
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)

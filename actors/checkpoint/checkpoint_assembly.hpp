@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/coordinator/lease_book.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -21,32 +21,33 @@ struct assembled_checkpoint {
   std::vector<std::vector<payload>> slots;
   /// What each part's holder had decided.
   std::vector<std::vector<proto::Decided>> marks;
-  /// Each holder speaks of its own worker, as ranks of a ring do; otherwise each of all workers.
+  /// Each holder reports on its own worker, as ranks of a ring do. Otherwise each reports on all
+  /// workers.
   bool one_worker_each = false;
 
-  /// The last gradient of a worker that all holders have applied, of those that speak of it: what
-  /// one of them missed is trained again, rather than skipped. All zero where one has applied none.
+  /// The last gradient of a worker that all holders have applied, among the holders that report on
+  /// this worker. A gradient that one of them missed is trained again, rather than skipped. All
+  /// zero if one holder has applied none.
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
   /// The newest lease in any mark; 0 for none.
   std::uint64_t newest_lease() const noexcept;
 };
 
-/// Brings together what holders of the state send of its versions, and bounds how many versions are
-/// held. Holders send by themselves, at the same versions, each in its own time, and wait for
-/// nobody; what is too much is left out here:
+/// Joins the parts that holders of the state send for each version, and bounds how many versions
+/// are held. Holders send on their own, at the same versions but at different times, and never
+/// wait. What exceeds the bound is dropped here:
 ///
-/// - At most two versions are open: they arrive, wait for their turn, or are out (being written or
-///   evaluated, one at a time). A version that comes beyond that takes the place of a complete one
-///   that waits; where there is none, it is refused, and stays so for all its parts.
-/// - Small versions that wait are copied, up to eight of them, and hold up no others: a few that
-/// are
-///   due shortly after each other are all kept.
-/// - An open version is given up when a newer one is complete, when one of its holders goes on to a
-///   newer one without it, or after some time.
+/// - At most two versions are open: arriving, waiting, or out (being written or evaluated, one at a
+///   time). A further version replaces a complete one that waits. If there is none, all parts of
+///   the further version are refused.
+/// - Up to eight small versions that wait are copied and do not count: a few that are due shortly
+/// after each other are all kept.
+/// - An open version is given up when a newer one is complete, when one of its holders skips it, or
+///   after some time.
 ///
-/// So the newest version that is complete is never left out at the end, however slow a disk is, and
-/// one holder that lags behind cannot keep others from ever completing one.
+/// So the newest complete version is always kept at the end, however slow the disk is, and one slow
+/// holder cannot prevent all versions from completing.
 class checkpoint_assembly {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -62,7 +63,7 @@ public:
     bool one_worker_each = false;
     /// The version that training begins with.
     std::uint64_t first = 0;
-    /// Versions of so many bytes are copied where they wait.
+    /// Waiting versions of up to this many bytes are copied.
     std::size_t small = 0;
   };
 
@@ -70,35 +71,35 @@ public:
 
   enum class outcome { taken, repeated, complete, settled, refused };
 
-  /// What is wrong with a part, for its sender; empty where it fits. `bytes`: of the payload; 0,
-  /// where the part is not empty, asks whether it is wanted.
+  /// What is wrong with a part, as text for its sender; empty if it fits. `bytes`: size of the
+  /// payload. 0 for a part that is not empty asks whether the part is wanted.
   std::string problem(const proto::CheckpointPart& header, std::size_t bytes) const;
 
-  /// Whether a part is missing that would be taken.
+  /// Whether this part is missing and would be taken.
   bool wants(const proto::CheckpointPart& header) const;
 
   /// Takes a part that fits. `complete`: it was the last one missing. `settled`: its version is
   /// over.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
-  /// The complete version whose turn it is; it is out until `done`. Nothing while another one is
-  /// out, or none is complete.
+  /// The next complete version; it is out until `done`. Nothing while another one is out, or if
+  /// none is complete.
   std::optional<assembled_checkpoint> next();
   void done();
 
-  /// Gives up what arrives since longer than that.
+  /// Gives up versions that have been arriving for longer than that.
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
-  /// At the end: holders have sent all of what they have up to this version, or will; it is waited
-  /// for, and newer ones that are not complete are not.
+  /// At the end of a run: holders have sent, or will send, everything up to this version. Waits for
+  /// it, but not for newer versions that are incomplete.
   void finish(std::uint64_t version, time_point now);
 
   /// Nothing is arriving, waiting or out.
   bool idle() const noexcept { return versions_.empty() && out_ == 0; }
   bool out() const noexcept { return out_ > 0; }
 
-  /// Versions that were due and did not become complete, or lost their turn, so far; those after
-  /// the newest complete one are not counted yet.
+  /// Versions so far that were due and never completed, or were replaced. Versions after the newest
+  /// complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
   /// Versions that hold payloads of their senders, the one that is out included.
@@ -130,8 +131,8 @@ private:
   std::uint64_t out_ = 0;
   /// The newest that was complete, or the first of all.
   std::uint64_t newest_;
-  /// Newer versions that were refused or given up. Bounded: they are few between two that become
-  /// complete, and the oldest are forgotten.
+  /// Newer versions that were refused or given up. Bounded: there are few between two complete
+  /// ones, and the oldest are forgotten.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/coordinator/lease_book.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "actors/model/job_context.hpp"
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct checkpoint_mark {
 struct checkpoint_file {
   std::string name;
   std::uint64_t size = 0;
-  /// XXH3, 128 bits, in hexadecimal digits: it tells damage, not forgery.
+  /// XXH3, 128 bits, in hexadecimal digits: it detects damage, not forgery.
   std::string xxh3;
 
   bool operator==(const checkpoint_file&) const = default;
@@ -38,7 +38,7 @@ struct checkpoint_file {
 struct checkpoint_manifest {
   /// Updates of the weights.
   std::uint64_t step = 0;
-  /// The epoch under way (from 0), and what of it is not trained.
+  /// The current epoch (from 0), and its samples that are not trained.
   lease_cut cut;
   /// Samples trained, in all epochs.
   std::uint64_t samples = 0;

@@ -8,20 +8,18 @@
 namespace troupe {
 
 /// Decides at which versions a shard or ring rank captures its state, for a checkpoint or an
-/// evaluation.
-/// Nobody waits for a capture: a version that is due while too many are on their way is not
-/// captured here, and so becomes no checkpoint (see checkpoint_assembly).
+/// evaluation. Nothing waits for a capture: a version that is due while too many captures are open
+/// is not captured, and so becomes no checkpoint (see checkpoint_assembly).
 class checkpoint_schedule {
 public:
-  /// Captures on their way to the coordinator, and those that it has and that are not evaluated or
-  /// written yet. Each holds a version of the weights, and for a checkpoint a copy of the
-  /// optimizer's state.
+  /// Open captures: on their way to the coordinator, or there and not yet evaluated or written.
+  /// Each holds a version of the weights, and for a checkpoint a copy of the optimizer's state.
   static constexpr std::size_t most_open = 2;
 
   /// 0: never.
   explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
 
-  /// That of a job's checkpoints, and of its evaluations within an epoch.
+  /// The schedule of a job's checkpoints, and of its evaluations within an epoch.
   static checkpoint_schedule of_checkpoints(const proto::Job& job) {
     return checkpoint_schedule{job.checkpoint().every_steps()};
   }

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// Write this checkpoint. Its slots come in parts, in order; the files of the manifest are the
-/// writer's to fill in.
+/// Write this checkpoint. Its slots come in parts, in order. The writer fills in the files of the
+/// manifest.
 struct write_checkpoint {
   checkpoint_manifest manifest;
   std::vector<std::vector<payload>> slots;
@@ -49,7 +49,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops the handle to the actor that holds one of this.
+  /// Drops the handle to the actor that holds a handle to this one.
   void on_exit() override;
 
 private:

@@ -38,7 +38,7 @@ checkpoint_files named(storage& from, const std::filesystem::path& wanted,
       continue;
     if (auto found = newest_in(from, folder, notices))
       return std::move(*found);
-    std::string text = "--resume=" + wanted.string() + ": no checkpoint there is whole";
+    std::string text = "--resume=" + wanted.string() + ": no complete checkpoint there";
     for (auto& x : notices)
       text += "\n  " + x;
     throw input_error{text};
@@ -52,7 +52,7 @@ checkpoint_files named(storage& from, const std::filesystem::path& wanted,
   }
 }
 
-/// A run must not leave checkpoints of another behind its own.
+/// Checkpoints of another run must not be newer than those of this run.
 void refuse_newer(storage& from, const std::filesystem::path& folder, std::uint64_t step) {
   for (auto& name : names_in(from, folder)) {
     if (checkpoint_step(name) <= step)
@@ -62,9 +62,10 @@ void refuse_newer(storage& from, const std::filesystem::path& folder, std::uint6
     } catch (const input_error&) {
       continue;
     }
-    throw input_error{"the output directory has a newer checkpoint, " + (folder / name).string()
-                      + ": go on from that one (--resume), choose another directory with --out, or "
-                        "remove it"};
+    throw input_error{
+      "the output directory has a newer checkpoint, " + (folder / name).string()
+      + ": continue from that one (--resume), choose another directory with --out, or "
+        "remove it"};
   }
 }
 
@@ -88,9 +89,10 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
   const auto own = output.empty() ? output : checkpoint_folder(output);
   if (!wanted) {
     if (!own.empty() && !names_in(from, own).empty())
-      throw input_error{own.string()
-                        + " has checkpoints already: go on from them with --resume, choose another "
-                          "directory with --out, or remove them"};
+      throw input_error{
+        own.string()
+        + " already has checkpoints: continue from them with --resume, choose another "
+          "directory with --out, or remove them"};
     return result;
   }
   if (wanted->empty() && own.empty())
@@ -107,19 +109,20 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
   }
   if (!files) {
     result.notices.push_back("there is no checkpoint in " + own.string()
-                             + " yet: training begins at the beginning");
+                             + " yet: training starts from the beginning");
     return result;
   }
   result.from = std::make_shared<checkpoint>(fit_checkpoint(*files, context));
   const auto& x = result.from->manifest;
   if (!own.empty())
     refuse_newer(from, own, x.step);
-  result.notices.push_back("going on from " + files->directory.string() + ": step "
+  result.notices.push_back("continuing from " + files->directory.string() + ": step "
                            + std::to_string(x.step) + ", epoch " + std::to_string(x.cut.epoch + 1)
                            + " of " + std::to_string(context.job.epochs()) + ", "
                            + std::to_string(x.cut.samples()) + " samples of it left");
   if (const auto text = differences_text(context, x); !text.empty())
-    result.notices.push_back("the job (here) is not the one of the checkpoint (there): " + text);
+    result.notices.push_back("the job (here) differs from the job of the checkpoint (there): "
+                             + text);
   return result;
 }
 
@@ -137,7 +140,7 @@ std::string resumed_metrics(std::string_view old, const checkpoint& from) {
     const auto end = std::min(old.find('\n'), old.size());
     const auto text = old.substr(0, end);
     old.remove_prefix(std::min(end + 1, old.size()));
-    // The last line may have been cut when the run was.
+    // The last line may be cut off, if the run was.
     const auto line = json::parse(text, nullptr, false);
     try {
       if (line.is_object() && kept(line))

@@ -35,9 +35,9 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
 
 } // namespace detail
 
-/// Sends what the actor `self` holds at a version of the weights to the coordinator: one payload
-/// per slot. `then` is called once, in the actor, when all have arrived, or will not: not when the
-/// capture is written or evaluated, for which nobody waits.
+/// Sends the state that the actor `self` holds at a version of the weights to the coordinator: one
+/// payload per slot. `then` is called once, in the actor, when all payloads have arrived or were
+/// given up. It does not wait until the capture is written or evaluated.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<payload>& slots,

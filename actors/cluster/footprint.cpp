@@ -3,7 +3,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/parameter_server/version_pool.hpp"
-#include "actors/protocols/replica_store.hpp"
+#include "actors/replica/replica_store.hpp"
 #include "kernels/optimizers/least_squares.hpp"
 #include "messages/transfer.hpp"
 

@@ -2,8 +2,8 @@
 
 #include "actors/ask.hpp"
 #include "actors/coordinator/evaluations.hpp"
-#include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/stall_judge.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "actors/output/recorder.hpp"
 #include "actors/output/run_report.hpp"
 #include "actors/view.hpp"

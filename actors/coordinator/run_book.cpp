@@ -1,6 +1,6 @@
 #include "actors/coordinator/run_book.hpp"
 
-#include "actors/worker/lease_cursor.hpp"
+#include "actors/leases/lease_cursor.hpp"
 
 #include <algorithm>
 

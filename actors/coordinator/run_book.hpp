@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/coordinator/lease_book.hpp"
 #include "actors/coordinator/ledger.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
 

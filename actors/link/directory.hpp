@@ -19,7 +19,7 @@ public:
   /// Forgets all actors, so that none is kept alive at the end of a run.
   void clear();
 
-  /// Null where no such actor lives here.
+  /// Null if no such actor lives here.
   caf::strong_actor_ptr find(const endpoint& name) const;
 
 private:

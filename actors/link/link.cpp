@@ -48,7 +48,7 @@ caf::behavior link::make_behavior() {
     else
       shut("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
   });
-  // What cannot be decoded arrives as another message than those below.
+  // A message that cannot be decoded arrives with a type that is not listed below.
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
       shut(to_string(peer_task_) + " sent a message that cannot be decoded");
@@ -277,8 +277,8 @@ void link::shut(const std::string& reason) {
   quit();
 }
 
-// An actor is freed with its last reference: an actor that waits for an answer holds a port to this
-// link, and would keep it, as it would keep them.
+// Breaks a cycle of references: an actor that waits for an answer holds a port to this link, and
+// the link holds the actor.
 void link::on_exit() {
   requests_.clear();
   sending_.clear();
@@ -294,7 +294,7 @@ void link::start_sweeping() {
   delayed_send(this, options_.stall_timeout / 2, sweep{});
 }
 
-// The actor that asked has a deadline of its own; this only frees what the link holds.
+// The actor that asked has its own deadline. This only frees the link's memory.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;

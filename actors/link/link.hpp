@@ -35,20 +35,20 @@ namespace troupe {
 
 struct link_options {
   transfer_limits transfer;
-  /// What was begun and has not moved for this long is given up.
+  /// A transfer that has not moved for this long is given up.
   std::chrono::milliseconds stall_timeout{60'000};
-  /// Requests are kept for so long, should the peer never answer. Longer than any deadline of those
-  /// who asked, which is what counts for them.
+  /// A request whose answer never comes is kept for this long. This is longer than any deadline of
+  /// the actor that asked.
   std::chrono::hours request_limit{24};
 };
 
 /// One end of the connection between two nodes. Local actors write to it through ports; it carries
 /// their messages, requests and answers to the actors of the peer by name, in order, large payloads
-/// in chunks. Below it stands a channel: the handle of the other end, be it a remote actor (BASP)
-/// or a simulated one; the link does not know which.
+/// in chunks. Below it is a channel: the handle of the other end, a remote actor (BASP) or a
+/// simulated one. The link does not know which.
 ///
-/// When the channel breaks, all requests under way fail with `errc::link_lost`, the owner hears
-/// `link_down`, and the link quits: ports to it are to be killed by their owner, the node.
+/// When the channel breaks, all pending requests fail with `errc::link_lost`, the owner receives
+/// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
 class link : public caf::event_based_actor {
 public:
   /// The dialling end: introduces itself to `peer_node` as `self_task`.
@@ -59,7 +59,7 @@ public:
     std::uint64_t incarnation;
   };
 
-  /// The end that was dialled: answers `hello`, whose sender is the other end.
+  /// The dialled end: answers `hello`, whose sender is the other end.
   struct accept_from {
     caf::strong_actor_ptr peer_link;
     proto::Hello hello;

@@ -24,7 +24,7 @@ void port::enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) 
   x.sender = std::move(what->sender);
   x.mid = what->mid;
   x.content = what->move_content_to_message();
-  // A request stays one on its way, so that a link that has ended refuses it.
+  // Forwards a request as a request, so that a link that has ended refuses it.
   const auto mid = x.mid.is_request() ? x.mid : caf::make_message_id();
   auto sender = x.mid.is_request() ? x.sender : nullptr;
   link_->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(x)), context);

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// What a port hands to its link: a message of a local actor for one on the peer, or an answer to a
-/// request of the peer.
+/// What a port hands to its link: a message from a local actor to an actor on the peer, or an
+/// answer to a request of the peer.
 struct outbound {
   /// Receiver, unless this is an answer.
   endpoint to;
@@ -20,9 +20,9 @@ struct outbound {
   caf::message content;
 };
 
-/// Stands for an actor on another node: local actors send and request, and monitor it, as if it
-/// were here. Everything it is sent goes to its link. The handle stays valid until the link is
-/// lost; then monitors are told, and requests fail at once.
+/// A proxy of an actor on another node. Local actors send, request and monitor as if the actor were
+/// here. The port forwards everything to its link. The handle is valid until the link is lost; then
+/// monitors are notified, and requests fail at once.
 class port final : public caf::actor_proxy {
 public:
   /// Port to an actor that the peer knows by name.
@@ -42,6 +42,12 @@ private:
   std::uint64_t answers_ = 0;
   std::atomic<bool> closed_ = false;
 };
+
+/// Whether a handle stands for an actor on another node.
+template <class Handle>
+bool is_port(const Handle& x) {
+  return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;
+}
 
 /// Makes a port of either kind.
 template <class Target>

@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// The mean loss of the best model that ignores the features: the same outputs for every record. A
-/// model that is not below it has learned nothing. From the labels of up to 4,096 records, evenly
-/// spread; nothing where these are not such as the loss expects.
+/// The mean loss of the best model that ignores the features and gives the same outputs for every
+/// record. A model with a higher loss has learned nothing. Computed from the labels of up to 4,096
+/// records, evenly spread. Nothing if the loss does not accept these labels.
 ///
 /// - softmax cross-entropy: the entropy of the labels, smoothed as the job says, in nats;
 /// - mean squared error: the variance of the targets; mean absolute error: the mean distance from

@@ -21,16 +21,15 @@ struct job_data {
   std::shared_ptr<const dataset> test = nullptr;
   /// For targets: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
-  /// Evaluated during training, instead of the test records; null where the job has none.
+  /// Evaluated during training, instead of the test records; null if the job has none.
   std::shared_ptr<const dataset> validation = nullptr;
   /// Texts: the characters that tokens stand for.
   std::optional<vocabulary> characters = std::nullopt;
-  /// How the features were shifted and scaled, where they were: those of the file are not what the
-  /// model reads.
+  /// How the features of the file were shifted and scaled for the model, if they were.
   std::optional<feature_scaling> normalization = std::nullopt;
   /// Tables: a name per feature, as "age" or "colour=red". Else empty.
   std::vector<std::string> feature_names = {};
-  /// Tables: a name per class that the file has. Else empty: classes are called by their numbers.
+  /// Tables: a name per class of the file. Otherwise empty: classes have numbers only.
   std::vector<std::string> class_names = {};
 
   /// What is evaluated during training.
@@ -49,8 +48,8 @@ struct job_data {
 /// of training and test files.
 job_data build_data(const proto::Job& job);
 
-/// The data that an embedding program hands over for a job, checked; where `test` is null, the
-/// training records test.
+/// The data that an embedding program supplies for a job, checked. If `test` is null, the training
+/// records are used for testing.
 /// @throws input_error: no records, a batch larger than the training data, unequal widths or kinds
 /// of training and test records.
 job_data given_data(const proto::Job& job, job_data data);

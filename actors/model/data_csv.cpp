@@ -40,7 +40,7 @@ std::vector<csv_column> columns_of(const proto::Csv& csv) {
   return result;
 }
 
-/// A table, and the columns that are made of it.
+/// A table, and the columns computed from it.
 class csv_builder {
 public:
   explicit csv_builder(const proto::Job& job)
@@ -94,7 +94,7 @@ private:
                             "such records out");
   }
 
-  /// With DROP, those that have all values.
+  /// With DROP: the rows that have all values.
   void keep_records() {
     for (std::uint64_t row = 0; row < table_.rows; ++row) {
       const auto values = std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
@@ -122,7 +122,7 @@ private:
     return result;
   }
 
-  /// The texts of a column, of records that are kept; the cells then refer to these.
+  /// The texts of a column in the kept records. Cells then refer to these texts.
   std::vector<std::string> used_texts(std::size_t column) {
     const auto& all = table_.texts[column];
     std::vector<std::size_t> place(all.size(), all.size());

@@ -7,15 +7,15 @@
 
 namespace troupe {
 
-/// What another program must know of the data to use the model: how features and targets were
-/// shifted and scaled before the model read them, and how they are called. Texts in JSON by name:
+/// What another program must know about the data to use the model: how features and targets were
+/// shifted and scaled before the model read them, and their names. JSON texts by name:
 ///
 ///   feature_mean, feature_deviation   model input = (x - mean) / deviation; one number for each
 ///                                     feature, or for each channel, or one for all
 ///   target_mean, target_deviation     y = model output * deviation + mean
 ///   features, classes                 names
 ///
-/// Each is left out where it says nothing. Pixels of uint8 are x / 255 before that.
+/// Each is left out if it has no effect. Pixels of uint8 are x / 255 before that.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
 } // namespace troupe

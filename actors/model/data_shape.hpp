@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What a model must know of its data; known to nodes that cannot read the data.
+/// What a model must know about its data. Nodes that cannot read the data have this, too.
 struct data_shape : record_shape {
   std::uint64_t train_records = 0;
 
@@ -22,7 +22,7 @@ std::string to_string(const data_shape& x);
 
 proto::DataShape to_proto(const data_shape& x);
 
-/// Throws input_error for dimensions that no tensor has.
+/// Throws input_error for dimensions that no tensor can have.
 data_shape from_proto(const proto::DataShape& x);
 
 } // namespace troupe

@@ -21,7 +21,7 @@ namespace troupe {
 
 namespace {
 
-/// An array in memory, and what errors call it.
+/// An array in memory, and its name in errors.
 struct named_array {
   std::string name;
   std::vector<std::byte> file;

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-// Sources of data with files of their own formats: the parts of build_data, which says what they
-// throw. Internal to actors/model.
+// Readers of the file formats of data sources: parts of build_data, whose comment lists their
+// errors. Internal to actors/model.
 
 job_data build_csv(const proto::Job& job);
 job_data build_npy(const proto::Job& job);

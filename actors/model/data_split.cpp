@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// A number of records, or a part of `count`, in records.
+/// A number of records: `given` itself or, below 1, that part of `count`.
 std::uint64_t records_of(double given, std::uint64_t count) {
   return static_cast<std::uint64_t>(given < 1 ? std::round(given * static_cast<double>(count))
                                               : given);
@@ -37,7 +37,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   const auto& split = data.split();
   const auto all = static_cast<double>(count);
   const auto asked = [&](double x) { return x < 1 ? x * all : x; };
-  // Numbers beyond those of records are compared before they are converted.
+  // Compared before the conversion, which larger numbers would overflow.
   if (asked(split.train()) + asked(split.validation()) + asked(split.test()) > all + 0.5)
     throw input_error(
       "data.split: train " + text_of(split.train())
@@ -75,7 +75,7 @@ bool is_shuffled(const proto::Data& data) {
 
 namespace {
 
-/// No epoch has this number: the split is independent of the order of every epoch.
+/// No epoch has this number, so the split does not depend on the order of any epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
 /// Takes `count` records out of a list, at even distances; the others stay, in their order.
@@ -130,8 +130,8 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
                  drawn(sizes.train + sizes.validation, sizes.test)});
 }
 
-// Sorts shuffled records by class, then takes records at even distances for each part: so a part
-// has its share of each class, up to one record.
+// Sorts shuffled records by class, then takes records at even distances for each part: each part
+// then has its share of each class, up to one record.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());

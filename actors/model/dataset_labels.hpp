@@ -13,8 +13,8 @@ struct record_labels {
   std::vector<float> targets;        ///< (records, label_width), row-major
 };
 
-/// Reads the labels of a data set, and its features with them: a data set gives both only.
-/// @param most where there are more records, so many are read, at even distances. 0: all.
+/// Reads the labels of a data set. This reads the features, too: a data set offers them together.
+/// @param most reads at most this many records, at even distances. 0: all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 
 /// How many records of a data set have each class.

@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// How the weight decay of a linear model compares with scikit-learn's Ridge, for people: its
-/// alpha, and where it penalizes the intercept, too, how it does not. Empty without a decay, for
-/// models that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+/// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha, and
+/// if it penalizes the intercept, too, how to change that. Empty without weight decay, for models
+/// that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
-/// The weights of a linear model that a job's gradient descent would end at, solved for in one pass
-/// over the training data (`solver: EXACT`). By SGD's definition the gradient of a step is 0 where
+/// Solves a linear model in one pass over the training data (`solver: EXACT`). The result equals
+/// the limit of the job's gradient descent. By SGD's definition the gradient of a step is 0 where
 ///
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
@@ -44,7 +44,7 @@ public:
   };
 
   /// After all records were read.
-  /// @throws input_error naming the columns, where the weights are not unique, or values are not
+  /// @throws input_error naming the columns, if the weights are not unique, or values are not
   /// finite
   result solve() const;
 

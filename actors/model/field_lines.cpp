@@ -28,7 +28,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return result;
 }
 
-/// The line of the innermost field on the path that the text has, from 1; 0 for none.
+/// The line (from 1) of the innermost field on the path that the text contains; 0 if it contains
+/// none.
 int line_of(const std::string& path, const places& all) {
   const auto* here = &all;
   const auto* type = proto::Job::descriptor();
@@ -59,7 +60,7 @@ bool is_path(const std::string& text) {
   });
 }
 
-/// One of the two is the other, or a field within it.
+/// Whether the two are equal, or one is a field within the other.
 bool overlap(const std::string& a, const std::string& b) {
   const auto n = std::min(a.size(), b.size());
   const auto ends = [n](const std::string& x) {

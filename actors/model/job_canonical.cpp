@@ -118,7 +118,8 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
-    // That a member of a oneof is set says something; that another message is set says nothing.
+    // Whether a member of a oneof is set matters, even if it is empty. For other messages it does
+    // not.
     if (field.containing_oneof() != nullptr && !set)
       return;
     if (field.containing_oneof() != nullptr)
@@ -154,8 +155,8 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
   }
 }
 
-/// Fields that the kind of optimizer does not use say nothing; those whose default depends on the
-/// kind say their value.
+/// Leaves out fields that this kind of optimizer does not use. Writes out fields whose default
+/// depends on the kind.
 void normalize(proto::Optimizer& x) {
   const auto kind = x.kind();
   const bool adam = kind == proto::ADAM || kind == proto::ADAMW || kind == proto::LAMB;
@@ -193,7 +194,7 @@ std::vector<flat_field> flatten(proto::Job job) {
   // Follows from the global batch, once the number of workers is known.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
-  // Written out where it is true: before there was this field, splits were in order.
+  // Written out if true: before this field existed, splits were in order.
   if (job.data().has_split()) {
     const bool shuffled = is_shuffled(job.data());
     auto& split = *job.mutable_data()->mutable_split();

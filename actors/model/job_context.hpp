@@ -21,11 +21,11 @@
 
 namespace troupe {
 
-/// A job, understood: what all actors of a node share, read-only, from any thread.
+/// A job with everything built from it. All actors of a node share it, read-only, from any thread.
 struct job_context {
   proto::Job job;
   std::string hash;
-  /// For files of weights: metadata_of(). Empty where the data are not known.
+  /// For files of weights: metadata_of(). Empty if the data is not known.
   std::map<std::string, std::string> metadata;
   /// The row of the job's protocol.
   protocol_traits protocol;
@@ -55,15 +55,15 @@ struct job_context {
   /// parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slice of parameter shard `index` of `count`: even parts, or where the optimizer works on
+  /// The slice of parameter shard `index` of `count`: even parts, or if the optimizer works on
   /// whole tensors, cut at the nearest beginnings of tensors.
   range shard(std::size_t index, std::size_t count) const;
 
-  /// Buckets of the flat gradient, as they become ready in backward.
+  /// Buckets of the flat gradient, in the order in which the backward pass completes them.
   std::vector<range> buckets() const;
 
 private:
-  /// The beginning of a tensor, or the end of all, that is nearest to that element.
+  /// The beginning of a tensor, or the end of the last one, that is nearest to that element.
   std::size_t nearest_tensor(std::size_t offset) const;
 
   std::shared_ptr<orthogonal_matrices> orthogonal_ = std::make_shared<orthogonal_matrices>();
@@ -85,25 +85,25 @@ make_job_context(const proto::Job& job, const data_shape& data,
 /// (parameter_kind). Others are updated by the rule of their group.
 class range_updater {
 public:
-  /// How an update differs from the plain one.
+  /// How an update differs from a plain one.
   struct terms {
     /// Of the gradient of trainable parameters: clip_factor().
     double factor = 1;
     /// Of the learning rate.
     double rate_factor = 1;
-    /// The first moment, of all elements, where the caller keeps it (optimizer::moment_slot).
+    /// The first moment of all elements, if the caller keeps it (optimizer::moment_slot).
     std::span<float> moment = {};
-    /// Updates made of it, this one included.
+    /// Updates of this moment, this one included.
     std::uint64_t moment_step = 0;
     /// update_arguments::look_ahead
     bool look_ahead = false;
   };
 
-  /// `where`: a range of whole tensors where the optimizer needs that (optimizer::by_tensor).
-  /// `moment_apart`: the first moment is not kept here, but comes with each update.
+  /// `where`: must be a range of whole tensors if the optimizer needs that (optimizer::by_tensor).
+  /// `moment_apart`: the caller keeps the first moment, and passes it with each update.
   range_updater(const job_context& context, range where, bool moment_apart = false);
 
-  /// Bytes of optimizer state for so many parameters.
+  /// Bytes of optimizer state for this many parameters.
   static std::size_t memory_bytes(const job_context& context, std::size_t elements) noexcept {
     return context.rule.slots() * elements * sizeof(float);
   }
@@ -116,34 +116,35 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// The same update, with the bits of apply(), but out of place: the state stays as it is until
-  /// publish(). 0 samples: the weights and the state will not change. The moment must not be apart.
+  /// The same update, bit for bit, but out of place: the state does not change until publish().
+  /// With 0 samples, weights and state will not change. Not for a moment that the caller keeps.
   /// @param updated apart from `weights`
   /// @param factor terms::factor
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, double factor = 1);
 
-  /// The staged update takes effect. It counts as an update with 0 samples, too. Does nothing where
+  /// The staged update takes effect. It counts as an update also with 0 samples. Does nothing if
   /// nothing is staged.
   void publish() noexcept;
 
-  /// As if nothing had been staged.
+  /// Drops the staged update.
   void discard() noexcept { staged_samples_.reset(); }
 
-  /// Takes the memory of stage() now, and not in the first step.
+  /// Allocates the memory of stage() now, rather than in the first step.
   void reserve_stage() { staged_ = state_; }
 
-  /// These samples passed, but their gradient was left out: the schedule goes on.
+  /// Advances the schedule by samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
 
   /// Samples that passed so far, in earlier runs, too: the place in the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The optimizer's state in one of its slots, of all elements; not that of a moment kept apart.
+  /// The optimizer's state in one of its slots, for all elements. Not for a moment that the caller
+  /// keeps.
   std::span<const float> state(std::size_t slot) const;
 
-  /// Goes on where another run was: after so many samples and updates; with its state in one slot,
-  /// of all elements.
+  /// Continues where another run stopped, after this many samples and updates, with its state of
+  /// one slot for all elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
@@ -178,7 +179,7 @@ private:
   /// The slot that is not in `state_`.
   std::optional<std::size_t> apart_;
   std::vector<float> state_;
-  /// The state that a staged update leaves, and its samples; nothing where nothing is staged.
+  /// The state after the staged update, and its samples; nothing if nothing is staged.
   std::vector<float> staged_;
   std::optional<std::uint64_t> staged_samples_;
 };

@@ -17,7 +17,7 @@ namespace {
 using google::protobuf::TextFormat;
 using layer_list = google::protobuf::RepeatedPtrField<proto::Layer>;
 
-/// Tells each layer on which line it stands, as far as `places` knows.
+/// Sets the line of each layer, as far as `places` has it.
 void set_lines(layer_list& layers, const google::protobuf::Descriptor& type,
                const TextFormat::ParseInfoTree* places) {
   const auto* field = type.FindFieldByName("layer");

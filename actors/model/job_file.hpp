@@ -14,7 +14,7 @@ namespace troupe {
 struct protocol_traits;
 
 /// Reads a job in Protobuf text format, or as JSON (job_json.hpp): a text that begins with a brace,
-/// or is called *.json. Only the syntax is checked; see `validate`.
+/// or a file named *.json. Only the syntax is checked; see `validate`.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error "NAME:LINE:COLUMN: ...", all errors of the text, one per line; for an
 /// unknown field or enum value with the nearest valid name.
@@ -32,7 +32,7 @@ proto::Job load_job(const std::filesystem::path& path);
 
 /// Applies one `--set`: "optimizer.momentum=0.8", "protocol=RING", "model.layer[1].dense.units=64".
 ///
-/// Messages on the way are created as needed; a member of a oneof replaces the one that was set
+/// Messages on the way are created as needed; a member of a oneof replaces the previous one
 /// ("data.csv.path=..." makes the source a CSV file). A repeated field takes an index, from 0 to
 /// its size (which appends). Strings are taken as they are, without quotes; a message takes text
 /// format in braces ("learning_rate.cosine={}").
@@ -46,20 +46,20 @@ void apply_override(proto::Job& job, std::string_view assignment);
 /// @throws input_error when a variable is not set, or a "${" is not closed.
 std::string expand_environment(std::string_view text, std::string_view field);
 
-/// Who has the data of a job: the job says where it is, or an embedding program hands it over.
+/// Where the data of a job comes from: the job's source, or an embedding program.
 enum class data_from { job, program };
 
 /// Checks everything that can be known without data. Call after the overrides.
-/// @param data where a program hands over its data, the job may leave out the source.
+/// @param data if a program supplies the data, the job may leave out the source.
 /// @param own protocols that the program adds (protocol CUSTOM).
 /// @throws input_error listing *all* problems, one per line, each beginning with the field's path.
 void validate(const proto::Job& job, data_from data = data_from::job,
               std::span<const protocol_traits> own = {});
 
-/// What must agree between nodes, and between a job and its weights, as text: model, data,
-/// optimizer, rate, protocol, epochs, seed, bounds and sizes on the wire; not name, output and
-/// time-outs. Values equal to their default are left out: a job that states a default equals one
-/// that leaves it out. Paths stay unexpanded: nodes may keep the data elsewhere.
+/// The fields that must agree between nodes, and between a job and its weights, as text: model,
+/// data, optimizer, rate, protocol, epochs, seed, bounds and sizes on the wire; not name, output
+/// and time-outs. Values equal to their default are left out: a job that states a default equals
+/// one that leaves it out. Paths stay unexpanded: nodes may keep the data elsewhere.
 std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.

@@ -24,8 +24,8 @@ using nlohmann::json;
 
 constexpr std::size_t longest_report = 16'384;
 
-/// Compares a text with the schema, for errors that name the field's path; Protobuf's own do not
-/// always.
+/// Compares a text with the schema, for errors that name the field's path. Protobuf's own errors do
+/// not always name it.
 class checker {
 public:
   explicit checker(std::string_view name) : name_(name) {}
@@ -49,7 +49,7 @@ public:
       if (!seen.insert(field).second)
         report(here, "stands there twice, under two spellings of its name");
       if (value.is_null())
-        continue; // As if it were left out.
+        continue; // The same as leaving it out.
       if (const auto* oneof = field->containing_oneof()) {
         const auto [other, first] = chosen.emplace(oneof, key);
         if (!first)

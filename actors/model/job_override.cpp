@@ -72,7 +72,7 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
   return *field;
 }
 
-/// The message that a step leads into.
+/// The message that a step descends into.
 Message& enter(Message& message, const FieldDescriptor& field, const path_step& step,
                const override_error& fail) {
   if (field.message_type() == nullptr)
@@ -137,7 +137,7 @@ void set_field(Message& message, const FieldDescriptor& field, const path_step& 
   set_scalar(message, field, value, fail);
   if (!field.is_repeated())
     return;
-  // It was appended; bring it to its place.
+  // It was appended: move it to its place.
   const auto& access = *message.GetReflection();
   const int last = access.FieldSize(message, &field) - 1;
   if (*step.index == last)

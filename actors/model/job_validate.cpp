@@ -20,7 +20,7 @@ const proto::Layer* last_dense(const proto::Model& model) {
   return n > 0 && model.layer(n - 1).has_dense() ? &model.layer(n - 1) : nullptr;
 }
 
-/// Units of that layer; 0 where there is none.
+/// Units of that layer; 0 if there is none.
 std::uint32_t last_units(const proto::Model& model) {
   const auto* last = last_dense(model);
   return last != nullptr ? last->dense().units() : 0;
@@ -55,7 +55,7 @@ void check_model(const proto::Model& model, problem_list& problems) {
                    "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
 }
 
-/// Whether model and data fit, as far as that shows without reading the data.
+/// Whether model and data fit, as far as this can be known without reading the data.
 void check_fit(const proto::Job& job, problem_list& problems) {
   const auto& model = job.model();
   const std::uint32_t units = last_units(model);

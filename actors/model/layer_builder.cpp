@@ -56,8 +56,7 @@ initializer initializer_of(bool given, const proto::Initializer& x, initializer 
   return otherwise;
 }
 
-/// Kernel, stride and padding of a convolution or pooling; a stride of 0 stands for the kernel's
-/// size.
+/// Kernel, stride and padding of a convolution or pooling; a stride of 0 means the kernel's size.
 template <class Layer>
 window window_of(const Layer& x, std::int64_t stride) {
   const auto pair = [](const auto& list, std::int64_t y, std::int64_t x) {
@@ -79,7 +78,7 @@ shape with_batch(const google::protobuf::RepeatedField<std::uint32_t>& dims) {
   return shape{std::move(extents)};
 }
 
-/// Where the axis is not one of x, or the batch.
+/// Throws if the axis is not a dimension of x, or is the batch.
 void check_axis(expression x, std::size_t axis) {
   if (axis == 0 || axis >= x.shape().rank())
     throw input_error("axis " + std::to_string(axis) + " is "
@@ -122,7 +121,8 @@ layer_output layer_builder::add(const listed_layer& layer, std::span<const layer
   const auto made = [&](std::span<const expression> from, bool is_training) {
     try {
       const auto result = build(*layer.layer, from, is_training);
-      // What only passes on its input, such as dropout when testing, keeps that one's name.
+      // A layer that only passes on its input, such as dropout when testing, keeps the input's
+      // name.
       if (std::ranges::find(from, result) == from.end())
         graph_.rename(result, is_training ? name_ + "/training" : name_);
       return result;

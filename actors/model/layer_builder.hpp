@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// What a layer makes of its inputs: one expression where training and testing do the same, else
-/// two over the same variables.
+/// The output of a layer: one expression if training and testing compute the same, else two over
+/// the same variables.
 struct layer_output {
   expression training;
   expression testing;
@@ -26,14 +26,14 @@ struct layer_output {
 /// actors/model.
 class layer_builder {
 public:
-  /// @param vocabulary the tokens of the data, for embeddings; 0 where it has none
+  /// @param vocabulary the tokens of the data, for embeddings; 0 if it has none
   /// @param choice is asked for each variable
   layer_builder(graph& owner, std::size_t vocabulary, parameter_choice& choice)
     : graph_(owner), vocabulary_(vocabulary), choice_(choice) {}
 
-  /// Appends a layer; its last node bears its name.
-  /// @throws input_error where shapes do not fit, naming the layer, what it reads with their
-  /// shapes, and the job file's line
+  /// Appends a layer; its last node has the layer's name.
+  /// @throws input_error if shapes do not fit, naming the layer, its inputs with their shapes, and
+  /// the line of the job file
   layer_output add(const listed_layer& layer, std::span<const layer_output> inputs);
 
 private:

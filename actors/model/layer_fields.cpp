@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Units, filters, sizes: bounds what a product of a few of them can be.
+/// Bounds units, filters and sizes, so that a product of a few of them cannot overflow.
 constexpr std::uint32_t most_units = 1U << 24;
 constexpr std::uint32_t largest_window = 1U << 12;
 
@@ -180,7 +180,7 @@ void check_layer(const proto::Layer& layer, const std::string& path, problem_lis
     return check.axis(layer.mean().axis(), ".mean");
   case proto::Layer::KIND_NOT_SET:
     return check.require(false, "", "no kind; add one, such as dense { units: 10 }");
-  default: // No fields that could be wrong.
+  default: // Has no fields that could be wrong.
     return;
   }
 }

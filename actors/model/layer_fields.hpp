@@ -18,9 +18,9 @@ struct input_count {
 /// By the kind of the layer.
 input_count inputs_needed(const proto::Layer& layer);
 
-/// Adds what is wrong with the fields of a layer, without its name and its inputs. Whether shapes
-/// fit shows when the model is built.
-/// @param path where the layer stands: "model.layer[0]".
+/// Adds what is wrong with the fields of a layer, except for its name and inputs. Shapes are
+/// checked when the model is built.
+/// @param path of the layer: "model.layer[0]".
 void check_layer(const proto::Layer& layer, const std::string& path, problem_list& problems);
 
 } // namespace troupe

@@ -37,8 +37,8 @@ public:
 private:
   using scope = std::map<std::string, std::size_t>;
 
-  /// Lists layers that belong together, the first of which reads `input`; returns what the last one
-  /// makes.
+  /// Lists the layers of a block or a model. The first one reads `input`. Returns the output of the
+  /// last one.
   std::size_t list(const RepeatedPtrField<proto::Layer>& layers, const std::string& prefix,
                    const std::string& path, std::size_t input) {
     auto& names = scopes_.emplace_back();
@@ -87,7 +87,7 @@ private:
     auto output = input;
     const std::uint32_t times = block.has_times() ? block.times() : 1;
     for (std::uint32_t i = 0; i < times && !stopped_; ++i) {
-      // Blocks that are empty count, too: they shall not take for ever.
+      // Empty blocks count, too, so that many of them cannot take for ever.
       if (++repetitions_ > most_layers)
         stop(path, layer);
       const auto number = block.has_times() ? "." + std::to_string(i) : "";
@@ -107,7 +107,7 @@ private:
     problems_.require(valid_name(name), path + ".name",
                       "expected 1 to 200 letters, digits, \"_\", \"-\", \".\" or \"/\"" + line);
     problems_.require(name != "input" && name != "features", path + ".name",
-                      "\"" + name + "\" stands for "
+                      "\"" + name + "\" already means "
                         + (name == "input" ? "what a block reads" : "the data") + "; choose another"
                         + line);
     problems_.require(!scopes_.back().contains(name), path + ".name",
@@ -163,7 +163,7 @@ private:
     return features;
   }
 
-  /// An input that was not found would look like a layer that nobody reads.
+  /// Skipped if an input was not found: the layer that it meant would look unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

@@ -20,16 +20,16 @@ struct listed_layer {
   std::vector<std::size_t> inputs;
 };
 
-/// Most layers of a model, those of blocks counted as often as they are repeated.
+/// Largest number of layers of a model. Layers of a block count as often as the block is repeated.
 inline constexpr std::size_t most_layers = 4096;
 
 /// The layers in the order in which they are computed: each reads those before it. The last one
 /// makes the outputs. Refers to `model`.
 ///
-/// Adds to `problems`: names that are missing, not valid, taken or reserved; inputs that are
-/// unknown or stand below; another number of inputs than the kind needs; layers without a kind, or
-/// that no layer reads; numbers out of range; blocks that are empty or nest too deep; too many
-/// layers. Where there are problems, the list cannot be used.
+/// Adds to `problems`: names that are missing, invalid, taken or reserved; inputs that are unknown
+/// or defined below; a wrong number of inputs for the kind; layers without a kind, or that no layer
+/// reads; numbers out of range; blocks that are empty or nested too deeply; too many layers. If
+/// there are problems, the list must not be used.
 std::vector<listed_layer> list_layers(const proto::Model& model, problem_list& problems);
 
 /// `list_layers`, or throws input_error with all problems.
@@ -38,10 +38,10 @@ std::vector<listed_layer> list_layers(const proto::Model& model);
 /// The name of a layer in a list of layers: its own, or kind and position, such as "dense_1".
 std::string layer_name(const proto::Layer& layer, int index);
 
-/// Such as "conv2d"; empty where there is none.
+/// Such as "conv2d"; empty if there is none.
 std::string layer_kind(const proto::Layer& layer);
 
-/// " (line 12)" where the job file's line is known.
+/// " (line 12)" if the job file's line is known.
 std::string at_line(const proto::Layer& layer);
 
 } // namespace troupe

@@ -21,7 +21,7 @@ std::string units_text(const shape& output) {
 /// The loss and the labels that it reads, checked against each other.
 class loss_builder {
 public:
-  /// @param layer what makes the outputs, for messages; `line`: and where it stands
+  /// @param layer the layer that makes the outputs, for messages; `line`: its line in the job file
   loss_builder(const proto::Model& model, const record_shape& data, std::string layer,
                std::string line)
     : model_(model), data_(data), layer_(std::move(layer)), line_(std::move(line)) {}
@@ -166,7 +166,7 @@ std::string kind_in_words(const proto::Layer& layer) {
   return result;
 }
 
-/// What `troupe check` tells of a layer whose variables are those from `first` on.
+/// What `troupe check` shows of a layer whose variables begin at `first`.
 built_layer describe(const listed_layer& layer, std::span<const layer_output> inputs,
                      const layer_output& output, const layout& parameters, std::size_t first) {
   built_layer result;

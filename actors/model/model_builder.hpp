@@ -17,14 +17,14 @@ struct built_layer {
   std::string name;
   /// Such as "conv2d relu".
   std::string kind;
-  /// Shapes of what it reads and makes.
+  /// Shapes of its inputs and its output.
   std::vector<shape> inputs;
   shape output;
   /// Elements of its tensors, state included.
   std::size_t parameters = 0;
 };
 
-/// The graph of a job's model, and the nodes that a run feeds or reads.
+/// The graph of a job's model, with the nodes that a run feeds or reads.
 ///
 /// Its layout is `graph->parameters()`. Placeholders, in feed order: 0 features, 1 labels. Movable;
 /// the expressions stay valid as long as `graph` lives. To be read by any number of threads.
@@ -37,7 +37,7 @@ struct built_model {
                        ///< units): logits with softmax cross-entropy
   expression loss;     ///< when testing: scalar, summed over the samples of the run
   expression correct;  ///< how many labels are classified correctly; not valid() for targets
-  /// When training: dropout and batch normalization make it another one; else the same as `loss`.
+  /// The loss when training. Differs from `loss` with dropout or batch normalization.
   expression training_loss;
   /// In the order in which they are computed, blocks unrolled.
   std::vector<built_layer> layers;

@@ -43,7 +43,7 @@ onnx_port only_input(const onnx_model& model) {
   return ports[0];
 }
 
-/// The shape that features get for the model: what it leaves open, they say.
+/// The shape of the features for the model: open dimensions come from the features.
 shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
   const auto refuse = [&](const std::string& what) {
     auto text = std::string{"("};

@@ -13,17 +13,18 @@ namespace troupe {
 
 // Models and weights that a job takes from files.
 
-/// Reads the ONNX file that the job names, where it names one, and puts its structure (the model
-/// without the values of its weights) into the job: nodes that receive the job need no file.
-/// To be called after a job is loaded, before `validate`.
+/// If the job names an ONNX file, reads it and puts its structure (the model without the values of
+/// its weights) into the job, so that nodes that receive the job need no file. Call it after
+/// loading a job, before `validate`.
 /// @throws input_error as onnx_model::parse; when the file cannot be read, or has more than 2 MiB
 /// besides the weights.
 void embed_onnx(proto::Job& job);
 
-/// The job without what embed_onnx() put there: for people to read.
+/// The job without the structure that embed_onnx() added, for people to read.
 proto::Job without_structure(const proto::Job& job);
 
-/// The only output of an ONNX model; the same, where training makes no difference.
+/// The only output of an ONNX model, when testing and when training. Both are the same if the model
+/// has no dropout or batch normalization.
 struct onnx_head {
   expression training;
   expression testing;
@@ -35,8 +36,8 @@ struct onnx_head {
 /// @param choice is asked for each of its tensors
 onnx_head add_onnx(const proto::Model& model, expression features, parameter_choice& choice);
 
-/// The weights that training begins with: those of the file that the job names, or of its ONNX
-/// model; nothing where the layers' initializers say.
+/// The initial weights: from the file that the job names, or from its ONNX model. Nothing if the
+/// layers' initializers determine them.
 /// @throws input_error listing every tensor that is missing, too many, or of another shape
 std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters);
 

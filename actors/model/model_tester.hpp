@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// What a model is worth on a data set.
+/// How well a model does on a data set.
 struct test_result {
   /// Mean over the records.
   double loss = 0;
@@ -20,8 +20,8 @@ struct test_result {
   std::optional<double> accuracy;
 };
 
-/// Records that were tested together, in order, and what the model makes of them. Borrowed for the
-/// call that it is handed to.
+/// Records that were tested together, in order, and the model's outputs for them. Valid only during
+/// the call.
 struct tested_records {
   std::uint64_t first = 0;
   std::size_t count = 0;
@@ -40,7 +40,7 @@ public:
 
   /// Loss and accuracy of the weights.
   /// @param weights the flat parameter vector
-  /// @param set of the widths that the model was built for
+  /// @param set must have the widths that the model was built for
   /// @param listener called on this thread for each group of records, in order; may be left out
   test_result run(std::span<const float> weights, const dataset& set,
                   function_ref<void(const tested_records&)> listener = {});

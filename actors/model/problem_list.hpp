@@ -12,7 +12,7 @@ namespace troupe {
 /// Problems of a job, each beginning with a field's path.
 class problem_list {
 public:
-  /// The same problem of the same field, as in layers that are repeated, counts once.
+  /// A problem that occurs several times for one field, as in repeated layers, counts once.
   void add(const std::string& path, const std::string& what) {
     auto line = path + ": " + what;
     if (std::ranges::find(lines_, line) == lines_.end())

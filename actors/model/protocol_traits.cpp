@@ -30,7 +30,7 @@ void check_local_sgd(const proto::Job& job, problem_list& problems) {
     require_multiple(job, job.evaluate().every_steps(), "evaluate.every_steps", problems);
 }
 
-// A moment per worker in place of one; the versions that workers read; DC's squares, and the
+// A moment per worker instead of one; the versions that workers read; for DC, the squares and the
 // corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (workers < 2)
@@ -54,7 +54,7 @@ std::string list(const std::vector<std::string>& names) {
   return result;
 }
 
-/// Why a job has no row.
+/// Why there is no row for a job.
 std::string unknown(const proto::Job& job, std::span<const protocol_traits> own) {
   if (job.protocol() != proto::CUSTOM)
     return "expected one of " + list(protocol_names(own));

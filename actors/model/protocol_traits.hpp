@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-// What is known of a protocol without an actor system. actors/protocols adds how its actors start.
+// The part of a protocol that needs no actor system. actors/protocols adds how its actors start.
 
 namespace troupe {
 
@@ -29,8 +29,8 @@ struct protocol_memory {
   std::size_t shard = 0;
 };
 
-/// A row of the table of protocols: what all others need to know of one. Plain data; the functions
-/// may be called from any thread.
+/// A row of the table of protocols: everything that the rest of the program needs to know about
+/// one. Plain data; the functions may be called from any thread.
 struct protocol_traits {
   proto::Protocol id = proto::PROTOCOL_UNSET;
   /// As in reports and on the command line: "async_ps".
@@ -39,18 +39,18 @@ struct protocol_traits {
   /// Every step needs all workers: each makes the same number of steps, and the loss of a worker
   /// ends the run.
   bool in_step = false;
-  /// Who counts a gradient, for a person: "parameter server".
+  /// Who decides on a gradient, as text: "parameter server".
   std::string decided_by;
-  /// How the weights of all workers come together, for a person who checks a job.
+  /// How the weights of all workers are combined, as text for `troupe check`.
   std::function<std::string(const proto::Job&)> exchange;
-  /// The field of the job that this protocol alone reads; empty where it has none.
+  /// The job field that only this protocol reads; empty if there is none.
   std::string settings = {};
-  /// Checks that field. Called where the job has this protocol. Null: nothing to check.
+  /// Checks that field. Called if the job has this protocol. Null: nothing to check.
   std::function<void(const proto::Job&, problem_list&)> validate = {};
   /// Null: a worker waits in every step. See waits_after().
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
   protocol_memory memory = {};
-  /// Vectors of optimizer state that a shard keeps besides, for so many workers. Null: none.
+  /// Additional vectors of optimizer state on a shard, for this many workers. Null: none.
   std::function<std::size_t(const proto::Job&, std::size_t workers)> shard_state = {};
 
   /// Steps that a worker makes before it waits for others again.
@@ -60,30 +60,29 @@ struct protocol_traits {
 
   bool uses_shards() const noexcept { return weights == weights_at::shards; }
 
-  /// Parameter shards where the user does not say how many.
+  /// Number of parameter shards if the user does not say it.
   std::uint32_t default_shards() const noexcept { return uses_shards() ? 1 : 0; }
 };
 
 /// The rows that come with troupe.
 std::span<const protocol_traits> builtin_traits();
 
-/// The names of these rows, and of a program's own.
+/// The names of these rows and of a program's own rows.
 std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {});
 
-/// The row of the job's protocol; null where there is none.
+/// The row of the job's protocol; null if there is none.
 /// @param own rows that the program adds: a job with protocol CUSTOM names one of them
 const protocol_traits* find_traits(const proto::Job& job,
                                    std::span<const protocol_traits> own = {});
 
-/// The same. Throws input_error where there is none, with the names of those that there are.
+/// The same, but throws input_error if there is none; the error lists the known names.
 const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol_traits> own = {});
 
-/// Checks the job's protocol, and the fields of protocols: those of another protocol than the job's
-/// are refused.
+/// Checks the job's protocol and its field. Refuses the fields of other protocols.
 void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
                     problem_list& problems);
 
-/// The value of a parameter of `custom_protocol`; empty where the job does not give it.
+/// The value of a parameter of `custom_protocol`; empty if the job does not give it.
 std::string custom_parameter(const proto::Job& job, const std::string& name);
 
 } // namespace troupe

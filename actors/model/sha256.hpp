@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-/// SHA-256 (FIPS 180-4) as 64 lower-case hexadecimal digits. Stands here and not in kernels, which
-/// know no OpenSSL.
+/// SHA-256 (FIPS 180-4) as 64 lower-case hexadecimal digits. It is here because kernels do not use
+/// OpenSSL.
 std::string sha256_hex(std::span<const std::byte> bytes);
 
-/// SHA-256 of the parameters as little-endian float32: what `weights_sha256` in metrics.jsonl is.
+/// SHA-256 of the parameters as little-endian float32: `weights_sha256` in metrics.jsonl.
 std::string sha256_hex(std::span<const float> values);
 
 } // namespace troupe

@@ -38,7 +38,7 @@ const EnumDescriptor* find_enum(const std::string& field) {
   return nullptr;
 }
 
-/// Protobuf's message in our words, with the nearest valid name where it is about a name.
+/// Protobuf's message in our words, with the nearest valid name if it is about a name.
 std::string in_our_words(const std::string& message) {
   const auto words = quoted_words(message);
   if (message.starts_with("Message type ") && words.size() == 2)

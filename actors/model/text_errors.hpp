@@ -12,8 +12,7 @@ namespace troupe {
 /// Collects the errors of Protobuf's text parser in words for users. Internal to actors/model.
 class text_errors final : public google::protobuf::io::ErrorCollector {
 public:
-  /// @param name what stands before the line; @param positions whether line and column are worth
-  /// telling.
+  /// @param name is printed before the line; @param positions whether to print line and column.
   explicit text_errors(std::string_view name, bool positions = true)
     : name_(name), positions_(positions) {}
 
@@ -31,7 +30,7 @@ private:
 /// Names of the fields of a message.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
-/// Names of the values of an enum, without the one that stands for "not set".
+/// Names of the values of an enum, without the one that means "not set".
 std::vector<std::string> value_names(const google::protobuf::EnumDescriptor& type);
 
 } // namespace troupe

@@ -10,9 +10,8 @@
 namespace troupe {
 
 /// Continues texts with a model that says, at each position of a window of tokens, which token
-/// comes next, and does not look ahead: recurrent layers, causal attention. What of a text does not
-/// fit the window any more is forgotten. Same weights, prompt and seed, same text. One run at a
-/// time.
+/// comes next, and does not look ahead: recurrent layers, causal attention. Tokens that no longer
+/// fit the window are forgotten. Same weights, prompt and seed, same text. One run at a time.
 class text_generator {
 public:
   struct options {
@@ -24,8 +23,8 @@ public:
     std::uint64_t seed = 1;
   };
 
-  /// @throws input_error where the data of the job are no tokens that are labelled at each
-  /// position, or the loss is not SOFTMAX_CROSS_ENTROPY.
+  /// @throws input_error if the data of the job is not tokens with a label at each position, or the
+  /// loss is not SOFTMAX_CROSS_ENTROPY.
   explicit text_generator(const job_context& context);
 
   /// The tokens that follow.
@@ -42,7 +41,7 @@ private:
   std::vector<const float*> pointers_;
 };
 
-/// The token that `uniform`, from [0, 1), draws by such logits. Temperature: as in
+/// The token that `uniform`, from [0, 1), draws from these logits. Temperature: as in
 /// text_generator::options.
 std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform);
 

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// What is to be recorded and waits for the disk. Bounded: beyond it lines of progress are left out
-/// first, then the oldest notices, then the oldest reports; of weights, which replace each other
-/// on the disk, the newest alone are kept.
+/// Records that wait for the disk. Bounded: when it is full, it drops lines of progress first, then
+/// the oldest notices, then the oldest reports. Of weights, which replace each other on the disk,
+/// it keeps only the newest.
 class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
@@ -22,12 +22,12 @@ public:
 
   void push(item x);
 
-  /// The oldest; nothing where it is empty.
+  /// The oldest; nothing if it is empty.
   std::optional<item> pop();
 
   std::size_t size() const noexcept { return items_.size(); }
 
-  /// Notices and reports that were left out.
+  /// Notices and reports that were dropped.
   std::uint64_t left_out() const noexcept { return left_out_; }
 
 private:

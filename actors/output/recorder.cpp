@@ -15,11 +15,11 @@ namespace troupe {
 
 namespace {
 
-/// A run under way writes about so often. A little less than a second, so that reports that come
-/// twice a second are not a moment too early.
+/// How often a run writes progress. A little less than a second, so that reports that come twice a
+/// second are not just too early.
 constexpr std::chrono::milliseconds progress_interval{900};
 
-/// TensorBoard knows its files by "tfevents"; those of one directory are read in alphabetical
+/// TensorBoard recognizes its files by "tfevents", and reads those of one directory in alphabetical
 /// order.
 std::string events_name(const run_origin& origin) {
   const auto seconds =
@@ -80,7 +80,7 @@ void recorder::begin_metrics() {
   const auto own = checkpoint_folder(directory_);
   const bool continued = resume_->directory.parent_path() == own;
   try {
-    if (continued) // What stands in another run's directory is not this one's history.
+    if (continued) // The contents of another run's directory are not this run's history.
       old = storage_->read(metrics);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::no_such_file_or_directory)

@@ -4,8 +4,8 @@
 #include "actors/model/job_context.hpp"
 #include "actors/output/report_page.hpp"
 #include "actors/output/run_report.hpp"
-#include "actors/output/storage.hpp"
 #include "actors/output/tensorboard.hpp"
+#include "actors/storage/storage.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -20,7 +20,7 @@ struct record_weights {
   payload weights;
 };
 
-/// Everything that was sent before is on disk; `problem` says what is not, if anything.
+/// Everything that was sent before is on disk. `problem` says what is not, if anything.
 struct record_done {
   std::string problem;
 };
@@ -39,14 +39,14 @@ using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
                                             rpc<record_done, record_flush>>;
 
 /// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors, and
-/// at the end report.html. A disk that fails does not end the run: the first problem is kept and
-/// told at the end.
+/// at the end report.html. A failing disk does not end the run: the first problem is reported at
+/// the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
 
-  /// `directory` is prepared by the caller. Starts metrics.jsonl anew, or goes on with it where the
-  /// run goes on from a checkpoint.
+  /// `directory` is prepared by the caller. Starts a new metrics.jsonl, or continues it if the run
+  /// continues from a checkpoint.
   recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
            std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin,
            std::shared_ptr<const checkpoint> resume);

@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// A page stays readable, and small, with so many tasks and epochs in its tables.
+/// Most tasks and epochs in tables, so that the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
@@ -176,7 +176,7 @@ std::string staleness_card(const staleness_counts& counts) {
     --used;
   if (used == 0)
     return "";
-  // Many bars leave room for short labels only.
+  // With many bars there is room for short labels only.
   const bool is_crowded = used > 8;
   std::vector<chart_bar> bars;
   for (std::size_t i = 0; i < std::max<std::size_t>(used, 5); ++i) {

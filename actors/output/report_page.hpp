@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// All that a run's page shows. Texts may hold anything.
+/// Everything that a run's page shows. Texts may hold any characters.
 struct report_data {
   /// The job's name; may be empty.
   std::string name;

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Values of a whole run in bounded memory: when there are too many, every second one goes, and
-/// from then on only every second one is taken. The last one is always there.
+/// Values of a whole run in bounded memory: when there are too many, every second one is removed,
+/// and from then on only every second one is kept. The last one is always kept.
 template <class T>
 class thinned {
 public:
@@ -43,7 +43,7 @@ private:
   std::vector<T> values_;
 };
 
-/// What is drawn of a run under way.
+/// A point of the curves of a run.
 struct progress_point {
   double seconds = 0;
   /// Epochs trained: 1.5 in the middle of the second.
@@ -52,7 +52,7 @@ struct progress_point {
   double samples_per_second = 0;
 };
 
-/// A notice, and when it was told, in seconds since the coordinator began.
+/// A notice and its time, in seconds since the coordinator began.
 struct told_notice {
   double seconds = 0;
   std::string text;

@@ -37,7 +37,8 @@ nlohmann::ordered_json to_object(const task_status& x) {
   return result;
 }
 
-/// Pairs of the least staleness and how many gradients had it or more, up to the next pair.
+/// Pairs of a bucket's least staleness and its number of gradients. The bucket ends where the next
+/// one begins.
 nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
   auto result = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < counts.size(); ++i)

@@ -12,14 +12,14 @@
 
 namespace troupe {
 
-/// What asynchronous shards know of all gradients, and did about those that were too large
-/// (async_ps.compensation: AUTO).
+/// Statistics of asynchronous shards over all gradients, and what they did about gradients that
+/// were too large (async_ps.compensation: AUTO).
 struct pacing_status {
   /// Running mean of 1 + staleness, and of the gradients' norms.
   double staleness = 0;
   double gradient_norm = 0;
-  /// What the learning rate is multiplied with; at how many gradients it was lowered because
-  /// updates overshot, and how often it was halved because the loss grew.
+  /// The factor on the learning rate; at how many gradients it was lowered because updates
+  /// overshot, and how often it was halved because the loss grew.
   double rate_damping = 1;
   std::uint64_t overshoots = 0;
   std::uint64_t rate_halvings = 0;
@@ -40,7 +40,7 @@ struct task_status {
   /// over all of it.
   double bytes_sent_per_second = 0;
   double bytes_received_per_second = 0;
-  /// Workers only, as all that follow.
+  /// For workers only, like all fields below.
   std::uint64_t samples = 0;
   /// Of the last few seconds; at the end of a run, over all of it.
   double samples_per_second = 0;
@@ -54,20 +54,20 @@ struct task_status {
   double waiting_for_update = 0;
 };
 
-/// How many applied gradients had which staleness: `counts[i]` those from staleness_bounds[i] up
-/// to, not including, the next bound; the last has none.
+/// A histogram of the staleness of applied gradients: `counts[i]` is for staleness from
+/// staleness_bounds[i] up to, not including, the next bound; the last bucket has no upper bound.
 inline constexpr std::array<std::uint64_t, 16> staleness_bounds{0,  1,  2,  3,  4,  6,  8,   12,
                                                                 16, 24, 32, 48, 64, 96, 128, 256};
 using staleness_counts = std::array<std::uint64_t, staleness_bounds.size()>;
 
-/// Where a gradient of that staleness is counted.
+/// The bucket of this staleness.
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept;
 
-/// A run under way, a few times a second.
+/// The progress of a run, a few times a second.
 struct run_progress {
   /// Since training began.
   double seconds = 0;
-  /// Updates of the weights made in this run; with several shards, the least of them.
+  /// Updates of the weights in this run; the least over all shards.
   std::uint64_t updates = 0;
   double updates_per_second = 0;
   /// Gradients that were not finite, and left out.
@@ -76,7 +76,7 @@ struct run_progress {
   /// Over the gradients applied so far.
   double staleness_mean = 0;
   staleness_counts staleness{};
-  /// Where the job clips by norm: of the newest gradients, before they were clipped; their mean.
+  /// If the job clips by norm: the mean norm of the newest gradients, before clipping.
   std::optional<double> gradient_norm;
   /// All tasks but the coordinator, in order.
   std::vector<task_status> tasks;
@@ -108,12 +108,13 @@ struct epoch_report {
   double test_loss = 0;
   /// Classification only.
   std::optional<double> test_accuracy;
-  /// These two are of the validation records, which the job has.
+  /// The two values above are of validation records.
   bool validation = false;
-  /// Not at the end of the epoch: after so many updates, those before a checkpoint included. 0: at
-  /// its end.
+  /// For an evaluation within an epoch: the number of updates so far, including those before a
+  /// checkpoint. 0: at the end of the epoch.
   std::uint64_t step = 0;
-  /// Of a step: epochs trained by then, about 1.5 in the middle of the second.
+  /// For an evaluation within an epoch: the epochs trained so far, about 1.5 in the middle of the
+  /// second.
   double epochs_trained = 0;
 
   /// Epochs trained by then.
@@ -129,7 +130,7 @@ struct run_summary {
   /// A loss, a gradient or the weights were not finite.
   bool not_finite = false;
   std::string protocol;
-  /// Who decided on gradients, for a person: "parameter server".
+  /// Who decided on gradients, as text: "parameter server".
   std::string decided_by;
   std::uint64_t workers = 0;
   /// From the first lease to the last update; evaluation in between included, start-up not.
@@ -140,11 +141,11 @@ struct run_summary {
   /// With the weights at the end.
   double test_loss = 0;
   std::optional<double> test_accuracy;
-  /// The same of the validation records, where the job has some.
+  /// The same for the validation records, if the job has some.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
-  /// Parts of gradients (gradient x shard or rank): see ledger.hpp.
-  /// Whether these were counted: not in a run that ended early.
+  /// Parts of gradients (gradient x shard or rank): see ledger.hpp. Whether these were counted; a
+  /// run that ended early does not count them.
   bool counted = false;
   std::uint64_t applied = 0;
   std::uint64_t rejected_stale = 0;
@@ -163,14 +164,13 @@ struct run_summary {
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
-  /// What the weight decay did to them: ridge_text().
+  /// The effect of the weight decay on them: ridge_text().
   std::string ridge;
-  /// Where the results are; empty where nothing was written.
+  /// The output directory; empty if nothing was written.
   std::string output;
 };
 
-/// How much a notice matters: `warning` where something did not go as it should, `error` where
-/// something is lost.
+/// How much a notice matters: `warning` if something went wrong, `error` if something is lost.
 enum class notice_level : std::uint8_t { info, warning, error };
 
 /// Something the operator should know, once.
@@ -179,7 +179,7 @@ struct run_notice {
   notice_level level = notice_level::info;
 };
 
-/// One line of metrics.jsonl, without its end.
+/// One line of metrics.jsonl, without the line break.
 std::string to_json(const run_progress& x);
 std::string to_json(const epoch_report& x);
 std::string to_json(const run_summary& x);

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Where ticks of an axis stand: multiples of 1, 2 or 5 times a power of ten, about `count` of
-/// them, the first not above `low`, the last not below `high`. Both must be finite.
+/// The ticks of an axis: multiples of 1, 2 or 5 times a power of ten, about `count` of them, the
+/// first not above `low`, the last not below `high`. Both must be finite.
 std::vector<double> axis_ticks(double low, double high, std::size_t count = 5);
 
 /// A number at a tick: "0.05", "12k", "3M".
@@ -24,20 +24,20 @@ struct chart_line {
   /// The class of its elements, for the style sheet.
   std::string style;
   std::vector<point> points;
-  /// Each point is drawn itself, too.
+  /// Also draws each point.
   bool marks = false;
 };
 
 struct chart_axes {
-  /// For those who cannot see it.
+  /// A description for screen readers.
   std::string title;
   std::string x;
   /// The axis of values begins at 0.
   bool from_zero = true;
 };
 
-/// Lines over a common axis, as an SVG element that fills the width of its place. Empty where no
-/// line has a point.
+/// Lines over a common axis, as an SVG element that fills the width of its place. Empty if no line
+/// has a point.
 std::string line_chart(const chart_axes& axes, std::span<const chart_line> lines);
 
 struct chart_bar {
@@ -62,7 +62,7 @@ struct chart_part {
   std::string style;
 };
 
-/// Lying bars, one below the other, all on one scale; the unit of their parts is seconds.
+/// Horizontal bars on one scale, one below the other. The unit of their parts is seconds.
 std::string stacked_bars(const std::string& title, std::span<const chart_part> parts,
                          std::span<const chart_stack> stacks);
 

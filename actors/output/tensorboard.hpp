@@ -12,19 +12,19 @@ namespace troupe {
 /// A TFRecord: length, masked CRC-32C of the length, data, masked CRC-32C of the data.
 std::string tf_record(std::string_view data);
 
-/// The contents of an event file of TensorBoard: what each report of a run adds to it. Steps are
-/// samples trained since the run began, so that runs with other batch sizes, numbers of workers and
-/// protocols can be compared. Each tag is written by one kind of report only: the steps of a tag
-/// never fall, though evaluations come late.
+/// The contents of an event file of TensorBoard: the bytes that each report of a run appends. Steps
+/// are samples trained since the run began, so that runs with other batch sizes, numbers of workers
+/// and protocols can be compared. Each tag is written by one kind of report only: so the steps of a
+/// tag never decrease, although evaluations come late.
 class tensorboard_log {
 public:
   /// @param epoch_samples how many samples an epoch has.
   explicit tensorboard_log(std::uint64_t epoch_samples) : epoch_samples_(epoch_samples) {}
 
-  /// The run goes on from this step.
+  /// The run continues from this step.
   void begin_at(std::int64_t step) noexcept { first_ = step_ = step; }
 
-  /// What a file begins with. Times are seconds since 1970. Readers forget what earlier runs in the
+  /// The beginning of a file. Times are seconds since 1970. Readers forget what earlier runs in the
   /// same directory wrote from `step` on.
   static std::string header(double time, std::int64_t step = 0);
 
@@ -35,7 +35,7 @@ public:
   /// Loss of the epoch, loss and accuracy of the test.
   std::string add(const epoch_report& x, double time);
 
-  /// The staleness that no progress has told yet.
+  /// The staleness that was not in a report of progress yet.
   std::string add(const run_summary& x, double time);
 
 private:

@@ -17,12 +17,12 @@ std::string clock_text(double seconds);
 /// "1 worker", "2 workers".
 std::string counted(double n, std::string_view what);
 
-/// Text from anywhere for HTML and XML, between tags or in quoted attributes: markup is escaped,
-/// what is not UTF-8 and control characters are replaced.
+/// Text from anywhere for HTML and XML, between tags or in quoted attributes: markup is escaped;
+/// invalid UTF-8 and control characters are replaced.
 std::string escape_html(std::string_view text);
 
-/// At most the first `cells` characters of UTF-8 text, the last of them "…" (or ".") where
-/// something is left out.
+/// At most the first `cells` characters of UTF-8 text, ending with "…" (or ".") if something is
+/// left out.
 std::string cut(std::string_view text, std::size_t cells, bool unicode);
 
 /// Characters of UTF-8 text.

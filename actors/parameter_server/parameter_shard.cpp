@@ -3,6 +3,7 @@
 #include "actors/checkpoint/send_capture.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
+#include "messages/selection.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -74,7 +75,11 @@ void parameter_shard::on_exit() {
 // -- decisions ----------------------------------------------------------------------------------
 
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
-  const auto expected = options_.where.size() * sizeof(float);
+  if (const auto problem = problem_of(x.rows()); !problem.empty())
+    return make_error(errc::malformed,
+                      "a gradient of worker/" + std::to_string(x.id().worker()) + ": " + problem);
+  const auto [begin, end] = options_.where;
+  const auto expected = selected(x.rows(), begin, end) * sizeof(float);
   if (gradient.size() != expected)
     return make_error(
       errc::malformed,
@@ -85,7 +90,7 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   options_.board->count_bytes_received(gradient.size());
   if (auto answer = decided(x.id()))
     return std::move(*answer);
-  staged_.put(x.id(), gradient);
+  staged_.put(x.id(), x.has_rows() ? spread(x.rows(), gradient) : gradient);
   // Its commit may have come first.
   const auto early = std::ranges::find_if(
     open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); });
@@ -98,6 +103,15 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   answer.set_outcome(proto::ACCEPTED);
   answer.set_version(versions_->version());
   return answer;
+}
+
+// Elements that were not sent are 0.
+payload parameter_shard::spread(const proto::Selection& rows, const payload& values) const {
+  auto result = payload::floats(options_.where.size());
+  const auto all = result.as_mutable_floats();
+  std::ranges::fill(all, 0.0F);
+  scatter(rows, options_.where.begin, values.as_floats(), all);
+  return result;
 }
 
 caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {

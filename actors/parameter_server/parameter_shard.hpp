@@ -101,6 +101,7 @@ private:
 
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
+  payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
   void finish(const proto::Fence& x);
   void take(const proto::Commit& x);

@@ -1,5 +1,8 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
+#include "actors/link/port.hpp"
+#include "messages/selection.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -38,20 +41,57 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   pull.set_worker(options_.worker);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
-    part = {.where = part.where, .missing = part.where.size()};
+    part = {.where = part.where, .kept = std::move(part.kept), .missing = part.where.size()};
+    choose_rows(i, x.rows);
+    if (part.rows)
+      *pull.mutable_rows() = *part.rows;
+    else
+      pull.clear_rows();
     options_.board->await(name_of(i));
     ask(
       this, options_.readers[i], options_.requests.for_bytes(part.where.size() * sizeof(float)),
-      [this, i](const proto::Weights& header, const payload& data) { on_weights(i, header, data); },
+      [this, i, sequence = sequence_](const proto::Weights& header, const payload& data) {
+        on_weights(i, sequence, header, data);
+      },
       [this, i](const caf::error& error) { fail("pull weights from", i, error); }, pull);
   }
 }
 
-void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header,
-                                 const payload& data) {
+// Within a process the whole range is there without a copy.
+void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
   auto& part = parts_[shard];
+  if (!rows || !is_port(options_.readers[shard]))
+    return;
+  const auto [begin, end] = part.where;
+  if (selected(*rows, begin, end) <= part.where.size() / 2)
+    part.rows = cut(*rows, begin, end);
+}
+
+// The trainer may still hold what was kept last.
+payload ps_synchronizer::complete_weights(part& x, const payload& data) {
+  if (!x.rows)
+    return data;
+  if (!x.kept.unique()) {
+    auto fresh = payload::floats(x.where.size());
+    if (x.kept.empty())
+      std::ranges::fill(fresh.as_mutable_floats(), 0.0F);
+    else
+      std::ranges::copy(x.kept.as_floats(), fresh.as_mutable_floats().begin());
+    x.kept = std::move(fresh);
+  }
+  scatter(*x.rows, x.where.begin, data.as_floats(), x.kept.as_mutable_floats());
+  return x.kept;
+}
+
+void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
+                                 const proto::Weights& header, const payload& data) {
+  if (sequence != sequence_)
+    return;
+  auto& part = parts_[shard];
+  const auto expected =
+    part.rows ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
   if (header.begin() != part.where.begin || header.count() != part.where.size()
-      || data.size() != part.where.size() * sizeof(float)) {
+      || data.size() != expected * sizeof(float)) {
     fail("use weights of", shard,
          make_error(errc::malformed,
                     "it serves parameters " + std::to_string(header.begin()) + " to "
@@ -63,12 +103,13 @@ void ps_synchronizer::on_weights(std::size_t shard, const proto::Weights& header
   part.base_version = header.version();
   // In step, all shards are at the same version, and it is the number of the step.
   steps_ = {header.version()};
-  ranges_[shard] = {header.begin(), {header.version()}, data};
-  if (--pulls_open_ > 0)
-    return;
-  if (options_.policy)
+  ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
+  const bool last = --pulls_open_ == 0;
+  if (last && options_.policy)
     options_.policy->read(ranges_);
-  send(worker_, acquired{{sequence_.value}, std::move(ranges_)});
+  send(worker_, acquired{{sequence_.value}, {ranges_[shard]}, last});
+  if (last)
+    ranges_.clear();
 }
 
 // -- contribute: push ---------------------------------------------------------------------------
@@ -93,6 +134,15 @@ void ps_synchronizer::on_contribute(const contribute& x) {
   }
 }
 
+payload ps_synchronizer::gradient_for(const part& x) const {
+  auto all = gradient_.slice_floats(x.where.begin, x.where.size());
+  if (!x.rows)
+    return all;
+  auto result = payload::floats(selected(*x.rows, x.where.begin, x.where.end));
+  gather(*x.rows, x.where.begin, all.as_floats(), result.as_mutable_floats());
+  return result;
+}
+
 // One attempt: where it fails, the commit finds out.
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
@@ -101,7 +151,9 @@ void ps_synchronizer::push(std::size_t shard) {
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();
   header.set_samples(samples_);
-  const auto data = gradient_.slice_floats(part.where.begin, part.where.size());
+  const auto data = gradient_for(part);
+  if (part.rows)
+    *header.mutable_rows() = *part.rows;
   options_.board->count_bytes_sent(data.size());
   request(options_.shards[shard], options_.requests.for_bytes(data.size()).timeout, header, data)
     .then(

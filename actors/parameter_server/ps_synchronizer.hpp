@@ -34,10 +34,11 @@ struct ps_synchronizer_options {
 };
 
 /// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
-/// pushing to the shards. A shard's part of the gradient is pushed as soon as backward has passed
-/// its range, while the rest is being computed, and stays without effect until the whole gradient
-/// is committed at all shards. One that is not finite is quarantined at all of them. At most one
-/// gradient is on its way at a time.
+/// pushing to the shards. From shards on other nodes only the rows of large tables travel that the
+/// batch reads, and to them only these rows of the gradient. A shard's part of the gradient is
+/// pushed as soon as backward has passed its range, while the rest is being computed, and stays
+/// without effect until the whole gradient is committed at all shards. One that is not finite is
+/// quarantined at all of them. At most one gradient is on its way at a time.
 ///
 /// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before it
 /// is committed, so that its parts never differ.
@@ -64,6 +65,10 @@ private:
   /// The gradient's part for one shard.
   struct part {
     range where;
+    /// What of it the batch reads and changes, where that is little, and the shard on another node.
+    std::optional<proto::Selection> rows = std::nullopt;
+    /// The weights as far as they were pulled, where only rows are.
+    payload kept = {};
     std::uint64_t base_version = 0;
     /// Elements that backward has not handed over yet.
     std::size_t missing = 0;
@@ -78,7 +83,11 @@ private:
   };
 
   void on_acquire(const acquire& x);
-  void on_weights(std::size_t shard, const proto::Weights& header, const payload& data);
+  void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
+                  const payload& data);
+  void choose_rows(std::size_t shard, const batch_rows& rows);
+  payload complete_weights(part& x, const payload& data);
+  payload gradient_for(const part& x) const;
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
   void on_abandon(const abandon& x);

@@ -1,5 +1,7 @@
 #include "actors/parameter_server/reader_front.hpp"
 
+#include "messages/selection.hpp"
+
 namespace troupe {
 
 reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
@@ -14,16 +16,24 @@ reader_front::behavior_type reader_front::make_behavior() {
 }
 
 caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x) {
+  if (const auto problem = problem_of(x.rows()); !problem.empty())
+    return make_error(errc::malformed, "a pull that cannot be served: " + problem);
   auto newest = versions_->newest();
   if (pulled_ && x.has_worker())
     pulled_->note(x.worker(), newest);
+  auto values = std::move(newest.data);
+  if (x.has_rows()) {
+    auto some = payload::floats(selected(x.rows(), where_.begin, where_.end));
+    gather(x.rows(), where_.begin, values.as_floats(), some.as_mutable_floats());
+    values = std::move(some);
+  }
   if (board_)
-    board_->count_bytes_sent(newest.data.size());
+    board_->count_bytes_sent(values.size());
   proto::Weights header;
   header.set_version(newest.version);
   header.set_begin(where_.begin);
   header.set_count(where_.size());
-  return {std::move(header), std::move(newest.data)};
+  return {std::move(header), std::move(values)};
 }
 
 } // namespace troupe

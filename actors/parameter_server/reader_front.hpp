@@ -12,7 +12,7 @@
 namespace troupe {
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull never waits for an update, and copies nothing.
+/// writer, so a pull never waits for an update. Copies nothing, except for rows that are asked for.
 class reader_front : public reader_actor::base {
 public:
   /// `pulled`: is told what each worker reads; may be null. `board`: the shard's; may be null.

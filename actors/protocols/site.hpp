@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
-#include "actors/protocols/replica_account.hpp"
+#include "actors/replica/replica_account.hpp"
 #include "actors/spawner.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
-#include "actors/protocols/replica_store.hpp"
+#include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_reductions.hpp"
 
 #include <cstdint>

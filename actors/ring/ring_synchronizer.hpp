@@ -4,7 +4,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
-#include "actors/protocols/replica_store.hpp"
+#include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_node.hpp"
 #include "actors/ring/ring_step.hpp"
 #include "messages/interfaces.hpp"

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// A connection that breaks, or an actor that ends, as the other side will see it.
+/// What the other side sees when a connection breaks or an actor ends.
 struct kill_order {
   caf::strong_actor_ptr victim;
   caf::error reason;
@@ -26,7 +26,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kill_order)
 
 namespace troupe {
 
-/// Stands on node `from` for an actor of node `to`.
+/// A proxy on node `from` of an actor of node `to`.
 class simulated_network::proxy final : public caf::actor_proxy {
 public:
   proxy(caf::actor_config& cfg, simulated_network* network, sim_node from, sim_node to,
@@ -69,7 +69,7 @@ private:
   sim_node node_;
 };
 
-/// Lets proxies die in their turn, behind the messages that were sent before.
+/// Ends proxies in order, after the messages that were sent before.
 class simulated_network::reaper final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;

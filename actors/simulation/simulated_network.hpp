@@ -26,7 +26,7 @@ struct link_model {
   double bytes_per_second = 1e9;
 };
 
-/// What becomes of a message: faults to inject.
+/// What happens to a message: faults to inject.
 enum class verdict { deliver, drop, duplicate };
 
 /// Judges each message before it is sent. Called for the messages between link ends: frames,
@@ -34,9 +34,9 @@ enum class verdict { deliver, drop, duplicate };
 using message_judge =
   std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 
-/// Connects nodes that live in one actor system. What crosses between two nodes is encoded, delayed
-/// on the actor clock, and decoded, as on a real network; nothing but bytes passes. Deterministic
-/// from its seed, and single-threaded: for use under the test scheduler.
+/// Connects nodes that live in one actor system. Messages between nodes are encoded, delayed on the
+/// actor clock, and decoded: as on a real network, only bytes pass. Deterministic for a seed, and
+/// single-threaded: for use under the test scheduler.
 class simulated_network {
 public:
   simulated_network(caf::actor_system& sys, std::uint64_t seed, link_model model);
@@ -59,7 +59,7 @@ public:
   /// false alarm.
   void mislead(sim_node viewer, sim_node other);
 
-  /// Whatever is sent between the nodes from now on vanishes, and nobody notices.
+  /// From now on, messages between the nodes vanish, and neither node notices.
   void partition(sim_node a, sim_node b) { partitions_.insert(std::minmax(a, b)); }
 
   /// All other nodes lose their connections to this one, and it to them.
@@ -86,7 +86,7 @@ private:
     auto operator<=>(const proxy_key&) const = default;
   };
 
-  /// What node `viewer` holds in place of an actor of node `home`.
+  /// The proxy that node `viewer` holds of an actor of node `home`.
   caf::strong_actor_ptr proxy_for(sim_node viewer, sim_node home,
                                   const caf::strong_actor_ptr& target);
   void transmit(const proxy& via, caf::mailbox_element_ptr what);

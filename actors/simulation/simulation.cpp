@@ -2,11 +2,11 @@
 
 #include "actors/cluster/local_cluster.hpp"
 #include "actors/model/global_batch.hpp"
+#include "actors/worker/trainer.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 namespace troupe {
 
@@ -18,7 +18,7 @@ std::string address_of(sim_node node) {
   return "node" + std::to_string(node) + ":1";
 }
 
-/// Keeps what the coordinator tells.
+/// Keeps what the coordinator reports.
 class watcher : public run_observer::base {
 public:
   watcher(caf::actor_config& cfg, std::shared_ptr<simulation_view> seen, time_point start)
@@ -82,7 +82,7 @@ simulation::~simulation() {
   nodes_.clear();
   caf::anon_send_exit(observer_, caf::exit_reason::kill);
   observer_ = nullptr;
-  // Links and tasks end with their nodes; timers of theirs must not keep the system waiting.
+  // Links and tasks end with their nodes. Their timers must not keep the system waiting.
   network_->clear();
   while (scheduler_->try_run_once())
     ;
@@ -139,7 +139,7 @@ void simulation::stop(sim_node node, const std::string& reason) {
 }
 
 void simulation::crash(sim_node node) {
-  // First nobody hears of it any more, not even a last word; then the connections break.
+  // First its messages vanish, including the last ones; then the connections break.
   network_->isolate(node);
   for (sim_node other = 0; other < nodes_.size(); ++other)
     if (other != node)
@@ -170,10 +170,11 @@ bool simulation::frozen(const caf::resumable& job) const {
   return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
 }
 
-// A trainer whose gradient is not done yet gets no turn.
+// A trainer whose gradient is not due yet is not scheduled.
 bool simulation::computing(const caf::resumable& job) {
-  const auto* actor = dynamic_cast<const caf::scheduled_actor*>(&job);
-  if (!options_.gradient_done || !actor || actor->name() != std::string_view{"troupe.trainer"})
+  const auto* actor = dynamic_cast<const trainer*>(&job);
+  // What comes in the middle of a gradient, more weights, takes no time of its own.
+  if (!options_.gradient_done || !actor || actor->computing())
     return false;
   const auto now = scheduler_->clock().now();
   const auto number = trainers_.try_emplace(actor->id(), trainers_.size()).first->second;
@@ -183,7 +184,7 @@ bool simulation::computing(const caf::resumable& job) {
   return due->second > now;
 }
 
-// Time goes on to the gradient that is done first, unless something else happens before.
+// Advances the time to the next gradient, unless another event comes first.
 bool simulation::finish_computing() {
   auto& clock = scheduler_->clock();
   std::optional<time_point> next;
@@ -196,7 +197,7 @@ bool simulation::finish_computing() {
   return true;
 }
 
-// Actors live where those do that started them.
+// An actor runs on the node that spawned it.
 void simulation::run_next_job() {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
   const auto home = actor ? home_of(actor->id()) : std::nullopt;

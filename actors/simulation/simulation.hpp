@@ -31,28 +31,28 @@ struct simulation_options {
   bool coordinator_trains = false;
   /// There is an evaluator task, on a node of its own.
   bool evaluator = false;
-  /// All tasks live on the coordinator's node: nothing is encoded, nothing takes a link, and the
-  /// run takes little longer than its gradients. Without an evaluator task.
+  /// All tasks run on the coordinator's node, without encoding or links, so the run takes little
+  /// longer than its gradients. Not with an evaluator task.
   bool one_node = false;
-  /// When a worker's gradient is done that it begins to compute `now`, both in virtual time since
-  /// the start; called once for each. Workers are numbered in the order in which they are started.
-  /// Null: at once.
+  /// When a gradient is done that a worker begins to compute `now`, both in virtual time since the
+  /// start. Called once per gradient. Workers are numbered in the order in which they start. Null:
+  /// at once.
   std::function<std::chrono::nanoseconds(std::size_t worker, std::chrono::nanoseconds now)>
     gradient_done;
   /// Virtual time after which the run is given up.
   std::chrono::seconds limit{600};
   /// Where the coordinator writes; null: memory of the simulation's own.
   std::shared_ptr<memory_storage> files;
-  /// What the run goes on from; null: it begins at the beginning.
+  /// The checkpoint from which the run continues. Null: it begins at the beginning.
   std::shared_ptr<const checkpoint> resume;
 };
 
 /// How a simulated run ended.
 struct simulation_result {
-  /// The coordinator's account; `failure` is set where it did not end within the limit.
+  /// The coordinator's summary. `failure` is set if it did not end within the limit.
   run_summary summary;
-  /// Nodes, in the order coordinator, ps, workers, evaluator, as each ended; nothing for those that
-  /// did not.
+  /// How each node ended, in the order coordinator, ps, workers, evaluator; nothing for a node that
+  /// did not end.
   std::vector<std::optional<run_summary>> nodes;
   /// Over all messages between nodes, with their times.
   std::uint64_t trace_hash = 0;
@@ -61,7 +61,7 @@ struct simulation_result {
   std::chrono::nanoseconds virtual_time{0};
 };
 
-/// What the coordinator told the operator, and when.
+/// The notices to the operator, with their times.
 struct simulated_notice {
   /// Virtual time since the start.
   std::chrono::nanoseconds when{0};
@@ -89,7 +89,7 @@ public:
   /// Files that the coordinator writes when the job names an output directory.
   const memory_storage& files() const noexcept { return *files_; }
 
-  /// What the coordinator has told so far.
+  /// The coordinator's reports so far.
   const simulation_view& seen() const noexcept { return *seen_; }
 
   /// Node numbers, for faults.
@@ -105,12 +105,12 @@ public:
   /// The operator asks a node to stop, as with SIGTERM.
   void stop(sim_node node, const std::string& reason);
 
-  /// A node is gone from one moment to the next, as with SIGKILL.
+  /// A node vanishes at once, as with SIGKILL.
   void crash(sim_node node);
 
-  /// The actors of a node (or only those of one name, such as "troupe.trainer") get no turns until
-  /// they are thawed: a process that is paused, or a thread that hangs. Timers run on; what they
-  /// and others send waits.
+  /// The actors of a node (or only those of one name, such as "troupe.trainer") are not scheduled
+  /// until they are thawed, as if the process were paused or a thread hung. Timers continue;
+  /// messages to and from them wait.
   void freeze(sim_node node, const std::string& actor = "");
   void thaw(sim_node node, const std::string& actor = "");
 
@@ -120,7 +120,7 @@ public:
   /// Virtual time since the start.
   std::chrono::nanoseconds elapsed();
 
-  /// Makes one move: lets one runnable actor handle a message, or time go on to the next event.
+  /// Makes one step: one runnable actor handles a message, or time advances to the next event.
   /// False when nothing can happen any more.
   bool step();
 
@@ -151,7 +151,7 @@ private:
   caf::actor observer_;
   /// The node that spawned the actors from this ID on. Nothing: no node did.
   std::map<caf::actor_id, std::optional<sim_node>> homes_;
-  /// Frozen actors, by name; an empty name stands for all of the node.
+  /// Frozen actors, by name; an empty name means all actors of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;
   std::multimap<std::chrono::nanoseconds, std::function<void()>> events_;
   /// Trainers in the order in which they were started, and when their gradients are done.

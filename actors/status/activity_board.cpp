@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Names in a list, at most.
+/// Most names in a list.
 constexpr std::size_t most_names = 4;
 
 double seconds(std::chrono::nanoseconds x) {

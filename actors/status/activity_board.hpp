@@ -12,18 +12,18 @@
 
 namespace troupe {
 
-/// What a task does right now, and how long it has done what. Written by the actors that do it, a
-/// few times per step; read by the one that tells the coordinator, so that a task that is stuck can
-/// still be heard of. Thread-safe.
+/// What a task does now, and how long it has spent on each activity. The task's actors write it, a
+/// few times per step. A separate actor reads it and reports to the coordinator, so that a stuck
+/// task still reports. Thread-safe.
 class activity_board {
 public:
   using time_point = std::chrono::steady_clock::time_point;
   using doing = proto::TaskStatus::Doing;
 
-  /// From `now` on, the task does this; nothing changes if it does so already.
+  /// From `now` on, the task does this. No effect if it already does.
   void enter(doing what, time_point now);
 
-  /// Somebody the task waits for, or will when it enters a state of waiting for others; once, until
+  /// Adds a task that this one waits for, or will wait for when it enters a waiting state, until
   /// `arrived`.
   void await(const task_name& other);
   void arrived(const task_name& other);
@@ -39,10 +39,10 @@ public:
   void count_bytes_sent(std::uint64_t bytes);
   void count_bytes_received(std::uint64_t bytes);
 
-  /// What an asynchronous shard knows of all gradients.
+  /// Statistics of an asynchronous shard over all gradients.
   void set_pacing(const proto::Pacing& x);
 
-  /// Seconds spent so far, what is under way included.
+  /// Seconds spent so far, including the current activity.
   double seconds_in(doing what, time_point now) const;
 
   /// The report to the coordinator, without view and name.
@@ -66,7 +66,7 @@ private:
 /// "waits for weights from ps/1", "computes".
 std::string describe(const proto::TaskStatus& x);
 
-/// "a", "a and b", "a, b and c"; shortened where there are many.
+/// "a", "a and b", "a, b and c"; shortened if there are many.
 std::string enumerate(const std::vector<task_name>& tasks);
 
 } // namespace troupe

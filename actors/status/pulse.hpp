@@ -15,11 +15,12 @@ struct pulse_options {
   coordinator_actor coordinator;
 };
 
-/// How often a task is heard of.
+/// How often a task reports.
 inline constexpr std::chrono::milliseconds pulse_interval{250};
 
-/// Tells the coordinator what a task does, again and again. An actor of its own, so that it goes on
-/// while those of the task are busy or stuck; when it ceases, the process is paused or cut off.
+/// Regularly reports to the coordinator what a task does. A separate actor, so that it continues
+/// while the task's actors are busy or stuck. When it falls silent, the process is paused or cut
+/// off.
 class pulse : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;

@@ -5,14 +5,20 @@
 #include "kernels/random.hpp"
 #include "messages/errors.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <exception>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
 namespace {
+
+std::span<const std::int32_t> integers_of(const payload& x) {
+  return {reinterpret_cast<const std::int32_t*>(x.data()), x.size() / sizeof(std::int32_t)};
+}
 
 std::span<std::int32_t> integers_of(payload& x) {
   return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
@@ -85,6 +91,36 @@ void input_reader::load() {
   send(listener_, std::move(result));
 }
 
+// Rows are named by token ids, or by the columns of sparse features. Tables that are small beside
+// the batch travel as a whole.
+batch_rows input_reader::touched_by(const batch_read& x) const {
+  const auto& plan = *context_->training;
+  if (plan.row_sparse_gradients().empty())
+    return nullptr;
+  auto named = integers_of(x.features);
+  if (context_->data.features == feature_kind::sparse)
+    named =
+      integers_of(x.columns).first(static_cast<std::size_t>(integers_of(x.row_starts)[x.rows]));
+  std::vector<std::int32_t> rows(named.begin(), named.end());
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  auto result = std::make_shared<proto::Selection>();
+  for (auto& table : plan.row_sparse_gradients()) {
+    const auto& entry = plan.parameters().entries()[table.parameter];
+    const auto height = static_cast<std::size_t>(entry.shape[0]);
+    const bool known = rows.empty() || (rows.front() >= 0 && std::cmp_less(rows.back(), height));
+    if (table.feed != 0 || named.size() >= height || !known)
+      continue;
+    const auto where = entry.elements();
+    auto& tensor = *result->add_tensor();
+    tensor.set_begin(where.begin);
+    tensor.set_end(where.end);
+    tensor.set_width(where.size() / height);
+    tensor.mutable_row()->Add(rows.begin(), rows.end());
+  }
+  return result->tensor().empty() ? nullptr : result;
+}
+
 void input_reader::on_read(const read_batch& x) {
   batch_read result;
   result.ticket = x.ticket;
@@ -102,6 +138,7 @@ void input_reader::on_read(const read_batch& x) {
     else
       labels.targets = result.labels.as_mutable_floats();
     data_->read(records_, features, labels);
+    result.touched = touched_by(result);
   }
   send(listener_, std::move(result));
 }

@@ -38,6 +38,7 @@ struct batch_read {
   payload row_starts;
   payload columns;
   payload labels;
+  batch_rows touched;
 };
 
 /// The data is there; `problem` is empty then.
@@ -73,6 +74,7 @@ protected:
 private:
   void load();
   void on_read(const read_batch& x);
+  batch_rows touched_by(const batch_read& x) const;
 
   std::shared_ptr<const job_context> context_;
   data_source source_;

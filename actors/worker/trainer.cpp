@@ -3,7 +3,6 @@
 #include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -30,33 +29,39 @@ feed<float> fed_features(const batch_read& x, feature_kind kind) {
 
 weight_binding::weight_binding(const layout& parameters)
   : parameters_(&parameters), pointers_(parameters.entries().size()),
-    gathered_(parameters.entries().size()) {}
+    missing_(parameters.entries().size()), gathered_(parameters.entries().size()) {
+  clear();
+}
 
-std::span<const float* const> weight_binding::bind(std::span<const weight_range> ranges) {
-  std::size_t first = 0;
+void weight_binding::clear() {
+  ranges_.clear();
+  std::ranges::fill(pointers_, nullptr);
+  for (std::size_t i = 0; i < missing_.size(); ++i)
+    missing_[i] = parameters_->entries()[i].elements().size();
+}
+
+void weight_binding::add(const weight_range& x) {
+  const auto values = x.data.as_floats();
+  const range here{x.begin, x.begin + values.size()};
+  ranges_.push_back(x);
   for (std::size_t i = 0; i < pointers_.size(); ++i) {
     const auto tensor = parameters_->entries()[i].elements();
-    const auto end_of = [&](const weight_range& r) { return r.begin + r.data.as_floats().size(); };
-    while (first + 1 < ranges.size() && end_of(ranges[first]) <= tensor.begin)
-      ++first;
-    const auto& r = ranges[first];
-    if (tensor.end <= end_of(r)) {
-      pointers_[i] = r.data.as_floats().data() + (tensor.begin - r.begin);
+    const auto part = intersect(tensor, here);
+    if (part.size() == 0)
+      continue;
+    missing_[i] -= part.size();
+    if (part == tensor) {
+      pointers_[i] = values.data() + (tensor.begin - here.begin);
       continue;
     }
     if (gathered_[i].empty())
       gathered_[i] = payload::floats(tensor.size());
-    auto out = gathered_[i].as_mutable_floats();
-    for (std::size_t k = first; k < ranges.size() && ranges[k].begin < tensor.end; ++k) {
-      const auto part = intersect(tensor, range{ranges[k].begin, end_of(ranges[k])});
-      const auto source =
-        ranges[k].data.as_floats().subspan(part.begin - ranges[k].begin, part.size());
-      std::ranges::copy(source,
-                        out.begin() + static_cast<std::ptrdiff_t>(part.begin - tensor.begin));
-    }
-    pointers_[i] = out.data();
+    const auto out = gathered_[i].as_mutable_floats();
+    std::ranges::copy(values.subspan(part.begin - here.begin, part.size()),
+                      out.subspan(part.begin - tensor.begin).begin());
+    if (missing_[i] == 0)
+      pointers_[i] = out.data();
   }
-  return pointers_;
 }
 
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
@@ -67,62 +72,91 @@ trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> cont
     binding_(context_->parameters()) {}
 
 trainer::behavior_type trainer::make_behavior() {
-  return {[this](const train_batch& x) { on_train(x); }};
+  return {[this](const train_batch& x) { on_train(x); },
+          [this](const more_weights& x) { on_weights(x); }};
 }
 
 void trainer::on_train(const train_batch& x) {
-  const auto& plan = *context_->training;
-  const auto& buckets = plan.buckets();
-  payload gradient = payload::floats(plan.parameters().size());
-  batch_trained done;
-  done.step = x.step;
-  done.samples = x.batch.rows;
-  const auto hand_over = [&](std::size_t bucket) {
-    const auto where = buckets[bucket].elements;
-    send(synchronizer_, contribute{x.step, where.begin, where.end, x.batch.rows, gradient});
-  };
-  const auto on_bucket = [&](std::size_t bucket) {
-    const auto where = buckets[bucket].elements;
-    // Here, because the bucket is in the cache.
-    done.squared_norm += squared_norm(context_->parameters(), where,
-                                      gradient.as_floats().subspan(where.begin, where.size()));
-    // The last one waits for the loss.
-    if (bucket + 1 < buckets.size())
-      hand_over(bucket);
-  };
-  const std::array feeds{fed_features(x.batch, context_->data.features),
-                         fed(x.batch.labels, context_->data.labels == label_kind::classes)};
-  run_arguments<float> arguments;
-  arguments.rows = x.batch.rows;
-  arguments.seed = x.batch.seed;
-  arguments.weights = binding_.bind(x.weights);
-  arguments.feeds = feeds;
-  arguments.gradient = gradient.as_mutable_floats();
-  arguments.on_bucket = on_bucket;
-  done.loss_sum = executor_.run(arguments).loss;
-  if (!std::isfinite(done.loss_sum) || !std::isfinite(done.squared_norm))
-    explain(done, arguments, gradient);
-  if (!std::isfinite(done.loss_sum)) {
-    done.squared_norm = std::numeric_limits<double>::quiet_NaN();
-    gradient.as_mutable_floats()[buckets.back().elements.begin] =
+  batch_ = x.batch;
+  feeds_ = {fed_features(batch_, context_->data.features),
+            fed(batch_.labels, context_->data.labels == label_kind::classes)};
+  gradient_ = payload::floats(context_->parameters().size());
+  done_ = {};
+  done_.step = x.step;
+  done_.samples = batch_.rows;
+  executor_.restart();
+  on_weights({x.step, x.weights, x.last});
+}
+
+void trainer::on_weights(const more_weights& x) {
+  if (x.step != done_.step)
+    return;
+  for (auto& part : x.weights)
+    binding_.add(part);
+  // Where a shard has no parameters, its answer is waited for nevertheless.
+  if (!x.last && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
+    return;
+  const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
+  auto how = arguments();
+  how.on_bucket = on_bucket;
+  if (const auto result = executor_.advance(how))
+    finish(*result);
+}
+
+run_arguments<float> trainer::arguments() {
+  run_arguments<float> result;
+  result.rows = batch_.rows;
+  result.seed = batch_.seed;
+  result.weights = binding_.pointers();
+  result.feeds = feeds_;
+  result.gradient = gradient_.as_mutable_floats();
+  return result;
+}
+
+void trainer::on_bucket(std::size_t bucket) {
+  const auto& buckets = context_->training->buckets();
+  const auto where = buckets[bucket].elements;
+  // Here, because the bucket is in the cache.
+  done_.squared_norm += squared_norm(context_->parameters(), where,
+                                     gradient_.as_floats().subspan(where.begin, where.size()));
+  // The last one waits for the loss.
+  if (bucket + 1 < buckets.size())
+    hand_over(bucket);
+}
+
+void trainer::hand_over(std::size_t bucket) {
+  const auto where = context_->training->buckets()[bucket].elements;
+  send(synchronizer_, contribute{done_.step, where.begin, where.end, batch_.rows, gradient_});
+}
+
+void trainer::finish(const run_result& result) {
+  done_.loss_sum = result.loss;
+  const bool loss_is_finite = std::isfinite(done_.loss_sum);
+  if (!loss_is_finite || !std::isfinite(done_.squared_norm))
+    done_.not_finite = first_not_finite();
+  const auto& buckets = context_->training->buckets();
+  if (!loss_is_finite) {
+    done_.squared_norm = std::numeric_limits<double>::quiet_NaN();
+    gradient_.as_mutable_floats()[buckets.back().elements.begin] =
       std::numeric_limits<float>::quiet_NaN();
   }
   hand_over(buckets.size() - 1);
-  send(listener_, std::move(done));
+  binding_.clear();
+  batch_ = {};
+  gradient_ = {};
+  send(listener_, std::move(done_));
 }
 
 // The gradient of the first run is lent: a second one computes another.
-void trainer::explain(batch_trained& x, run_arguments<float> arguments, const payload& gradient) {
-  if (std::isfinite(x.loss_sum)) {
-    const auto& parameters = context_->parameters();
-    x.not_finite = "the gradient of "
-      + first_not_finite(parameters, {0, parameters.size()}, gradient.as_floats());
-    return;
-  }
-  auto spare = payload::floats(context_->parameters().size());
-  arguments.gradient = spare.as_mutable_floats();
-  arguments.on_bucket = {};
-  x.not_finite = executor_.find_not_finite(arguments);
+std::string trainer::first_not_finite() {
+  const auto& parameters = context_->parameters();
+  if (std::isfinite(done_.loss_sum))
+    return "the gradient of "
+      + troupe::first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
+  auto spare = payload::floats(parameters.size());
+  auto how = arguments();
+  how.gradient = spare.as_mutable_floats();
+  return executor_.find_not_finite(how);
 }
 
 } // namespace troupe

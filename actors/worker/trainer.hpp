@@ -5,6 +5,7 @@
 #include "kernels/cpu/executor.hpp"
 #include "messages/synchronizer.hpp"
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,21 @@
 
 namespace troupe {
 
-/// Run forward and backward on a batch, with weights as acquired; contribute each bucket to the
-/// synchronizer meanwhile.
+/// Run forward and backward on a batch, with weights as acquired, as far as they are there;
+/// contribute each bucket to the synchronizer meanwhile.
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;
+  /// No more of them come in this step.
+  bool last = true;
   batch_read batch;
+};
+
+/// Other weights of the step under way.
+struct more_weights {
+  step_number step;
+  std::vector<weight_range> weights;
+  bool last = true;
 };
 
 /// All buckets of the step are contributed.
@@ -34,26 +44,37 @@ struct batch_trained {
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::train_batch)
+TROUPE_LOCAL_MESSAGE(troupe::more_weights)
 TROUPE_LOCAL_MESSAGE(troupe::batch_trained)
 
 namespace troupe {
 
-using trainer_actor = caf::typed_actor<rpc<void, train_batch>>;
+using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>>;
 using trainer_listener = caf::typed_actor<rpc<void, batch_trained>>;
 
-/// Points to each tensor of a layout in ranges of weights that came from several shards: directly
-/// where a tensor lies within one range, through a gathered copy where it straddles two.
+/// Points to each tensor of a layout in ranges of weights that come one by one, perhaps from
+/// several shards: directly where a tensor lies within one range, through a gathered copy where it
+/// straddles two.
 class weight_binding {
 public:
   explicit weight_binding(const layout& parameters);
 
-  /// One pointer per layout entry, valid while `ranges` are held and until the next call. Ranges
-  /// must be ascending and cover the layout.
-  std::span<const float* const> bind(std::span<const weight_range> ranges);
+  /// Forgets all ranges.
+  void clear();
+
+  /// Takes one more range, which is held until `clear`. Ranges must not overlap.
+  void add(const weight_range& x);
+
+  /// One pointer per layout entry; null where some of its ranges are not there yet. Valid until
+  /// `clear`.
+  std::span<const float* const> pointers() const noexcept { return pointers_; }
 
 private:
   const layout* parameters_;
+  std::vector<weight_range> ranges_;
   std::vector<const float*> pointers_;
+  /// Elements of each entry that are not there yet.
+  std::vector<std::size_t> missing_;
   std::vector<payload> gathered_;
 };
 
@@ -69,19 +90,32 @@ public:
           synchronizer_actor synchronizer, trainer_listener listener);
 
   const char* name() const override { return "troupe.trainer"; }
+  /// A batch is under way.
+  bool computing() const noexcept { return !gradient_.empty(); }
 
 protected:
   behavior_type make_behavior() override;
 
 private:
   void on_train(const train_batch& x);
-  void explain(batch_trained& x, run_arguments<float> arguments, const payload& gradient);
+  void on_weights(const more_weights& x);
+  void on_bucket(std::size_t bucket);
+  void hand_over(std::size_t bucket);
+  void finish(const run_result& result);
+  run_arguments<float> arguments();
+  std::string first_not_finite();
 
   std::shared_ptr<const job_context> context_;
   synchronizer_actor synchronizer_;
   trainer_listener listener_;
   executor<float> executor_;
   weight_binding binding_;
+
+  // -- the step under way --
+  batch_read batch_;
+  std::array<feed<float>, 2> feeds_;
+  payload gradient_;
+  batch_trained done_;
 };
 
 } // namespace troupe

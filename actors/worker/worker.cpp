@@ -1,7 +1,7 @@
 #include "actors/worker/worker.hpp"
 
+#include "actors/leases/lease_cursor.hpp"
 #include "actors/view.hpp"
-#include "actors/worker/lease_cursor.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -82,7 +82,6 @@ proto::Progress worker::progress() {
   return result;
 }
 
-// Weights and data of a step come in either order; data are waited for once the weights are there.
 void worker::enter(phase x) {
   phase_ = x;
   const auto what = [&] {
@@ -90,8 +89,9 @@ void worker::enter(phase x) {
     case phase::idle:
       return proto::TaskStatus::WAITING_FOR_LEASE;
     case phase::reading:
-      return weights_ ? proto::TaskStatus::WAITING_FOR_DATA
-                      : proto::TaskStatus::WAITING_FOR_WEIGHTS;
+      return proto::TaskStatus::WAITING_FOR_DATA;
+    case phase::acquiring:
+      return proto::TaskStatus::WAITING_FOR_WEIGHTS;
     case phase::computing:
       return proto::TaskStatus::COMPUTING;
     case phase::committing:
@@ -173,13 +173,12 @@ void worker::next_step() {
     return;
   }
   ++produced_;
-  weights_.reset();
+  begun_ = false;
   enter(phase::reading);
-  send(parts_.synchronizer, acquire{clock_, leases_.front().id(), batch_});
   if (!data_) // Otherwise a gradient was rejected, and its batch is trained again.
     take_batch();
   read_ahead();
-  compute_if_ready();
+  acquire_if_read();
 }
 
 std::uint64_t worker::read(const proto::Lease& lease, std::uint64_t batch) {
@@ -220,7 +219,7 @@ void worker::read_ahead() {
 void worker::on_batch(const batch_read& x) {
   if (x.ticket == wanted_) {
     data_ = x;
-    compute_if_ready();
+    acquire_if_read();
     return;
   }
   const auto found = std::ranges::find(ahead_, x.ticket, &read_ahead_batch::ticket);
@@ -228,23 +227,28 @@ void worker::on_batch(const batch_read& x) {
     found->data = x;
 }
 
-void worker::on_acquired(const acquired& x) {
-  weights_ = x;
-  compute_if_ready();
-  if (phase_ == phase::reading)
-    enter(phase::reading);
+void worker::acquire_if_read() {
+  if (phase_ != phase::reading || !data_)
+    return;
+  enter(phase::acquiring);
+  send(parts_.synchronizer, acquire{clock_, leases_.front().id(), batch_, data_->touched});
 }
 
-void worker::compute_if_ready() {
-  if (phase_ != phase::reading || !weights_)
+void worker::on_acquired(const acquired& x) {
+  if (phase_ != phase::acquiring)
     return;
-  if (leaving_) {
+  if (begun_) {
+    send(parts_.trainer, more_weights{x.step, x.ranges, x.last});
+  } else if (leaving_) {
     enter(phase::committing);
-    send(parts_.synchronizer, abandon{weights_->step});
-  } else if (data_) {
-    enter(phase::computing);
-    send(parts_.trainer, train_batch{weights_->step, std::move(weights_->ranges), *data_});
+    send(parts_.synchronizer, abandon{x.step});
+    return;
+  } else {
+    begun_ = true;
+    send(parts_.trainer, train_batch{x.step, x.ranges, x.last, *data_});
   }
+  if (x.last)
+    enter(phase::computing);
 }
 
 void worker::on_trained(const batch_trained& x) {
@@ -344,10 +348,11 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  if (phase_ == phase::idle)
+  // Its synchronizer does not know of the step yet.
+  if (phase_ == phase::reading)
+    ++requeued_;
+  if (phase_ == phase::idle || phase_ == phase::reading)
     next_step();
-  else
-    compute_if_ready();
 }
 
 void worker::leave() {

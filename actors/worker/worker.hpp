@@ -69,8 +69,9 @@ struct worker_options {
 /// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by
 /// nothing but its synchronizer.
 ///
-/// A step passes through `reading` (waiting for batch and weights, which come in either order),
-/// `computing` and `committing`; those after it are read meanwhile.
+/// A step passes through `reading` (waiting for its batch), `acquiring` (waiting for weights, of
+/// which the trainer gets each range as it comes), `computing` and `committing`; the batches after
+/// it are read meanwhile.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -86,7 +87,7 @@ protected:
   void on_exit() override;
 
 private:
-  enum class phase { idle, reading, computing, committing, left };
+  enum class phase { idle, reading, acquiring, computing, committing, left };
 
   void on_parts(const worker_parts& x);
   void on_lease(const proto::Lease& x);
@@ -109,7 +110,7 @@ private:
   std::uint64_t read(const proto::Lease& lease, std::uint64_t batch);
   void take_batch();
   void read_ahead();
-  void compute_if_ready();
+  void acquire_if_read();
   void report_front_lease(std::function<void()> then);
   void leave();
   void fail(const std::string& reason, bool not_finite = false);
@@ -138,8 +139,9 @@ private:
   std::uint64_t lease_loss_samples_ = 0;
 
   // -- the step under way --
-  std::optional<acquired> weights_;
   std::optional<batch_read> data_;
+  /// The trainer has its batch, and some of the weights.
+  bool begun_ = false;
   batch_trained trained_;
 
   // -- reads, by ticket --

@@ -57,12 +57,12 @@ std::string in_words(std::string name) {
   return name;
 }
 
-/// Lines of two columns: what, and how it is.
+/// Lines of two columns: a name and its value.
 void line(const std::string& what, const std::string& text) {
   fmt::print("{:<12}{}\n", what, text);
 }
 
-/// Cells in columns, the first to the left and the others to the right.
+/// Cells in columns: the first is aligned left, the others right.
 class text_table {
 public:
   explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -89,7 +89,7 @@ private:
 
 // -- the job ------------------------------------------------------------------------------------
 
-/// What can be known of data that cannot be read, or do not fit: their widths.
+/// What is known about data that cannot be read or does not fit: its widths.
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
@@ -281,7 +281,7 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job: that of this process, which has not begun.
+/// Memory of this program without a job: measured in this process, which has not started one.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;
@@ -318,7 +318,7 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
-/// The processes that `troupe node` or `troupe train` would make of a cluster.
+/// The processes of a cluster, as `troupe node` or `troupe train` would start them.
 std::vector<process> processes_of(const check_command& x, const cluster_shape& shape) {
   std::vector<process> result;
   if (!x.cluster.empty()) {

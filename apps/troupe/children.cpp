@@ -88,7 +88,7 @@ std::optional<std::string> children::failed() {
       continue;
     auto name = std::move(i->name);
     running_.erase(i);
-    // The cluster itself notices one that was killed, and may go on without it.
+    // The cluster notices a killed child itself, and may continue without it.
     if (status == 0 || WIFSIGNALED(status))
       return failed();
     all_well_ = false;

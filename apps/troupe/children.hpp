@@ -9,8 +9,9 @@
 
 namespace troupe {
 
-/// Processes of this program, started by it. They end with it, whatever happens to it; a signal
-/// from the terminal reaches the parent alone, and what they say comes to it.
+/// Child processes of this program that run the same program. They end when the parent ends, for
+/// any reason. Signals from the terminal reach only the parent, and the children's output goes to
+/// the parent.
 class children {
 public:
   children() = default;
@@ -21,15 +22,15 @@ public:
   /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
-  /// The first child that ended with an exit code other than 0 since the last call, in words.
-  /// Those that were killed are left to the cluster.
+  /// The first child that ended with an exit code other than 0 since the last call, in words. The
+  /// cluster handles children that were killed.
   std::optional<std::string> failed();
 
-  /// Whole lines that children have written to standard output or error since the last call. To be
-  /// called often: who is not heard stops at some time.
+  /// Whole lines that children have written to standard output or error since the last call. Call
+  /// it often: a child whose output is not read blocks at some time.
   std::vector<std::string> said();
 
-  /// Waits for all children; those that are still there after the deadline are killed. Whether all
+  /// Waits for all children, and kills those that still run after the deadline. Returns whether all
   /// ended with 0.
   bool wait(std::chrono::milliseconds deadline);
 

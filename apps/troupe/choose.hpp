@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Which cluster and task the command line, the cluster file and the environment name. Throws
+/// The cluster and task that the command line, the cluster file and the environment name. Throws
 /// input_error.
 cluster_choice choose(const task_options& x);
 

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// A random split is further from a class's share than this many deviations once in a million
-/// times.
+/// A random split deviates from a class's share by more than this many standard deviations once in
+/// a million times.
 constexpr double deviations = 5;
 /// Shares that differ by a smaller factor are not worth a warning.
 constexpr double factor = 1.5;

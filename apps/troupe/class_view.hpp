@@ -9,7 +9,7 @@ namespace troupe {
 
 /// Which classes the parts of the data have.
 struct class_view {
-  /// A table: a row per class, a column per part; without indent. Empty where there are no classes.
+  /// A table: a row per class, a column per part; without indent. Empty if there are no classes.
   std::vector<std::string> lines;
   /// Classes that a part lacks, and parts that have far more or less of a class than others.
   std::vector<std::string> warnings;

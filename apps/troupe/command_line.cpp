@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// "--job", "--workers", ... of a command, without those that are for this program itself.
+/// "--job", "--workers", ... of a command, without options for internal use.
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> result;
   for (const auto* option : command.get_options())

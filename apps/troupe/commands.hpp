@@ -7,8 +7,7 @@
 
 namespace troupe {
 
-/// Which cluster, and which task of it; what is left out is looked for in the cluster file and in
-/// TF_CONFIG.
+/// The cluster and the task. Missing values come from the cluster file or from TF_CONFIG.
 struct task_options {
   std::optional<std::string> role;
   std::optional<std::uint32_t> task;
@@ -22,12 +21,12 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
-  /// Go on from a checkpoint; empty: the newest in the output directory.
+  /// Continue from a checkpoint; empty: the newest in the output directory.
   std::optional<std::string> resume;
   bool insecure = false;
   /// Seconds; overrides the job's.
   std::optional<double> join_timeout;
-  /// The process that this one is not to outlive; 0 for none.
+  /// The process with which this one must end; 0 for none.
   int parent = 0;
 };
 
@@ -41,7 +40,7 @@ struct train_command {
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;
-  /// Go on from a checkpoint; empty: the newest in the output directory.
+  /// Continue from a checkpoint; empty: the newest in the output directory.
   std::optional<std::string> resume;
 };
 
@@ -58,7 +57,7 @@ struct check_command {
   bool plan = false;
 };
 
-/// `troupe predict`: what trained weights say of the test data.
+/// `troupe predict`: predictions of trained weights on the test data.
 struct predict_command {
   std::string weights;
   std::string job;
@@ -66,7 +65,8 @@ struct predict_command {
   std::string predictions;
   /// Test images to be drawn.
   std::uint32_t show = 0;
-  /// Models of text: characters to write instead of testing, what they follow, how they are drawn.
+  /// Models of text: how many characters to write instead of testing, the prompt, how they are
+  /// drawn.
   std::uint32_t generate = 0;
   std::string prompt = "\n";
   double temperature = 1;
@@ -78,12 +78,12 @@ struct predict_command {
 struct export_command {
   std::string weights;
   std::string job;
-  /// The file to be written.
+  /// The file to write.
   std::string output;
   std::vector<std::string> overrides;
 };
 
-/// `troupe doctor`: who of a cluster reaches whom.
+/// `troupe doctor`: which tasks of a cluster reach each other.
 struct doctor_command {
   task_options where;
 };
@@ -100,18 +100,18 @@ struct bench_train_command {
   std::uint32_t rounds = 15;
   /// Least length of a round.
   double seconds = 0.2;
-  /// Of the thread that computes, instead of the time that passes.
+  /// Measure the processor time of the computing thread, instead of elapsed time.
   bool processor_time = false;
   bool profile = false;
   bool json = false;
 };
 
-/// `troupe bench kernels`: what parts of training reach of what the machine can.
+/// `troupe bench kernels`: the speed of parts of training, relative to the machine's limits.
 struct bench_kernels_command {
   std::uint32_t rounds = 15;
   /// Time for each comparison, all rounds together.
   double seconds = 0.3;
-  /// Of the arrays that are too large for a cache.
+  /// Length of the arrays that are too large for a cache.
   std::uint32_t elements = 1U << 24;
   bool json = false;
 };
@@ -128,7 +128,7 @@ struct bench_async_command {
   /// 0: as many as the work's example has.
   std::uint32_t epochs = 0;
   std::uint32_t ps = 1;
-  /// Of the speeds; 0: they are not measured.
+  /// Rounds of speed measurements; 0: speeds are not measured.
   std::uint32_t rounds = 5;
   /// Runs at a time, while accuracy is measured. 0: one per processor.
   std::uint32_t jobs = 0;

@@ -55,8 +55,8 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// A command's own commands, as of `bench`: they are words to choose from, and their options are
-/// taken for its own. Options of one name offer what any of them takes.
+/// Subcommands of a command, as of `bench`: they are completed as words, and their options as the
+/// command's own. Options of the same name offer the values of all of them.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {

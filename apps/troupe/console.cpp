@@ -21,7 +21,7 @@ bool can_draw() {
   return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view{terminal} != "dumb";
 }
 
-/// Characters that a terminal shows of a line: all but the sequences that colour it.
+/// Number of characters that a terminal shows of a line: without the sequences that colour it.
 std::size_t shown_cells(const std::string& line) {
   std::string text;
   bool escaped = false;
@@ -42,7 +42,7 @@ void write(int fd, std::string_view text) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return; // Nobody is there to be told.
+      return; // There is nobody to report to.
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -95,7 +95,7 @@ void console::on_summary(const run_summary& x) {
 
 void console::on_notice(const run_notice& x) {
   const bool redraw = !drawn_.empty();
-  // The log may go to the same terminal: the bar is gone while the notice is written.
+  // The log may go to the same terminal: the bar is removed while the notice is written.
   erase();
   log_notice(x);
   if (redraw)
@@ -147,7 +147,7 @@ void console::draw(const std::string& above) {
     text += line + "\033[K\n";
     drawn_.push_back(shown_cells(line));
   }
-  // In one piece, and without erasing first: no half of it is ever seen.
+  // In one piece, and without erasing first, so that the bar is never seen half drawn.
   write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// The console may end: everything that was sent before is shown.
+/// Ends the console after everything that was sent before is shown.
 struct close_console {};
 
 } // namespace troupe
@@ -25,8 +25,8 @@ using console_actor = run_observer::extend<rpc<void, close_console>>;
 /// second elsewhere; a line per epoch and a table at the end. Results go to standard output,
 /// notices to the log. Writes may block, so it needs a thread of its own.
 ///
-/// The cursor rests at the beginning of the line below the bar and is never hidden, so that
-/// whatever ends the process leaves the terminal in order.
+/// The cursor rests at the beginning of the line below the bar and is never hidden, so that the
+/// terminal is in order however the process ends.
 class console : public console_actor::base {
 public:
   using super = console_actor::base;

@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// A node has so long to try its peers; resolving names is what may take time.
+/// How long a node may take to try its peers. Resolving names may take long.
 constexpr std::chrono::seconds answer_limit{30};
 
 using probing_actor = caf::typed_actor<rpc<proto::Probed, proto::Probe>>;
@@ -35,7 +35,7 @@ std::vector<proto::Reach> probe_from_here(const cluster_spec& cluster) {
   return {result.begin(), result.end()};
 }
 
-/// Whether the process can be asked: it is what it should be.
+/// Whether the process can be asked: it is the expected task.
 bool is_ours(const proto::Reach& x) {
   return x.problem() == proto::Reach::REACHED && x.version() == version() && x.hosted_size() > 0
     && x.hosted(0).SerializeAsString() == x.task().SerializeAsString();

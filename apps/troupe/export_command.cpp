@@ -4,8 +4,8 @@
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/onnx/export.hpp"
-#include "actors/output/storage.hpp"
 #include "actors/output/text.hpp"
+#include "actors/storage/storage.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// The weights file that is meant: a file, or that of an output directory.
+/// The weights file: the given file, or the one in the given output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;

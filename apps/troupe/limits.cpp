@@ -18,7 +18,7 @@ std::size_t memory_here() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto page = ::sysconf(_SC_PAGESIZE);
   auto result = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-  // No number, but "max", where there is no limit.
+  // Holds "max" instead of a number if there is no limit.
   std::size_t limit = 0;
   if (std::ifstream{"/sys/fs/cgroup/memory.max"} >> limit)
     result = std::min(result, limit);

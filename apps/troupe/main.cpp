@@ -55,9 +55,9 @@ void add_task(CLI::App& sub, troupe::task_options& x) {
   sub.add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")->type_name("FILE");
 }
 
-constexpr auto task_help = "What --role, --task and --cluster leave out is taken from the \"task\" "
-                           "of the cluster file, and\n"
-                           "then from the environment variable TF_CONFIG.\n\n";
+constexpr auto task_help =
+  "Without --role, --task or --cluster, the \"task\" of the cluster file decides, and then the\n"
+  "environment variable TF_CONFIG.\n\n";
 
 void add_resume(CLI::App& sub, std::optional<std::string>& x) {
   sub
@@ -66,7 +66,7 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
       [&x](const std::vector<std::string>& given) {
         x = given.empty() ? std::string{} : given.front();
       },
-      "Go on from the newest checkpoint in the output directory, or from this one")
+      "Continue from the newest checkpoint in the output directory, or from DIR")
     ->expected(0, 1)
     ->type_name("[DIR]");
 }
@@ -74,7 +74,7 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
 CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
   add_task(*sub, x.where);
-  sub->add_option("--job", x.job, "Job file; the coordinator's counts, others are compared with it")
+  sub->add_option("--job", x.job, "Job file. The coordinator's is used; others must agree with it")
     ->type_name("FILE");
   sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's")
     ->type_name("DIR");
@@ -129,18 +129,18 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
 }
 
 CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
-  auto* sub = app.add_subcommand("check", "Say what a job would do, and what it would need");
+  auto* sub = app.add_subcommand("check", "Show what a job would do, and the memory it needs");
   add_job(*sub, x.job, x.overrides);
   auto* cluster = sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")
                     ->type_name("FILE");
-  sub->add_option("--workers", x.workers, "Number of workers, as of train")
+  sub->add_option("--workers", x.workers, "Number of workers, as in train")
     ->capture_default_str()
     ->excludes(cluster);
   sub
     ->add_option("--ps", x.ps,
                  "Number of parameter shards (default: 1; 0 where workers hold the weights)")
     ->excludes(cluster);
-  sub->add_flag("--processes", x.processes, "One process per task, as of train")->excludes(cluster);
+  sub->add_flag("--processes", x.processes, "One process per task, as in train")->excludes(cluster);
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--plan", x.plan,
                 "Print the plan of a worker's step, too: instructions, FLOPs, bytes, memory");
@@ -161,19 +161,21 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     ->add_option("--predictions", x.predictions,
                  "Where to write a line of CSV per test record; - for standard output")
     ->type_name("FILE");
-  sub->add_option("--show", x.show, "Draw so many test images with what is predicted");
+  sub->add_option("--show", x.show, "Draw this many test images with their predictions");
   auto* generate = sub->add_option("--generate", x.generate,
-                                   "Models of text: write so many characters instead of testing");
+                                   "Models of text: write this many characters instead of testing");
   generate->check(CLI::Range(1, 1000000));
-  sub->add_option("--prompt", x.prompt, "Text that they follow; default: a line break")
+  sub->add_option("--prompt", x.prompt, "Text before the written characters; default: a line break")
     ->needs(generate);
   sub
-    ->add_option("--temperature", x.temperature,
-                 "0: the likeliest character each time; 1: drawn as the model says; default: 1")
+    ->add_option(
+      "--temperature", x.temperature,
+      "0: always the likeliest character; 1: drawn with the model's probabilities; default: 1")
     ->check(within(0, 100))
     ->type_name("NUMBER")
     ->needs(generate);
-  sub->add_option("--seed", x.text_seed, "Of what is drawn; default: 1")->needs(generate);
+  sub->add_option("--seed", x.text_seed, "Seed of the drawn characters; default: 1")
+    ->needs(generate);
   sub->footer(
     "Examples:\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
@@ -185,7 +187,8 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
 }
 
 CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
-  auto* sub = bench.add_subcommand("async", "What staleness costs, and what is done about it");
+  auto* sub =
+    bench.add_subcommand("async", "What staleness costs, and how much each compensation helps");
   sub
     ->add_option("--work", x.works,
                  "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
@@ -204,19 +207,19 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->allow_extra_args(false)
     ->type_name("NAME,...");
   sub->add_option("--seeds", x.seeds, "Runs of each kind")->capture_default_str();
-  sub->add_option("--epochs", x.epochs, "Passes over the data (default: as many as the work has)");
+  sub->add_option("--epochs", x.epochs, "Passes over the data (default: the work's own number)");
   sub->add_option("--ps", x.ps, "Parameter shards")->capture_default_str();
   sub->add_option("--rounds", x.rounds, "How often to measure speeds; 0: not at all")
     ->capture_default_str();
   sub->add_option("--jobs", x.jobs,
-                  "Runs at a time, but where speeds are measured (default: one per processor)");
-  sub->add_option("--peer", x.peer, "What else to train the work mlp with")->type_name("{tf}");
+                  "Runs at a time, except while speeds are measured (default: one per processor)");
+  sub->add_option("--peer", x.peer, "Also train the work mlp with this program")->type_name("{tf}");
   sub
     ->add_option("--python", x.python,
                  "Interpreter that has TensorFlow (default: python3, then /usr/bin/python3)")
     ->type_name("PATH");
   sub->add_flag("--json", x.json, "Results as JSON");
-  sub->footer("The data is looked for in $TROUPE_DATA; `--work=digits` needs none.\n\n"
+  sub->footer("The data is read from $TROUPE_DATA; `--work=digits` needs none.\n\n"
               "Examples:\n"
               "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
               "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
@@ -230,9 +233,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
   auto* sub =
     app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
   sub->require_subcommand(1);
+  sub->footer("Examples:\n"
+              "  troupe bench train --peer=torch\n"
+              "  troupe bench async --work=digits --workers=4,16 --seeds=1");
   const auto positive = within(1e-6, 3600);
   auto* models = sub->add_subcommand("train", "Whole steps of some models, also in PyTorch");
-  models->add_option("--peer", train.peer, "What to measure in turns with this program")
+  models->add_option("--peer", train.peer, "Another program to measure in turns with this one")
     ->type_name("{torch}");
   models
     ->add_option("--python", train.python,
@@ -247,9 +253,8 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     ->check(positive)
     ->capture_default_str();
   models->add_flag("--processor-time", train.processor_time,
-                   "Count the time in which a processor worked for the thread that computes: on a "
-                   "busy machine");
-  models->add_flag("--profile", train.profile, "Also say where the time of a step goes");
+                   "Measure the processor time of the computing thread: for a busy machine");
+  models->add_flag("--profile", train.profile, "Also show where the time of a step goes");
   models->add_flag("--json", train.json, "Results as JSON");
   models->footer("Examples:\n"
                  "  troupe bench train --peer=torch\n"
@@ -265,9 +270,11 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
   parts->add_option("--seconds", kernels.seconds, "Time for each comparison")
     ->check(positive)
     ->capture_default_str();
-  parts->add_option("--elements", kernels.elements, "Length of the arrays that are to fit no cache")
+  parts->add_option("--elements", kernels.elements, "Length of arrays that fit no cache")
     ->capture_default_str();
   parts->add_flag("--json", kernels.json, "Results as JSON");
+  parts->footer("Examples:\n"
+                "  troupe bench kernels --rounds=5");
   parts->callback([&] {
     action = [&] {
       troupe::unblock_stop_signals();
@@ -290,7 +297,7 @@ CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
     ->required()
     ->type_name("FILE");
   add_job(*sub, x.job, x.overrides);
-  sub->add_option("--output", x.output, "The file to be written")->required()->type_name("FILE");
+  sub->add_option("--output", x.output, "The file to write")->required()->type_name("FILE");
   sub->footer("Examples:\n"
               "  troupe export --weights=out --job=job.textproto --output=model.onnx");
   return *sub;
@@ -298,7 +305,7 @@ CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
 
 CLI::App& add_completion(CLI::App& app, std::string& shell) {
   auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
-  sub->add_option("shell", shell, "Which shell is to read it")
+  sub->add_option("shell", shell, "The shell that will read it")
     ->required()
     ->type_name("{bash,zsh,fish}");
   sub->footer("Examples:\n"
@@ -321,7 +328,7 @@ int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char**
 }
 
 CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
-  auto* sub = app.add_subcommand("doctor", "Say which tasks of a cluster reach each other");
+  auto* sub = app.add_subcommand("doctor", "Show which tasks of a cluster reach each other");
   add_task(*sub, x.where);
   sub->footer(std::string{task_help}
               + "Examples:\n"

@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// Where a task listens that nobody needs to find.
+/// The address of a task that no other task dials.
 constexpr auto anywhere = "127.0.0.1:0";
 
 std::string names_of(const cluster_process& x) {
@@ -93,7 +93,7 @@ int run(const node_command& x) {
     throw input_error{"--resume is for the coordinator: it hands the weights to the others"};
   else if (!x.job.empty())
     session.node.job = job_of(x);
-  // Reports call tasks by these names, which may not be those of the cluster file.
+  // Reports use these names of tasks, which may differ from the cluster file's.
   if (names_of(process) != to_string(process.name))
     spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));
   if (!coordinates)

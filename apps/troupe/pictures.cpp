@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view ink = " .:-=+*#%@";
 constexpr std::size_t gap = 3;
 
-/// Ink of a character: two pixels, one above the other.
+/// Ink of a character cell: two pixels, one above the other.
 float ink_at(const picture& x, std::size_t line, std::size_t column) {
   const auto above = x.pixels[2 * line * x.side + column];
   const bool last = 2 * line + 1 == x.side;

@@ -2,7 +2,7 @@
 
 #include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"
-#include "kernels/plan/plan_cost.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t widest_shapes = 44;
 
-/// "64 x 784", of a run with so many samples.
+/// "64 x 784", for a run with this number of samples.
 std::string sizes(const operand& x, std::size_t rows) {
   std::string result;
   for (const auto extent : x.shape.extents())
@@ -110,7 +110,7 @@ void add_memory(std::string& out, const plan& what, std::size_t state_slots) {
   const auto memory = memory_of(what);
   const auto state = state_slots * memory.parameters;
   const auto all = memory.parameters + memory.gradient + state + memory.arena + memory.scratch;
-  // The gradient is one more copy of the parameters, which no way of training saves.
+  // The gradient is one more copy of the parameters, which all training needs.
   const auto needed = memory.parameters + memory.gradient + state + memory.needed;
   const auto ratio = [](std::size_t a, std::size_t b) {
     return b == 0 ? std::string{"1.00"}

@@ -4,8 +4,8 @@
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/text_generator.hpp"
-#include "actors/output/storage.hpp"
 #include "actors/output/text.hpp"
+#include "actors/storage/storage.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/pictures.hpp"
 #include "apps/troupe/session.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits a terminal
 
-/// What the model says of a record: the class with the largest logit, and its probability.
+/// The prediction for a record: the class with the largest logit, and its probability.
 struct choice {
   std::size_t which = 0;
   double probability = 0;
@@ -47,7 +47,7 @@ choice choose(std::span<const float> logits) {
   return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
 }
 
-/// A field of CSV: in quotes where it needs them.
+/// A field of CSV: in quotes if it needs them.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos)
     return text;
@@ -76,7 +76,7 @@ std::vector<double> probabilities(std::span<const float> logits) {
 }
 
 /// The predictions as CSV. Records have their numbers in their file; targets come in the units of
-/// the data, and classes by their names where they have some.
+/// the data, and classes by their names if they have some.
 class prediction_table {
 public:
   prediction_table(const job_context& context, const job_data& data)
@@ -114,10 +114,10 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
-  /// Of a margin loss, outputs are no logits of probabilities.
+  /// The outputs of a margin loss are not logits of probabilities.
   bool has_probabilities() const { return loss_ != proto::HINGE; }
 
-  /// A label that is ignored may be none of the classes.
+  /// An ignored label need not be one of the classes.
   std::string name_of(std::int64_t which) const {
     const auto place = static_cast<std::size_t>(which);
     return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
@@ -217,7 +217,7 @@ public:
     }
   }
 
-  /// Half of them right and half of them wrong, where there are so many.
+  /// Half of them right and half of them wrong, if there are enough of each.
   std::string text() {
     std::ranges::move(more_right_, std::back_inserter(right_));
     const auto wrong =
@@ -240,7 +240,7 @@ private:
   std::vector<picture> wrong_;
 };
 
-/// The side of square images; throws where the data are none.
+/// The side of square images; throws if the data is not square images.
 std::size_t side_of(const data_shape& data) {
   const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width())));
   if (data.labels != label_kind::classes || side * side != data.feature_width() || side < 2
@@ -253,7 +253,7 @@ std::size_t side_of(const data_shape& data) {
   return side;
 }
 
-/// Throws where predictions cannot be written, before anything is computed.
+/// Throws if predictions cannot be written, before anything is computed.
 void check_writable(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
   std::error_code ignored;
@@ -274,7 +274,7 @@ void check_writable(const std::filesystem::path& file) {
 int generate(const predict_command& x, const job_context& context, const job_data& data,
              std::span<const float> weights) {
   if (!data.characters)
-    throw input_error{"--generate: the job's data are no text (data.text)"};
+    throw input_error{"--generate: the job's data is not text (data.text)"};
   if (x.prompt.empty())
     throw input_error{"--prompt: empty; give at least one character"};
   const auto prompt =

@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// Figures of lower ranks give way to the bar.
+/// Figures of lower ranks are dropped to make room for the bar.
 constexpr int bar_rank = 4;
 
-/// Rates of shards are taken over at least so many seconds.
+/// Rates of shards are averaged over at least this many seconds.
 constexpr double rate_window = 1;
 
-/// Activities that just began are told without their age.
+/// The age of an activity that just began is not shown.
 constexpr double worth_telling = 1;
 
 double total_samples(const run_progress& x) {
@@ -55,7 +55,7 @@ std::string bar(double done, std::size_t cells, const terminal_style& style) {
     + coloured(repeated(style.colour ? "━" : "─", cells - filled), "90", style);
 }
 
-/// What a task's line says, column by column.
+/// The columns of a task's line.
 struct task_row {
   std::string name;
   std::string rate;
@@ -78,7 +78,7 @@ std::string share_of(const task_status& x) {
   return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
 }
 
-/// A run that takes back a little, as when a worker vanishes, has made no negative way.
+/// When a worker vanishes, the count of samples may fall: that is no negative progress.
 std::string format_rate(double x, const char* unit) {
   return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
 }
@@ -96,7 +96,7 @@ terminal_style style_of_environment(const char* (*variable)(const char* name)) {
   };
   terminal_style result;
   result.colour = value("NO_COLOR").empty() && value("TERM") != "dumb";
-  // As in locale(7): the first that is set decides.
+  // As in locale(7): the first variable that is set decides.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const auto locale = value(name);
     if (locale.empty())
@@ -139,7 +139,8 @@ double progress_view::done() const {
 std::optional<double> progress_view::seconds_left() const {
   const auto samples = samples_so_far(*now_);
   const auto seconds = now_->seconds - first_seconds_;
-  // Over the run so far, pauses for evaluations included; at its beginning, as fast as it is now.
+  // From the average speed of the run so far, including pauses for evaluations; at the beginning,
+  // from the current speed.
   const auto rate = seconds > 0 && samples > first_samples_ ? (samples - first_samples_) / seconds
                                                             : now_->samples_per_second;
   const auto left = total_samples(*now_) - samples;
@@ -224,7 +225,7 @@ std::vector<std::string> progress_view::task_lines(const terminal_style& style,
       text += fmt::format("  {:<{}}", row.share, share);
     text = cut(text, style.width, style.unicode);
     const auto used = cells_of(text);
-    // Without room for a word, the activity says nothing.
+    // Without room for a word, the activity is not shown.
     const auto activity = used + 12 <= style.width && !row.activity.empty()
       ? "  " + cut(row.activity, style.width - used - 2, style.unicode)
       : "";
@@ -243,7 +244,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   if (!now_ || style.width == 0 || style.height < 2)
     return {};
   std::vector<std::string> result{head(style)};
-  // The cursor stays on the line below, and one more of what was there before stays in sight.
+  // Leaves room for the line of the cursor, and for one earlier line.
   for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
     result.push_back(std::move(x));
   return result;
@@ -251,7 +252,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
 
 namespace {
 
-/// The training loss of an epoch that was trained before this run is not known.
+/// The training loss of an epoch before this run is not known.
 std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
 }

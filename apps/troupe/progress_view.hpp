@@ -20,12 +20,12 @@ struct terminal_style {
   bool unicode = false;
 };
 
-/// Of the environment: NO_COLOR, TERM, and the locale. Sizes are left as they are.
+/// Reads NO_COLOR, TERM and the locale from the environment. Does not change sizes.
 /// @param variable the value of an environment variable, or null.
 terminal_style style_of_environment(const char* (*variable)(const char* name));
 
-/// A run under way as text. It remembers what single reports do not tell: the last accuracy, and
-/// how fast shards were of late.
+/// The progress of a run as text. It remembers what single reports do not contain: the last
+/// accuracy, and the recent speed of shards.
 class progress_view {
 public:
   void add(const run_progress& x);
@@ -45,13 +45,13 @@ private:
     double seconds = 0;
     std::uint64_t steps = 0;
     double per_second = 0;
-    /// Over a while of its own, not since training began.
+    /// Over a recent interval, not since training began.
     bool measured = false;
   };
 
   struct figure {
     std::string text;
-    /// Those of least rank are left out first where there is no room.
+    /// If there is no room, the figures of least rank are left out first.
     int rank;
   };
 
@@ -64,7 +64,7 @@ private:
   std::optional<run_progress> now_;
   std::optional<double> accuracy_;
   std::map<task_name, task_rate> rates_;
-  /// The first report, against which the time left is told.
+  /// The first report, from which the time left is computed.
   double first_seconds_ = 0;
   double first_samples_ = 0;
 };

@@ -19,8 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// An actor system that has not ended so long after its node did holds a bug; the process ends all
-/// the same.
+/// If the actor system has not ended this long after its node, there is a bug. The process then
+/// ends anyway.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
 sigset_t stop_signals() {
@@ -77,7 +77,7 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
     throw input_error{
       options.listen
       + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
-        "pass --insecure if everybody on that network may read and steer this run"};
+        "pass --insecure if everyone on that network may read and steer this run"};
   try {
     port = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
   } catch (const input_error& error) {
@@ -96,7 +96,7 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
         caf::anon_send(observer, run_notice{line});
     const auto signal = next_signal();
     if (!signal.empty() && stopping)
-      std::_Exit(exit_failed); // Asked twice: no more patience.
+      std::_Exit(exit_failed); // A second signal: end at once.
     if (!signal.empty()) {
       stopping = true;
       stop(signal);
@@ -133,7 +133,7 @@ run_summary run_session(session_options options) {
             std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks)});
   }
   std::optional<watchdog> guard;
-  // Outlives the system: its actors tell their end to it.
+  // Outlives the system: the system's actors report their end to it.
   std::promise<run_summary> ended;
   caf::actor_system sys{cfg};
   auto observer = sys.spawn<console, caf::detached>();
@@ -144,7 +144,7 @@ run_summary run_session(session_options options) {
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
-    // Not an exit, which would overtake what is still to be shown.
+    // Not an exit message, which would overtake output that is still to be shown.
     caf::anon_send(observer, close_console{});
   };
   try {

@@ -21,22 +21,22 @@ struct session_options {
   std::string name;
   /// Called once the node listens, with its address. May throw input_error.
   std::function<void(const std::string& address)> listening;
-  /// Called with the result as soon as it is known; ending all that runs here may take longer.
+  /// Called with the result as soon as it is known. The actors of this process may take longer to
+  /// end.
   std::function<void(const run_summary&)> ended;
-  /// Called every 100 ms until the end; a text ends the run with it.
+  /// Called every 100 ms until the end. A text that it returns ends the run with this text.
   std::function<std::optional<std::string>()> watch;
-  /// Called as often; lines to be shown as notices.
+  /// Called equally often. Returns lines to be shown as notices.
   std::function<std::vector<std::string>()> hear;
 };
 
-/// Makes SIGINT and SIGTERM wait until a session takes them. To be called first of all.
+/// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
 void block_stop_signals();
 /// For commands without a session: the signals end the process again.
 void unblock_stop_signals();
 
-/// Runs a node in an actor system of its own until it ends, with SIGINT and SIGTERM as the
-/// operator's wish to stop. To be called once per process, from its main thread, before any other
-/// thread is started.
+/// Runs a node in an actor system of its own until it ends. SIGINT and SIGTERM ask the run to stop.
+/// Call it once per process, from the main thread, before any other thread is started.
 run_summary run_session(session_options options);
 
 } // namespace troupe

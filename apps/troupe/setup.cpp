@@ -23,7 +23,7 @@ namespace troupe {
 
 namespace {
 
-/// The protocol of that name, in capitals or not.
+/// The protocol of that name, in upper or lower case.
 proto::Protocol protocol_of(const std::string& text) {
   const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
   for (auto& x : builtin_traits())
@@ -42,8 +42,8 @@ std::string without_shards() {
   return result;
 }
 
-/// Throws where the directory has no room for the weights: they are replaced as a whole, so old and
-/// new ones stand there side by side.
+/// Throws if the directory has no room for the weights. They are replaced atomically, so old and
+/// new ones exist side by side.
 void check_room(const std::filesystem::path& directory, std::size_t weights) {
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);

@@ -15,12 +15,12 @@ namespace troupe {
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
-/// Problems of a job, one per line, with the lines of the job file where it can be read again.
+/// Problems of a job, one per line, with the lines of the job file if it can be read again.
 std::string told_with_lines(const std::string& problems, const std::string& path,
                             const std::vector<std::string>& overrides);
 
-/// What `build` makes of the job that load_job has read from `path`. Where that throws input_error,
-/// problems of fields of the job say on which line they stand.
+/// Returns what `build` makes of the job that load_job has read from `path`. If it throws
+/// input_error, problems of fields of the job get the lines of these fields.
 template <class Build>
 auto with_job_lines(const std::string& path, const std::vector<std::string>& overrides,
                     const Build& build) {
@@ -31,12 +31,12 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
   }
 }
 
-/// Throws input_error where the job's protocol needs parameter shards and there are none.
+/// Throws input_error if the job's protocol needs parameter shards and there are none.
 void require_shards(const proto::Job& job, std::size_t ps);
 
 /// What the coordinator of a cluster with `ps` parameter shards needs: data read, model built,
-/// output directory made, and a checkpoint read where `resume` says so (see choose_checkpoint). The
-/// tasks are the caller's to fill in. Throws input_error.
+/// output directory created, and a checkpoint read if `resume` says so (see choose_checkpoint). The
+/// caller fills in the tasks. Throws input_error.
 coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
                                          std::size_t ps, const std::optional<std::string>& resume);
 

@@ -19,10 +19,10 @@ namespace troupe {
 
 namespace {
 
-/// Children that the run is done with have so long to end.
+/// How long children may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{3'000};
 
-/// A folder that goes with its owner.
+/// A folder that is removed with its owner.
 class temporary_folder {
 public:
   temporary_folder() {
@@ -86,7 +86,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   };
   auto result = run_session(std::move(session));
   if (!others.wait(child_patience) && result.failure.empty())
-    result.failure = "a child process did not end well";
+    result.failure = "a child process failed";
   for (auto& line : others.said())
     fmt::print(stderr, "{}\n", line);
   return result;

@@ -21,8 +21,8 @@ void each_group(std::size_t channels, F f) {
 }
 
 /// Sums of f(channel, element) over the elements of `count` channels from `first`, in double: in
-/// order of the images, and within one in `lanes` partial sums, which make a vector. The memory of
-/// one pixel per channel is walked across channels instead.
+/// order of the images, and within one in `lanes` partial sums, which make a vector. With one pixel
+/// per channel, the loop runs across channels instead.
 template <class F>
 std::array<double, lanes> sums_of(const images& size, std::size_t first, std::size_t count, F f) {
   std::array<double, lanes> totals{};
@@ -105,7 +105,7 @@ void channel_moments(const images& size, const T* x, T* out) {
 
 template <class T>
 void normalize_channels(const images& size, const T* x, const T* moments, double epsilon, T* out) {
-  // In groups, so that a root is taken once per channel and not per element.
+  // In groups, so that the root is computed once per channel, not per element.
   each_group(size.channels, [&](std::size_t first, std::size_t count) {
     std::array<T, lanes> scale{};
     for (std::size_t j = 0; j < count; ++j)

@@ -22,9 +22,9 @@ struct images {
 // Convolutions as products of matrices: the patches under the window become the columns of a matrix
 // (channels x window, positions), one image and group at a time, so that it stays in the
 // second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:
-// kernels/graph/image_operations.hpp. Those of stride 1 do without such a matrix:
-// direct_convolution.hpp. `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes. Parts of a
-// result may be made in different threads, with scratch space of their own; they do not change its
+// kernels/graph/image_operations.hpp. Convolutions of stride 1 need no such matrix:
+// direct_convolution.hpp. `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes. Different
+// threads may compute parts of a result, each with its own scratch space. This does not change the
 // bits.
 
 /// x: sizes of the input, y: of the output.
@@ -68,8 +68,8 @@ void sum_channels(const images& size, const T* x, T* out, range part);
 template <class T>
 void broadcast_channels(const images& size, const T* x, T* out);
 
-// -- pooling; in: sizes of the images, out: of what the window makes of them; the channels of all
-// images, one after another, are planes --
+// -- pooling; in: sizes of the images, out: sizes of the result; the channels of all images, one
+// after another, are planes --
 
 template <class T>
 void max_pool_select(const images& in, const images& out, const window& how, const T* v, const T* x,

@@ -50,7 +50,7 @@ struct correlation {
           *out++ = c * plane() + u * line() + v;
   }
 
-  /// The zeros must be there already.
+  /// The zeros must have been written before.
   template <class T>
   void pad(const T* x, T* out) const {
     for (std::size_t c = 0; c < channels; ++c)
@@ -63,7 +63,7 @@ struct correlation {
       }
   }
 
-  /// Leaves out what lies between the lines.
+  /// Drops the elements between the lines.
   template <class T>
   void narrow(const T* wide, T* out) const {
     for (std::size_t f = 0; f < filters; ++f)
@@ -88,7 +88,7 @@ correlation forward(const images& in, const images& out, const window& how) {
           size(how.pad_y),      size(how.pad_x)};
 }
 
-/// The gradient of the input is a correlation of dy with the kernels turned by half a turn.
+/// The gradient of the input is a correlation of dy with the kernels rotated by 180 degrees.
 correlation backward(const images& in, const images& out, const window& how) {
   const auto groups = size(how.groups);
   return {out.channels / groups,

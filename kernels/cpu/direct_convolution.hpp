@@ -4,11 +4,11 @@
 
 namespace troupe::cpu {
 
-// Convolutions of stride 1 without a matrix of patches: in an image with its zeros around it, the
-// elements under (u, v) of the window, for all its positions in the order of the image, are the
-// image itself, shifted. A product of matrices reads its operand there, and results of positions
-// across the right edge, which lie between the lines, are left out afterwards. Internal to
-// convolution.cpp, whose arguments these functions take.
+// Convolutions of stride 1 without a matrix of patches. In an image padded with zeros, the elements
+// under (u, v) of the window, for all positions in the order of the image, are the shifted image
+// itself. The matrix product reads its operand there. Results of positions across the right edge,
+// which are between the lines, are dropped afterwards. Internal to convolution.cpp, whose arguments
+// these functions take.
 
 bool is_direct(const images& in, const window& how);
 

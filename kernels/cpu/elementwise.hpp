@@ -26,8 +26,8 @@ void ternary(operation op, std::size_t n, const T* a, const T* b, const T* c, T*
 /// Elements that `elementwise` handles at once.
 inline constexpr std::size_t elementwise_block = 1024;
 
-/// Runs a program over n elements, block by block, so that what lies between its steps stays in the
-/// cache. `registers` holds the inputs, n elements each, and behind them room for the pointers to
+/// Runs a program over n elements, block by block, so that intermediate results stay in the cache.
+/// `registers` holds the inputs, n elements each, and behind them room for the pointers to
 /// `temporaries`, elementwise_block elements each.
 template <class T>
 void elementwise(std::span<const element_step> program, std::size_t n,

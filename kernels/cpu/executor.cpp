@@ -25,7 +25,7 @@ namespace troupe {
 
 namespace {
 
-/// Of products and of chains, which do not run at once.
+/// Scratch space shared by products and chains, which never run at the same time.
 template <class T>
 std::size_t scratch_elements(const plan& what) {
   auto result = cpu::gemm_scratch_elements<T>();
@@ -129,8 +129,8 @@ void executor<T>::state::write_scalar(const operand& where, double value) {
     *p = static_cast<T>(value);
 }
 
-/// The value of the loss after the instruction that makes it: not rounded, if that is a sum over
-/// samples itself.
+/// The value of the loss after its instruction: not rounded, if that instruction itself sums over
+/// samples.
 template <class T>
 double executor<T>::state::loss_of(const instruction& x) const {
   switch (x.op) {
@@ -162,10 +162,10 @@ void executor<T>::state::execute_matmul(const instruction& x) {
   const auto least = [&](std::size_t width) {
     return least_products / std::max<std::size_t>(width * k, 1) + 1;
   };
-  // Rows stay with the thread that made them. But each thread packs all of the right operand: where
-  // there are few rows, that takes long beside the product.
+  // Rows stay with the thread that computed them. But each thread packs the whole right operand,
+  // which takes relatively long for few rows.
   if (m >= 512 || m >= 2 * n) {
-    // A product of one row adds up in another order.
+    // A product of one row sums in another order.
     split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = out + part.begin * n;
       cpu::gemm<T>(part.size(), n, k,
@@ -215,7 +215,7 @@ void executor<T>::state::execute_chain(const instruction& x) {
   });
 }
 
-/// In parts whose number does not depend on the threads: the sum is always the same.
+/// The number of parts does not depend on the threads, so the sum is always the same.
 template <class T>
 void executor<T>::state::execute_softmax_loss(const instruction& x) {
   constexpr auto parts = row_blocks;
@@ -393,7 +393,7 @@ void executor<T>::state::execute(const instruction& x) {
 
 namespace {
 
-/// Bytes; no limit where the system does not say.
+/// Bytes; no limit if the system does not say.
 std::uint64_t physical_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto size = ::sysconf(_SC_PAGESIZE);
@@ -410,7 +410,7 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
   s.what = std::move(what);
-  // All pages are touched: more than there is would end the process.
+  // All pages will be touched: more memory than the system has would end the process.
   const auto bytes = s.what->arena_elements() * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
@@ -449,19 +449,39 @@ template <class T>
 executor<T>& executor<T>::operator=(executor&&) noexcept = default;
 
 template <class T>
+void executor<T>::state::begin() {
+  under_way.emplace();
+  correct = counted = 0;
+  for (const auto& part : what->zero_gradients())
+    std::fill_n(gradient + part.begin, part.size(), T(0));
+}
+
+template <class T>
 run_result executor<T>::run(const run_arguments<T>& arguments) {
+  restart();
+  if (const auto result = advance(arguments))
+    return *result;
+  throw std::invalid_argument("executor: weights are missing");
+}
+
+template <class T>
+void executor<T>::restart() noexcept {
+  state_->under_way.reset();
+}
+
+template <class T>
+std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments) {
   auto& s = *state_;
   s.bind(arguments);
-  for (const auto& part : s.what->zero_gradients())
-    std::fill_n(s.gradient + part.begin, part.size(), T(0));
-  s.correct = s.counted = 0;
-  run_result result;
-  if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
-    result.loss = static_cast<double>(*p); // a loss that is a constant, or a variable
+  if (!s.under_way)
+    s.begin();
+  auto& [i, bucket, loss] = *s.under_way;
   const auto& instructions = s.what->instructions();
   const auto& buckets = s.what->buckets();
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < instructions.size(); ++i) {
+  const bool complete = std::ranges::find(s.weights, nullptr) == s.weights.end();
+  for (; i < instructions.size(); ++i) {
+    if (!complete && (i + 1 == instructions.size() || s.misses_weights(instructions[i])))
+      return std::nullopt;
     {
       const cpu::flush_denormals mode;
       s.execute(instructions[i]);
@@ -469,16 +489,20 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
     if (arguments.on_instruction)
       arguments.on_instruction(i);
     if (i == s.loss_instruction)
-      result.loss = s.loss_of(instructions[i]);
-    for (; next < buckets.size() && buckets[next].ready_after == i; ++next)
+      loss = s.loss_of(instructions[i]);
+    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
       if (arguments.on_bucket)
-        arguments.on_bucket(next);
+        arguments.on_bucket(bucket);
   }
-  for (; next < buckets.size(); ++next) // of a plan without instructions
+  if (!complete)
+    return std::nullopt;
+  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
     if (arguments.on_bucket)
-      arguments.on_bucket(next);
-  result.correct = s.correct;
-  result.counted = s.counted;
+      arguments.on_bucket(bucket);
+  if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
+    loss = static_cast<double>(*p); // a loss that is a constant, or a variable
+  const run_result result{loss, s.correct, s.counted};
+  s.under_way.reset();
   return result;
 }
 

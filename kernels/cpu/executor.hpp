@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -39,23 +40,23 @@ struct run_arguments {
   /// Samples, 0 .. plan.max_rows().
   std::size_t rows = 0;
   /// One pointer per layout entry, to its first element: tensors may come from several shards. No
-  /// alignment needed.
+  /// alignment needed. Null: not there yet (`advance` alone).
   std::span<const T* const> weights;
-  /// One per placeholder, in the order of graph::placeholders(); those that the plan does not read
+  /// One per placeholder, in the order of graph::placeholders(). Feeds that the plan does not read
   /// may be empty.
   std::span<const feed<T>> feeds;
-  /// Of the masks of dropout: the same seed gives the same masks.
+  /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;
   /// The flat gradient, layout.size() elements, overwritten: d (loss summed over the rows) / d
-  /// parameter, and what graph::update_state says of state. All zero where rows == 0. Empty for a
-  /// plan without gradients.
+  /// parameter, and for state the sums of graph::update_state. All zero where rows == 0. Empty for
+  /// a plan without gradients.
   std::span<T> gradient;
   /// Called on the running thread during backward, once per bucket in the order of plan.buckets(),
   /// as soon as that part of `gradient` is final and its weights are not read again. It may
   /// overwrite those weights.
   function_ref<void(std::size_t)> on_bucket;
-  /// Called on the running thread after each instruction of the plan, with its number: to see where
-  /// time goes.
+  /// Called on the running thread after each instruction of the plan, with its number, for
+  /// profiling.
   function_ref<void(std::size_t)> on_instruction;
 };
 
@@ -63,9 +64,9 @@ struct run_arguments {
 struct run_result {
   /// Sum over the samples, added up in double; 0 for a plan without a loss.
   double loss = 0;
-  /// How many samples were classified correctly; 0 for a plan that does not count them.
+  /// Number of samples classified correctly; 0 for a plan that does not count them.
   std::size_t correct = 0;
-  /// Of how many: labels that are not ignored.
+  /// Number of labels that are not ignored.
   std::size_t counted = 0;
 };
 
@@ -75,8 +76,8 @@ struct run_result {
 /// executor; different executors, of the same plan too, may run in different threads. Same input,
 /// same bits, on any x86-64-v3 machine, for any number of threads.
 ///
-/// With several threads, each instruction that is large enough is cut into parts of its result, one
-/// for each thread: the calling one, and others that live as long as the executor.
+/// With several threads, the result of each large enough instruction is divided into parts, one for
+/// each thread: the calling one, and others that live as long as the executor.
 template <class T>
 class executor {
 public:
@@ -85,24 +86,33 @@ public:
   executor(executor&&) noexcept;
   executor& operator=(executor&&) noexcept;
 
-  /// Throws std::invalid_argument where the arguments do not fit the plan (a mistake in the
-  /// program, not in its input); nothing else.
+  /// Throws std::invalid_argument if the arguments do not fit the plan (a mistake in the program,
+  /// not in its input), and nothing else.
   run_result run(const run_arguments<T>& arguments);
 
-  /// Where a number that is not finite comes from: of weights, feeds and results, in this order,
-  /// the first tensor with an element that is not finite, such as "weights dense_1.weight",
-  /// "features" or "result matmul_7"; empty where there is none. Carries the plan out once more,
-  /// and looks after each instruction. Allocates; on_bucket is not called.
+  /// Begins a run, or goes on with the one under way, as far as the weights allow that are there:
+  /// up to the first instruction that reads one that is null; the last instruction waits for all of
+  /// them. Nothing is returned until the run is at its end. Between the calls of a run only weights
+  /// that were null may change in the arguments. Throws as `run`.
+  std::optional<run_result> advance(const run_arguments<T>& arguments);
+
+  /// Gives up the run under way, if there is one: `advance` begins another.
+  void restart() noexcept;
+
+  /// Finds the origin of a number that is not finite: among weights, feeds and results, in this
+  /// order, the first tensor with such an element, such as "weights dense_1.weight", "features" or
+  /// "result matmul_7"; empty if there is none. Runs the plan once more and checks after each
+  /// instruction. Allocates; does not call on_bucket.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
-  /// Values of fetch `index` of the last run, row-major, `rows` samples where it is per sample.
-  /// Valid until the next run; fetched weights and feeds must still be where they were.
+  /// Values of fetch `index` of the last run, row-major, `rows` samples if it is per sample.
+  /// Valid until the next run; fetched weights and feeds must still exist.
   std::span<const T> fetched(std::size_t index) const;
 
   const plan& what() const noexcept;
   /// Bytes allocated for activations, constants and scratch space.
   std::size_t memory_bytes() const noexcept;
-  /// What an executor of that plan would allocate.
+  /// The bytes that an executor of this plan would allocate.
   static std::size_t memory_bytes(const plan& what, std::size_t threads = 1) noexcept;
 
 private:

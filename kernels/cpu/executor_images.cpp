@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// (batch, channels, ...): all that follows counts as pixels where it is not height and width.
+/// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
+/// width.
 template <class T>
 cpu::images executor<T>::state::images_of(const operand& x) const {
   const auto extent = [&](std::size_t axis) {

@@ -31,7 +31,7 @@ void executor<T>::state::execute_moves(const instruction& x) {
     });
     return;
   }
-  // Whatever lies behind the axis moves as one; what lies before it are rows.
+  // Dimensions behind the axis move together; dimensions before it are rows.
   const auto axis = x.axes[0];
   const auto outer = extents(x.output, 0, axis);
   const auto inner = extents(x.output, axis + 1, rank);
@@ -77,7 +77,7 @@ void executor<T>::state::execute_products(const instruction& x) {
         });
 }
 
-/// Samples do not depend on each other: each thread goes through time with its own.
+/// Samples are independent: each thread goes through time with its own samples.
 template <class T>
 void executor<T>::state::execute_recurrence(const instruction& x) {
   const auto size = recurrence_of(x, rows);

@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <vector>
 
-// Internal to the executor, whose instructions are carried out in executor.cpp, executor_images.cpp
-// and executor_sequences.cpp.
+// Internal to the executor, whose instructions are in executor.cpp, executor_images.cpp and
+// executor_sequences.cpp.
 
 namespace troupe {
 
@@ -27,7 +28,7 @@ using aligned_array = std::unique_ptr<T[], aligned_delete>;
 template <class T>
 aligned_array<T> make_aligned(std::size_t n) {
   auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
-  std::fill_n(p, n, T(0)); // touches the pages: no run pays for that
+  std::fill_n(p, n, T(0)); // touches the pages now, rather than in the first run
   return aligned_array<T>(p);
 }
 
@@ -60,12 +61,12 @@ inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
           static_cast<std::size_t>(weight.shape.last())};
 }
 
-/// Below so many elements, or multiply-adds, a part costs more than it brings: another thread must
-/// learn of it, and what it reads must mostly come from the cache of another processor.
+/// Below this many elements, or multiply-adds, dividing costs more than it saves: another thread
+/// must be notified, and its operands mostly come from the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
-/// Sums over rows are made of the sums of so many blocks of rows, however many threads there are:
-/// their bits do not depend on that.
+/// Sums over rows are sums of this many blocks of rows, whatever the number of threads, so that
+/// their bits do not depend on it.
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
@@ -75,9 +76,9 @@ struct executor<T>::state {
   /// A part for each thread, scratch_size elements.
   aligned_array<T> scratch;
   std::size_t scratch_size = 0;
-  /// Absent where there is one thread.
+  /// Absent if there is one thread.
   std::unique_ptr<thread_team> team;
-  // Of the last run; copied into vectors of the right size.
+  // Arguments of the last run, copied into vectors of the right size.
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
@@ -95,19 +96,37 @@ struct executor<T>::state {
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
 
-  /// The last instruction that writes the place of the loss, or none.
+  /// The last instruction that writes the loss, or none.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// What the last instruction that made a scalar made, before it was rounded to T.
+  /// The last scalar result, before it was rounded to T.
   double scalar = 0;
   std::size_t correct = 0;
   std::size_t counted = 0;
 
-  /// How many threads get a part of n pieces of work of which each takes at least `least`.
+  /// How far a run has come.
+  struct position {
+    std::size_t instruction = 0;
+    std::size_t bucket = 0;
+    double loss = 0;
+  };
+  std::optional<position> under_way;
+
+  /// It reads a weight that is not there.
+  bool misses_weights(const instruction& x) const {
+    const auto missing = [&](const operand& from) {
+      return from.where == operand::place::weight && weights[from.index] == nullptr;
+    };
+    return std::ranges::any_of(x.inputs, missing) || missing(x.bias) || missing(x.epilogue_operand);
+  }
+  void begin();
+
+  /// The number of threads that share n pieces of work, if each thread takes at least `least`
+  /// pieces.
   std::size_t parts_of(std::size_t n, std::size_t least) const {
     return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
   }
-  /// Calls f(part of [0, n), thread) for all of [0, n), on several threads where a part of it has
-  /// at least `least` elements. Parts must not change the bits of a result.
+  /// Calls f(part of [0, n), thread) for all of [0, n), on several threads if each part has at
+  /// least `least` elements. The division must not change the bits of a result.
   template <class F>
   void split(std::size_t n, std::size_t least, F f) {
     const auto parts = parts_of(n, least);
@@ -120,7 +139,7 @@ struct executor<T>::state {
         f(part_of(n, parts, thread), thread);
     });
   }
-  /// Rows of so many columns.
+  /// Rows of this many columns.
   template <class F>
   void split_rows(std::size_t rows, std::size_t columns, F f) {
     split(rows, least_elements / std::max<std::size_t>(columns, 1) + 1, f);

@@ -6,11 +6,11 @@
 
 namespace troupe::cpu {
 
-/// While one lives, its thread takes denormal numbers (below 1.2e-38 in float) for zero, in
-/// operands and results. The velocity of a unit that died decays by the momentum each step until it
-/// is denormal, and arithmetic on those is a hundred times slower: the update of an MLP took four
-/// times as long after a thousand steps. The steps of training run like that on all threads, so
-/// results do not depend on who else set the mode. NaN and infinity are not touched.
+/// While an object of this type exists, its thread treats denormal numbers (below 1.2e-38 in float)
+/// as zero, in operands and results. The velocity of a dead unit decays each step until it is
+/// denormal, and arithmetic on denormal numbers is a hundred times slower: the update of an MLP
+/// took four times as long after a thousand steps. All threads of training run in this mode, so
+/// results do not depend on other code that sets it. NaN and infinity are not touched.
 class flush_denormals {
 public:
 #ifdef __SSE__

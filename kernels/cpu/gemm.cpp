@@ -2,6 +2,9 @@
 
 #include "kernels/cpu/gemm_avx512.hpp"
 #include "kernels/cpu/gemm_tiles.hpp"
+#ifdef TROUPE_OPENBLAS
+#include "kernels/cpu/gemm_openblas.hpp"
+#endif
 
 #include <algorithm>
 #include <type_traits>
@@ -70,6 +73,11 @@ void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b,
     return multiply_vector(n, k, b.transposed(), a.data, c, 1, accumulate);
   if (n == 1 && a.column_stride == 1 && b.row_stride == 1)
     return multiply_vector(m, k, a, b.data, c, row_stride, accumulate);
+#ifdef TROUPE_OPENBLAS
+  if constexpr (std::is_same_v<T, float>)
+    if (openblas_product(m, n, k, a, b, c, row_stride, accumulate))
+      return;
+#endif
   if constexpr (std::is_same_v<T, float>)
     if (has_wide_vectors())
       return wide_product(m, n, k, a, b, c, row_stride, accumulate, scratch);

@@ -12,21 +12,22 @@ struct matrix {
   std::size_t row_stride = 0;
   std::size_t column_stride = 1;
 
-  /// Always inline: no copy of it may be compiled for processors that are not everywhere.
+  /// Always inline, so that no copy of it is compiled for newer processors and then used on all.
   [[gnu::always_inline]] matrix transposed() const noexcept {
     return {data, column_stride, row_stride};
   }
 };
 
 // Products of matrices on one thread, by register tiles over packed panels (Goto and van de Geijn,
-// 2008), with AVX-512 where the processor has it, else with AVX2.
+// 2008), with AVX-512 if the processor has it, else with AVX2.
 //
-// Each element of c is one chain of fused multiply-adds over k, in order, from 0 (or from what
-// stood there): its bits depend on its row of a and its column of b alone. They are the same with
-// vectors of any width, for any number of rows and columns, and however a product is cut among
-// calls or threads. Only where a or b is one vector, and both lie in the direction of k without
-// gaps, they are 32 such chains, added up. (On machines without fused multiply-adds each step
-// rounds twice.)
+// Each element of c is one chain of fused multiply-adds over k, in order, from 0 (or from the
+// previous element). Its bits depend only on its row of a and its column of b. They are the same
+// for vectors of any width, for any number of rows and columns, and however a product is divided
+// among calls or threads. Exception: if a or b is one vector, and both are contiguous along k, the
+// element is the sum of 32 such chains. (In builds for machines without fused multiply-adds each
+// step rounds twice. With TROUPE_BLAS=openblas, gemm<float>() calls OpenBLAS: its bits depend on
+// the processor and on how a product is divided.)
 //
 // Nothing is allocated. `scratch` has gemm_scratch_elements<T>() elements, aligned to 64 bytes.
 
@@ -39,7 +40,7 @@ template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch, bool accumulate = false);
 
-/// A b that is multiplied with several times: `pack` once, to packed_elements. a is row-major.
+/// For a b that is used in several products: `pack` it once, to packed_elements. a is row-major.
 template <class T>
 std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
 template <class T>

@@ -1,4 +1,4 @@
-// Compiled for AVX-512 where the compiler knows it.
+// Compiled for AVX-512 if the compiler supports it.
 
 #include "kernels/cpu/gemm_avx512.hpp"
 

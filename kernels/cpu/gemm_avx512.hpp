@@ -4,7 +4,7 @@
 
 namespace troupe::cpu {
 
-// Products of floats with vectors of 64 bytes. Internal to gemm.cpp; only to be called where
+// Products of floats with vectors of 64 bytes. Internal to gemm.cpp. Call them only if
 // has_wide_vectors().
 
 bool has_wide_vectors() noexcept;

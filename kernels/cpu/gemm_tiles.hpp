@@ -1,11 +1,11 @@
 #pragma once
 
 // The matrix product for vectors of one width, as gemm.hpp describes it. Included by gemm.cpp and,
-// compiled for larger vectors, by gemm_avx512.cpp. All of it has internal linkage and calls nothing
-// of the standard library: of an inline function that two files compile for different processors,
-// the linker would keep one.
+// compiled for larger vectors, by gemm_avx512.cpp. Everything has internal linkage, and nothing of
+// the standard library is called: if two files compile an inline function for different processors,
+// the linker keeps only one.
 //
-// Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add where the machine has one.
+// Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add if the machine has one.
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/vectorize.hpp"
@@ -46,7 +46,7 @@ struct tiles {
   static void multiply(size_t depth, const T* a, size_t a_stride, const T* b, size_t b_stride, T* c,
                        size_t c_stride, bool accumulate) {
     vector sum[R][V];
-    // Three rows for each pointer: more would not find room in the registers.
+    // Three rows per pointer: more do not fit the registers.
     const T* base[(R + 2) / 3];
     for (size_t i = 0; i < R; i += 3)
       base[i / 3] = a + i * a_stride;
@@ -144,15 +144,16 @@ struct tiles {
     return depth * quotient_up(n, lanes) * lanes;
   }
 
-  /// Where a product goes: element (i, j) is data[i * down + j * across], one of the two is 1.
+  /// The destination of a product: element (i, j) is data[i * down + j * across]; one of the two is
+  /// 1.
   struct target {
     T* data;
     size_t down;
     size_t across;
   };
 
-  /// A tile that cannot be written where it belongs, cut off at the edge or transposed, goes by a
-  /// buffer.
+  /// A tile that is cut off at the edge or transposed cannot be written directly, so it goes
+  /// through a buffer.
   static void multiply_edge(function f, size_t n_rows, size_t n_columns, size_t depth, const T* a,
                             size_t a_stride, const T* b, size_t b_stride, target c,
                             bool accumulate) {
@@ -207,8 +208,8 @@ struct tiles {
   };
 
   /// c (m, n) = or += a (m, depth) times packed panels. `packed_rows`: block_elements for strips of
-  /// a column-major a, which are gathered line by line, many strips at once: reading strip by strip
-  /// would miss the cache each time where lines are a power of two apart.
+  /// a column-major a, which are gathered line by line, many strips at once. Reading strip by strip
+  /// would miss the cache each time if lines are a power of two apart.
   static void multiply_block(size_t m, size_t n, size_t depth, matrix<T> a, const T* panels,
                              target c, bool accumulate, T* packed_rows) {
     constexpr size_t lines = 8;
@@ -235,7 +236,7 @@ struct tiles {
   /// Depth of a block: a strip of a stays in the first-level cache, a panel of b comes from the
   /// second level.
   static constexpr size_t max_depth = 2048 / sizeof(T);
-  /// Of packed panels: half a MiB.
+  /// Size of packed panels: half a MiB.
   static constexpr size_t block_elements = (size_t{1} << 19) / sizeof(T);
 
   static void multiply_packing_b(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
@@ -257,7 +258,7 @@ struct tiles {
     }
   }
 
-  /// One strip of rows, b row-major: nothing is packed but columns behind the last whole vector.
+  /// One strip of rows, b row-major: only columns behind the last whole vector are packed.
   static void multiply_few_rows(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
                                 bool accumulate, T* scratch) {
     const auto whole = n / lanes * lanes;
@@ -280,7 +281,7 @@ struct tiles {
     }
   }
 
-  /// What a product costs, roughly, in units of an element of a packed panel multiplied: sums of
+  /// The rough cost of a product, in units of one multiplied element of a packed panel: sums of
   /// vectors that are not full, packing with and without transposing, results written transposed.
   static size_t cost(size_t m, size_t n, size_t k, bool copies_a, bool copies_b, bool transposed) {
     const auto padded = quotient_up(n, lanes) * lanes;
@@ -316,7 +317,7 @@ struct tiles {
     multiply_block(m, n, k, a, panels, {c, row_stride, 1}, accumulate, scratch);
   }
 
-  // -- convolutions: matrices of patches that are never made --------------------------------------
+  // -- convolutions: matrices of patches that are never stored ------------------------------------
 
   /// As `multiply`, rows of b at b + offsets[p].
   template <size_t R, size_t V>
@@ -435,7 +436,7 @@ struct tiles {
   static constexpr size_t scratch_elements = 2 * block_elements;
 };
 
-// Squares of 8 by 8 floats by pairs of elements, then quadruples, then halves.
+// Transposes squares of 8 by 8 floats: by pairs of elements, then quadruples, then halves.
 using float8 [[gnu::vector_size(32)]] = float;
 using float8_unaligned [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
 

@@ -27,9 +27,9 @@ struct session_feed {
   session_feed(expression x, std::span<const std::int32_t> y) : placeholder(x), integers(y) {}
 };
 
-/// Computes any part of a graph: `run(feeds, fetches)` evaluates the nodes that are asked for, and
-/// of the others only what these depend on. For exploring, testing and small programs; training
-/// uses plan and executor directly.
+/// Computes any part of a graph: `run(feeds, fetches)` evaluates the requested nodes and the nodes
+/// that these depend on. For exploring, testing and small programs; training uses plan and executor
+/// directly.
 ///
 ///     graph g;
 ///     auto x = g.placeholder("x", {shape::batch, 3});
@@ -40,8 +40,8 @@ struct session_feed {
 ///     auto values = s.run({{x, features}}, {y, slopes[0]}); // values[1]: d energy / d x
 ///
 /// Each set of fetches is planned once and kept with its memory, until a run has more samples than
-/// those before. The graph must outlive the session; nodes, and variables, may be added to it
-/// meanwhile. Each run has other masks of dropout, which follow from the session's seed and the
+/// earlier ones. The graph must outlive the session; nodes, and variables, may be added to it
+/// meanwhile. Each run has different dropout masks, which follow from the session's seed and the
 /// number of the run. T: float or double. One thread at a time.
 template <class T>
 class graph_session {
@@ -52,14 +52,14 @@ public:
   /// All variables, in the order of graph::parameters(); may be written. Valid until variables are
   /// added to the graph.
   std::span<T> variables();
-  /// One of them. Throws input_error where there is none of that name.
+  /// One of them. Throws input_error if there is none of that name.
   std::span<T> variable(std::string_view name);
 
   /// Values of the fetches, row-major. The number of samples is that of the feeds; 1 without feeds
   /// that have a batch.
-  /// @throws input_error where a feed does not fit its placeholder or the other feeds, one that is
-  /// needed is missing, a fetch is not of the graph or not of floating-point numbers, or its
-  /// tensors do not fit into the memory
+  /// @throws input_error if a feed does not fit its placeholder or the other feeds, a needed feed
+  /// is missing, a fetch is not of the graph or not of floating-point numbers, or its tensors do
+  /// not fit into memory
   std::vector<std::vector<T>> run(std::span<const session_feed<T>> feeds,
                                   std::span<const expression> fetches);
   std::vector<std::vector<T>> run(std::initializer_list<session_feed<T>> feeds,
@@ -67,7 +67,7 @@ public:
     return run(std::span{feeds.begin(), feeds.size()}, std::span{fetches.begin(), fetches.size()});
   }
 
-  /// Sets of fetches that were planned so far, and again for more samples.
+  /// Number of plans so far, including repeated ones for more samples.
   std::size_t planned() const noexcept { return planned_; }
 
 private:

@@ -12,7 +12,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The largest element; NaNs do not count.
+/// The largest element, ignoring NaNs.
 template <class T>
 T maximum(std::size_t n, const T* x) {
   constexpr std::size_t lanes = 32 / sizeof(T);
@@ -43,7 +43,7 @@ T exponentials(std::size_t n, const T* x, T shift, T* out) {
   return static_cast<T>(sum_of(n, out));
 }
 
-/// The same without a place for the terms.
+/// The same without writing the terms.
 template <class T>
 T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   constexpr std::size_t chunk = 64;
@@ -58,7 +58,7 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   return total;
 }
 
-/// Whether `label` is the first of the largest logits; false where a NaN makes that unknown.
+/// Whether `label` is the first of the largest logits; false if a NaN makes that unknown.
 template <class T>
 bool is_correct(std::size_t n, const T* logits, std::size_t label) {
   const T value = logits[label];
@@ -95,7 +95,7 @@ classification softmax_cross_entropy(std::size_t rows, std::size_t classes, cons
       continue;
     }
     ++result.counted;
-    // A negative label becomes a very large one.
+    // The conversion turns a negative label into a very large one.
     const auto label = static_cast<std::size_t>(static_cast<std::uint32_t>(labels[r]));
     if (label >= classes) {
       constexpr auto nan = std::numeric_limits<T>::quiet_NaN();

@@ -21,15 +21,15 @@ void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
 /// Loss, number of correct rows and, unless nullptr, `factor` times the gradient (rows, classes) of
 /// logits (rows, classes) and labels (rows), in one pass; see kernels/graph/operations.hpp.
-/// `gradient` may be `logits`. `need_loss` false saves the exponentials where no gradient is wanted
-/// either.
+/// `gradient` may be `logits`. With `need_loss` false and no gradient, no exponentials are
+/// computed.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, const cross_entropy& how,
                                      double factor, T* gradient, bool need_loss);
 
-/// How many of n logits are above 0 exactly if their label is 1; labels other than 0 and 1 are
-/// wrong, and NaN is.
+/// How many of n logits are above 0 exactly if their label is 1; labels other than 0 and 1, and
+/// NaN, count as wrong.
 template <class T>
 std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels);
 

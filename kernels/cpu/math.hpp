@@ -7,9 +7,9 @@
 
 namespace troupe::cpu {
 
-// Transcendental functions without branches, so that the compiler makes vectors of the loops around
-// them. A vector's lanes and a loop's last elements run the same operations: results do not depend
-// on positions. The double versions are those of the C library: they serve as reference.
+// Transcendental functions without branches, so that the compiler vectorizes the loops around them.
+// The lanes of a vector and the last elements of a loop run the same operations, so results do not
+// depend on positions. The double versions are the C library's and serve as reference.
 
 inline double exp(double x) {
   return std::exp(x);

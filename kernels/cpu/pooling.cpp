@@ -15,7 +15,7 @@ struct span_of_image {
   std::size_t last;
 };
 
-/// What of the window lies in the image, at a position along one axis.
+/// The part of the window that lies in the image, at a position along one axis.
 span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
                     std::int64_t window, std::size_t extent) {
   const auto begin = static_cast<std::int64_t>(position) * stride - pad;
@@ -55,7 +55,7 @@ bool is_halving(const window& how) {
     && how.pad_y == 0 && how.pad_x == 0;
 }
 
-/// N elements at a time: vectors of 16 or 32 bytes, and one element for what is smaller.
+/// N elements at a time: vectors of 16 or 32 bytes, or a single element for the rest.
 template <class T, std::size_t N>
 struct group {
   using type [[gnu::vector_size(N * sizeof(T))]] = T;
@@ -77,7 +77,7 @@ struct group {
     else
       return __builtin_shufflevector(a, b, o, o + 2);
   }
-  /// The reverse: a and b by turns.
+  /// The reverse: interleaves a and b.
   static void store_by_turns(T* p, type a, type b) {
     if constexpr (N == 8) {
       store(p, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -106,7 +106,7 @@ struct group<T, 1> {
   }
 };
 
-/// Whether b takes the place of a, which comes before it; of vectors, which elements.
+/// Whether b replaces a, which comes before it; for vectors, a mask of elements.
 template <class V>
 auto is_larger(V b, V a) {
   return (b > a) | ((b != b) & (a == a));
@@ -125,7 +125,7 @@ struct windows {
 
   V largest() const { return is_larger(lower, upper) ? lower : upper; }
 
-  /// dy to where the largest is, 0 to the others.
+  /// dy for the largest element, 0 for the others.
   void spread(V dy, T* above, T* below) const {
     const V zero{};
     const V up = is_larger(lower, upper) ? zero : dy;
@@ -139,7 +139,7 @@ struct windows {
 };
 
 /// Calls f(windows, first) for n windows in groups of N, the last of which may overlap the one
-/// before; with smaller groups where there are fewer.
+/// before; in smaller groups if there are fewer.
 template <std::size_t N, class T, class F>
 void each_window(std::size_t n, const T* top, const T* bottom, F f) {
   if constexpr (N > 1) {
@@ -162,7 +162,7 @@ void halve_line(std::size_t n, const T* top, const T* bottom, T* y) {
   });
 }
 
-/// What halve_line took gets dy, the others 0.
+/// The elements that halve_line took get dy, the others 0.
 template <class T>
 void spread_line(std::size_t n, const T* dy, const T* top, const T* bottom, T* above, T* below) {
   each_window<most_lanes<T>>(n, top, bottom, [&](const auto& x, std::size_t first) {

@@ -28,8 +28,8 @@ struct workspace {
   T* weights;
   /// (batch, gates * hidden)
   T* gates;
-  /// (batch, hidden): what comes back from the next step to h by the product with w, and without
-  /// it: to c (lstm) or to h (gru).
+  /// (batch, hidden): the gradient from the next step to h through the product with w, and the
+  /// direct one: to c (lstm) or to h (gru).
   T* dh;
   T* through;
 };
@@ -55,7 +55,7 @@ void from_last_step(const recurrence& size, std::size_t t, const T* states,
                  space.gates, gates, space.gemm);
 }
 
-// One sample, one step. `a` is what came from the last step, `before` its c or h, or nullptr.
+// One sample, one step. `a` is the product from the last step, `before` its c or h, or nullptr.
 
 template <class T>
 void rnn_step(std::size_t hidden, const T* z, const T* a, T* states) {
@@ -164,7 +164,7 @@ std::size_t recurrence::parts() const noexcept {
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size) {
   const auto gates = size.gates() * size.hidden;
-  // W is packed either way round.
+  // W is packed, plain or transposed.
   return gemm_scratch_elements<T>() + packed_elements<T>(round_up(gates), round_up(size.hidden))
     + round_up(size.batch * gates) + 2 * round_up(size.batch * size.hidden);
 }
@@ -182,7 +182,7 @@ void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* st
       const T* const in = row(z, size, n, t, gates);
       const T* const a = space.gates + n * gates;
       T* const out = row(states, size, n, t, width);
-      // c of lstm, h of gru: both are the fifth part of what is stored.
+      // c of lstm, h of gru: both are the fifth stored part.
       const T* const before = t > 0 ? out - width + 4 * h : nullptr;
       if (size.cell == cell::rnn)
         rnn_step(h, in, a, out);

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-// Plain loops: the compiler makes AVX2 vectors of them, and they run at the speed of the memory.
+// Plain loops: the compiler vectorizes them for AVX2, and they run at the speed of the memory.
 
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out) {
   if (a.size() != b.size() || a.size() != out.size())
@@ -61,8 +61,8 @@ template double sum_of_squares<float>(std::span<const float>) noexcept;
 template double sum_of_squares<double>(std::span<const double>) noexcept;
 
 bool all_finite(std::span<const float> x) noexcept {
-  // The exponent of infinities and NaNs is all ones. Integers, because that has no rounding mode
-  // and no early exit.
+  // The exponent of infinities and NaNs is all ones. Integer arithmetic vectorizes without an early
+  // exit and needs no floating-point mode.
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
   for (float v : x)

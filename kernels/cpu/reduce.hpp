@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-// Sums of flat ranges, for rings and shards. All spans have one size, else std::invalid_argument.
-// Each element's result depends on its operands alone, so cutting a range anywhere does not change
-// the bits. 0 elements are fine.
+// Sums of flat ranges, for rings and shards. All spans must have the same size, else
+// std::invalid_argument. Each element's result depends only on its operands, so cutting a range
+// anywhere does not change the bits. 0 elements are fine.
 
 /// out = a + b. `out` may be a or b.
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out);

@@ -53,7 +53,8 @@ struct recurrence {
   std::size_t time = 0;
   std::size_t hidden = 0;
 
-  /// Gates per unit; what is stored of each unit and step; what recurrent_gradient makes of each.
+  /// Gates per unit; values stored per unit and step; results of recurrent_gradient per unit and
+  /// step.
   std::size_t gates() const noexcept;
   std::size_t stored() const noexcept;
   std::size_t parts() const noexcept;

@@ -6,8 +6,8 @@
 
 namespace troupe::cpu {
 
-// Sums in double, in 16 chains that are added up at the end: a single chain would wait for each
-// addition. The order depends on the number of terms alone.
+// Sums in double, in 16 chains that are added up at the end, because a single chain would wait for
+// each addition. The order depends only on the number of terms.
 
 using double4 [[gnu::vector_size(32)]] = double;
 

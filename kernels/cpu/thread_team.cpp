@@ -11,15 +11,15 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// For more work: longer than what mostly lies between two instructions that are divided. To wake a
-/// thread that sleeps takes about 50 us, and ten of those are a third of an MLP's step.
+/// How long to spin for more work: longer than the usual gap between two divided instructions.
+/// Waking a sleeping thread takes about 50 us, and ten wake-ups are a third of an MLP's step.
 constexpr microseconds for_work{100};
-/// For the parts of others, as long as one's own: where they are not done soon, they have lost
-/// their processor, and may get this one.
+/// How long to spin for the other threads' parts: about as long as a part takes. If they are not
+/// done soon, they have lost their processor, and sleeping gives them this one.
 constexpr microseconds for_others{30};
 
-/// Waits until `x` is no longer `old`; returns its value. Without the processor's instruction to
-/// pause: where it comes often, many hypervisors take the processor away.
+/// Waits until `x` is no longer `old`; returns its value. Without the processor's pause
+/// instruction: many hypervisors take the processor away if it occurs often.
 std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,
                              microseconds patience) {
   constexpr int looks = 1000; // about a microsecond

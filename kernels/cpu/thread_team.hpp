@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// A few threads that do one piece of work together, again and again: parts of an instruction, a
-/// few microseconds each. They wait busily for a moment, because the next piece mostly follows at
-/// once, and then sleep. Used by one thread at a time, its owner.
+/// A few threads that repeatedly share a piece of work: parts of an instruction, a few microseconds
+/// each. They spin for a moment, because the next piece usually follows at once, and then sleep.
+/// Only one thread, the owner, uses a team at a time.
 class thread_team {
 public:
-  /// The owner's thread is one of `size`; the others are started here, take no signals, and take
-  /// denormal numbers for zero. Throws std::system_error where they cannot be started.
+  /// The owner's thread is one of `size`. The others are started here, block all signals, and treat
+  /// denormal numbers as zero. Throws std::system_error if they cannot be started.
   explicit thread_team(std::size_t size);
   ~thread_team();
   thread_team(const thread_team&) = delete;
@@ -33,7 +33,7 @@ private:
   void end();
 
   function_ref<void(std::size_t)> work_;
-  /// Counts calls of run; changed last of all, so that who sees it sees the work.
+  /// Counts calls of run. Release order: a thread that reads a new count also sees the work.
   std::atomic<std::int32_t> round_ = 0;
   std::atomic<std::int32_t> busy_ = 0;
   bool ended_ = false;

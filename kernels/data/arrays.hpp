@@ -9,12 +9,12 @@
 
 namespace troupe {
 
-/// Arrays of numbers with labels: bytes, given out as x / 255, or floats.
+/// Arrays of numbers with labels: bytes, read as x / 255, or floats.
 class array_dataset final : public dataset {
 public:
   /// @param dims of a record.
   /// @param bytes, floats one of the two is empty; (records, dims...), row-major.
-  /// @throws input_error where the sizes do not fit.
+  /// @throws input_error if the sizes do not fit.
   array_dataset(shape dims, std::vector<std::uint8_t> bytes, std::vector<float> floats,
                 stored_labels labels);
 
@@ -35,9 +35,9 @@ private:
 
 /// A data set from two NumPy arrays in memory: features (records, ...), labels.
 ///
-/// uint8 features are kept as bytes and given out as x / 255; (records, rows, columns) of them are
-/// grey images, records of (1, rows, columns). Labels of a whole-number type and shape (records)
-/// are classes from 0; others are targets, (records) or (records, width).
+/// uint8 features are kept as bytes and read as x / 255; (records, rows, columns) of them are grey
+/// images, records of (1, rows, columns). Labels of a whole-number type and shape (records) are
+/// classes from 0; others are targets, (records) or (records, width).
 /// @param classes as in stored_labels.
 /// @throws input_error naming the file: other counts of features and labels, no records, a record
 /// without features, a number that is not finite as float32, labels of another rank, a label

@@ -11,7 +11,7 @@ namespace troupe {
 /// Sparse features of a batch, as compressed rows: the entries of row i are row_starts[i] up to,
 /// not including, row_starts[i + 1].
 struct sparse_batch {
-  /// (batch + 1). The first is the caller's: entries are written from there on.
+  /// (batch + 1). The caller sets the first one: entries are written from there on.
   std::span<std::int32_t> row_starts;
   std::span<std::int32_t> columns; ///< from 0; room for all entries of the batch
   std::span<float> values;         ///< as columns
@@ -41,8 +41,8 @@ struct label_batch {
 /// to feed its own data.
 ///
 /// A data set does not change while it is shared (`std::shared_ptr<const dataset>`): sizes and
-/// kinds are constant, and record i is the same record for everybody on every node, since nodes
-/// agree on samples by their numbers. All members may be called from several threads at once.
+/// kinds are constant, and record i is the same record on every node, because nodes refer to
+/// samples by number. All members may be called from several threads at once.
 class dataset {
 public:
   dataset() = default;
@@ -56,14 +56,14 @@ public:
   /// What the records look like.
   virtual const record_shape& record() const noexcept = 0;
 
-  /// Bytes of memory that the records take, for estimates; 0 where that is not known.
+  /// Bytes of memory that the records take, for estimates; 0 if not known.
   virtual std::size_t memory_bytes() const noexcept { return 0; }
 
-  /// The data set that holds the records: this one, unless it shows a part of another.
+  /// The data set that holds the records: this one, unless it is a view of another one.
   virtual const dataset& storage() const noexcept { return *this; }
 
   /// The record's number in the data that it was taken from, such as a file: `record` itself,
-  /// unless this data set shows a part of another.
+  /// unless this data set is a view of another one.
   virtual std::uint64_t origin(std::uint64_t record) const { return record; }
 
   /// Sparse features: how many entries these records have together, at most 2^31 - 1.
@@ -72,9 +72,9 @@ public:
   /// Gathers a batch, one row per entry of `records`, in that order; a record may appear twice.
   ///
   /// Allocates nothing, keeps no reference, and does not fail: the caller guarantees that each
-  /// record is below size() and that the outputs have exactly the sizes below. Where a data set of
-  /// a program throws all the same (its disk is gone), the run ends with that error.
-  /// Blocking is fine: batches are read ahead, on threads that do nothing else.
+  /// record is below size() and that the outputs have exactly the sizes below. If a program's data
+  /// set throws anyway (its disk is gone), the run ends with that error. Blocking is fine: batches
+  /// are read ahead, on threads that do nothing else.
   /// @param records (batch)
   /// @param features (batch, record().dims...), row-major
   /// @param labels (batch, labels_per_record) classes, or (batch, label_width) targets

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Grey images with class labels, kept as bytes, given out as floats x / 255 in [0, 1].
+/// Grey images with class labels, kept as bytes, read as floats x / 255 in [0, 1].
 class image_dataset final : public dataset {
 public:
   /// Takes ownership of pixels and labels.

@@ -13,13 +13,13 @@ namespace troupe {
 
 namespace {
 
-/// As short as it is exact.
+/// The shortest text that reads back as the same number.
 std::string text_of(double x) {
   std::array<char, 32> buffer{};
   return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
 }
 
-/// -1 where a label is none of the classes 0 to 2^31 - 1.
+/// -1 for a label that is not a class from 0 to 2^31 - 1.
 double class_of(double label, class_numbers numbering) noexcept {
   if (numbering == class_numbers::signs)
     return label == -1 ? 0 : label == 1 ? 1 : -1;

@@ -17,8 +17,8 @@ enum class class_numbers : std::uint8_t {
   signs,     ///< -1 and 1 for the classes 0 and 1
 };
 
-/// What labels say of how they count: `signs` where one is negative, `from_one` where none is 0 and
-/// one is above 1, else `from_zero`.
+/// How these labels number classes: `signs` if one is negative, `from_one` if none is 0 and one is
+/// above 1, else `from_zero`.
 class_numbers numbering_of(std::span<const double> labels) noexcept;
 
 /// The labels of all records, in memory. Immutable once made; any thread may read.
@@ -28,7 +28,7 @@ public:
 
   /// @param classes their number; 0: the largest class + 1, and at least 2.
   /// @param name what errors call the input.
-  /// @throws input_error naming the record: no whole number, or outside of the classes.
+  /// @throws input_error naming the record: not a whole number, or outside the classes.
   static stored_labels as_classes(std::span<const double> labels, class_numbers numbering,
                                   std::size_t classes, std::string_view name);
 

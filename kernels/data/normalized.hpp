@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// How features are shifted and scaled: x' = (x - shift) / scale. One entry per feature, or one per
-/// channel: so many of a record's features, in order, as there are features per entry.
+/// channel, which applies to equally many consecutive features of a record.
 struct feature_scaling {
   std::vector<double> shift;
   std::vector<double> scale; ///< not 0
@@ -22,9 +22,9 @@ feature_scaling standardization(const dataset& records);
 /// becomes 0. Reads all records.
 feature_scaling unit_range(const dataset& records);
 
-/// A data set with its features so shifted and scaled. Shares ownership of `whole`.
-/// @throws input_error where the features are not numbers, or not a whole number of them belongs to
-/// each entry.
+/// A data set with shifted and scaled features. Shares ownership of `whole`.
+/// @throws input_error if the features are not numbers, or their number is no multiple of the
+/// number of entries.
 std::shared_ptr<const dataset> normalized(std::shared_ptr<const dataset> whole,
                                           const feature_scaling& how);
 

@@ -9,8 +9,8 @@ namespace troupe {
 /// The order in which an epoch visits n records: a pseudo-random permutation of 0 .. n - 1, from
 /// (seed, epoch).
 ///
-/// Computed, not stored: `at` takes O(1) time and no memory, so that any node finds the records of
-/// any lease by itself. It is a Feistel network over the smallest power of two that holds n (at
+/// Computed, not stored: `at` takes O(1) time and no memory, so that any node can compute the
+/// records of any lease. It is a Feistel network over the smallest power of two that holds n (at
 /// least 256), walked until it lands below n (Black and Rogaway, "Ciphers with arbitrary finite
 /// domains", 2002). Integer arithmetic only: the same on every machine. Immutable; any thread may
 /// use it.

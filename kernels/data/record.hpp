@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// What a record's features are.
+/// The kind of a record's features.
 enum class feature_kind : std::uint8_t {
   numbers, ///< floats
   tokens,  ///< int32 in [0, vocabulary)
@@ -19,13 +19,13 @@ enum class feature_kind : std::uint8_t {
 /// "numbers", "tokens", "sparse numbers".
 std::string_view to_string(feature_kind kind) noexcept;
 
-/// What a record is labelled with.
+/// The kind of a record's labels.
 enum class label_kind : std::uint8_t {
   classes, ///< int32 in [0, label_width): one, or one per position of a sequence
   targets, ///< label_width floats
 };
 
-/// What all records of a data set have in common: what a model must know of its data.
+/// The properties that all records of a data set share: what a model must know about its data.
 struct record_shape {
   feature_kind features = feature_kind::numbers;
   /// Of a record's features, without the batch: (4) columns, (1, 28, 28) for grey images, (64)

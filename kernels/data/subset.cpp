@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// The next n elements of `x`, which go; none where x is empty.
+/// Removes the next n elements of `x` and returns them; none if x is empty.
 template <class T>
 std::span<T> take(std::span<T>& x, std::size_t n) {
   const auto result = x.first(std::min(n, x.size()));
@@ -28,7 +28,7 @@ struct record_range {
   std::uint64_t operator[](std::uint64_t record) const noexcept { return first + record; }
 };
 
-/// @tparam Numbers what says which record of the whole a record is: record_range, or a vector.
+/// @tparam Numbers maps records to records of the whole: a record_range, or a vector.
 template <class Numbers>
 class subset_dataset final : public dataset {
 public:
@@ -69,7 +69,7 @@ public:
   }
 
 private:
-  /// Calls f with some of the records after another, by their numbers in the whole.
+  /// Calls f with groups of the records in turn, by their numbers in the whole.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;

@@ -15,7 +15,7 @@ struct column_scaling {
   std::vector<double> target_scale;  ///< (targets)
 };
 
-/// What standardizes a column: standardized = (value - mean) / scale.
+/// How a column is standardized: standardized = (value - mean) / scale.
 struct column_moments {
   double mean = 0;
   double scale = 1;
@@ -25,7 +25,7 @@ struct column_moments {
 /// scale of a constant column is 1.
 /// @param values (rows, width), row-major
 /// @param column below width
-/// @param rows which ones count: at least one
+/// @param rows the rows to use: at least one
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 

@@ -7,24 +7,24 @@
 
 namespace troupe {
 
-/// A text as records to learn the next character from: windows of characters (tokens), labelled at
+/// A text as records for predicting the next character: windows of characters (tokens), labelled at
 /// each position with the character that follows there.
 ///
 /// Record i begins at character begin + i * stride: its tokens are the `window` characters from
-/// there, its labels those one further. With a stride of `window` each character is a label once;
-/// with a stride of 1 there is a record for each place where a window fits. No record reaches
-/// beyond `end`, so parts that do not overlap share nothing, not even as a label.
+/// there, its labels are shifted by one character. With a stride of `window` each character is a
+/// label once; with a stride of 1 there is a record for each place where a window fits. No record
+/// reaches beyond `end`, so parts that do not overlap share nothing, not even as a label.
 class text_dataset final : public dataset {
 public:
   /// All of a text.
   /// @param tokens each from 0 to vocabulary - 1.
   /// @param window, stride at least 1.
-  /// @throws input_error where not even one window and the character after it fit.
+  /// @throws input_error if not even one window and the character after it fit.
   text_dataset(std::vector<std::int32_t> tokens, std::size_t vocabulary, std::size_t window,
                std::size_t stride);
 
-  /// Characters begin .. end - 1 of the text that another one shows; shares its memory.
-  /// @throws input_error as above, and where these do not lie within the text.
+  /// Characters begin .. end - 1 of the text of another data set; shares its memory.
+  /// @throws input_error as above, and if these do not lie within the text.
   text_dataset(std::shared_ptr<const text_dataset> whole, std::uint64_t begin, std::uint64_t end);
 
   std::uint64_t size() const noexcept override { return size_; }

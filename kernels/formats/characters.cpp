@@ -26,7 +26,7 @@ std::size_t length_of(unsigned first) noexcept {
                       : 0;
 }
 
-/// The character at the start of `bytes`, and its length; 0 where there is none.
+/// The character at the start of `bytes`, and its length; 0 if there is none.
 std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept {
   const auto first = std::to_integer<unsigned>(bytes[0]);
   const std::size_t length = length_of(first);
@@ -88,7 +88,7 @@ std::string encode_utf8(std::u32string_view text) {
 }
 
 vocabulary::vocabulary(std::u32string_view text) {
-  // Text repeats few characters: kept small while it is read.
+  // Text repeats few characters: duplicates are removed while reading, to save memory.
   std::u32string found;
   const auto compact = [&] {
     std::ranges::sort(found);

@@ -17,7 +17,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_columns =
-  1'000'000; // a column name takes more memory than the comma that makes it
+  1'000'000; // a column name takes more memory than its comma in the file
 
 std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
@@ -38,7 +38,7 @@ public:
 
   bool at_end() const noexcept { return position_ == text_.size(); }
 
-  /// Skips blank lines; true when nothing but these was left.
+  /// Skips blank lines; true if only these were left.
   bool only_blank_lines_left() {
     const std::size_t next = text_.find_first_not_of("\r\n", position_);
     if (next != std::string_view::npos)
@@ -122,7 +122,7 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   return header;
 }
 
-/// For each column of the file: which of the chosen ones it is, if any.
+/// For each column of the file: its index among the chosen ones, if any.
 std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
                                                      std::span<const std::string> columns,
                                                      std::string_view name) {
@@ -153,7 +153,7 @@ std::string_view without_blanks(std::string_view text) {
   return text;
 }
 
-/// Nothing where the text is no finite number.
+/// Nothing if the text is not a finite number.
 std::optional<double> number_of(std::string_view field) {
   auto text = without_blanks(field);
   if (text.size() > 1 && text.front() == '+' && text[1] != '-')
@@ -211,7 +211,7 @@ std::uint64_t read_rows(std::span<const std::byte> bytes, std::span<const std::s
   return rows;
 }
 
-/// Numbers texts in the order in which they come.
+/// Numbers texts in the order of their first occurrence.
 class text_numbers {
 public:
   double number(std::string_view text) {

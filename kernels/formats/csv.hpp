@@ -11,7 +11,7 @@ namespace troupe {
 
 /// Chosen columns of a CSV file, as numbers.
 struct csv_columns {
-  std::vector<std::string> names; ///< the columns that were asked for, in that order
+  std::vector<std::string> names; ///< the requested columns, in that order
   std::uint64_t rows = 0;
   std::vector<double> values; ///< (rows, names.size()), row-major
 };
@@ -33,35 +33,35 @@ csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::str
 /// A column to read, and how.
 struct csv_column {
   std::string name;
-  /// Any text; else a number.
+  /// Whether the column holds any text, not numbers.
   bool text = false;
 };
 
 /// Chosen columns of a CSV file, as numbers and texts, with gaps.
 struct csv_table {
   std::uint64_t rows = 0;
-  /// (rows, columns), row-major: a number, or which of the texts of its column; NaN where there is
-  /// no value.
+  /// (rows, columns), row-major: a number, or the index of a text of its column; NaN if there is no
+  /// value.
   std::vector<double> values;
-  /// Of each column, its texts, each once, in the order of their first rows; blanks around them are
-  /// cut off. Empty for numbers.
+  /// For each column, its distinct texts in the order of their first rows, without blanks around
+  /// them. Empty for numbers.
   std::vector<std::vector<std::string>> texts;
 };
 
 /// As parse_csv above, of numbers and texts. Fields that are empty, or one of `missing`, have no
 /// value.
-/// @throws input_error as above, but a field without a value is none.
+/// @throws input_error as above, except that a missing value is not an error.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
 
-/// Where the first value is missing, for messages: "table.csv:3: column "age"". Reads the file
-/// again.
+/// The position of the first missing value, for messages: "table.csv:3: column "age"". Reads the
+/// file again.
 std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                       std::span<const std::string> missing, std::string_view name);
 
-/// The order of texts as categories: of their numbers, where all are finite numbers; else of their
-/// bytes. Texts that are the same number are one category.
-/// @return for each text, which category it is; `names` gets a text of each category, in order.
+/// Orders texts as categories: by number, if all are finite numbers; else by their bytes. Texts of
+/// the same number are one category.
+/// @return the category of each text; `names` gets a text of each category, in order.
 std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
                                          std::vector<std::string>& names);
 

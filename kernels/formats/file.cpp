@@ -23,7 +23,7 @@ namespace {
                     + std::generic_category().message(error));
 }
 
-/// Data of use compress to a hundredth at best; gzip makes a thousandth of zeros.
+/// Real data compresses to a hundredth at best; gzip compresses zeros to a thousandth.
 constexpr std::uint64_t most_ratio = 100;
 constexpr std::uint64_t least_decompressed = std::uint64_t{256} << 20;
 
@@ -79,7 +79,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
   if (S_ISDIR(info.st_mode))
     throw input_error(path.string() + ": is a directory; expected a file");
   // The size is a hint: pipes have none, and a file may grow meanwhile. One byte more than the
-  // bound tells "too long".
+  // bound means "too long".
   const auto hint = static_cast<std::uint64_t>(std::max<off_t>(info.st_size, 0));
   std::vector<std::byte> result;
   std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
@@ -103,7 +103,7 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
   auto bytes = read_file(path, max_bytes);
   if (!is_gzip(bytes))
     return bytes;
-  // What a small file claims to be is not believed beyond this.
+  // Beyond this, the claimed size of a small compressed file is not trusted.
   const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// What a reader accepts at most, plain or decompressed, unless told otherwise: 8 GiB.
+/// The most that a reader accepts by default, plain or decompressed: 8 GiB.
 inline constexpr std::uint64_t default_max_file_bytes = std::uint64_t{8} << 30;
 
 /// The bytes of a file, as they are.
@@ -18,10 +18,10 @@ inline constexpr std::uint64_t default_max_file_bytes = std::uint64_t{8} << 30;
 std::vector<std::byte> read_file(const std::filesystem::path& path,
                                  std::uint64_t max_bytes = default_max_file_bytes);
 
-/// The bytes of a file, decompressed where its first bytes say gzip (the name does not matter).
+/// The bytes of a file, decompressed if its first bytes say gzip (the name does not matter).
 /// @param max_bytes bound of what is returned; at most this much (and the compressed file) is ever
-/// held. A compressed file is also refused where it becomes more than 256 MiB and more than 100
-/// times as long: it holds next to nothing.
+/// held. A compressed file is also refused if it becomes more than 256 MiB and more than 100 times
+/// as long: it has almost no content.
 /// @throws input_error naming `path`: as `read_file` and `gunzip`.
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);

@@ -43,7 +43,7 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output: doubles, up to one byte more than allowed, which tells "too long".
+/// Makes room for more output: doubles, up to one byte more than allowed, which means "too long".
 void grow(std::vector<std::byte>& out, std::size_t used, std::size_t input, std::uint64_t max) {
   const std::uint64_t limit = max == std::numeric_limits<std::uint64_t>::max() ? max : max + 1;
   const std::uint64_t wanted = std::max<std::uint64_t>({2 * used, 2 * input, 4096});

@@ -37,8 +37,8 @@ struct idx_array {
 /// were expected and how many are there), or bytes left over.
 idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name);
 
-/// `parse_idx`, and then demands u8 elements and `rank` dimensions (images: 3, labels: 1), saying
-/// what was found instead.
+/// `parse_idx`, which also requires u8 elements and `rank` dimensions (images: 3, labels: 1), and
+/// otherwise says what was found.
 idx_array parse_idx_u8(std::span<const std::byte> bytes, std::size_t rank, std::string_view name);
 
 /// An IDX file of u8 elements. For tools and tests.

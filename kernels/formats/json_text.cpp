@@ -78,8 +78,7 @@ private:
   std::vector<level> open_;
 };
 
-/// The library's text without what stands before its last colon-separated part: our own position is
-/// told instead.
+/// The last colon-separated part of the library's text: the error has our own position instead.
 std::string reason_of(const json::parse_error& error) {
   const std::string text = error.what();
   const auto column = text.find(", column ");
@@ -93,7 +92,7 @@ json parse_json(std::string_view text, std::string_view name) {
   try {
     return json::parse(text, watcher{name});
   } catch (const json::parse_error& error) {
-    // The byte at fault, counted from 1.
+    // The wrong byte, counted from 1.
     const auto before =
       text.substr(0, std::min(std::max<std::size_t>(error.byte, 1) - 1, text.size()));
     const auto line = 1 + std::ranges::count(before, '\n');

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Parses JSON more strictly than the library does: a key that stands twice in an object is an
-/// error, and so is a nesting deeper than 64. For parsers of files that people write; a caller that
+/// Parses JSON more strictly than the library does: a key that occurs twice in an object is an
+/// error, and so is nesting deeper than 64. For parsers of files that people write; a caller that
 /// includes this needs nlohmann-json.
 /// @param name what errors call the text, usually the path.
 /// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with
@@ -25,7 +25,7 @@ std::string json_element(const std::string& path, std::size_t index);
 /// What a value is, for messages: "a number", "a list".
 const char* json_kind(const nlohmann::json& x);
 
-/// A value as text for messages, cut where it is long.
+/// A value as text for messages, shortened if it is long.
 std::string json_excerpt(const nlohmann::json& x);
 
 } // namespace troupe

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Sparse rows with a label each (compressed rows).
 struct libsvm_rows {
-  /// (rows), as they stand in the file.
+  /// (rows), as in the file.
   std::vector<double> labels;
   /// (rows + 1): the entries of row i are row_starts[i] .. row_starts[i + 1] - 1.
   std::vector<std::uint64_t> row_starts{0};
@@ -18,15 +18,15 @@ struct libsvm_rows {
   std::vector<std::uint32_t> columns;
   /// As `columns`.
   std::vector<float> values;
-  /// The largest column + 1; 0 where all rows are empty.
+  /// The largest column + 1; 0 if all rows are empty.
   std::uint32_t width = 0;
 
   std::uint64_t rows() const noexcept { return labels.size(); }
 };
 
 /// Reads the text format of LIBSVM (https://www.csie.ntu.edu.tw/~cjlin/libsvm): a row per line,
-/// `label index:value index:value ...`, indexes from 1 and ascending; what follows a # is a
-/// comment, lines without a label are passed over. Memory: at most 16 bytes per byte of input.
+/// `label index:value index:value ...`, indexes from 1 and ascending; text after a # is a comment;
+/// lines without a label are skipped. Memory: at most 16 bytes per byte of input.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error naming `name` and the line: a label or value that is no finite number (of
 /// float32), an index that is no whole number from 1 to 2^31, one that is not larger than the index

@@ -41,8 +41,8 @@ std::string shape_text(std::span<const std::uint64_t> shape);
 /// most 64 sizes) and nothing else.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error naming `name`: not .npy, unknown version, a header that is not such a
-/// dictionary, another type, Fortran order (both with what to call in NumPy), truncated (says how
-/// many bytes were expected and how many are there), or bytes left over.
+/// dictionary, another type, Fortran order (both with the NumPy call that helps), truncated (says
+/// how many bytes were expected and how many are there), or bytes left over.
 npy_array parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
 /// A .npy file, version 1. For tools and tests.

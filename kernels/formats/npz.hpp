@@ -16,7 +16,7 @@ namespace troupe {
 class npz_file {
 public:
   /// @param name what errors call the input, usually the path.
-  /// @throws input_error as parse_zip; and where no member is called *.npy.
+  /// @throws input_error as parse_zip; and if no member is called *.npy.
   npz_file(std::span<const std::byte> bytes, std::string_view name);
 
   /// Names of the arrays, without ".npy".

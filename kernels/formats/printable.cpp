@@ -6,8 +6,8 @@ namespace troupe {
 
 namespace {
 
-/// Bytes of the UTF-8 character (RFC 3629) at the start of a text; 0 where there is none, or one
-/// that controls the terminal.
+/// Bytes of the UTF-8 character (RFC 3629) at the start of a text; 0 if there is none, or it
+/// controls the terminal.
 std::size_t character_at(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto lead = at(0);

@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-/// A text that came from a file or a peer, as a terminal may show it: control characters, and bytes
-/// that are not UTF-8, become \xNN (\t, \r and \n by these names). `keep_lines` leaves newlines.
+/// A text from a file or a peer, made safe for a terminal: control characters, and bytes that are
+/// not UTF-8, become \xNN (\t, \r and \n by these names). `keep_lines` leaves newlines.
 std::string printable(std::string_view text, bool keep_lines = false);
 
-/// `printable` of at most `longest` bytes of a text; what was longer ends in "...".
+/// `printable` of at most `longest` bytes of a text; a longer one ends in "...".
 std::string excerpt(std::string_view text, std::size_t longest = 40);
 
 } // namespace troupe

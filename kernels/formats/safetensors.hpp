@@ -33,7 +33,7 @@ std::string_view to_string(safetensors_dtype type) noexcept;
 /// Size of an element in bytes.
 std::size_t element_size(safetensors_dtype type) noexcept;
 
-/// One tensor of a file: what it is and a view of its bytes.
+/// One tensor of a file, with a view of its bytes.
 struct safetensors_entry {
   std::string name;
   safetensors_dtype dtype = safetensors_dtype::f32;
@@ -88,7 +88,7 @@ struct safetensors_pieces {
 /// @throws input_error as write_safetensors.
 safetensors_pieces lay_out_safetensors(const safetensors_file& file);
 
-/// Compares a file with what is needed.
+/// Compares a file with the tensors that are needed.
 /// @param name what the error calls the file, usually the path.
 /// @throws input_error when any tensor is missing, extra, or of another shape or dtype: one line
 /// for *each* of them.

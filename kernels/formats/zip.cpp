@@ -108,7 +108,7 @@ private:
   z_stream stream_{};
 };
 
-/// Inflates what should give `size` bytes; gives up at the first byte beyond.
+/// Inflates data that should give `size` bytes; stops at the first byte beyond.
 std::vector<std::byte> inflate(std::span<const std::byte> packed, std::uint64_t size,
                                const std::string& what, std::string_view name) {
   raw_inflater state;

@@ -12,7 +12,7 @@ namespace troupe {
 /// A file within a zip archive: a view of the caller's bytes.
 struct zip_member {
   std::string name;
-  /// Whether `data` is deflated (RFC 1951); stored as it is otherwise.
+  /// Whether `data` is deflated (RFC 1951); otherwise it is stored.
   bool deflated = false;
   /// Size and checksum (CRC-32) once it is unpacked, as the archive says.
   std::uint64_t size = 0;
@@ -20,8 +20,8 @@ struct zip_member {
   std::span<const std::byte> data;
 };
 
-/// The files in a zip archive, in the order of its central directory. Takes what NumPy writes
-/// (.npz) and common tools do: stored and deflated members below 4 GiB, one volume, no encryption.
+/// The files in a zip archive, in the order of its central directory. Reads the archives of NumPy
+/// (.npz) and common tools: stored and deflated members below 4 GiB, one volume, no encryption.
 /// Memory: at most a small multiple of the central directory.
 /// @param name what errors call the input, usually the path.
 /// @throws input_error naming `name`, and the member: not a zip archive, truncated, another method,

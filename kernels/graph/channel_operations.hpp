@@ -7,8 +7,8 @@
 namespace troupe {
 
 // Batch normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension 1. All
-// that follows them counts as positions. Each function throws input_error where shapes do not fit,
-// naming them.
+// further dimensions are positions. Each function throws input_error if shapes do not fit, naming
+// them.
 
 /// x (batch, C, ...), channel c times g[c]. g (C).
 expression multiply_channels(expression x, expression g);
@@ -25,7 +25,7 @@ expression normalize_channels_gradient(expression dy, expression x, expression m
 /// (C): the means in `moments` times the samples of the run. For graph::update_state.
 expression summed_mean(expression moments);
 /// (C): the variances in `moments`, divided by n - 1 instead of n, times the samples of the run, n
-/// = samples * positions. Where n is 1, the variance is 0. For graph::update_state.
+/// = samples * positions. If n is 1, the variance is 0. For graph::update_state.
 expression summed_variance(expression moments, std::int64_t positions);
 
 /// The variables of a batch normalization (Ioffe and Szegedy, 2015), (C) each.

@@ -14,16 +14,15 @@ void reverse_mode::visit_matmul(const node& n, expression g) {
   const auto b = at(n.inputs[1]);
   const bool ta = n.transpose_a;
   const bool tb = n.transpose_b;
-  // C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, and transposed again where a or b
-  // was. The gradient of the inputs comes first: after the second one, the weights are not read any
-  // more.
+  // C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, transposed again if a or b was. The
+  // gradient of the inputs comes first, so that the weights are not read after the second one.
   if (wants(a.id()))
     give(a.id(), ta ? matmul(b, g, tb, true) : matmul(g, b, false, !tb));
   if (wants(b.id()))
     give(b.id(), tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
 }
 
-/// The gradient of one that is taken where `mask` is 1, and another where it is 0.
+/// The gradients of two operands, one taken where `mask` is 1, the other where it is 0.
 void reverse_mode::give_by(expression mask, std::uint32_t taken, std::uint32_t other,
                            expression g) {
   if (wants(taken))

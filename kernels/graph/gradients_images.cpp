@@ -23,7 +23,7 @@ void reverse_mode::visit_channels(const node& n, expression g) {
     throw input_error("gradients: \"" + n.name
                       + "\" is the gradient of a normalization over the batch, which cannot be "
                         "differentiated again");
-  default: // Moments and sums of them are no part of any loss.
+  default: // Moments and their sums are not part of any loss.
     break;
   }
 }

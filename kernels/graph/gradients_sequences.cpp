@@ -16,8 +16,8 @@ void reverse_mode::visit_concat(const node& n, expression g) {
   }
 }
 
-/// Through time: the gradient of what the activations are applied to, for all steps at once; the
-/// rest are products.
+/// Through time: the gradient of the activations' inputs, for all steps at once; the rest are
+/// products.
 void reverse_mode::visit_recurrent(const node& n, expression y, expression g) {
   const auto z = at(n.inputs[0]);
   const auto w = at(n.inputs[1]);
@@ -25,7 +25,7 @@ void reverse_mode::visit_recurrent(const node& n, expression y, expression g) {
   const auto stored = y.shape().last();
   const auto dh = slice(g, 2, stored - hidden, stored);
   const auto d = recurrent_gradient(dh, y, w, n.cell);
-  // Of what came in by h_{t-1} w^T + b; gru multiplies that of n by r.
+  // The gradient of h_{t-1} w^T + b; gru multiplies the part of n by r.
   const auto recurrent = n.cell == cell::gru
     ? concat({slice(d, 2, 0, 2 * hidden), slice(d, 2, 3 * hidden, 4 * hidden)}, 2)
     : d;

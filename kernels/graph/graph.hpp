@@ -16,7 +16,7 @@ namespace troupe {
 
 class graph;
 
-/// What a node computes. Formulas stand with the functions that build them, in
+/// What a node computes. Formulas are beside the functions that build them, in
 /// kernels/graph/operations.hpp.
 enum class operation : std::uint8_t {
   // leaves
@@ -60,7 +60,7 @@ enum class operation : std::uint8_t {
   greater,
   above,
   select,
-  /// Several of these in one pass: in plans only.
+  /// Several element-wise operations in one pass; in plans only.
   elementwise,
   // reductions, and the broadcasts that are their gradients
   sum,
@@ -123,8 +123,8 @@ int elementwise_arity(operation op) noexcept;
 /// Such as "matmul".
 std::string_view to_string(operation op) noexcept;
 
-/// What slides over images: a kernel of height x width, moved by the strides, over an image with
-/// `pad` zeros (of a maximum: nothing) on each side.
+/// A sliding window: a kernel of height x width, moved by the strides, over an image with `pad`
+/// zeros (for a maximum: nothing) on each side.
 struct window {
   std::int64_t height = 1;
   std::int64_t width = 1;
@@ -132,7 +132,7 @@ struct window {
   std::int64_t stride_x = 1;
   std::int64_t pad_y = 0;
   std::int64_t pad_x = 0;
-  /// Convolutions: channels in so many groups that do not see each other.
+  /// Convolutions: the number of independent groups of channels.
   std::int64_t groups = 1;
 
   /// Positions of the kernel along an image of that height, or width.
@@ -145,12 +145,12 @@ struct window {
   bool operator==(const window&) const = default;
 };
 
-/// How softmax_cross_entropy takes its labels, as PyTorch's CrossEntropyLoss.
+/// How softmax_cross_entropy uses its labels, as PyTorch's CrossEntropyLoss.
 struct cross_entropy {
-  /// The wanted probabilities are 1 - smoothing for the label, and smoothing / classes for all
-  /// classes besides (Szegedy et al., 2016). 0 <= smoothing < 1.
+  /// The wanted probabilities are 1 - smoothing for the label, and in addition smoothing / classes
+  /// for all classes (Szegedy et al., 2016). 0 <= smoothing < 1.
   double smoothing = 0;
-  /// Rows with this label count nothing.
+  /// Rows with this label are ignored.
   std::optional<std::int32_t> ignored = std::nullopt;
 
   bool operator==(const cross_entropy&) const = default;
@@ -160,11 +160,11 @@ struct cross_entropy {
 /// formulas.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
-/// A node of a graph: an operation, the nodes it reads, the shape of what it makes. Nodes only read
-/// nodes of smaller id, so ids are a topological order.
+/// A node of a graph: an operation, its inputs, the shape of its result. Nodes only read nodes of
+/// smaller id, so ids are a topological order.
 struct node {
   operation op = operation::constant;
-  /// Given by the user, or made of the operation and the id: "matmul_7".
+  /// Given by the user, or the operation and the id: "matmul_7".
   std::string name;
   troupe::shape shape;
   dtype type = dtype::float32;
@@ -188,12 +188,12 @@ struct node {
   troupe::cell cell = troupe::cell::rnn;
   /// Position among placeholders (placeholder) or in the layout (variable).
   std::size_t index = 0;
-  /// Elements of a constant, or one element that stands for all.
+  /// Elements of a constant, or one element that is repeated for all.
   std::vector<double> values;
 };
 
-/// A node of a certain graph, to be combined with others: `auto h = relu(dense(x, w, b))`. Two
-/// words, to be passed by value. The graph must outlive it and stay where it is.
+/// A handle to a node of a graph, to be combined with others: `auto h = relu(dense(x, w, b))`. Two
+/// words; pass it by value. The graph must outlive it and must not move.
 class expression {
 public:
   expression() = default;
@@ -217,11 +217,11 @@ private:
 /// tensors is the symbolic `shape::batch`.
 ///
 /// Building is for one thread at a time; a finished graph may be read (planned) by many. Copying
-/// copies the nodes; expressions keep pointing to the original. Everything that does not fit throws
-/// input_error with the names and shapes of the tensors in question.
+/// copies the nodes; expressions keep pointing to the original. Tensors that do not fit cause an
+/// input_error with their names and shapes.
 class graph {
 public:
-  /// A value that each run is fed with, such as features (batch, 784) or int32 labels (batch).
+  /// A value that each run feeds, such as features (batch, 784) or int32 labels (batch).
   expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
   /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
   expression variable(std::string name, shape dims, initializer initial = {},
@@ -231,18 +231,18 @@ public:
   /// A constant with the given elements, row-major. Symbolic shapes are not possible.
   expression constant(std::vector<double> values, shape dims);
 
-  /// Says what a batch tells about a variable of kind state: `sum`, of the variable's shape, is the
-  /// batch's value of it times the samples of the batch (summed_mean(), say). A plan with gradients
-  /// writes it to the variable's place in the flat gradient, so that it reaches the update like a
-  /// gradient, summed over workers. Once per variable. Throws input_error for a variable that is
-  /// trainable, for another shape, and the second time.
+  /// Registers a batch's statistic of a variable of kind state: `sum`, of the variable's shape, is
+  /// the batch's value of it times the samples of the batch (summed_mean(), say). A plan with
+  /// gradients writes it to the variable's place in the flat gradient, so that it reaches the
+  /// update like a gradient, summed over workers. Once per variable. Throws input_error for a
+  /// variable that is trainable, for another shape, and the second time.
   void update_state(expression variable, expression sum);
   /// (variable, sum) of all calls of update_state.
   const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
     return state_updates_;
   }
 
-  /// The layout of the flat parameter vector: variables in the order in which they were made.
+  /// The layout of the flat parameter vector: variables in the order of their creation.
   const layout& parameters() const noexcept { return parameters_; }
   /// Ids of the placeholders in the order in which they were made: feeds of a run come in this
   /// order.
@@ -251,7 +251,7 @@ public:
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
   /// Gives a node another name.
   void rename(expression x, std::string name);
-  /// The node of that name. Throws input_error where there is none.
+  /// The node of that name. Throws input_error if there is none.
   expression find(std::string_view name);
 
   /// Appends an operation whose shape was already inferred; for kernels/graph/operations.cpp. Gives

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-// Images are (batch, channels, height, width), as in PyTorch. Each function throws input_error
-// where shapes and window do not fit, naming them.
+// Images are (batch, channels, height, width), as in PyTorch. Each function throws input_error if
+// shapes and window do not fit, naming them.
 
 /// The same elements, row-major, in another shape; the batch stays in front. Costs nothing.
 expression reshape(expression x, const shape& dims);
@@ -35,7 +35,8 @@ expression broadcast_channels(expression x, const shape& dims);
 /// The largest element under the window, per channel. The first of equal ones counts; NaN is
 /// larger than all.
 expression max_pool(expression x, const window& how);
-/// What stands in v where x has the largest element under the window. v and x of one shape.
+/// The element of v at the position of x's largest element under the window. v and x have the same
+/// shape.
 expression max_pool_select(expression v, expression x, const window& how);
 /// dy, added where x had its largest element under each window; else 0: the adjoint of the above.
 expression max_pool_gradient(expression dy, expression x, const window& how);

@@ -16,7 +16,7 @@ class orthogonal_matrices;
 /// How a tensor gets its first values. fan_in and fan_out are counted as PyTorch does: weights are
 /// stored (units, inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1.
 /// With `inputs_first` they are stored (inputs, units), as over sparse features: fan_in and fan_out
-/// change places.
+/// are swapped.
 ///
 /// | kind           | values                                                                    |
 /// |----------------|---------------------------------------------------------------------------|
@@ -62,10 +62,10 @@ struct initializer {
 /// "zeros", "constant(0.5)", "glorot_uniform", ...
 std::string to_string(const initializer& x);
 
-/// Writes the first values of elements `part` of the tensor `name`: element i depends on (seed,
-/// name, shape, i) alone. Costs as much as `part` is large; of orthogonal ones, the whole tensor is
-/// computed. Requires out.size() == part.size().
-/// @param made where orthogonal tensors are kept for the next call; null: they are not
+/// Writes the first values of elements `part` of the tensor `name`: element i depends only on
+/// (seed, name, shape, i). The cost is proportional to `part`, except for orthogonal tensors, which
+/// are computed as a whole. Requires out.size() == part.size().
+/// @param made keeps orthogonal tensors for the next call; null: they are not kept
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
                 const shape& dims, range part, std::span<float> out,
                 orthogonal_matrices* made = nullptr);

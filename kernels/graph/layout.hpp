@@ -14,21 +14,19 @@
 
 namespace troupe {
 
-/// What becomes of a parameter in training: trainable ones have gradients and are optimized; state,
-/// such as the running statistics of batch normalization, follows what batches measure; frozen ones
-/// keep their values, bit for bit: they have no gradient (zeros in the flat gradient of a batch),
-/// and neither the optimizer nor its weight decay touches them.
+/// How training treats a parameter: trainable ones have gradients and are optimized; state, such as
+/// the running statistics of batch normalization, follows what batches measure; frozen ones keep
+/// their values, bit for bit: they have no gradient (zeros in the flat gradient of a batch), and
+/// neither the optimizer nor its weight decay changes them.
 ///
-/// In the flat gradient of a batch, the range of a state tensor holds samples * statistic: what the
-/// batch measured, once for each of its samples, so that adding up the gradients of workers adds
-/// up their samples, too. An update with such a sum makes w' = w + decay * (sum / samples - w): a
-/// running mean of the mean over workers, each counted by its samples. Neither the optimizer with
-/// its learning rate and weight decay, nor clipping by norm concern it.
+/// In the flat gradient of a batch, the range of a state tensor holds samples * statistic, so that
+/// adding up the gradients of workers weights each statistic by its samples. An update with such a
+/// sum makes w' = w + decay * (sum / samples - w): a running mean of the mean over workers,
+/// weighted by samples. The optimizer, learning rate, weight decay and clipping do not apply to it.
 ///
-/// Of a variance, this is the mean of the variances *within* the batches of the workers: it does
-/// not contain how much their means differ, and lies below the variance of the joint batch by the
-/// variance of these means. That is what one would get from batches as small as the workers' own,
-/// by which each of them normalized.
+/// For a variance, this is the mean of the variances *within* the batches of the workers. It
+/// ignores how much their means differ, and is smaller than the variance of the joint batch by the
+/// variance of these means. It matches the batches with which each worker normalized.
 enum class parameter_kind : std::uint8_t { trainable, state, frozen };
 
 /// "trainable", "state", "frozen".
@@ -52,7 +50,7 @@ struct layout_entry {
   bool operator==(const layout_entry&) const = default;
 };
 
-/// The layout table: where each tensor of a model stands in its flat float32 parameter vector.
+/// The layout table: the position of each tensor of a model in its flat float32 parameter vector.
 /// Tensors follow each other without gaps, in the order in which they were added (from the input to
 /// the output of the model). Shards, buckets, segments and codecs are ranges of that vector.
 class layout {

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-// What the functions share that build nodes: kernels/graph/operations.cpp and its siblings.
-// Internal to kernels.
+// Shared by the functions that build nodes: kernels/graph/operations.cpp and its siblings. Internal
+// to kernels.
 
 namespace troupe {
 
@@ -34,7 +34,7 @@ inline void check_not_sparse(operation op, expression x) {
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
 }
 
-/// A node whose inputs and attributes are still to come.
+/// A node without its inputs and attributes yet.
 inline node make_node(operation op, shape dims) {
   node x;
   x.op = op;

@@ -77,7 +77,7 @@ expression matmul(expression a, expression b, bool transpose_a, bool transpose_b
   const auto rows_b = rows_of(b.shape());
   const auto inner_a = transpose_a ? rows_a : a.shape().last();
   const auto inner_b = transpose_b ? b.shape().last() : rows_b;
-  // Where the rows of both are summed over, they must be the same rows.
+  // If the product sums over the rows of both, they must be the same rows.
   const bool same_rows = !transpose_a || transpose_b || leading(a.shape()) == leading(b.shape());
   if (inner_a != inner_b || !same_rows)
     misfit(op, a, b,
@@ -298,7 +298,8 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// What makes a sum over all elements a sum over samples of means over their outputs.
+/// The factor that turns a sum over all elements into a sum over samples of means over their
+/// outputs.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =
@@ -347,7 +348,7 @@ expression mean_absolute_error(expression outputs, expression targets) {
   return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
 }
 
-// (1 - t) z + log(1 + exp(-z)): exact for the samples that are well told apart.
+// (1 - t) z + log(1 + exp(-z)): exact for samples that are clearly separated.
 expression binary_cross_entropy(expression logits, expression targets) {
   const auto opposite = scale(logits, -1);
   const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;

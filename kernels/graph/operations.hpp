@@ -8,9 +8,9 @@
 namespace troupe {
 
 // The graph builder: each function appends a node to the graph of its arguments, infers the shape,
-// and throws input_error naming both tensors and their shapes where they do not fit. Notation: R
-// stands for any leading dimensions, the batch included, and is treated as one dimension of rows; n
-// for the last dimension.
+// and throws input_error naming both tensors and their shapes if they do not fit. Notation: R means
+// any leading dimensions, including the batch, treated as one dimension of rows; n for the last
+// dimension.
 
 // -- Linear algebra
 
@@ -68,7 +68,7 @@ expression leaky_relu_gradient(expression dy, expression y, double slope);
 expression tanh_gradient(expression dy, expression y);
 /// dy y (1 - y), y the result of sigmoid.
 expression sigmoid_gradient(expression dy, expression y);
-/// The larger of two elements; NaN where one of them is. Where both are equal, the gradient goes to
+/// The larger of two elements; NaN if one of them is NaN. If both are equal, the gradient goes to
 /// the second.
 expression maximum(expression a, expression b);
 /// The smaller of two elements; else as maximum.
@@ -77,12 +77,12 @@ expression minimum(expression a, expression b);
 expression at_least(expression x, double bound);
 /// min(x, bound); NaN stays NaN. Its derivative at the bound is 0.
 expression at_most(expression x, double bound);
-/// 1 where a > b, else 0; NaN where one of them is. Its derivative is 0.
+/// 1 where a > b, else 0; NaN if one of them is NaN. Its derivative is 0.
 expression greater(expression a, expression b);
 /// 1 where x > bound, else 0; NaN stays NaN. Its derivative is 0.
 expression above(expression x, double bound);
-/// a where condition > 0, else b; NaN where the condition is. Nothing of the branch not taken
-/// reaches the result, not even NaN; its gradient is 0 there. The condition has no gradient.
+/// a where condition > 0, else b; NaN where the condition is NaN. The branch not taken never
+/// affects the result, not even with NaN; its gradient is 0 there. The condition has no gradient.
 expression select(expression condition, expression a, expression b);
 
 inline expression operator+(expression a, expression b) {
@@ -157,12 +157,12 @@ expression to_float(expression labels, const shape& dims);
 /// x_i / (1 - rate) with probability 1 - rate, else 0 (Srivastava et al., 2014); 0 <= rate < 1.
 ///
 /// Which elements stay depends on the seed of the run, on `name` and on i alone: i the position in
-/// row-major order, k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32,
-/// m(h): h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons' low
-/// bias mixer): the element stays where m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is
-/// at least rate * 2^24. The gradient makes the same mask again; nothing is stored.
+/// row-major order, k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32, m(h):
+/// h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons' low bias
+/// mixer): the element stays where m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is at
+/// least rate * 2^24. The gradient computes the same mask again; nothing is stored.
 expression dropout(expression x, double rate, const std::string& name);
-/// The same with the key of an existing one: its gradient.
+/// The same with the key of an existing dropout node: for its gradient.
 expression dropout(expression x, double rate, std::uint64_t key);
 
 enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
@@ -170,8 +170,8 @@ enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, ge
 /// Applies an activation; x itself for none.
 expression activate(expression x, activation how);
 
-/// How weights before an activation start: He-uniform before those that rectify (relu, leaky_relu,
-/// gelu), else Glorot-uniform.
+/// The initializer of weights before an activation: He-uniform before relu, leaky_relu and gelu,
+/// else Glorot-uniform.
 initializer initial_weights(activation after);
 
 /// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,

@@ -11,9 +11,8 @@ namespace {
 using matrix = Eigen::MatrixXd;
 using index = Eigen::Index;
 
-/// Eigen cuts products into blocks that fit the caches it finds. With blocks of one size, the sums
-/// in them have the same bits on every processor. Set before main(), where no other thread reads
-/// it.
+/// Eigen divides products into blocks that fit the processor's caches. With a fixed block size,
+/// sums have the same bits on every processor. Set before main(), where no other thread reads it.
 [[maybe_unused]] const bool blocks_are_fixed = [] {
   Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20);
   return true;

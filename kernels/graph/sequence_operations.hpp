@@ -9,7 +9,7 @@
 namespace troupe {
 
 // Operations on sequences, (batch, time, features) or with more dimensions. Axes count from 0; the
-// batch is axis 0 and stays there. Each function throws input_error where shapes do not fit, naming
+// batch is axis 0 and stays there. Each function throws input_error if shapes do not fit, naming
 // them.
 
 // -- moving elements
@@ -23,7 +23,7 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
 expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims);
 /// Tensors that differ in `axis` only, one after another.
 expression concat(const std::vector<expression>& xs, std::size_t axis);
-/// x, taken for a constant by gradients().
+/// x, which gradients() treats as a constant.
 expression stop_gradient(expression x);
 
 // -- products
@@ -71,9 +71,9 @@ expression lstm(expression z, expression w);
 /// n = tanh(z_n + r a_n), h_t = (1 - u) n + u h_{t-1} (Cho et al., 2014). b (3 hidden).
 expression gru(expression z, expression w, expression b);
 
-/// d sum(h * dh) / d (what the activations are applied to), from the `states` that the recurrent
-/// node made: (batch, T, hidden) for rnn, (batch, T, 4 hidden) for lstm, and for gru r, u, n and
-/// r n: (batch, T, 4 hidden). For gradients().
+/// d sum(h * dh) / d (inputs of the activations), from the `states` of the recurrent node: (batch,
+/// T, hidden) for rnn, (batch, T, 4 hidden) for lstm, and for gru r, u, n and r n: (batch, T, 4
+/// hidden). For gradients().
 expression recurrent_gradient(expression dh, expression states, expression w, cell how);
 
 // -- layers

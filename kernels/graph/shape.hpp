@@ -14,7 +14,7 @@ namespace troupe {
 /// of rows of a run when it is executed. No other dimension may be symbolic.
 class shape {
 public:
-  /// Stands for the number of samples (rows) of a run.
+  /// The symbolic number of samples (rows) of a run.
   static constexpr std::int64_t batch = -1;
 
   shape() = default;

@@ -7,13 +7,13 @@ namespace troupe {
 // Products with a sparse matrix x (batch, n): a placeholder of type dtype::sparse, fed as
 // compressed rows (kernels/cpu/executor.hpp, sparse_rows). Only these operations take one.
 //
-// The weight has a row per feature, (n, units), not a column as that of a dense layer: what a batch
-// does not mention is then whole rows that are neither read nor, except for being set to zero,
-// written, and its gradient is *row-sparse*: plan::row_sparse_gradients() says of which parameters,
-// and which feed names their rows. Work: entries of the batch times units.
+// The weight has a row per feature, (n, units), where a dense layer has a column. Rows whose
+// feature does not occur in a batch are then not read, and only zeros are written for them. The
+// gradient is *row-sparse*: plan::row_sparse_gradients() lists these parameters, and the feeds that
+// name their rows. Work: entries of the batch times units.
 
-/// x W: x sparse (batch, n), W (n, units). Result (batch, units). A column of x outside of 0 .. n -
-/// 1 makes its row of the result NaN; one that comes twice in a row counts twice.
+/// x W: x sparse (batch, n), W (n, units). Result (batch, units). A column of x outside 0 .. n - 1
+/// makes its row of the result NaN. A column that occurs twice in a row counts twice.
 expression sparse_matmul(expression x, expression weight);
 
 /// x^T g: x sparse (batch, n), g (batch, units). Result (n, units): the gradient of the above with

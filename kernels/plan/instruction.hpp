@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Where a value stands while a plan runs, and how large it is.
+/// The position and size of a value while a plan runs.
 struct operand {
   enum class place : std::uint8_t {
     none,
@@ -33,8 +33,7 @@ struct operand {
   bool exists() const noexcept { return where != place::none; }
 };
 
-/// What an instruction does to the result of its operation, element by element, before it leaves
-/// the cache.
+/// Applied to each element of an operation's result before it leaves the cache.
 enum class epilogue : std::uint8_t {
   none,
   relu,
@@ -54,7 +53,7 @@ std::string_view to_string(epilogue x) noexcept;
 struct element_step {
   operation op = operation::add;
   std::uint32_t a = 0;
-  /// Of operations with two or three operands.
+  /// For operations with two or three operands.
   std::uint32_t b = 0;
   /// Of operations with three.
   std::uint32_t c = 0;
@@ -88,11 +87,11 @@ struct instruction {
   epilogue after = epilogue::none;
   operand epilogue_operand;
 
-  /// elementwise: what to do, and how many temporaries that takes.
+  /// elementwise: the steps, and the number of temporaries.
   std::vector<element_step> program;
   std::size_t temporaries = 0;
 
-  /// softmax_cross_entropy: further results, where they exist.
+  /// softmax_cross_entropy: further results, if they exist.
   operand gradient;
   operand correct;
 };

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What a plan is to compute.
+/// What a plan computes.
 struct plan_options {
   /// Samples of a run: 0 .. max_rows.
   std::size_t max_rows = 64;
@@ -26,8 +26,8 @@ struct plan_options {
   std::size_t bucket_bytes = std::size_t{256} * 1024;
 };
 
-/// A contiguous range of the flat vector, made of whole tensors, whose gradient is handed over as
-/// one while the rest of backward still runs.
+/// A contiguous range of whole tensors in the flat vector. Its gradient is handed over as one unit
+/// while the rest of the backward pass still runs.
 struct bucket {
   range elements;
   /// Once this instruction has run, the gradient of the bucket is final **and no weight of it is
@@ -35,9 +35,9 @@ struct bucket {
   std::size_t ready_after = 0;
 };
 
-/// The gradient of a parameter (n, ...) whose rows are 0 except for those that a feed names in the
-/// run: the columns of a sparse feed, or the ids that an embedding was fed with. Rows may be named
-/// twice.
+/// The gradient of a parameter (n, ...) whose rows are 0, except for rows that a feed of the run
+/// names: the columns of a sparse feed, or the ids of an embedding. The run reads no other rows
+/// either. Rows may be named twice.
 struct row_sparse_gradient {
   /// Position in the layout.
   std::size_t parameter = 0;
@@ -46,8 +46,7 @@ struct row_sparse_gradient {
 };
 
 /// How a graph is executed: instructions in order, each with the place of its operands. Built once,
-/// immutable, shared by any number of executors and threads; keeps nothing of the graph it was made
-/// from.
+/// immutable, shared by any number of executors and threads; does not refer to its graph.
 ///
 /// Order is topological, the gradients of the last layers come first. Fused: matmul + bias +
 /// activation; matmul + derivative of the activation; softmax + cross-entropy + gradient + number
@@ -56,7 +55,7 @@ struct row_sparse_gradient {
 /// Gradients of parameters are written directly to their place in the flat gradient.
 class plan {
 public:
-  /// Throws input_error when `gradients` is asked for without a loss, a loss is not a scalar, or an
+  /// Throws input_error if `gradients` is set without a loss, a loss is not a scalar, or an
   /// expression is of another graph.
   plan(const graph& source, const plan_options& options);
 
@@ -68,8 +67,8 @@ public:
   /// order. Empty without gradients.
   const std::vector<bucket>& buckets() const noexcept { return buckets_; }
 
-  /// How many placeholders the graph has, and which of them this plan reads: feeds of others may be
-  /// left empty.
+  /// The number of placeholders of the graph, and the ones that this plan reads: other feeds may be
+  /// empty.
   std::size_t feed_count() const noexcept { return graph_.placeholders().size(); }
   bool reads_feed(std::size_t index) const { return feed_read_.at(index); }
   const troupe::node& feed(std::size_t index) const {
@@ -88,15 +87,15 @@ public:
   std::size_t arena_elements() const noexcept { return arena_elements_; }
   /// Places of the fetches, in the order of plan_options::fetches.
   const std::vector<operand>& fetches() const noexcept { return fetches_; }
-  /// Places of loss and number of correct ones; of kind none where not asked for.
+  /// Places of the loss and of the number of correct samples; of kind none if not requested.
   const operand& loss() const noexcept { return loss_; }
   const operand& correct() const noexcept { return correct_; }
   /// Ranges of the flat gradient that no instruction writes: state that is not updated
   /// (graph::update_state), and variables that the loss does not depend on.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
-  /// Parameters whose gradient is row-sparse, in the order of the layout: who sends it may send
-  /// these rows alone.
+  /// Parameters whose gradient is row-sparse, in the order of the layout: it is enough to send
+  /// these rows.
   const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
     return row_sparse_;
   }

@@ -88,7 +88,7 @@ void planner::differentiate() {
   const auto results = gradients({g, loss_}, variables);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto& n = results[i].node();
-    // A constant 0 that was made just now: the loss does not depend on the variable.
+    // A new constant 0: the loss does not depend on the variable.
     const bool independent = results[i].id() >= leaves && n.op == operation::constant
       && n.values == std::vector<double>{0};
     if (!independent)
@@ -123,19 +123,33 @@ void planner::mark_needed() {
   }
 }
 
+/// The run reads no other rows of this parameter than those that a feed names.
+bool planner::reads_rows_alone(std::size_t entry) const {
+  const auto is_parameter = [&](std::uint32_t id) {
+    return at(id).op == operation::variable && at(id).index == entry;
+  };
+  for (std::uint32_t id = 0; id < needed_.size(); ++id) {
+    const auto op = at(id).op;
+    if (needed_[id] && op != operation::sparse_matmul && op != operation::embedding
+        && std::ranges::any_of(at(id).inputs, is_parameter))
+      return false;
+  }
+  return std::ranges::none_of(fetches_, is_parameter);
+}
+
 void planner::find_row_sparse() {
   for (const auto& [id, entry] : parameter_gradients_) {
     const auto op = at(id).op;
     if (op != operation::sparse_matmul_gradient && op != operation::embedding_gradient)
       continue;
     const auto& names_rows = at(at(id).inputs[op == operation::embedding_gradient ? 1 : 0]);
-    if (names_rows.op == operation::placeholder)
+    if (names_rows.op == operation::placeholder && reads_rows_alone(entry))
       plan_.row_sparse_.push_back({entry, names_rows.index});
   }
 }
 
 /// The gradient of a parameter is written to its place in the flat gradient by the step that
-/// computes it, unless that value is something else too: then it is copied there (a scale by 1).
+/// computes it, unless that value is also used elsewhere: then it is copied there (a scale by 1).
 /// Nothing reads the flat gradient, because the caller may change a bucket as soon as it is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Fills a plan: chooses the nodes that are needed, fuses them to steps, gives every value a place,
+/// Fills a plan: selects the needed nodes, fuses them into steps, gives every value a place, and
 /// finds when buckets are ready. Internal to kernels/; each member is one stage, called in order by
 /// run().
 class planner {
@@ -70,7 +70,7 @@ private:
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
-  /// The node whose elements `id` has in another shape; mostly itself.
+  /// The node whose elements `id` has in another shape; usually `id` itself.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;
@@ -95,6 +95,7 @@ private:
   void release(std::size_t begin, std::size_t elements);
   std::size_t arena_size(std::uint32_t id) const;
   void write_instructions();
+  bool reads_rows_alone(std::size_t entry) const;
   void find_row_sparse();
   void make_buckets();
 
@@ -119,8 +120,8 @@ private:
   std::vector<char> owns_block_;
 
   std::vector<step> steps_;
-  /// Fused steps by the id of their last node, where they stand: all they read has been computed
-  /// there.
+  /// Fused steps by the id of their last node. They run there, after all their inputs have been
+  /// computed.
   std::map<std::uint32_t, step> fused_;
   /// Free parts of the arena, ordered: (first element, elements).
   std::vector<std::pair<std::size_t, std::size_t>> free_;

@@ -1,4 +1,4 @@
-// Middle of the planner: which nodes are computed together, in one step.
+// Middle of the planner: which nodes one step computes together.
 
 #include "kernels/plan/planner.hpp"
 
@@ -13,13 +13,13 @@ bool is_softmax_loss(operation op) {
     || op == operation::softmax_correct;
 }
 
-/// What a bias and an activation may be applied to before it leaves the cache.
+/// Operations whose result may get a bias and an activation before it leaves the cache.
 bool is_product(operation op) {
   return op == operation::matmul || op == operation::conv2d
     || op == operation::conv2d_input_gradient || op == operation::max_pool_gradient;
 }
 
-/// What adds a bias to a product; placeholder: nothing does.
+/// The operation that adds a bias to a product; placeholder: none.
 operation bias_after(operation product) {
   return product == operation::matmul         ? operation::add_bias
     : product == operation::max_pool_gradient ? operation::placeholder
@@ -47,8 +47,7 @@ epilogue epilogue_of(operation op) {
 
 } // namespace
 
-/// The one node that reads `id`, or none where there are several, or somebody reads it after the
-/// run.
+/// The only node that reads `id`, or none if there are several, or if it is read after the run.
 std::uint32_t planner::sole_user(std::uint32_t id) const {
   const bool is_gradient =
     std::ranges::any_of(parameter_gradients_, [id](const auto& x) { return x.first == id; });
@@ -92,8 +91,8 @@ void planner::emit(std::uint32_t id) {
   steps_.push_back(std::move(s));
 }
 
-/// A product, + bias, activation or derivative of one: as far as each result is read by the next
-/// node alone.
+/// A product, + bias, activation or derivative of one, as long as only the next node reads each
+/// result.
 void planner::fuse_product(std::uint32_t id) {
   step s;
   s.op = at(id).op;
@@ -121,7 +120,7 @@ void planner::fuse_product(std::uint32_t id) {
   fused_.emplace(last, std::move(s));
 }
 
-/// One pass over the logits makes loss, gradient and number of correct samples.
+/// One pass over the logits computes loss, gradient and number of correct samples.
 void planner::emit_softmax(std::uint32_t id) {
   step s;
   s.op = operation::softmax_cross_entropy;

@@ -13,7 +13,8 @@ namespace {
 /// Blocks of the arena are multiples of 16 elements: 64 bytes of float.
 constexpr std::size_t block = 16;
 
-/// Of all values of a run, 4 TiB of float: sums and products of sizes stay far from overflow.
+/// Most elements of all values of a run, 4 TiB of float: far from overflow in sums and products of
+/// sizes.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
@@ -21,7 +22,7 @@ constexpr std::size_t round_up(std::size_t n) {
 }
 
 /// Operations whose output may overwrite an input of the same size: they read element i before they
-/// write element i, and nothing of it later.
+/// write element i, and not later.
 bool works_in_place(operation op) {
   switch (op) {
   case operation::elementwise:
@@ -63,7 +64,7 @@ std::size_t planner::allocate(std::size_t elements) {
     if (i->second >= elements && (best == free_.end() || i->second < best->second))
       best = i;
   if (best == free_.end()) {
-    // At the end of the arena; a free part there is made larger.
+    // At the end of the arena; extends a free part there.
     auto begin = plan_.arena_elements_;
     if (!free_.empty() && free_.back().first + free_.back().second == begin) {
       begin = free_.back().first;
@@ -227,8 +228,8 @@ void planner::write_instructions() {
 
 void planner::make_buckets() {
   const auto& entries = plan_.parameters().entries();
-  // When each tensor is ready: after the step that writes its gradient, and the last one that reads
-  // it.
+  // When each tensor is ready: after the step that writes its gradient, and after the last one that
+  // reads the tensor.
   std::vector<std::size_t> ready(entries.size(), 0);
   std::vector<char> written(entries.size(), false);
   for (std::size_t i = 0; i < steps_.size(); ++i) {

@@ -1,4 +1,4 @@
-# Finds the C++ Actor Framework where it comes without a CMake package of its own (Debian's libcaf-dev).
+# Finds the C++ Actor Framework if it is installed without its own CMake package (Debian's libcaf-dev).
 #
 # Components: core, io, openssl. Defines the imported targets CAF::core, CAF::io and CAF::openssl, and CAF_VERSION.
 

@@ -1,6 +1,6 @@
-# Finds the schema of ONNX models as C++ (Debian's libonnx-dev): generated headers, and the library that holds them.
+# Finds the C++ schema of ONNX models (Debian's libonnx-dev): generated headers and their library.
 #
-# Defines the imported target ONNX::proto; without COMPONENTS nothing else is looked for. The component `checker` adds
+# Defines the imported target ONNX::proto; without COMPONENTS it looks for nothing else. The component `checker` adds
 # ONNX::checker, ONNX's own checks of models.
 
 find_path(ONNX_INCLUDE_DIR NAMES onnx/onnx_pb.h)

@@ -1,4 +1,4 @@
-# What `cmake --install` puts where, so that others can say find_package(troupe).
+# What `cmake --install` installs, so that other projects can use find_package(troupe).
 
 include(CMakePackageConfigHelpers)
 

@@ -9,7 +9,7 @@ from program import PROGRAM, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
 
-# Says what a process with PyTorch would say, but losses that are off by a factor.
+# Answers like a process with PyTorch, but with losses that are off by a factor.
 FAKE_PEER = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -58,7 +58,7 @@ class Train(Bench):
             speed = x["samples_per_second"]
             self.assertTrue(0 < speed["least"] <= speed["median"] <= speed["most"], x)
             self.assertGreaterEqual(x["steps_per_round"], 1)
-            # Ten classes, drawn by lot.
+            # Ten classes, drawn at random.
             self.assertTrue(1 < x["first_loss"] < 5, x)
             self.assertTrue(0 < x["last_loss"] < 5, x)
         # A convex problem: each step on a batch brings its loss down.

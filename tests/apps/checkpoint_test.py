@@ -1,4 +1,4 @@
-"""Checkpoints with real processes: killed at any moment, a run goes on from the newest whole one.
+"""Checkpoints with real processes: killed at any moment, a run continues from the newest complete one.
 
 TROUPE_KILLS sets how often a run is killed (default 8).
 """
@@ -76,7 +76,7 @@ class Checkpoints(TestCase):
         self.assertEqual(after[0], before[0])
         self.assertEqual(after[-1]["weights_sha256"], before[-1]["weights_sha256"])
         self.assertEqual(after[-1]["samples"], 0)
-        # More epochs: the run goes on.
+        # More epochs: the run continues.
         self.assert_exit(self.train(job, "--resume", "--set", "epochs=3"), 0)
         self.assertEqual(self.events(self.metrics(self.out)), ["epoch", "resume", "resume", "epoch", "epoch", "end"])
         self.assertEqual(self.steps(), [110, 120])
@@ -114,7 +114,7 @@ class Checkpoints(TestCase):
             refused("train", f"--job={job}", f"--out={self.out}", *more, says=says)
 
         other = f"--out={self.folder / 'other'}"
-        train_refused(says=["has checkpoints already", "--resume", "--out"])
+        train_refused(says=["already has checkpoints", "--resume", "--out"])
         train_refused("--resume", "--set", "model.layer[0].name=head",
                       says=["missing: head.weight", "missing: head.bias", "extra: dense_1.weight", "extra: dense_1.bias"])
         train_refused("--resume", "--set", "optimizer.kind=SGD", says=["optimizer.kind MOMENTUM", "SGD"])
@@ -172,11 +172,11 @@ class Checkpoints(TestCase):
             on_disk = self.steps()
             process.kill()
             if last:
-                self.assertIn(f"going on from {self.out}/checkpoints/step-{last:08}", process.output)
+                self.assertIn(f"continuing from {self.out}/checkpoints/step-{last:08}", process.output)
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])
-        # What was left half written or half removed is no longer there when the run goes on.
+        # Files that were half written or half removed are gone when the run continues.
         process = self.train(job, "--resume")
         self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
         process.kill()

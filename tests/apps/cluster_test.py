@@ -5,12 +5,9 @@ import os
 import re
 import socket
 
-from program import LONG_JOB, QUICK_JOB, Process, TestCase, free_ports, run_tests
+from program import LONG_JOB, OTHER_VERSION, QUICK_JOB, Process, TestCase, free_ports, run_tests
 
 RING_JOB = "protocol: RING\n" + QUICK_JOB
-
-# Of another version than the program.
-OTHER_VERSION = os.environ["TROUPE_OTHER_VERSION"]
 
 
 class LaunchedTasks(TestCase):
@@ -68,7 +65,7 @@ class LaunchedTasks(TestCase):
         self.assertEqual((end["workers"], end["samples"]), (1, 2 * 640))
 
     def start_with_evaluator(self, named):
-        """A run that goes on until it is stopped, with an evaluator that has begun to evaluate."""
+        """A run that continues until it is stopped, with an evaluator that has begun to evaluate."""
         job = self.file("job.textproto", LONG_JOB)
         cluster = self.addresses(chief=1, ps=1, worker=1, **({"evaluator": 1} if named else {}))
         self.others = [self.launch(cluster, role, 0, job) for role in ("ps", "worker")]
@@ -86,11 +83,11 @@ class LaunchedTasks(TestCase):
             self.assert_exit(process, 1)
 
     def test_an_evaluator(self):
-        # Launchers leave it out of the cluster that they tell to the others, or do not.
+        # Some launchers name it in the cluster that the others get, some do not.
         for named in (True, False):
             with self.subTest(named=named):
                 self.start_with_evaluator(named)
-                # What it found is what the run reports.
+                # The run reports its results.
                 epoch, loss = re.search(r"epoch (\d+): test loss (\S+)", self.evaluator.wait_for("test loss")).groups()
                 self.assertIn(f"test loss {loss}", self.chief.wait_for(f"epoch {epoch}/100000  loss"))
                 self.end_run()

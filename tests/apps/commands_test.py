@@ -3,18 +3,14 @@
 import csv
 import io
 import json
-import os
 import pathlib
 import re
 import struct
 import subprocess
-import textwrap
 
-from program import PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
+from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, protocols, run_tests
 
 COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion")
-
-ROOT = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"])
 
 TABLE_JOB = """
 model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
@@ -294,21 +290,22 @@ class Check(Command):
             self.assertIn("alpha = 2.5 of scikit-learn's Ridge", output)
             self.assertNotIn("intercept", output)
 
-    def test_examples_of_the_manual(self):
-        text = (ROOT / "apps/manual/parameters.md").read_text()
-        jobs = [textwrap.dedent(x) for x in re.findall(r"(?:^ {4}.*\n)+", text, re.M) if x.startswith("    name:")]
-        self.assertEqual(len(jobs), 2)
-        self.job = self.file("freeze.textproto", jobs[0])
+    def test_frozen_parameters_and_groups(self):
+        text = (SOURCE / "apps/manual/parameters.md").read_text()
+        jobs = dict(re.findall(r"^```textproto (\S+)\n(.*?)^```$", text, re.M | re.S))
+        self.job = self.file("head.textproto", jobs["head.textproto"])
         output, _ = self.check()
-        self.assertIn("frozen      240 parameters in 6 tensors of 11,770\n"
+        self.assertIn("\nfrozen      240 parameters in 6 tensors of 11,770\n"
                       "            features.weight, features.bias, norm.weight, norm.bias, norm.running_mean, "
                       'norm.running_var: model.freeze "*"\n', output)
-        self.job = self.file("groups.textproto", jobs[1])
+        self.assertNotIn("groups", output)
+        self.job = self.file("groups.textproto", jobs["groups.textproto"])
         output, _ = self.check()
-        self.assertIn('groups      "*.bias": 42 parameters in 2 tensors, weight decay 0\n'
+        self.assertIn('\ngroups      "*.bias": 42 parameters in 2 tensors, weight decay 0\n'
                       '            "first.*": 25,088 parameters in 1 tensor, weight decay 0.01, learning rate x 0.1\n'
                       "            others: 320 parameters in 1 tensor, weight decay 0.01\n", output)
-        output, _ = self.run_program("train", f"--job={self.job}", f"--out={self.out}",
+        self.assertNotIn("frozen", output)
+        output, _ = self.run_program("train", f"--job={self.job}", f"--out={self.out}", "--set=epochs=1",
                                      "--set", "model.freeze[0]=first.*",
                                      "--set", 'optimizer.group[1]={match: "head.*" l1: 0.1}')
         self.assertIn("\nfrozen: 25,120 parameters in 2 tensors of 25,450; troupe check says which\n", output)
@@ -332,7 +329,7 @@ class Check(Command):
         self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
 
     def test_missing_data(self):
-        # The model is shown as far as its shapes are known without the data.
+        # The model is shown if its shapes are known without the data.
         self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
         output, errors = self.check(code=2)
         self.assertIn("2 parameters", output)
@@ -382,7 +379,7 @@ class CommandLine(Command):
             _, errors = self.run_program(*arguments, code=2)
             for text in texts:
                 self.assertIn(text, errors)
-        # Internal options are not for people.
+        # Internal options are not completed.
         self.assertNotIn("ends-with-parent", self.run_program("node", "--zzz", code=2)[1])
 
     def complete(self, script, *words):
@@ -447,7 +444,7 @@ class Log(Command):
 
     def test_levels(self):
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        # level -> what is said from there on: by the coordinator, or by the worker that is refused, or the other.
+        # level -> texts that appear from this level on: by the coordinator, by the refused worker, by the other worker.
         said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
                 ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
         order = ["trace", "debug", "info", "warn", "error", "off"]

@@ -43,7 +43,7 @@ class Doctor(TestCase):
         self.assert_pair(output, "worker/0", "worker/1", "ok .*not needed")
         self.assert_pair(output, "ps/0", "coordinator/0", "unknown +ps/0 could not be asked")
         self.assertIn("ps/0 at " + self.addresses["ps"][0] + ": nothing listens there", output)
-        # It comes, and the run goes on as if nobody had asked.
+        # It joins, and the run is not affected by the questions.
         processes.append(self.start_task("ps", 0, self.path))
         for process in processes:
             self.assert_exit(process, 0)

@@ -1,13 +1,10 @@
 """The job files of apps/examples: each is checked, trains for a few steps, and tests what it trained."""
 
 import json
-import os
-import pathlib
 
-from program import TestCase, run_tests
+from program import DATA, SOURCE, TestCase, run_tests
 
-EXAMPLES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps/examples"
-DATA = pathlib.Path(os.environ.get("TROUPE_DATA", "nowhere"))
+EXAMPLES = SOURCE / "apps/examples"
 
 TEXT = ["data.split={ train: 4000 test: 1000 }", "data.batch=16"]
 
@@ -30,7 +27,7 @@ SHORT = {
 class Examples(TestCase):
     def needs_data(self, path):
         if "${TROUPE_DATA}" in path.read_text() and not DATA.is_dir():
-            self.skipTest("TROUPE_DATA names no folder")
+            self.skipTest(f"there is no folder of data: {DATA} (TROUPE_DATA)")
 
     def test_all_are_listed(self):
         self.assertEqual([x.name for x in EXAMPLES.glob("*.textproto") if x.stem not in SHORT], [])

@@ -1,4 +1,4 @@
-"""`troupe train` where numbers are no more, and where there is nothing to train."""
+"""`troupe train` with numbers that become NaN or infinite, and with nothing to train."""
 
 
 from program import QUICK_JOB, TestCase, protocols, run_tests

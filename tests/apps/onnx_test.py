@@ -1,17 +1,16 @@
 """Models from ONNX files and back: train, check, predict and export."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
 import struct
 
-from program import TestCase, run_tests
+from program import SOURCE, TestCase, idx, run_tests
 
-FIXTURES = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "tests/actors/model/onnx"
+FIXTURES = SOURCE / "tests/actors/model/onnx"
 
-# The model takes images of 8 x 8; a table with so many columns holds them.
+# The model takes images of 8 x 8.
 JOB = """
 model {{ onnx: "{onnx}" loss: SOFTMAX_CROSS_ENTROPY }}
 data {{ idx {{ images: "{images}" labels: "{labels}" }} batch: 6 }}
@@ -22,11 +21,6 @@ epochs: {epochs}
 
 RECORDS = 60
 CLASSES = 3
-
-
-def idx(dims, values):
-    header = bytes([0, 0, 8, len(dims)]) + b"".join(x.to_bytes(4, "big") for x in dims)
-    return header + bytes(values)
 
 
 class Onnx(TestCase):
@@ -57,7 +51,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # A rate so small that nothing moves by as much as a bit, except for zeros, which become tiny.
+        # A rate so small that no weight changes by a bit, except for zeros, which become tiny.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):
@@ -170,7 +164,7 @@ class Onnx(TestCase):
         self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
         self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
         self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
-        # The least that all take together counts no scratch space, which is most of so small a model.
+        # The least total does not count scratch space, which is most of the memory of so small a model.
         self.assertRegex(text, r"all +[\d.]+ .iB, [\d.]+ times what is needed at least")
         ratio = re.search(r"activations +[\d.]+ .iB, ([\d.]+) times", text)
         self.assertLessEqual(float(ratio[1]), 1.3)

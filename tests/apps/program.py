@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,15 @@ import threading
 import time
 import unittest
 
-PROGRAM = os.environ["TROUPE_PROGRAM"]
+# By hand, without these variables, the release build is tested.
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
+# A node that says it is of another version.
+OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
+os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
+DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 
-# How a test file ends where nothing failed and something was skipped: CTest reports that.
+# The exit code of a test file in which nothing failed and something was skipped: CTest reports it.
 EXIT_SKIPPED = 77
 
 # Every process ends by itself within this, instrumented builds on busy machines included.
@@ -53,7 +60,7 @@ class Process:
         self.lines = []
         self.ended_at = None
         self._changed = threading.Condition()
-        # A process group of its own, so that nothing is left behind by a test that fails.
+        # A process group of its own, so that a failing test leaves nothing behind.
         self._process = subprocess.Popen(
             [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True, env={**os.environ, **(environment or {})})
@@ -149,6 +156,11 @@ def free_ports(n):
     for x in sockets:
         x.close()
     return ports
+
+
+def idx(dims, values):
+    """An IDX file of bytes."""
+    return struct.pack(f">I{len(dims)}I", 0x800 + len(dims), *dims) + bytes(values)
 
 
 class TestCase(unittest.TestCase):

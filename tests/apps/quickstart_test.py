@@ -2,23 +2,17 @@
 
 import gzip
 import os
-import pathlib
 import random
-import struct
 import subprocess
 
-from program import PROGRAM, TestCase, run_tests
+from program import PROGRAM, SOURCE, TestCase, idx, run_tests
 
-QUICKSTART = pathlib.Path(os.environ["TROUPE_SOURCE_DIR"]) / "apps" / "quickstart"
-
-
-def idx(shape, values):
-    return struct.pack(f">I{len(shape)}I", 0x800 + len(shape), *shape) + bytes(values)
+QUICKSTART = SOURCE / "apps" / "quickstart"
 
 
 class Quickstart(TestCase):
     def quickstart(self, *arguments, code=0):
-        # A bare environment, as far as the language is concerned.
+        # An environment without language settings.
         done = subprocess.run(
             [str(QUICKSTART), *map(str, arguments), f"--out={self.folder}/out"], capture_output=True, text=True,
             env={**os.environ, "LC_ALL": "C", "TROUPE_PROGRAM": PROGRAM}, cwd=self.folder, timeout=280, check=False)

@@ -1,4 +1,4 @@
-"""TensorBoard reads what a run wrote. Skipped where the Python package `tensorboard` is missing."""
+"""TensorBoard reads the files of a run. Skipped if the Python package `tensorboard` is missing."""
 
 import sys
 

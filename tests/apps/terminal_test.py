@@ -115,7 +115,7 @@ class Terminal(TestCase):
         self.assertEqual(self.process.returncode, 0, self.text)
         self.assertIn("━", self.text)
         self.assertRegex(self.text, COLOUR)
-        # At the end each epoch has its line, the table follows, and the bar is gone.
+        # At the end there is a line per epoch and the table, and no bar.
         self.assertTrue(screen.lines[0].startswith("batch: "))
         self.assertEqual([x.split()[1] for x in screen.lines[1:31]], [f"{i}/30" for i in range(1, 31)])
         self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:31]))
@@ -149,7 +149,7 @@ class Terminal(TestCase):
         self.assertEqual(screen.column, 0)
 
     def test_killed(self):
-        # Nobody is left to tidy up: the cursor is below the bar all the time.
+        # No process remains to clean up, so the cursor must always be below the bar.
         self.start_on_terminal("train", self.job())
         self.read_until(lambda: "━" in self.text, "a bar")
         self.process.send_signal(signal.SIGKILL)

@@ -83,7 +83,7 @@ class Train(TestCase):
         self.assertEqual((end["samples"], end["applied"]), (3 * 640, 3 * 20))
 
     def test_a_run_that_fails_exits_with_1(self):
-        # Nobody can train within a deadline of a millisecond: the other processes have hardly started.
+        # Training within a deadline of a millisecond is impossible: the other processes have hardly started.
         job = self.file("job.textproto", LONG_JOB)
         process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
         self.assert_exit(process, 1)
@@ -113,7 +113,7 @@ class Train(TestCase):
         self.assertIn("SIGINT", page)
 
     def test_a_full_disk(self):
-        # Files of at most 24 KiB: there is no room for the weights, 31 KiB. Holds for root, too.
+        # Files of at most 24 KiB: no room for the weights, 31 KiB. Works for root, too.
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
         process = self.start("train", f"--job={job}", f"--out={out}",

@@ -1,14 +1,85 @@
-// ONNX models, as a job takes them: parsed, imported for inputs of the shapes that they say, and
-// taken apart.
+// ONNX models, as a job uses them: parsed, imported for inputs of their shapes, split into
+// structure and weights, planned and run.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
+#include "kernels/cpu/graph_session.hpp"
+#include "kernels/cpu/plan_cost.hpp"
 #include "kernels/graph/graph.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 using namespace troupe;
+
+namespace {
+
+constexpr std::size_t rows = 2;
+
+/// Whether a run takes little memory and time: a fuzzer makes up extents of any size.
+bool is_small(const graph& g, const std::vector<expression>& outputs) {
+  constexpr std::size_t most_elements = 1 << 16;
+  constexpr std::uint64_t most_flops = 1 << 22;
+  std::size_t elements = 0;
+  for (const auto& n : g.nodes()) {
+    std::size_t extent = 1;
+    for (const auto x : n.shape.extents()) {
+      const auto size = x == shape::batch ? rows : static_cast<std::size_t>(x);
+      if (size > most_elements)
+        return false;
+      extent *= size;
+      if (extent > most_elements)
+        return false;
+    }
+    elements += extent;
+  }
+  if (elements > most_elements)
+    return false;
+  plan_options options;
+  options.max_rows = rows;
+  options.fetches = outputs;
+  const plan planned{g, options};
+  constexpr std::size_t most_bytes = 3 << 20;
+  const auto memory = memory_of(planned);
+  return cost_of(planned).flops <= most_flops && memory.arena + memory.scratch <= most_bytes;
+}
+
+/// Runs it twice: the same bits, of the sizes that the shapes say.
+void run_twice(const graph& g, const onnx_model& model, const std::vector<expression>& inputs,
+               const std::vector<expression>& outputs) {
+  graph_session<float> session{g};
+  std::ranges::copy(model.values(g.parameters()), session.variables().begin());
+  std::vector<std::vector<float>> numbers;
+  std::vector<std::vector<std::int32_t>> integers;
+  for (const auto& x : inputs) {
+    const auto n = x.shape().elements(rows);
+    auto& values = numbers.emplace_back(n);
+    for (std::size_t i = 0; i < n; ++i)
+      values[i] = static_cast<float>(i % 7) - 3;
+    integers.emplace_back(n);
+  }
+  std::vector<session_feed<float>> feeds;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].node().type == dtype::int32)
+      feeds.emplace_back(inputs[i], std::span<const std::int32_t>{integers[i]});
+    else
+      feeds.emplace_back(inputs[i], std::span<const float>{numbers[i]});
+  const auto first = session.run(feeds, outputs);
+  const auto second = session.run(feeds, outputs);
+  const auto given = std::ranges::any_of(
+    inputs, [](const expression& x) { return x.shape().has_batch() && x.shape().elements(1) > 0; });
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    fuzz::require(first[i].size() == outputs[i].shape().elements(given ? rows : 1),
+                  "an output has the size of its shape");
+    fuzz::require(
+      first[i].size() == second[i].size()
+        && std::memcmp(first[i].data(), second[i].data(), first[i].size() * sizeof(float)) == 0,
+      "a second run gives the same bits");
+  }
+}
+
+} // namespace
 
 TROUPE_FUZZ_TARGET(onnx, input) {
   const auto model = onnx_model::parse(input, "model.onnx");
@@ -35,4 +106,9 @@ TROUPE_FUZZ_TARGET(onnx, input) {
   fuzz::require(outputs.size() == onnx_outputs(model).size(), "each output is made");
   fuzz::require(model.values(g.parameters()).size() == g.parameters().size(),
                 "each parameter has values");
+  std::vector<expression> results;
+  for (const auto& output : outputs)
+    results.push_back(output.x);
+  if (is_small(g, results))
+    run_twice(g, model, inputs, results);
 }

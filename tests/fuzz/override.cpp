@@ -12,7 +12,7 @@ TROUPE_FUZZ_TARGET(override, input) {
                                      "job");
   auto job = base;
   auto rest = fuzz::as_text(input);
-  // Each override copies the job: a few show all there is to see.
+  // Each override copies the job, so only a few are applied.
   for (int i = 0; i < 8 && !rest.empty(); ++i) {
     const auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));

@@ -1,8 +1,9 @@
-// Inputs of the fuzz targets, those that broke something once among them, in builds without a
-// fuzzer.
+// Replays inputs of the fuzz targets, including those that once broke something, in builds without
+// a fuzzer.
 
 #include "kernels/formats/file.hpp"
 #include "tests/fuzz/target.hpp"
+#include "tests/support/folders.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +16,7 @@
 namespace {
 
 std::filesystem::path corpus() {
-  return std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")} / "tests" / "fuzz" / "corpus";
+  return troupe::test::source_folder() / "tests" / "fuzz" / "corpus";
 }
 
 } // namespace
@@ -36,7 +37,7 @@ BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
   }
 }
 
-// Longer than what a fuzzer makes up.
+// Longer than a fuzzer's inputs.
 BOOST_AUTO_TEST_CASE(nesting_does_not_exhaust_the_stack) {
   constexpr std::size_t depth = 500'000;
   const std::string lists = std::string(depth, '[') + std::string(depth, ']');

@@ -7,8 +7,8 @@ import tempfile
 import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
-# The folders of the protocols, and the table of what is known of them without an actor system. Tests of parsers compare
-# what was parsed.
+# The folders of the protocols, and the table of their parts without an actor system. Tests of parsers compare parsed
+# values.
 OWN = ("actors/protocols/", "actors/model/protocol_traits.cpp", "tests/actors/model/")
 # Files in which a name is also that of a role in a cluster file.
 ROLES = {"actors/cluster/cluster_spec.cpp": {"ring"}}

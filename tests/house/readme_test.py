@@ -1,5 +1,5 @@
-"""The C++ in README.md and in the manual is compiled: each piece stands, line by line, in the example that it is taken
-from."""
+"""The pages: README.md, the manual, a page per folder. Links lead somewhere, lines are short, the C++ is part of a
+program that is compiled, and the list of ONNX operators is that of the source."""
 
 import pathlib
 import re
@@ -7,22 +7,49 @@ import sys
 import textwrap
 import unittest
 
-HEADING = "## Using it from another program"
-EXAMPLE = "apps/examples/embedding/embedding.cpp"
-# Pages of the manual, and the program that each takes its C++ from.
-PAGES = {"apps/manual/own_protocol.md": "apps/examples/gossip/gossip.cpp"}
+# Pages with C++, and the program that each takes it from.
+PROGRAMS = {
+    "apps/manual/embedding.md": "apps/examples/embedding/embedding.cpp",
+    "apps/manual/own_protocol.md": "apps/examples/gossip/gossip.cpp",
+}
+# What a fenced block may be. tests/apps/manual_test.py says what it does with each.
+LANGUAGES = {"sh", "textproto", "json", "csv", "yaml", "python", "cpp", "cmake", "text"}
+LONGEST_LINE = 120
+LONGEST_README = 130
 
 
-def code_blocks(text, heading):
-    """Indented blocks below a heading; blank lines within a block belong to it."""
-    section = text.split(heading + "\n", 1)[1].split("\n## ", 1)[0]
-    return [textwrap.dedent(block).strip("\n") for block in re.findall(r"(?:^(?: {4}.*|)\n)+", section, re.M)
-            if block.strip()]
+def pages(root):
+    ignored = {"build", "out", ".git", ".cache"}
+    return sorted(x for x in root.rglob("*.md") if not ignored & set(x.relative_to(root).parts))
 
 
 def fenced_blocks(text):
-    """Blocks between ```cpp and ```."""
-    return [textwrap.dedent(block).strip("\n") for block in re.findall(r"^```cpp\n(.*?)^```$", text, re.M | re.S)]
+    """(language, text) of each fenced block."""
+    return [(language, textwrap.dedent(block).strip("\n"))
+            for language, block in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.M | re.S)]
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+def anchors(text):
+    """The names by which links reach headings, as GitHub makes them."""
+    return {re.sub(r"[^\w\- ]", "", x.strip().lower()).replace(" ", "-")
+            for x in re.findall(r"^#+ (.*)$", without_blocks(text), re.M)}
+
+
+def broken_links(page, text):
+    """Relative links that lead to no file, or to no heading of it."""
+    result = []
+    for link in re.findall(r"\]\(([^)]+)\)", without_blocks(text)):
+        name, _, anchor = link.partition("#")
+        if "://" in name:
+            continue
+        target = (page.parent / name) if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            result.append(link)
+    return result
 
 
 def unindented(lines):
@@ -32,28 +59,52 @@ def unindented(lines):
 class Readme(unittest.TestCase):
     root = None
 
-    def test_example_is_compiled(self):
-        blocks = code_blocks((self.root / "README.md").read_text(), HEADING)
-        example = unindented((self.root / EXAMPLE).read_text())
-        self.assertGreaterEqual(len(blocks), 1)
-        self.assertGreater(sum(len(block.splitlines()) for block in blocks), 15)
-        for block in blocks:
-            with self.subTest(block=block.splitlines()[0]):
-                self.assertIn(unindented(block), example)
+    def setUp(self):
+        self.pages = {x.relative_to(self.root).as_posix(): x.read_text() for x in pages(self.root)}
+        self.assertIn("README.md", self.pages)
 
-    def test_manual_is_compiled(self):
-        for page in sorted((self.root / "apps/manual").glob("*.md")):
-            name = page.relative_to(self.root).as_posix()
-            blocks = fenced_blocks(page.read_text())
-            self.assertEqual(bool(blocks), name in PAGES, name)
+    def test_lines_are_short(self):
+        long = [f"{name}:{i}" for name, text in self.pages.items()
+                for i, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE]
+        self.assertEqual(long, [])
+        self.assertLessEqual(len(self.pages["README.md"].splitlines()), LONGEST_README)
+
+    def test_links_lead_somewhere(self):
+        broken = {name: broken_links(self.root / name, text) for name, text in self.pages.items()}
+        self.assertEqual({name: links for name, links in broken.items() if links}, {})
+
+    def test_the_manual_lists_its_pages(self):
+        listed = set(re.findall(r"\]\((\w+\.md)\)", self.pages["apps/manual/README.md"]))
+        self.assertEqual(listed, {x.name for x in (self.root / "apps/manual").glob("*.md")} - {"README.md"})
+
+    def test_languages_are_known(self):
+        for name, text in self.pages.items():
+            self.assertEqual(len(re.findall("^```", text, re.M)) % 2, 0, name)
+            self.assertLessEqual({language for language, _ in fenced_blocks(text)}, LANGUAGES, name)
+
+    def test_programs_are_compiled(self):
+        for name, text in self.pages.items():
+            blocks = [block for language, block in fenced_blocks(text) if language == "cpp"]
+            self.assertEqual(bool(blocks), name in PROGRAMS, name)
             for block in blocks:
                 with self.subTest(page=name, block=block.splitlines()[0]):
-                    self.assertIn(unindented(block), unindented((self.root / PAGES[name]).read_text()))
+                    self.assertIn(unindented(block), unindented((self.root / PROGRAMS[name]).read_text()))
 
-    def test_other_text_would_be_seen(self):
-        text = f"# x\n\n{HEADING}\n\nProse.\n\n    int main() {{\n\n      f();\n    }}\n\nMore.\n\n    g();\n\n## Next\n\n    h();\n"
-        self.assertEqual(code_blocks(text, HEADING), ["int main() {\n\n  f();\n}", "g();"])
-        self.assertEqual(fenced_blocks("a\n\n```cpp\nf();\n  g();\n```\n\n```\nh();\n```\n"), ["f();\n  g();"])
+    def test_onnx_operators(self):
+        sources = (self.root / "actors/model/onnx").glob("*.cpp")
+        known = {x for source in sources for x in re.findall(r'\ball\["(\w+)"\] = ', source.read_text())}
+        self.assertGreater(len(known), 50)
+        section = self.pages["apps/manual/onnx.md"].split("## What is supported\n", 1)[1].split("\nLimits:", 1)[0]
+        rows = "\n".join(x for x in section.splitlines() if x.startswith("| "))
+        self.assertEqual(sorted(re.findall(r"`(\w+)`", rows)), sorted(known))
+
+    def test_mistakes_would_be_seen(self):
+        text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"
+        self.assertEqual(fenced_blocks(text), [("cpp", "f();\n  g();"), ("", "[h](h.md)\n# i")])
+        self.assertEqual(anchors(text), {"a-b"})
+        # A page that is there, for its folder.
+        page = self.root / "README.md"
+        self.assertEqual(broken_links(page, text.replace("#a-b", "README.md#troupe")), ["none.md", "#c"])
 
 
 if __name__ == "__main__":

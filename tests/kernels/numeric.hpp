@@ -14,11 +14,11 @@ namespace troupe::test {
 
 // The numeric test kit.
 
-/// Seed of all random test data: TROUPE_SEED, else a fixed one. Printed when it is first asked for.
+/// Seed of all random test data: TROUPE_SEED, else a fixed one. Printed at its first use.
 std::uint64_t seed();
 
 /// Fails unless |actual - expected| <= atol + rtol |expected| for all elements; NaN and infinity
-/// must stand in the same places. Prints the worst element.
+/// must be at the same positions. Prints the worst element.
 void check_close(std::span<const double> actual, std::span<const double> expected, double rtol,
                  double atol, const std::string& what);
 void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
@@ -69,14 +69,14 @@ struct leaves {
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
-/// How near to zero an input of a relu, or another function with a kink there, comes, among the
-/// nodes up to `id`: numerical gradients need a distance.
+/// The smallest distance from zero of an input of relu, or of another function with a kink there,
+/// among the nodes up to `id`: numerical gradients need some distance.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
 /// The value of node `id`, computed by plain loops in double: independent of plan and executor.
 std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);
 
-/// What an executor computed, converted to double.
+/// The results of an executor, converted to double.
 struct executed {
   double loss = 0;
   std::size_t correct = 0;

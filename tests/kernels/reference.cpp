@@ -1,5 +1,5 @@
 // A second, naive implementation of every operation: plain loops in double over all nodes up to the
-// one asked for.
+// requested one.
 
 #include "tests/kernels/numeric.hpp"
 #include "tests/kernels/reference_images.hpp"

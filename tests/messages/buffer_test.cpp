@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(alignment_and_size) {
     BOOST_TEST(x.size() == size);
     BOOST_TEST(!x.empty());
     BOOST_TEST(reinterpret_cast<std::uintptr_t>(x.data()) % 64 == 0u);
-    // A sanitizer sees whether all of it is ours.
+    // A sanitizer checks that all of it belongs to the buffer.
     std::memset(x.mutable_data(), 0x5a, size);
   }
   BOOST_TEST(payload::floats(10).size() == 40u);

@@ -35,8 +35,7 @@ public:
   caf::error decode(std::span<const char> bytes, T& x) {
     caf::binary_deserializer source{sys_, bytes.data(), bytes.size()};
     caf::error result;
-    // The processor's operator() swallows what goes wrong within a message; what arrives over the
-    // network is then an empty one.
+    // The processor's operator() swallows errors within a message; an empty message then arrives.
     if constexpr (std::is_same_v<T, caf::message>)
       result = x.load(source);
     else

@@ -41,6 +41,9 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   case FieldDescriptor::CPPTYPE_UINT64:
     access.AddUInt64(&x, &field, number);
     break;
+  case FieldDescriptor::CPPTYPE_UINT32:
+    access.AddUInt32(&x, &field, static_cast<std::uint32_t>(number));
+    break;
   case FieldDescriptor::CPPTYPE_INT64:
     access.AddInt64(&x, &field, static_cast<std::int64_t>(number));
     break;
@@ -53,8 +56,8 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   }
 }
 
-/// Gives all fields, at all depths, values of their own: `next` counts up. Largest values of each
-/// integer type take their turn.
+/// Gives all fields, at all depths, distinct values: `next` counts up, and the largest values of
+/// each integer type occur.
 void fill(google::protobuf::Message& x, std::uint64_t& next) {
   const auto& type = *x.GetDescriptor();
   const auto& access = *x.GetReflection();
@@ -230,7 +233,7 @@ BOOST_AUTO_TEST_CASE(changed_bytes_do_no_harm) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8_reach_the_peer) {
-  // Reasons quote what users and systems gave us: file names, fields of a CSV file.
+  // Reasons quote text from users and systems: file names, fields of a CSV file.
   const std::string latin1 = "cannot read /data/Gr\xf6\xdf"
                              "en.csv";
   proto::Failure failure;

@@ -5,7 +5,8 @@
 
 namespace troupe::test {
 
-/// How a test program ends where nothing failed and something was skipped: CTest reports that.
+/// The exit code of a test program in which nothing failed and something was skipped: CTest reports
+/// it.
 inline constexpr int exit_skipped = 77;
 
 inline bool& anything_skipped() {
@@ -13,8 +14,8 @@ inline bool& anything_skipped() {
   return value;
 }
 
-/// Says that what a test case needs is not here; the case then returns. Failures of others count
-/// all the same.
+/// Reports that a precondition of a test case is missing; the case then returns. Failures of other
+/// cases still count.
 inline void skip(std::string_view reason) {
   std::cout << "skipped: " << reason << '\n';
   anything_skipped() = true;

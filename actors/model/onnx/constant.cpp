@@ -30,7 +30,7 @@ std::size_t raw_size(int type) {
   }
 }
 
-/// How many elements the fields for values hold where there are no raw bytes.
+/// The number of elements in the typed fields, if there are no raw bytes.
 int typed_count(const TensorProto& x) {
   switch (x.data_type()) {
   case TensorProto::FLOAT:

@@ -13,20 +13,20 @@ class TensorProto;
 
 namespace troupe {
 
-/// A tensor that is known when a model is imported: constants, shapes, and what is computed of
+/// A tensor that is known when a model is imported: constants, shapes, and values computed from
 /// them. Internal to the sources named onnx_*.
 struct onnx_constant {
   enum class kind : std::uint8_t { real, integer, boolean };
 
   /// As an extent: the number of samples, known at run time only.
   static constexpr std::int64_t batch = -1;
-  /// As an element of an integer tensor: the same. What is computed of it is NaN: not known.
+  /// As an element of an integer tensor: the same. Values computed from it are NaN: unknown.
   static constexpr double batch_size = std::numeric_limits<double>::infinity();
 
   kind type = kind::real;
   /// Row-major; empty for a scalar.
   std::vector<std::int64_t> dims;
-  /// All elements, or one that stands for all.
+  /// All elements, or one that is repeated for all.
   std::vector<double> values;
 
   bool uniform() const noexcept { return values.size() == 1; }
@@ -38,7 +38,7 @@ struct onnx_constant {
 /// Product of extents, the batch as 1. Throws input_error beyond 2^48.
 std::size_t count_elements(const std::vector<std::int64_t>& dims);
 
-/// Product of the extents [begin, end), none of which is the batch.
+/// Product of the extents [begin, end), which must not include the batch.
 std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t begin,
                           std::size_t end);
 

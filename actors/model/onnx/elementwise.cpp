@@ -25,7 +25,7 @@ void unary(onnx_node& node, Tensor on_tensor, Number on_number) {
   node.set(std::move(result));
 }
 
-/// The same where constants are not computed at once.
+/// The same, but constants are not computed at once.
 template <class Tensor>
 void unary(onnx_node& node, Tensor on_tensor) {
   const auto& v = node.input(0);
@@ -162,8 +162,8 @@ void prelu(onnx_node& node) {
   node.set({relu(x) - scaled.x, v.batch_at});
 }
 
-/// The second operand. Before version 7 an attribute says which dimension of the first one its own
-/// begin at; since then they end at the same.
+/// The second operand. Before version 7 an attribute aligns its first dimension with one of the
+/// first operand. Since then the last dimensions are aligned.
 onnx_value second_operand(onnx_node& node) {
   const auto& b = node.input(1);
   if (node.version() >= 7)

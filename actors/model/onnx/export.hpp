@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// What is done to the data around a model. It becomes a part of the file: its input is the
-/// features as they are, and its output is in the units of the targets.
+/// The scaling of data before and after a model. It becomes a part of the file, whose input is
+/// unscaled features and whose output has the units of the targets.
 struct onnx_surroundings {
-  /// Of the features, before the model.
+  /// Scaling of the features, before the model.
   std::optional<feature_scaling> features = std::nullopt;
-  /// Of the targets: output * scale + mean, after the model; used where the model's outputs are
-  /// targets.
+  /// Scaling of the targets: output * scale + mean, after the model; used if the model's outputs
+  /// are targets.
   std::optional<column_scaling> targets = std::nullopt;
   /// Texts by name for the file's metadata_props.
   std::map<std::string, std::string> metadata = {};

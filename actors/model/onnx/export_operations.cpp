@@ -1,4 +1,4 @@
-// What each operation of a graph is in ONNX.
+// The ONNX nodes of each operation of a graph.
 
 #include "actors/model/onnx/exporter.hpp"
 
@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// ONNX's operator that does the same to the same operands; empty where there is none.
+/// The ONNX operator with the same operands and result; empty if there is none.
 std::string_view same_operator(operation op) {
   switch (op) {
   case operation::add:
@@ -296,7 +296,7 @@ std::string onnx_exporter::pooled(const node& n) {
   return add("MaxPool", {value(n.inputs[0])}, attributes);
 }
 
-/// Elements that are moved, and what is left.
+/// Operations that move elements, and the rest.
 std::string onnx_exporter::moved(const node& n) {
   const bool together = !n.inputs.empty() && absorbed_.contains(n.inputs[0]);
   if (together)
@@ -346,7 +346,7 @@ std::string onnx_exporter::normalized(const node& n, const std::string& gain,
   return add("LayerNormalization", inputs, {integer("axis", -1), real("epsilon", n.factor)});
 }
 
-// Softmax of what is left when all elements behind the diagonal are -infinity.
+// Softmax after all elements behind the diagonal are set to -infinity.
 std::string onnx_exporter::causal_softmax(const node& n) {
   const auto time = n.shape.last();
   const auto extent = static_cast<std::size_t>(time);

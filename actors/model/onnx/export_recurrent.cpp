@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// Where ONNX's gates stand among the graph's.
+/// The positions of ONNX's gates among the graph's gates.
 std::vector<std::int64_t> onnx_gates(cell how) {
   switch (how) {
   case cell::rnn:
@@ -22,7 +22,7 @@ std::vector<std::int64_t> onnx_gates(cell how) {
 
 } // namespace
 
-/// The states of a recurrence whose input is a projection by a matrix: all that ONNX has.
+/// The states of a recurrence whose input is a projection by a matrix. ONNX has no other kind.
 bool onnx_exporter::is_states(const node& n) const {
   if (n.op != operation::slice || at(n.inputs[0]).op != operation::recurrent)
     return false;

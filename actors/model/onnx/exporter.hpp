@@ -49,7 +49,7 @@ private:
 
   // -- pieces of the model
   std::string fresh(const std::string& wish);
-  /// The name of what a node computes.
+  /// The name of a node's result.
   const std::string& value(std::uint32_t id) const { return names_.at(id); }
   std::string add(std::string_view op, const std::vector<std::string>& inputs,
                   std::vector<attribute> attributes = {}, std::string output = {});
@@ -58,7 +58,7 @@ private:
   std::string scaled_features(const feature_scaling& how);
   std::string in_units(const column_scaling& how);
   std::string whole_numbers(const std::vector<std::int64_t>& x);
-  /// The shape as a tensor, of which the batch is measured at run time.
+  /// The shape as a tensor. Its batch is read at run time.
   std::string shape_of(const shape& dims);
   std::string expanded(const std::string& x, const shape& dims);
 
@@ -92,7 +92,7 @@ private:
   onnx::GraphProto proto_;
   std::vector<std::uint32_t> needed_;
   std::map<std::uint32_t, std::size_t> readers_;
-  /// Computed as a part of the node that reads them.
+  /// Nodes that are exported as a part of the node that reads them.
   std::set<std::uint32_t> absorbed_;
   std::map<std::uint32_t, std::string> names_;
   std::set<std::string> taken_;

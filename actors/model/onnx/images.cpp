@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// A window of one or two dimensions, and how much is put around the image on each side.
+/// A window of one or two dimensions, and the padding on each side of the image.
 struct sliding {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> strides;
@@ -46,7 +46,7 @@ onnx_value result_of(expression y, const image& from) {
   return reshape(y, {shape::batch, dims[1], dims[3]});
 }
 
-/// How much "SAME" puts around an extent.
+/// The padding of "SAME" for an extent.
 std::int64_t same_padding(std::int64_t extent, std::int64_t kernel, std::int64_t stride) {
   const auto positions = (extent + stride - 1) / stride;
   return std::max<std::int64_t>((positions - 1) * stride + kernel - extent, 0);
@@ -100,7 +100,7 @@ window window_of(const sliding& x) {
   return result;
 }
 
-/// Whether the graph's windows do that by themselves: as much on both sides, less than the kernel.
+/// Whether the graph's own padding can do this: equal on both sides and less than the kernel.
 bool plain(const sliding& x) {
   for (std::size_t i = 0; i < x.kernel.size(); ++i)
     if (x.before[i] != x.behind[i] || x.before[i] >= x.kernel[i])
@@ -159,8 +159,8 @@ void max_pooling(onnx_node& node) {
   node.set(result_of(max_pool(from.x, window_of(how)), from));
 }
 
-/// What a mean over the whole window is multiplied with, so that it is one over the pixels of the
-/// image: per position of the window along one dimension.
+/// The factor that turns a mean over the whole window into a mean over its pixels of the image, per
+/// position of the window along one dimension.
 std::vector<double> shares(std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                            std::int64_t before, std::int64_t behind) {
   std::vector<double> result;

@@ -15,20 +15,20 @@ namespace troupe {
 /// An input or output of an ONNX model.
 struct onnx_port {
   std::string name;
-  /// In ONNX's order; onnx_constant::batch (-1) where the model leaves them open.
+  /// In ONNX's order; onnx_constant::batch (-1) for open dimensions.
   std::vector<std::int64_t> dims;
   dtype type = dtype::float32;
 };
 
 /// An output of a model that was imported.
 struct onnx_output {
-  expression x; ///< the batch in front, where it has one
-  /// Which of the dimensions of the model's own output the batch is.
+  expression x; ///< the batch in front, if it has one
+  /// The dimension of the model's own output that is the batch.
   std::size_t batch_at = 0;
 };
 
-/// What the model is fed with, in order; tensors that have a value of their own are no inputs.
-/// Throws input_error for those that are not tensors of real or whole numbers.
+/// The inputs of the model, in order. A tensor with a value in the file is not an input. Throws
+/// input_error for an input that is not a tensor of real or whole numbers.
 std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
@@ -40,18 +40,18 @@ using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 /// @param inputs one expression per onnx_inputs(), of its rank and type, the batch in front where
 /// it has one
 /// @return one per onnx_outputs()
-/// @throws input_error naming the node: an operator that troupe does not have (with all that it
-/// has), an attribute that it does not support, shapes that do not fit, a batch that does not stay
-/// a dimension of its own
-/// @param training as it is computed in training: dropout drops, and batch normalization measures
-/// the batch, where the model was exported in training mode. Variables that the graph already has
-/// by these names are used again.
+/// @throws input_error naming the node: an operator that troupe does not have (with a list of all
+/// that it has), an attribute that it does not support, shapes that do not fit, a batch that does
+/// not stay a dimension of its own
+/// @param training builds the training computation: if the model was exported in training mode,
+/// dropout drops, and batch normalization uses the batch's statistics. Variables that the graph
+/// already has by these names are used again.
 /// @param kind_of without it, weights are state, frozen or trainable as onnx_model::weight says
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
                                      const std::vector<expression>& inputs, bool training = false,
                                      const onnx_kinds& kind_of = {});
 
-/// Whether training makes a difference.
+/// Whether training and testing differ.
 bool differs_in_training(const onnx_model& model);
 
 /// The operators that can be imported, in alphabetical order.

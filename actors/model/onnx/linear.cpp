@@ -18,7 +18,7 @@ onnx_value times_matrix(const onnx_node& node, const onnx_value& a, expression b
   return {matmul(to_tensor(a, node.target()), b), a.batch_at};
 }
 
-/// Matrices in both, with NumPy's broadcasting of what stands before the last two dimensions.
+/// Products of matrices, with NumPy's broadcasting of the dimensions before the last two.
 onnx_value batched(const onnx_node& node, const onnx_value& a, const onnx_value& b) {
   const auto [x, y, batch_at] = aligned(a, b, node.target());
   const auto rank = x.shape().rank();

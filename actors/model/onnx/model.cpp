@@ -20,7 +20,7 @@ constexpr std::int64_t oldest = 1;
 constexpr std::int64_t newest = 21;
 constexpr std::size_t least_limit = 65'536;
 
-/// Whether an input of a node only says what is to be done: no gradient flows into it.
+/// Whether an input of a node is a parameter of the operator that gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
     "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
@@ -40,7 +40,7 @@ bool only_says(const onnx::NodeProto& node, int input) {
   return (op == "RNN" || op == "LSTM" || op == "GRU") && input > 3;
 }
 
-/// What a batch normalization keeps of its running statistics in an update.
+/// The share of its running statistics that a batch normalization keeps in an update.
 double momentum_of(const onnx::NodeProto& node) {
   constexpr double usual = 0.9;
   for (const auto& x : node.attribute())

@@ -22,8 +22,7 @@ namespace troupe {
 
 /// A model in the ONNX format (onnx.ai), parsed and checked: operator set known, names defined
 /// before they are used and once only, tensors exactly as long as their shapes say, nothing in
-/// other files. What its operators mean is onnx_importer's affair. Immutable; copies share the
-/// model.
+/// other files. onnx_importer interprets the operators. Immutable; copies share the model.
 ///
 /// The schema is that of Debian's libonnx; its headers are included by the sources named onnx_*
 /// alone.
@@ -55,7 +54,7 @@ public:
   const std::string& name() const noexcept { return name_; }
   /// Tensors with values, in the order of the file.
   const std::vector<weight>& weights() const noexcept { return weights_; }
-  /// The model without the values of its weights: what other nodes need to know.
+  /// The model without the values of its weights, for other nodes.
   std::string structure() const;
   /// The values of the weights, in the order of `parameters`, whose tensors are those of
   /// weights(). The model must not be a structure.
@@ -65,8 +64,8 @@ public:
   /// Version of the operator set, 1 to 21.
   std::int64_t version() const noexcept { return version_; }
   bool is_weight(std::string_view name) const { return weight_names_.contains(name); }
-  /// Elements of tensors that may be computed from constants of the model: so many as it has bytes,
-  /// or 65,536.
+  /// Most elements of a tensor that is computed from constants of the model: the model's size in
+  /// bytes, or at least 65,536.
   std::size_t constant_limit() const noexcept { return constant_limit_; }
 
 private:

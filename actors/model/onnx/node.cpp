@@ -144,7 +144,7 @@ void onnx_node::require(std::string_view name, std::int64_t value, std::int64_t 
 }
 
 void onnx_node::finish() const {
-  // Of the oldest versions; about memory.
+  // From the oldest versions; a hint about memory.
   for (const auto& x : proto_.attribute())
     if (!read_.contains(x.name()) && x.name() != "consumed_inputs")
       refuse("attribute \"" + x.name() + "\" is not supported");

@@ -25,14 +25,14 @@ public:
   using input_error::input_error;
 };
 
-/// A node of an ONNX model while it is imported: what it reads, what is asked of its attributes,
-/// what it makes. Errors name the node. Internal to the sources named onnx_*.
+/// A node of an ONNX model while it is imported: its inputs, attributes and outputs. Errors name
+/// the node. Internal to the sources named onnx_*.
 class onnx_node {
 public:
   using values = std::map<std::string, onnx_value, std::less<>>;
   using names = std::set<std::string, std::less<>>;
 
-  /// What the computation is for: dropout and batch normalization differ.
+  /// Whether the computation is for training: dropout and batch normalization differ.
   enum class purpose : std::uint8_t { testing, training };
 
   /// @param used names that other nodes, or the outputs of the model, read
@@ -55,11 +55,11 @@ public:
   // -- inputs
   std::size_t inputs() const;
   bool has_input(std::size_t i) const;
-  /// Throws where it is missing.
+  /// Throws if it is missing.
   const onnx_value& input(std::size_t i) const;
   /// As a tensor of the graph.
   expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
-  /// Throws where it depends on what the model is fed with; `what` names it.
+  /// Throws if it depends on the model's input; `what` names it in the error.
   const onnx_constant& known(std::size_t i, std::string_view what) const;
   /// A list of whole numbers that must be known.
   std::vector<std::int64_t> integers_of(std::size_t i, std::string_view what) const;
@@ -75,11 +75,11 @@ public:
   std::vector<double> reals(std::string_view name);
   std::vector<std::string> texts(std::string_view name);
   const onnx::AttributeProto* attribute(std::string_view name);
-  /// Takes an attribute for read that has no influence here.
+  /// Accepts an attribute that has no influence here.
   void ignore(std::string_view name) { read_.emplace(name); }
   /// Throws unless the attribute is absent or has this value.
   void require(std::string_view name, std::int64_t value, std::int64_t otherwise);
-  /// Throws where the node has attributes that nobody asked for.
+  /// Throws if the node has attributes that were not read.
   void finish() const;
 
   // -- axes
@@ -94,7 +94,7 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
-  /// Throws where anybody reads output i.
+  /// Throws if output i is read.
   void refuse_output(std::size_t i, std::string_view what) const;
 
   /// a + b, ..., with broadcasting.
@@ -133,8 +133,8 @@ void add_shape_operators(onnx_operators& all);
 
 // -- what several of them use
 
-/// v in another shape: extents in ONNX's order; 0 as the batch stands for it, and one extent may be
-/// left open (-1). The batch stays a dimension of its own.
+/// v in another shape: extents in ONNX's order; 0 at the batch's place means the batch, and one
+/// extent may be left open (-1). The batch stays a dimension of its own.
 /// @param dims as elements of an ONNX shape: onnx_constant::batch_size for the batch, NaN or -1 for
 /// an open extent, 0 for the same as before
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
@@ -142,7 +142,7 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,
                      const std::vector<std::int64_t>& dims);
 
-/// All elements of a constant. Throws where there are more than `limit`.
+/// All elements of a constant. Throws if there are more than `limit`.
 std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const onnx_node& node);
 
 /// Dimension i of the result is dimension axes[i] of v.

@@ -1,4 +1,4 @@
-// ONNX's operators that take tensors apart, and put them together.
+// ONNX's operators that split and join tensors.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
@@ -37,7 +37,7 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  // A longer step leaves out as much; this one cannot overflow.
+  // A longer step has the same effect; this one cannot overflow.
   cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
@@ -111,8 +111,7 @@ void slice(onnx_node& node) {
     if (extent == onnx_constant::batch) {
       if (x.begins[i] != 0 || x.ends[i] < std::numeric_limits<std::int32_t>::max()
           || x.steps[i] != 1)
-        node.refuse("axis " + std::to_string(axis)
-                    + " is the batch, of which no part can be taken");
+        node.refuse("axis " + std::to_string(axis) + " is the batch, which cannot be sliced");
       continue;
     }
     const auto how = cut_of(node, x.begins[i], x.ends[i], x.steps[i], extent);
@@ -149,7 +148,7 @@ void split(onnx_node& node) {
     total += x;
   }
   if (sizes.size() != node.outputs() || total != extent)
-    node.refuse("the parts do not make up the " + std::to_string(extent) + " elements of axis "
+    node.refuse("the parts do not add up to the " + std::to_string(extent) + " elements of axis "
                 + std::to_string(axis));
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -249,7 +248,7 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   return result;
 }
 
-/// Elements of a tensor at positions that are known, in runs of those that follow one another.
+/// Elements of a tensor at known positions, as runs of consecutive positions.
 onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
                   std::size_t axis) {
   const auto extent = v.dims()[axis];

@@ -1,4 +1,4 @@
-// ONNX's operators that bring elements together: sums, means, softmax, normalization.
+// ONNX's operators that combine elements: sums, means, softmax, normalization.
 
 #include "actors/model/onnx/model.hpp"
 #include "actors/model/onnx/node.hpp"
@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// The larger of two halves, again and again. The halves share the middle of an odd extent.
+/// The maximum by repeated halving. The halves share the middle of an odd extent.
 expression max_of_halves(expression x) {
   const auto axis = x.shape().rank() - 1;
   for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
@@ -38,7 +38,7 @@ expression max_last(expression x) {
   // The graph's images have a batch.
   if (!dims.has_batch())
     return reshape(max_of_halves(x), shape{std::move(kept)});
-  // As an image with a row of pixels per row, under a window as wide as it.
+  // As an image with a row of pixels per row, and a window of its whole width.
   const auto rows = static_cast<std::int64_t>(shape{kept}.elements(1));
   window whole;
   whole.width = n;
@@ -99,8 +99,8 @@ expression mean_of(expression x) {
   return scale(sum_last(x), 1 / static_cast<double>(n));
 }
 
-/// log(sum exp(x)), with nearly the largest element subtracted: finite numbers alone, for infinity
-/// minus infinity is NaN.
+/// log(sum exp(x)), with nearly the largest element subtracted. Only finite numbers are subtracted,
+/// because infinity minus infinity is NaN.
 expression log_sum_exp(expression x) {
   constexpr double all = double{std::numeric_limits<float>::max()};
   const auto most = at_most(at_least(stop_gradient(max_last(x)), -all), all);
@@ -252,8 +252,8 @@ void instance_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::add, y, per_channel(node, 2, rank)));
 }
 
-/// Where the node was exported for training: with statistics of the batch, which the running ones
-/// follow, or in testing, with these.
+/// For a node exported for training: training uses the statistics of the batch and updates the
+/// running ones, testing uses the running ones.
 onnx_value measured_normalization(const onnx_node& node, double epsilon) {
   const auto& v = node.input(0);
   const batch_norm_variables variables{node.tensor(1), node.tensor(2), node.tensor(3),
@@ -267,7 +267,7 @@ onnx_value measured_normalization(const onnx_node& node, double epsilon) {
           v.batch_at};
 }
 
-/// Otherwise as it is applied to data: with means and variances that stay as they are.
+/// For other nodes: with constant means and variances.
 void batch_normalization(onnx_node& node) {
   const auto& v = node.input(0);
   check_channels(node, v);

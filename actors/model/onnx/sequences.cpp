@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// Where the graph's gates stand among ONNX's.
+/// The positions of the graph's gates among ONNX's gates.
 std::vector<std::int64_t> gates_of(cell how) {
   switch (how) {
   case cell::rnn:
@@ -26,7 +26,7 @@ std::vector<std::int64_t> gates_of(cell how) {
   return {};
 }
 
-/// Rows of w (gates * hidden, ...) in the graph's order, of those that begin at `first`.
+/// The rows of w (gates * hidden, ...) from `first` on, in the graph's order.
 expression reordered(expression w, cell how, std::int64_t hidden, std::int64_t first) {
   const auto order = gates_of(how);
   std::vector<expression> parts;

@@ -59,8 +59,8 @@ std::string wanted_text(const std::vector<double>& wanted) {
   return result + ")";
 }
 
-/// The shape that is meant for a tensor with a batch: which of its extents is the batch, and the
-/// others, such that what stands before the batch and behind it keeps its elements.
+/// The intended shape of a tensor with a batch: which extent is the batch, and the other extents,
+/// such that the dimensions before and after the batch keep their numbers of elements.
 std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int64_t>& dims,
                                                       std::size_t batch_at,
                                                       const std::vector<double>& wanted) {
@@ -132,7 +132,7 @@ onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, 
                   std::int64_t end) {
   const auto extent = v.dims()[axis];
   if (v.has_batch() && axis == v.batch_at)
-    node.refuse("axis " + std::to_string(axis) + " is the batch, of which no part can be taken");
+    node.refuse("axis " + std::to_string(axis) + " is the batch, which cannot be sliced");
   if (begin == 0 && end == extent)
     return v;
   return {slice(to_tensor(v, node.target()), v.graph_axis(axis), begin, end), v.batch_at};
@@ -256,7 +256,7 @@ void expand(onnx_node& node) {
   auto own = v.dims();
   own.insert(own.begin(), rank - own.size(), 1);
   const auto aligned_v = with_dims(node, v, own);
-  // A batch that was 1 when the model was written may stand there as 1.
+  // A batch of 1 when the model was written may appear as 1.
   if (v.has_batch() && dims[aligned_v.batch_at] == 1)
     dims[aligned_v.batch_at] = onnx_constant::batch;
   if (v.has_batch() && dims[aligned_v.batch_at] != onnx_constant::batch)

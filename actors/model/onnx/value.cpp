@@ -48,7 +48,7 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
 /// x of a lower rank, or with the batch elsewhere, as if it had this rank and the batch there.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
-  // One number for all, the samples of the batch included, may as well be there once.
+  // One number for all elements, including all samples, is kept once.
   onnx_value once = v;
   if (v.known && v.known->uniform()) {
     auto constant = *v.known;
@@ -70,7 +70,7 @@ expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bo
   return extents == x.shape() ? x : reshape(x, extents);
 }
 
-/// The one extent of a shape that is not 1, where it stands at `axis`.
+/// The only extent of a shape that is not 1, if it is at `axis`.
 bool only_extent(const shape& x, std::size_t axis) {
   for (std::size_t i = 0; i < x.rank(); ++i)
     if (i != axis && x[i] != 1)
@@ -78,7 +78,7 @@ bool only_extent(const shape& x, std::size_t axis) {
   return !x.has_batch();
 }
 
-/// a + b or a * b, b a row or a value per channel: what the graph has operations for.
+/// a + b or a * b, with b a row or a value per channel: the graph has operations for these.
 expression with_vector(arithmetic how, expression a, expression b) {
   const auto dims = a.shape(); // a copy: appending nodes moves them
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;
@@ -125,13 +125,13 @@ T apply(arithmetic how, T a, T b) {
   return a;
 }
 
-/// Whether a float holds it with all its digits.
+/// Whether a float represents it exactly.
 bool is_normal(double x) {
   using limits = std::numeric_limits<float>;
   return std::abs(x) >= double{limits::min()} && std::abs(x) <= double{limits::max()};
 }
 
-/// x and one number; nothing where that is no operation of the graph.
+/// x and one number; nothing if the graph has no operation for it.
 expression with_number(arithmetic how, expression x, double number, bool number_first) {
   switch (how) {
   case arithmetic::add:
@@ -141,8 +141,8 @@ expression with_number(arithmetic how, expression x, double number, bool number_
   case arithmetic::multiply:
     return scale(x, number);
   case arithmetic::divide:
-    // The graph multiplies: a quotient by a power of two is the same, others may differ in the last
-    // bit.
+    // The graph multiplies by the reciprocal: exact for powers of two, otherwise the last bit may
+    // differ.
     return number_first || !is_normal(1 / number) ? expression{} : scale(x, 1 / number);
   case arithmetic::maximum:
     return std::isnan(number) ? expression{} : at_least(x, number);

@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// What a name of an ONNX model stands for while the model is imported: a constant, or a tensor of
-/// the graph. Internal to the sources named onnx_*.
+/// The value of a name while an ONNX model is imported: a constant, or a tensor of the graph.
+/// Internal to the sources named onnx_*.
 ///
-/// The graph has the batch in front, always. ONNX has it where it likes (recurrent operators have
+/// The graph always has the batch in front. ONNX may have it elsewhere (recurrent operators have
 /// the time first): `batch_at` says which of ONNX's dimensions the batch is. The others follow in
 /// ONNX's order. Without a batch, both orders are the same.
 struct onnx_value {
@@ -43,10 +43,10 @@ shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at
 expression to_tensor(const onnx_value& v, graph& g);
 
 /// The tensor repeated along dimensions of extent 1, as NumPy does; both shapes have the same rank.
-/// Throws input_error where that does not make `dims`.
+/// Throws input_error if that does not make `dims`.
 expression expand(expression x, const shape& dims);
 
-/// The shape that two shapes of the same rank are both expanded to. Throws input_error.
+/// The shape to which two shapes of the same rank are broadcast. Throws input_error.
 shape common_shape(const shape& a, const shape& b);
 
 /// Two operands with the same rank and the batch in the same place.
@@ -56,8 +56,9 @@ struct onnx_operands {
   std::size_t batch_at = 0;
 };
 
-/// Dimensions of extent 1 in front of the shorter one, as NumPy does. Throws input_error where both
-/// have a batch, in different places, or one has other than one element in place of the batch.
+/// Adds dimensions of extent 1 in front of the shorter one, as NumPy does. Throws input_error if
+/// both have a batch in different places, or if one has more than one element in place of the
+/// other's batch.
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
 enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };

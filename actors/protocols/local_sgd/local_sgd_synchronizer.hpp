@@ -2,9 +2,9 @@
 
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
-#include "actors/protocols/replica_account.hpp"
-#include "actors/protocols/replica_store.hpp"
 #include "actors/protocols/site.hpp"
+#include "actors/replica/replica_account.hpp"
+#include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_node.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"

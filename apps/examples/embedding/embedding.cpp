@@ -1,5 +1,4 @@
-// A program with an actor system, actors, message types and data of its own, which trains a model
-// on the side.
+// A program with its own actor system, actors, message types and data, which also trains a model.
 
 #include <actors/cluster/training.hpp>
 
@@ -8,7 +7,7 @@
 #include <cmath>
 #include <iostream>
 
-// What the program's own actors tell each other.
+// A message between the program's own actors.
 struct headline {
   std::string text;
 };
@@ -22,7 +21,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(embedding, caf::first_custom_type_id)
 CAF_ADD_TYPE_ID(embedding, (headline))
 CAF_END_TYPE_ID_BLOCK(embedding)
 
-// Points in a square, made up as they are read: class 1 inside a circle, class 0 outside.
+// Points in a square, computed when they are read: class 1 inside a circle, class 0 outside.
 class points : public troupe::dataset {
 public:
   points(std::uint64_t first, std::uint64_t count) : first_(first), count_(count) {}
@@ -65,7 +64,7 @@ troupe::proto::Job make_job() {
 
 using news_desk = caf::typed_actor<caf::reacts_to<headline>>;
 
-// Prints what it is told.
+// Prints the headlines that it receives.
 class printer : public news_desk::base {
 public:
   using news_desk::base::base;
@@ -76,7 +75,7 @@ protected:
   }
 };
 
-// Follows the run, and tells the news desk in the program's own words.
+// Follows the run, and reports it to the news desk in messages of the program.
 class reporter : public troupe::run_observer::base {
 public:
   reporter(caf::actor_config& cfg, news_desk desk)

@@ -3,9 +3,9 @@
 
 #include <actors/cluster/training.hpp>
 #include <actors/model/problem_list.hpp>
-#include <actors/protocols/replica_account.hpp>
-#include <actors/protocols/replica_store.hpp>
 #include <actors/protocols/ring/ring.hpp>
+#include <actors/replica/replica_account.hpp>
+#include <actors/replica/replica_store.hpp>
 
 #include <caf/all.hpp>
 
@@ -23,8 +23,8 @@ float share_of_neighbour(const proto::Job& job) {
   return text.empty() ? 0.5F : std::strtof(text.c_str(), nullptr);
 }
 
-// What the synchronizer understands besides the seam: a neighbour's weights, counters that were
-// added up, and what the coordinator asks.
+// The messages of the synchronizer beside the common ones: a neighbour's weights, summed counters,
+// and the coordinator's requests.
 using gossip_actor = troupe::synchronizer_actor::extend<
   rpc<void, troupe::ring_neighbour>, rpc<void, proto::Segment, payload>,
   rpc<void, troupe::reduction>, rpc<void, troupe::broken>,
@@ -73,14 +73,14 @@ private:
     send(worker_, std::move(result));
   }
 
-  // Called while backward runs, for one bucket after the other.
+  // Called during the backward pass, once per bucket.
   void on_contribute(const troupe::contribute& x) {
     const auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
     replica_.stage(*replica_.find({x.begin, x.end}), gradient.as_floats(), x.samples);
   }
 
   // All buckets are there: the step takes effect, and the weights go to the right. The
-  // learning-rate schedule counts samples of all workers: others train as many.
+  // learning-rate schedule counts the samples of all workers: the others train as many.
   void on_commit(const troupe::commit& x) {
     const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};

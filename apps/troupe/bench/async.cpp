@@ -26,7 +26,7 @@ namespace {
 
 using namespace bench;
 
-/// Of the speeds: as many as any machine has processors for.
+/// Most workers of a speed measurement: as many as any machine has processors for.
 constexpr std::uint32_t speed_workers = 2;
 
 constexpr std::uint32_t straggler_workers = 4;
@@ -75,7 +75,7 @@ void check(const bench_async_command& x) {
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
 }
 
-/// Runs all, so many at a time; throws what the first one threw that failed.
+/// Runs all jobs, a number of them at a time. Rethrows the exception of the first one that failed.
 void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
   std::atomic<std::size_t> next = 0;
   std::mutex guard;
@@ -158,7 +158,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// An epoch of each recipe in turns, beside one of NONE.
+/// An epoch of each recipe in turns with an epoch of NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {

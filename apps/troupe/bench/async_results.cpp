@@ -93,7 +93,7 @@ nlohmann::json json_of(const work_results& x) {
   return result;
 }
 
-/// The middle one of those that reached the goal; nothing where one did not.
+/// The median, if all runs reached the goal; otherwise nothing.
 std::optional<double> median_of(const std::vector<double>& seconds) {
   if (seconds.empty())
     return std::nullopt;

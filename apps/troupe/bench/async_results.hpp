@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-// What `troupe bench async` has measured, and how that is shown.
+// The results of `troupe bench async`, and how they are shown.
 
 namespace troupe::bench {
 
 struct outcome {
-  /// Of the test records, with the weights at the end.
+  /// On the test records, with the final weights.
   double accuracy = 0;
   /// Mean over all gradients.
   double staleness = 0;
-  /// The run ended with numbers that are not finite; the two others are not known.
+  /// The run ended with numbers that are not finite; the two values above are then unknown.
   bool not_finite = false;
 };
 
-/// Runs of a recipe with so many workers, one per seed.
+/// Runs of a recipe with this number of workers, one per seed.
 struct cell {
   const async_recipe* recipe;
   std::uint32_t workers;
@@ -36,7 +36,7 @@ struct peer_cell {
 struct recipe_speed {
   const async_recipe* recipe;
   statistics samples_per_second;
-  /// To those of NONE, measured in turns.
+  /// Relative to NONE, measured in turns.
   statistics ratio;
 };
 
@@ -59,7 +59,7 @@ struct straggler_result {
   /// Of the whole run.
   std::vector<double> totals;
   std::vector<double> accuracies;
-  /// Why there are no numbers; empty where there are.
+  /// Why there are no numbers; empty if there are some.
   std::string failure;
 };
 

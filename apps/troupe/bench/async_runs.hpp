@@ -25,7 +25,7 @@ inline constexpr int slow_factor = 5;
 /// that they take turns, and the mean staleness is nearly W - 1. The same numbers on every machine.
 ///
 /// A run whose numbers are no longer finite is a result (`not_finite`). Any other failure, an
-/// unbalanced ledger or a gradient of which shards judged differently is an exception.
+/// unbalanced ledger, or a gradient on which shards decided differently is an exception.
 run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where);
 
 struct timed_run {
@@ -34,9 +34,9 @@ struct timed_run {
   std::vector<epoch_report> evaluations;
 };
 
-/// Trains on threads, in real time. Each worker's batch becomes ready `delay` after the one before
-/// it (a slow worker's: five times that), as if it took so long to compute.
-/// @throws as run_in_turns, also where numbers are not finite
+/// Trains on threads, in real time. Each worker's batch is ready `delay` after its previous one (a
+/// slow worker's: five times that), as if it took that long to compute.
+/// @throws as run_in_turns, also if numbers are not finite
 timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
                          std::chrono::microseconds delay = {});
 

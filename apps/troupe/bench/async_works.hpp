@@ -28,7 +28,7 @@ struct async_work {
 
 std::span<const async_work> async_works();
 
-/// A way to allow for staleness, and where it is from.
+/// A way to compensate for staleness, and its source.
 struct async_recipe {
   std::string_view name;
   proto::AsyncPs::Compensation kind;

@@ -1,10 +1,10 @@
+#include "apps/troupe/bench/eigen_product.hpp"
 #include "apps/troupe/bench/openblas.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/bench/text_table.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
-#include "kernels/cpu/eigen_product.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// Medians of the seconds that each of these takes, on one thread, measured in turns: processor
-/// time, so that others on the machine count little.
+/// Medians of the seconds that each function takes on one thread, measured in turns. Processor
+/// time, so that other programs on the machine have little influence.
 std::vector<double> measure(const bench_kernels_command& x,
                             const std::vector<std::function<void()>>& what) {
   const auto time = [](const std::function<void()>& f, std::size_t times) {
@@ -72,7 +72,7 @@ struct product {
   bool transpose_a, transpose_b;
 };
 
-/// Those of the works of `bench train`.
+/// The products of the works of `bench train`.
 constexpr std::array products{
   product{"softmax 64, forward", 64, 10, 784, false, true},
   product{"softmax 64, weights' gradient", 10, 784, 64, true, false},
@@ -99,11 +99,11 @@ constexpr std::array products{
 
 struct product_result {
   product what;
-  /// GFLOP/s; 0 where that is not there.
+  /// GFLOP/s; 0 if this implementation is not available.
   double ours = 0;
   double eigen = 0;
   double openblas = 0;
-  /// Largest difference of an element from another's, relative to k.
+  /// Largest difference between elements of the two, relative to k.
   double difference = 0;
 
   double others() const { return std::max(eigen, openblas); }
@@ -161,7 +161,7 @@ product_result measure_product(const product& x, const openblas& blas,
 struct stream_result {
   std::string what;
   std::size_t elements = 0;
-  /// GB/s read and written, and of a plain copy that reads and writes as much.
+  /// GB/s read and written, and the same of a plain copy of as many bytes.
   double bandwidth = 0;
   double copy = 0;
 };
@@ -283,7 +283,7 @@ void print_json(const std::vector<product_result>& products,
 } // namespace
 
 int run(const bench_kernels_command& x) {
-  // Of elements between -1 and 1: rounding, in another order of summation.
+  // Tolerance for elements between -1 and 1: rounding in another order of summation.
   constexpr double tolerance = 1e-6;
   if (x.rounds == 0 || x.elements < 128)
     throw input_error{"--rounds must be at least 1, and --elements 128"};
@@ -303,7 +303,7 @@ int run(const bench_kernels_command& x) {
     }
   }
   std::vector<stream_result> streams;
-  // An MLP's parameters, and more than fit a cache.
+  // The size of an MLP, and a size beyond any cache.
   for (std::size_t n : {std::size_t{235} << 10, std::size_t{x.elements}})
     measure_updates(n, x, streams);
   measure_operations(std::min(1U << 20, x.elements), x, streams);

@@ -4,7 +4,7 @@
 
 namespace troupe::bench {
 
-/// The OpenBLAS that is installed, loaded when it is asked for: nothing of troupe needs it.
+/// The installed OpenBLAS, loaded on demand: troupe itself does not need it.
 class openblas {
 public:
   openblas();
@@ -17,8 +17,8 @@ public:
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 
-  /// What OPENBLAS_CORETYPE is set to where nobody has set it: releases before 2024 take the newest
-  /// processors for the oldest, and are slow on them. Empty: nothing.
+  /// The value for OPENBLAS_CORETYPE if it is not set: releases before 2024 mistake the newest
+  /// processors for the oldest, and are slow on them. Empty: not set.
   static const char* core_type();
 
 private:

@@ -66,7 +66,7 @@ std::vector<std::string> pythons(const std::string& python) {
 
 python_process::python_process(const std::string& python, std::string_view script,
                                std::size_t threads) {
-  // A socket pair: writing to a peer that has ended is an error there, and no signal.
+  // A socket pair: writing to a peer that has ended is an error, not a signal.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error{errno, std::generic_category(), "cannot start " + python};

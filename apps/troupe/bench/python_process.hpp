@@ -16,21 +16,21 @@ std::vector<std::string> pythons(const std::string& python);
 /// writes to standard error is shown.
 class python_process {
 public:
-  /// Throws input_error where there is no such program.
+  /// Throws input_error if there is no such program.
   /// @param threads of OpenMP and of the libraries that multiply matrices
   python_process(const std::string& python, std::string_view script, std::size_t threads);
   ~python_process();
   python_process(const python_process&) = delete;
   python_process& operator=(const python_process&) = delete;
 
-  /// Throws std::runtime_error where the process has ended.
+  /// Throws std::runtime_error if the process has ended.
   void tell(const void* bytes, std::size_t size);
   void tell(const std::string& text) { tell(text.data(), text.size()); }
 
-  /// A line; empty where the process has ended.
+  /// A line; empty if the process has ended.
   std::string answer();
 
-  /// It takes no processor time until it may go on.
+  /// Stops it: it takes no processor time until it is resumed.
   void pause();
   void go_on();
 

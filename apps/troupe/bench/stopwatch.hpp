@@ -4,8 +4,8 @@
 
 namespace troupe::bench {
 
-/// What passes: time, or that of it in which a processor worked for the calling thread, which
-/// hardly changes when others keep the machine busy.
+/// What to measure: elapsed time, or the processor time of the calling thread, which hardly changes
+/// when other programs keep the machine busy.
 enum class passing { time, processor_time };
 
 /// Seconds since it was made.
@@ -15,7 +15,7 @@ public:
     : clock_(what == passing::time ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID), begin_(now()) {}
 
   double seconds() const { return now() - begin_; }
-  /// The same, and begins again.
+  /// The same, and restarts.
   double lap() {
     const double end = now();
     const double result = end - begin_;

@@ -9,7 +9,7 @@
 
 namespace troupe::bench {
 
-/// What TensorFlow's asynchronous ParameterServerStrategy made of a job.
+/// The results of a job with TensorFlow's asynchronous ParameterServerStrategy.
 struct tensorflow_result {
   std::string version;
   /// One per seed, 1, 2, ...: test accuracy.
@@ -17,9 +17,10 @@ struct tensorflow_result {
 };
 
 /// Trains a job of dense layers with rectifiers, momentum, warm-up and cosine, in a Python process.
-/// Each worker reads its weights when it begins with a batch, and adds its update when it has it.
-/// @throws input_error where `python` (see `pythons`) has no TensorFlow, std::runtime_error where
-/// the process fails.
+/// Each worker reads the weights when it begins a batch, and applies its update when the batch is
+/// done.
+/// @throws input_error if `python` (see `pythons`) has no TensorFlow, std::runtime_error if the
+/// process fails.
 tensorflow_result run_tensorflow(const std::string& python, const proto::Job& job,
                                  const job_data& data, std::uint32_t workers, std::uint32_t seeds);
 

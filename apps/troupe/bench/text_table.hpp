@@ -8,7 +8,7 @@
 
 namespace troupe::bench {
 
-/// Cells in columns, the first to the left and the others to the right.
+/// Cells in columns: the first is aligned left, the others right.
 class text_table {
 public:
   explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}

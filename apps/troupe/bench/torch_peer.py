@@ -177,7 +177,7 @@ def main():
     optimizer = optimizer_of(model, given["optimizer"])
     answer(version=torch.__version__, blas=blas())
 
-    # Of the thread that asks: another one that waits busily counts for nothing.
+    # Of the calling thread: other threads, which may spin, do not count.
     clock = time.thread_time if given["processor_time"] else time.perf_counter
     done = 0
     for line in sys.stdin.buffer:

@@ -21,8 +21,8 @@ namespace {
 
 using namespace bench;
 
-/// Steps whose losses are compared before time is taken, and how much they may differ, relative to
-/// the first loss: rounding, grown over some steps.
+/// Steps whose losses are compared before measuring, and how much they may differ, relative to the
+/// first loss: rounding that grows over some steps.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
@@ -71,7 +71,7 @@ double largest_difference(const round& a, const round& b, double scale) {
   return result;
 }
 
-/// Round by round, in turns with the peer where there is one.
+/// Round by round, in turns with the peer if there is one.
 measurement measure(const work& what, const bench_train_command& x) {
   measurement result;
   result.what = &what;

@@ -15,7 +15,7 @@ struct work {
   std::string_view name;
   std::string_view what;
   std::size_t batch;
-  /// Numbers, or ids below `classes` where the model begins with an embedding, per sample.
+  /// Per sample: numbers, or ids below `classes` if the model begins with an embedding.
   std::size_t inputs;
   bool takes_ids;
   /// Labels per sample: one, or one per position of a sequence.
@@ -23,7 +23,7 @@ struct work {
   std::size_t classes;
   optimizer rule;
   double rate;
-  /// Inputs (batch, inputs), made to logits (batch, classes) or (batch, labels, classes).
+  /// From inputs (batch, inputs) to logits (batch, classes) or (batch, labels, classes).
   expression (*build)(expression inputs);
 };
 

@@ -87,13 +87,12 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit) {
   BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
   BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
   BOOST_TEST(x.problem(header(30, 0, 2), 12)
-             == "slot 2 of version 30, but the optimizer has 1 slots besides the weights");
+             == "slot 2 of version 30, but the optimizer has 1 slots beside the weights");
   BOOST_TEST(x.problem(header(30, 1, 0), 12)
              == "12 bytes in part 1 of version 30, which holds parameters 3 to 5 and has 8");
   for (const std::uint64_t version : {0, 10, 20, 31})
     BOOST_TEST(x.problem(header(version, 0, 0), 12)
-               == "version " + std::to_string(version)
-                 + ", but captured are multiples of 10 after 20");
+               == "version " + std::to_string(version) + ": expected a multiple of 10 after 20");
 }
 
 BOOST_AUTO_TEST_CASE(parts_may_be_empty) {
@@ -112,7 +111,7 @@ BOOST_AUTO_TEST_CASE(one_is_out_at_a_time) {
   BOOST_TEST(next(x) == 2U);
 }
 
-// A disk that is slow: the newest that is complete is the next, and no more than two are held.
+// A slow disk: the newest complete version is the next, and no more than two are held.
 BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   auto x = assembly(2, 2, 1, 10);
   for (std::uint64_t version = 10; version <= 100; version += 10)
@@ -157,7 +156,7 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   BOOST_TEST(x.idle());
 }
 
-// One holder is slow: it sends some versions late, and leaves out others.
+// One holder is slow: it sends some versions late, and skips others.
 BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   auto x = assembly(2, 2, 1, 10);
   for (const std::uint64_t version : {10, 20})
@@ -170,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(!x.wants(header(30, 1, 0)));
   BOOST_TEST(add(x, 30, 1) == outcome::settled);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
-  // It goes on to 50, so 20 and 40 will not come.
+  // It is at 50, so 20 and 40 will not come.
   BOOST_TEST(add(x, 50, 1) == outcome::taken);
   BOOST_TEST(x.open() == 1U);
   BOOST_TEST(add(x, 40, 1) == outcome::settled);
@@ -178,8 +177,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(x.missed() == 3U);
 }
 
-// However long the way of one holder takes, and whatever it leaves out: some versions are
-// completed.
+// However late one holder's parts are, and whatever it skips: some versions are completed.
 BOOST_AUTO_TEST_CASE(nobody_starves) {
   for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
     auto x = assembly(2, 2);

@@ -1,4 +1,5 @@
-// Checkpoints on disk and in memory: what is written is read back; what does not fit is refused.
+// Checkpoints on disk and in memory: they are read back as written; a checkpoint that does not fit
+// is refused.
 
 #include "actors/checkpoint/resume.hpp"
 
@@ -54,7 +55,7 @@ std::uint64_t step_of(const resume_choice& x) {
   return x.from ? x.from->manifest.step : 0;
 }
 
-/// Everything the operator is told.
+/// All notices to the operator.
 std::string text_of(const resume_choice& x) {
   std::string result;
   for (auto& text : x.notices)
@@ -175,7 +176,7 @@ BOOST_AUTO_TEST_CASE(where_a_run_begins) {
   for (const std::uint64_t step : {50, 100, 150})
     write(memory, *context, step);
   BOOST_TEST(
-    contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints has checkpoints already"));
+    contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints already has checkpoints"));
   BOOST_TEST(step_of(choose("")) == 150U);
   BOOST_TEST(contains(text_of(choose("")), "step 150, epoch 2 of 3, 90 samples of it left"));
   // An output directory, a folder, a checkpoint; into another output directory.
@@ -198,7 +199,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000150/weights.safetensors"));
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000100/checkpoint.json"));
-  // What is newer and damaged does not stand in the way.
+  // A newer, damaged checkpoint does not prevent this.
   BOOST_TEST(step_of(choose_checkpoint(memory, "out", "out/checkpoints/step-00000050", *context))
              == 50U);
   BOOST_TEST(contains(
@@ -206,8 +207,8 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
     "weights.safetensors: damaged"));
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
-                      "no checkpoint there is whole"));
-  // Where none can be read, a run does not begin anew over what is there.
+                      "no complete checkpoint there"));
+  // If none can be read, a run does not begin again over the existing files.
   const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
   for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
                            "step-00000050", "step-00000100", "step-00000150"})
@@ -220,7 +221,7 @@ BOOST_AUTO_TEST_CASE(a_directory_has_the_name_of_its_step) {
   memory.write_directory("out/checkpoints/step-00000050",
                          encode_checkpoint(*context, state_at(*context, 100)));
   BOOST_TEST(contains(error_of([&] { read_checkpoint(memory, "out/checkpoints/step-00000050"); }),
-                      "step 100 does not belong into a directory of that name"));
+                      "step 100 does not belong in a directory of that name"));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_another_job_is_told) {
@@ -247,7 +248,7 @@ BOOST_AUTO_TEST_CASE(old_ones_are_removed) {
     for (const std::uint64_t step : {50, 100, 150, 200, 250})
       write(*where, *context, step, directory.path());
     keep_checkpoints(*where, directory.path(), 200, 2);
-    // 250 was left by another run, damaged perhaps: it counts for nothing.
+    // 250 was left by another run, perhaps damaged: it is ignored.
     BOOST_TEST((where->directories(directory.path())
                 == std::vector<std::string>{"step-00000150", "step-00000200", "step-00000250"}));
   }
@@ -278,7 +279,7 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
 }
 
 // "Fail at operation N" for N = 0, 1, 2, ... until nothing fails: whatever the disk refuses, there
-// is always a whole checkpoint, the newest or the one before it.
+// is always a complete checkpoint, the newest or the one before it.
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   class failing_disk : public disk_storage {
   public:
@@ -314,7 +315,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
     failed = !attempt(disk, folder, 100);
     const auto found = choose_checkpoint(disk, directory.path(), "", *context);
     BOOST_TEST((step_of(found) == 100U || (failed && step_of(found) == 50U)), failures);
-    // What is there is whole: nothing had to be skipped.
+    // All remaining checkpoints are complete: nothing had to be skipped.
     BOOST_TEST(!contains(text_of(found), "skipped"));
     // The disk has room again.
     disk.left = -1;

@@ -6,7 +6,7 @@
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/actors/model/serial_training.hpp"
 #include "tests/support/example_job.hpp"
-#include "tests/support/skip.hpp"
+#include "tests/support/folders.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -216,10 +216,8 @@ BOOST_AUTO_TEST_CASE(weights_that_are_not_unique) {
 }
 
 BOOST_AUTO_TEST_CASE(advertising) {
-  if (data_folder().empty()) {
-    skip("TROUPE_DATA has no advertising.csv");
+  if (!has_data("advertising.csv"))
     return;
-  }
   const auto job = example_job("advertising", {"solver=EXACT"});
   const auto result = train(way::here, job, 1, 1);
   BOOST_TEST(result.failure == "");

@@ -163,6 +163,67 @@ BOOST_AUTO_TEST_CASE(another_view_is_refused) {
   BOOST_TEST(version() == 0U);
 }
 
+// Rows 0 and 2 of a table of 4 x 3 at element 6; everything outside of it.
+proto::Selection two_rows() {
+  proto::Selection result;
+  auto& table = *result.add_tensor();
+  table.set_begin(6);
+  table.set_end(18);
+  table.set_width(3);
+  table.add_row(0);
+  table.add_row(2);
+  return result;
+}
+
+BOOST_AUTO_TEST_CASE(rows_that_are_not_sent_are_zero) {
+  auto header = push_of(1);
+  *header.mutable_rows() = two_rows();
+  const std::vector<float> before(versions->published().begin(), versions->published().end());
+  BOOST_TEST((refusal(header, gradient(1)) == errc::malformed));
+  auto some = payload::floats(versions->elements() - 6);
+  std::ranges::fill(some.as_mutable_floats(), 64.0F);
+  BOOST_TEST(ask(header, some).outcome() == proto::ACCEPTED);
+  BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
+  const auto after = versions->newest();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool sent = i < 9 || (i >= 12 && i < 15) || i >= 18;
+    BOOST_TEST_REQUIRE((after.data.as_floats()[i] != before[i]) == sent, i);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rows_that_cannot_be_are_refused) {
+  auto header = push_of(1);
+  *header.mutable_rows() = two_rows();
+  header.mutable_rows()->mutable_tensor(0)->add_row(4);
+  BOOST_TEST((refusal(header, gradient(1)) == errc::malformed));
+  caf::scoped_actor self{*system};
+  proto::Pull pull;
+  pull.set_view(current_view);
+  *pull.mutable_rows() = header.rows();
+  self->request(reader, 10s, pull)
+    .receive([](const proto::Weights&, const payload&) { BOOST_ERROR("it was served"); },
+             [](const caf::error& error) { BOOST_TEST((code_of(error) == errc::malformed)); });
+}
+
+BOOST_AUTO_TEST_CASE(rows_are_pulled) {
+  caf::scoped_actor self{*system};
+  proto::Pull pull;
+  pull.set_view(current_view);
+  *pull.mutable_rows() = two_rows();
+  const auto all = versions->newest().data;
+  self->request(reader, 10s, pull)
+    .receive(
+      [&](const proto::Weights& header, const payload& values) {
+        BOOST_TEST(header.count() == versions->elements());
+        BOOST_REQUIRE(values.size() == all.size() - 6 * sizeof(float));
+        for (std::size_t i = 0; i < values.as_floats().size(); ++i) {
+          const auto from = i < 9 ? i : i < 12 ? i + 3 : i + 6;
+          BOOST_TEST_REQUIRE(values.as_floats()[i] == all.as_floats()[from], i);
+        }
+      },
+      [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+}
+
 BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
   BOOST_TEST((refusal(push_of(1), payload::floats(3)) == errc::malformed));
   BOOST_TEST((refusal(push_of(1), payload{}) == errc::malformed));

@@ -2,7 +2,7 @@
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
-#include "tests/support/skip.hpp"
+#include "tests/support/folders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -12,10 +12,8 @@ using namespace troupe::test;
 BOOST_AUTO_TEST_SUITE(spine)
 
 BOOST_AUTO_TEST_CASE(least_squares) {
-  if (data_folder().empty()) {
-    skip("TROUPE_DATA has no advertising.csv");
+  if (!has_data("advertising.csv"))
     return;
-  }
   const std::vector<double> exact{2.938889, 0.045765, 0.188530, -0.001037};
   for (const auto protocol : all_protocols)
     for (const auto how : all_ways)

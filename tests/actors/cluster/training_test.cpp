@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   // Nothing is overwritten.
   const auto error = embedding.error_of(options);
   BOOST_TEST((code_of(error) == errc::bad_input));
-  BOOST_TEST(explain(error).find("has checkpoints already") != std::string::npos);
+  BOOST_TEST(explain(error).find("already has checkpoints") != std::string::npos);
   options.job.set_epochs(5);
   options.resume = "";
   embedding.begin(spawn_training(embedding.sys, options))

@@ -1,4 +1,4 @@
-// Tables: classes, categories, missing values, and what is scaled.
+// Tables: classes, categories, missing values, scaling.
 
 #include "actors/model/data_builder.hpp"
 #include "actors/model/dataset_labels.hpp"
@@ -167,7 +167,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(drop.train->size() == 2u);
   BOOST_TEST(read_labels(*drop.train).targets == (floats{1, 4}));
   BOOST_TEST(drop.train->origin(1) == 3u);
-  // Categories of records that are left out are none.
+  // Categories that occur only in dropped records do not exist.
   BOOST_TEST(drop.feature_names == (names{"x", "colour=red"}));
 }
 

@@ -4,10 +4,10 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/gzip.hpp"
 #include "kernels/formats/npy.hpp"
+#include "tests/support/folders.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
@@ -99,8 +99,7 @@ BOOST_FIXTURE_TEST_CASE(npz, files) {
   write("a.npz", "PK");
   BOOST_TEST(contains(error(job(text)), "a.npz: not a zip archive"));
   // Files that NumPy wrote: x = arange(3), y = ones((2, 2)); and packed ones, x = zeros(300).
-  const auto* source = std::getenv("TROUPE_SOURCE_DIR");
-  const auto corpus = std::filesystem::path{source != nullptr ? source : "."} / "tests/fuzz/corpus";
+  const auto corpus = test::source_folder() / "tests/fuzz/corpus";
   const auto numpy = [&](const std::string& name, const std::string& arrays) {
     return job("npz { path: \"" + (corpus / "npy" / name).string() + "\" " + arrays + "}");
   };
@@ -209,7 +208,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
     contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
 }
 
-// The job says 0, and is sent as it is; a step takes what the data have.
+// The job says 0 and is sent unchanged; a step takes as many records as the data has.
 BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
   write_arrays();
   auto all = npy_job("} split { train: 5 }");

@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(drawn_by_lot) {
   BOOST_TEST(all_of(x) == up_to(100), boost::test_tools::per_element());
   for (const auto* list : {&x.train, &x.validation, &x.test})
     BOOST_TEST(std::ranges::is_sorted(*list));
-  // From all of the file: a part in order would hold the last quarter only.
+  // From the whole file: a part in order would hold only the last quarter.
   BOOST_TEST(x.test.front() < 25u);
   BOOST_TEST((draw_split(with_seed(1), {60, 15, 25}, 100).test == x.test));
   BOOST_TEST((draw_split(with_seed(2), {60, 15, 25}, 100).test != x.test));
@@ -110,12 +110,12 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
              boost::test_tools::per_element());
 }
 
-// The last records of a file that is sorted by class are of one class: it "tested" at 100 %.
+// The last records of a file sorted by class are of one class: a test on them gave 100 %.
 BOOST_FIXTURE_TEST_CASE(files_sorted_by_class, sorted_table) {
   const auto data = build_data(job);
   for (const auto n : count_classes(*data.test))
     BOOST_TEST(n > 0u);
-  // Whatever the job's seed is, the same records test.
+  // The job's seed does not change which records test.
   auto other = job;
   other.set_seed(7);
   BOOST_TEST(read_labels(*build_data(other).test).classes == read_labels(*data.test).classes);

@@ -2,11 +2,9 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
 #include "tests/actors/model/serial_training.hpp"
-#include "tests/support/skip.hpp"
+#include "tests/support/example_job.hpp"
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
 #include <boost/test/unit_test.hpp>
 
@@ -14,28 +12,21 @@ BOOST_AUTO_TEST_SUITE(example_data)
 
 using namespace troupe;
 
-namespace {
-
-std::filesystem::path examples_folder() {
-  const char* source = std::getenv("TROUPE_SOURCE_DIR");
-  return std::filesystem::path{source != nullptr ? source : "."} / "apps/examples";
-}
-
-} // namespace
-
-BOOST_AUTO_TEST_CASE(real_data) {
-  const char* folder = std::getenv("TROUPE_DATA");
-  if (folder == nullptr || !std::filesystem::exists(std::filesystem::path{folder} / "mnist10k")) {
-    test::skip("TROUPE_DATA has no mnist10k");
+BOOST_AUTO_TEST_CASE(mnist) {
+  if (!test::has_data("mnist10k"))
     return;
-  }
-  const auto mnist = load_job(examples_folder() / "mnist_mlp.textproto");
+  const auto mnist = test::example_job("mnist_mlp");
   const auto images = build_data(mnist);
   BOOST_TEST(images.train->size() == 8000u);
   BOOST_TEST(images.test->size() == 2000u);
   BOOST_TEST(build_model(mnist.model(), images.train->record()).graph->parameters().size()
              == 235'146u);
-  const auto advertising = load_job(examples_folder() / "advertising.textproto");
+}
+
+BOOST_AUTO_TEST_CASE(advertising) {
+  if (!test::has_data("advertising.csv"))
+    return;
+  const auto advertising = test::example_job("advertising");
   const auto table = build_data(advertising);
   BOOST_TEST(table.train->size() == 200u);
   BOOST_TEST(table.test == table.train);
@@ -43,13 +34,9 @@ BOOST_AUTO_TEST_CASE(real_data) {
 }
 
 BOOST_AUTO_TEST_CASE(advertising_reaches_the_exact_coefficients) {
-  const char* folder = std::getenv("TROUPE_DATA");
-  if (folder == nullptr
-      || !std::filesystem::exists(std::filesystem::path{folder} / "advertising.csv")) {
-    test::skip("TROUPE_DATA has no advertising.csv");
+  if (!test::has_data("advertising.csv"))
     return;
-  }
-  test::serial_training training{load_job(examples_folder() / "advertising.textproto")};
+  test::serial_training training{test::example_job("advertising")};
   training.train();
   const auto c = training.coefficients();
   BOOST_REQUIRE(c.size() == 4u);

@@ -1,12 +1,10 @@
 #include "actors/model/job_file.hpp"
 #include "tests/actors/model/serial_training.hpp"
-
-#include <cstdlib>
-#include <filesystem>
+#include "tests/support/folders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
-// What the example jobs promise, kept by a plain loop without actors.
+// The results that the example jobs promise, reached by a plain loop without actors.
 BOOST_AUTO_TEST_SUITE(example_training)
 
 using namespace troupe;
@@ -14,13 +12,12 @@ using namespace troupe;
 namespace {
 
 proto::Job example(const std::string& name) {
-  const char* source = std::getenv("TROUPE_SOURCE_DIR");
-  return load_job(std::filesystem::path{source != nullptr ? source : "."} / "apps/examples" / name);
+  return load_job(test::source_folder() / "apps/examples" / name);
 }
 
 } // namespace
 
-// A small part of the example, for time: measured 87.2 to 88.2 % over five seeds.
+// A small part of the example, to save time: measured 87.2 to 88.2 % over five seeds.
 BOOST_AUTO_TEST_CASE(digits_are_learned) {
   auto job = example("digits_mlp.textproto");
   apply_override(job, "data.digits={ train: 2000 test: 500 }");

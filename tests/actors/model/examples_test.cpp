@@ -1,8 +1,8 @@
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
+#include "tests/support/folders.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include <boost/test/unit_test.hpp>
@@ -14,8 +14,7 @@ using namespace troupe;
 namespace {
 
 std::filesystem::path examples_folder() {
-  const char* source = std::getenv("TROUPE_SOURCE_DIR");
-  return std::filesystem::path{source != nullptr ? source : "."} / "apps/examples";
+  return test::source_folder() / "apps/examples";
 }
 
 } // namespace

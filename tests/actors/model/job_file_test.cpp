@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(unknown_names) {
   BOOST_TEST(contains(parse_error("model { layer { dense { activation: RELLU } } }"),
                       "no value \"RELLU\" for field \"activation\"; did you mean \"RELU\"?"));
   BOOST_TEST(contains(parse_error("protocol: ASYNC"), "did you mean \"ASYNC_PS\"?"));
-  // Values that stand for "not set" are not offered.
+  // Values that mean "not set" are not suggested.
   BOOST_TEST(!contains(parse_error("protocol: ASYNC"), "UNSET"));
 }
 

@@ -30,7 +30,7 @@ std::string json_of(const proto::Job& job, bool schema_names) {
   return result;
 }
 
-/// But for the lines of layers, which JSON does not tell.
+/// Except for the lines of layers, which JSON jobs do not have.
 bool same(const proto::Job& a, const proto::Job& b) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.IgnoreField(proto::Layer::descriptor()->FindFieldByName("line"));

@@ -19,7 +19,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Layers over records of numbers, and a loss that takes whatever they make.
+/// Layers over records of numbers, and a loss that accepts any outputs.
 built_model build(const std::string& layers, const shape& dims, const shape& output,
                   std::size_t vocabulary = 0) {
   record_shape data;
@@ -71,8 +71,8 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
 }
 
-// Over sparse features, weights are stored (inputs, units): the fan-in is that of a dense layer all
-// the same.
+// Over sparse features, weights are stored (inputs, units), but the fan-in is that of a dense
+// layer.
 BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
   const auto largest = [](feature_kind features) {
     record_shape data;
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(layers_without_tensors) {
   check("matmul { transpose_a: true } input: \"features\" input: \"features\"", {5, 4}, {4, 4});
 }
 
-// Values of what is composed here rather than in kernels.
+// Values of layers that are composed here rather than in kernels.
 BOOST_AUTO_TEST_CASE(values) {
   const auto value = [](const std::string& layers, const shape& dims, const shape& output,
                         std::vector<float> x) {
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(to_string(entries[7].initial) == to_string(initializer::constant(1)));
 }
 
-// Only what follows a layer that trains differently is there twice.
+// Only nodes behind a layer that trains differently exist twice.
 BOOST_AUTO_TEST_CASE(training_and_testing) {
   const auto plain = build("layer { dense { units: 2 } }", {3}, {2});
   BOOST_TEST((plain.loss == plain.training_loss));

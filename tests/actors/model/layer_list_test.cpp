@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_there) {
                                   + "layer { name: \"a\" add {} input: \"a\" input: "
                                     "\"dense_1\" }"),
                       "\"a\" is the layer itself"));
-  // What a block makes can be read, its layers cannot.
+  // The output of a block can be read, its layers cannot.
   BOOST_TEST(contains(problems_of("layer { name: \"h\" block { layer { name: \"in\" dense { units: "
                                   "2 } } } }\nlayer { dense { units: 2 } input: \"in\" }"),
                       "no layer \"in\" above"));
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(names) {
   for (const char* name : {"input", "features"})
     BOOST_TEST(
       contains(problems_of("layer { name: \"" + std::string{name} + "\" dense { units: 2 } }"),
-               "stands for"));
+               "already means"));
   BOOST_TEST(contains(problems_of("layer { name: \"a\" dense { units: 2 } }\n"
                                   "layer { name: \"a\" dense { units: 2 } }"),
                       "model.layer[1].name: \"a\" is the name of another layer; names must differ "
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("mean { axis: 0 }", ".mean.axis: axis 0");
 }
 
-// Repeated layers say it once.
+// A problem of repeated layers is reported once.
 BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
   BOOST_TEST(
     problems_of("layer { block { times: 3 layer { dense {} } } }")

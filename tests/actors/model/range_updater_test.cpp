@@ -219,8 +219,7 @@ BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
   BOOST_TEST(same_bits(a, b));
 }
 
-// State is averaged by samples, whatever the optimizer, the rate and the factor; wherever it is
-// cut.
+// State is averaged by samples, for any optimizer, rate, factor and division into ranges.
 BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
     const auto job = context_with_state(kind);

@@ -15,8 +15,8 @@
 
 namespace troupe::test {
 
-/// Trains a job in a plain loop, without actors, and tests it: what its file promises must hold
-/// here first.
+/// Trains a job in a plain loop, without actors, and tests it: it must reach the results that its
+/// file promises here first.
 class serial_training {
 public:
   explicit serial_training(const proto::Job& job)

@@ -1,15 +1,15 @@
-// Ten steps of training the example models against PyTorch: references/training.py says how its
-// numbers were made, from weights and data that both sides compute.
+// Ten steps of training the example models against PyTorch: references/training.py made its
+// numbers, from weights and data that both sides compute.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
 #include "kernels/cpu/executor.hpp"
+#include "tests/support/folders.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -26,11 +26,6 @@ using namespace troupe;
 namespace {
 
 constexpr std::size_t rows = 6;
-
-std::filesystem::path source_folder() {
-  const char* source = std::getenv("TROUPE_SOURCE_DIR");
-  return source != nullptr ? source : ".";
-}
 
 // -- the script's formulas
 
@@ -84,7 +79,7 @@ struct reference {
 };
 
 reference read_reference(const std::string& name) {
-  std::ifstream file{source_folder() / "tests/actors/model/references/training.txt"};
+  std::ifstream file{test::source_folder() / "tests/actors/model/references/training.txt"};
   reference result;
   bool wanted = false;
   for (std::string line; std::getline(file, line);) {
@@ -234,7 +229,7 @@ void check(const example& what, const built_model& model, double tolerance) {
 /// In double, where only the order of sums differs; in float, whose error is that of a few hundred
 /// roundings of 6e-8, and of ten steps that follow from each other.
 void check(const example& what, double float_tolerance) {
-  auto job = load_job(source_folder() / "apps/examples" / (what.name + ".textproto"));
+  auto job = load_job(test::source_folder() / "apps/examples" / (what.name + ".textproto"));
   for (const auto& assignment : what.overrides)
     apply_override(job, assignment);
   const auto model = build_model(job.model(), what.data);

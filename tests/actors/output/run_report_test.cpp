@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(numbers_that_json_does_not_know) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8) {
-  // File names may be anything, and stand in reasons of failures.
+  // File names may have any characters, and occur in reasons of failures.
   auto x = summary();
   x.failure = "cannot read Gr\xf6\xdf"
               "en.csv";

@@ -1,5 +1,5 @@
-// A program of another project, with an actor system and message types of its own, which trains a
-// model on the side.
+// A program of another project with its own actor system and message types, which also trains a
+// model.
 
 #include <actors/cluster/training.hpp>
 #include <actors/model/job_file.hpp>
@@ -27,7 +27,7 @@ constexpr auto job_text = R"(
   learning_rate { base: 0.1 }
 )";
 
-// Trains without waiting for it, and tells the verdict.
+// Trains without blocking, and reports the verdict.
 class judge : public caf::event_based_actor {
 public:
   judge(caf::actor_config& cfg, caf::actor listener)

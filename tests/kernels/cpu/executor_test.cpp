@@ -184,6 +184,66 @@ BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   check_run_allocates_nothing(4096, 1024, {256, 1});
 }
 
+// Weights come tensor by tensor, in this order or the other one.
+BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
+  classifier c;
+  const auto p = c.make_plan();
+  troupe::executor<float> whole(p);
+  const auto expected = whole.run(c.arguments());
+  const auto gradient = c.gradient;
+  for (const bool forwards : {true, false}) {
+    std::ranges::fill(c.gradient, -1.0F);
+    troupe::executor<float> run(p);
+    std::vector<const float*> there(c.pointers.size());
+    auto arguments = c.arguments();
+    arguments.weights = there;
+    std::size_t last = 0;
+    std::vector<std::size_t> buckets;
+    const auto on_instruction = [&](std::size_t i) { last = i + 1; };
+    const auto on_bucket = [&](std::size_t i) { buckets.push_back(i); };
+    arguments.on_instruction = on_instruction;
+    arguments.on_bucket = on_bucket;
+    BOOST_REQUIRE(!run.advance(arguments));
+    std::vector<std::size_t> reached;
+    for (std::size_t i = 0; i < there.size(); ++i) {
+      reached.push_back(last);
+      const auto next = forwards ? i : there.size() - 1 - i;
+      there[next] = c.pointers[next];
+      const auto result = run.advance(arguments);
+      BOOST_REQUIRE(result.has_value() == (i + 1 == there.size()));
+      if (result) {
+        BOOST_TEST(result->loss == expected.loss);
+        BOOST_TEST(result->correct == expected.correct);
+      }
+    }
+    BOOST_TEST(c.gradient == gradient);
+    BOOST_TEST(buckets.size() == p->buckets().size());
+    BOOST_TEST(std::ranges::is_sorted(buckets));
+    // Each layer of a run begins with its weights, unless the first ones are missing.
+    BOOST_TEST(std::ranges::is_sorted(reached));
+    BOOST_TEST((reached.back() > 0) == forwards);
+    BOOST_TEST(run.run(c.arguments()).loss == expected.loss);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_is_given_up) {
+  classifier c;
+  const auto p = c.make_plan();
+  troupe::executor<float> run(p);
+  const auto expected = run.run(c.arguments());
+  std::vector<const float*> there(c.pointers.size());
+  there[0] = c.pointers[0];
+  there[1] = c.pointers[1];
+  auto half = c.arguments();
+  half.weights = there;
+  BOOST_TEST(!run.advance(half));
+  run.restart();
+  const auto result = run.advance(c.arguments());
+  BOOST_REQUIRE(result);
+  BOOST_TEST(result->loss == expected.loss);
+  BOOST_CHECK_THROW(run.run(half), std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
   classifier c;
   const auto p = c.make_plan();
@@ -201,7 +261,7 @@ BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
     for (std::size_t e = 0; e < entries.size(); ++e)
       if (part.contains(entries[e].elements()))
         std::ranges::fill(c.weights[e], std::numeric_limits<float>::quiet_NaN());
-    // The gradient is final, and the caller may do with its memory what it likes.
+    // The gradient is final, and the caller may overwrite its memory.
     for (std::size_t i = part.begin; i < part.end; ++i) {
       handed_over[i] = c.gradient[i];
       c.gradient[i] = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,5 @@
-// What the bits of a product depend on. Compiled like kernels/cpu/gemm.cpp, whose tiles it uses.
+// Tests what the bits of a product depend on. Compiled like kernels/cpu/gemm.cpp, whose tiles it
+// uses.
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/gemm_tiles.hpp"

@@ -59,8 +59,8 @@ void check_product(std::size_t m, std::size_t n, std::size_t k, double tolerance
       guarded<T> c(m * n, 1);
       p.run(c.data());
       BOOST_TEST(c.intact());
-      // The partial sums grow like sqrt(k), and k of them are rounded: errors like k, seldom the
-      // worst case. For doubles the expected values are rounded as much.
+      // The partial sums grow like sqrt(k), and k of them are rounded: so errors grow like k,
+      // seldom the worst case. For doubles the expected values are rounded as much.
       const auto bound = tolerance * (static_cast<double>(k) + 10);
       check_close(c.get(), p.expected(), tolerance, bound,
                   std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k));

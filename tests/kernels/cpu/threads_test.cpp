@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Loss and gradient of a model, by so many threads.
+/// Loss and gradient of a model, computed by a number of threads.
 struct outcome {
   double loss = 0;
   std::vector<float> gradient;
@@ -29,7 +29,7 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// A model of images, or of sequences of ids: logits from the one of these that it takes.
+/// A model of images, or of sequences of ids: a function from one of the two to logits.
 using model = std::function<expression(expression images, expression ids)>;
 
 struct trained {

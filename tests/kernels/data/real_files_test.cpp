@@ -2,9 +2,8 @@
 #include "kernels/data/table.hpp"
 #include "kernels/formats/csv.hpp"
 #include "kernels/formats/file.hpp"
-#include "tests/support/skip.hpp"
+#include "tests/support/folders.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
@@ -16,14 +15,9 @@ using namespace troupe;
 
 namespace {
 
-/// The file below TROUPE_DATA, or an empty path after saying that the test is skipped.
+/// A file of the real data; or skips the test and returns an empty path.
 std::filesystem::path real_file(const std::string& name) {
-  const char* folder = std::getenv("TROUPE_DATA");
-  const auto path = std::filesystem::path{folder != nullptr ? folder : ""} / name;
-  if (folder != nullptr && std::filesystem::exists(path))
-    return path;
-  test::skip(name + " is not in TROUPE_DATA (" + (folder != nullptr ? folder : "not set") + ")");
-  return {};
+  return test::has_data(name) ? test::data_folder() / name : std::filesystem::path{};
 }
 
 } // namespace

@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_nothing_but_zeros) {
   write_file(folder / "zeros.gz", packed);
   BOOST_TEST(contains(error_of([&] { read_plain_or_gzip(folder / "zeros.gz"); }),
                       "zeros.gz: decompresses to more than the 268435456 bytes accepted here"));
-  // What is not much, or no more than a hundred times as long, is accepted.
+  // A result that is small, or at most a hundred times as long, is accepted.
   packed.resize(16 * member.size());
   write_file(folder / "less.gz", packed);
   BOOST_TEST(read_plain_or_gzip(folder / "less.gz").size() == 268435456U);

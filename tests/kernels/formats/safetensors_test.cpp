@@ -28,7 +28,7 @@ safetensors_file sample() {
   return file;
 }
 
-/// A file with this header and so many bytes of data.
+/// A file with this header and this many bytes of data.
 std::vector<std::byte> with_header(const std::string& header, std::size_t data) {
   std::vector<std::byte> bytes(8);
   const std::uint64_t length = header.size();
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(no_tensors) {
   BOOST_TEST(parse_safetensors(bytes, "f").tensors.empty());
 }
 
-// Reads what we write by the letter of the format's description, with nothing of ours.
+// Reads our files strictly by the format's description, without our reader.
 BOOST_AUTO_TEST_CASE(independent_parse) {
   const auto bytes = write_safetensors(sample());
   std::uint64_t length = 0;

@@ -37,7 +37,7 @@ struct channels {
   }
 };
 
-/// Fewer channels than are handled at once, as many, more; pixels likewise.
+/// Fewer channels than are handled at once, equally many, more; the same for pixels.
 const std::vector<shape> sizes{{batch, 3, 2, 2}, {batch, 1, 1, 1},  {batch, 17},
                                {batch, 16, 3},   {batch, 2, 3, 17}, {batch, 33}};
 
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(moments_of_channels) {
   }
 }
 
-// With an epsilon that does not let numerical noise of rows that are all the same grow.
+// With an epsilon that keeps the numerical noise of equal rows small.
 BOOST_AUTO_TEST_CASE(gradient_of_normalization) {
   for (const auto& dims : sizes) {
     channels c(dims);

@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
     BOOST_TEST(std::abs(double{x[i]} - double{draws[i]} / std::sqrt(squares)) < 1e-6);
 }
 
-// Against Gram-Schmidt, of which Q is the same where R has a positive diagonal.
+// Against Gram-Schmidt, which gives the same Q if R has a positive diagonal.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
   for (const auto& [rows, columns] : {std::pair{1U, 1U},
                                       {1U, 9U},

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(comparisons) {
   check_both(m.g, select(m.h - v, tanh(v), sigmoid(m.h)) + maximum(tanh(m.h), minimum(v, m.h)));
 }
 
-// Bounds beyond all numbers cut nothing off, and NaN stays where it is.
+// Infinite bounds cut nothing off, and NaN stays NaN.
 BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr float most = std::numeric_limits<float>::max();

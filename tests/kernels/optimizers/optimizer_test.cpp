@@ -3,12 +3,12 @@
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/range.hpp"
 #include "tests/kernels/numeric.hpp"
+#include "tests/support/folders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -213,8 +213,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_of_pytorch) {
      {.kind = optimizer_kind::momentum, .momentum = 0.75F, .weight_decay = 0.25F, .clip_norm = 1}},
     {"lamb_norm", {.kind = optimizer_kind::lamb, .weight_decay = 0.25F, .clip_norm = 1}},
   };
-  std::ifstream file(std::filesystem::path{std::getenv("TROUPE_SOURCE_DIR")}
-                     / "tests/kernels/references/optimizers.txt");
+  std::ifstream file(test::source_folder() / "tests/kernels/references/optimizers.txt");
   std::size_t rules_checked = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with('#'))

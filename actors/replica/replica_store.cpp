@@ -1,0 +1,139 @@
+#include "actors/replica/replica_store.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace troupe {
+
+replica_store::bucket::bucket(const job_context& context, range where)
+  : where(where), versions(where.size(), replica_slots), updater(context, where) {
+  context.initialize(where, versions.initial());
+  updater.reserve_stage();
+}
+
+replica_store::replica_store(std::shared_ptr<const job_context> context)
+  : context_(std::move(context)) {
+  for (const auto& where : context_->buckets())
+    buckets_.push_back(std::make_unique<bucket>(*context_, where));
+}
+
+std::optional<std::size_t> replica_store::find(range where) const {
+  const auto i = std::ranges::find_if(buckets_, [&](auto& x) { return x->where == where; });
+  if (i == buckets_.end())
+    return std::nullopt;
+  return static_cast<std::size_t>(i - buckets_.begin());
+}
+
+std::vector<replica_store::part> replica_store::newest() {
+  read_ = true;
+  std::vector<part> result;
+  for (auto& x : buckets_) {
+    auto newest = x->versions.newest();
+    result.push_back({x->where.begin, newest.version, std::move(newest.data)});
+  }
+  std::ranges::sort(result, {}, &part::begin);
+  return result;
+}
+
+/// The part `share` of a vector that is kept in buckets.
+template <class Source>
+payload replica_store::gather(range share, Source source) const {
+  auto result = payload::floats(share.size());
+  const auto out = result.as_mutable_floats();
+  for (auto& x : buckets_) {
+    const auto common = intersect(share, x->where);
+    if (!common.empty())
+      std::ranges::copy(source(*x).subspan(common.begin - x->where.begin, common.size()),
+                        out.begin() + static_cast<std::ptrdiff_t>(common.begin - share.begin));
+  }
+  return result;
+}
+
+payload replica_store::weights(range where) const {
+  return gather(where, [](const bucket& x) { return x.versions.published(); });
+}
+
+payload replica_store::state(std::size_t slot, range where) const {
+  return gather(where, [slot](const bucket& x) { return x.updater.state(slot); });
+}
+
+std::vector<payload> replica_store::capture(std::size_t index, std::size_t count,
+                                            bool with_state) const {
+  const auto share = part_of(context_->parameters().size(), count, index);
+  std::vector<payload> result{weights(share)};
+  for (std::size_t slot = 0; slot < context_->rule.slots() && with_state; ++slot)
+    result.push_back(state(slot, share));
+  return result;
+}
+
+bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
+                          std::uint64_t samples, double factor) {
+  auto& x = *buckets_.at(bucket);
+  if (!x.versions.begin())
+    return false;
+  x.updater.stage(x.versions.published(), gradient, samples, x.versions.next(), factor);
+  x.staged = true;
+  return true;
+}
+
+bool replica_store::overwrite(std::size_t bucket, std::span<const float> weights) {
+  auto& x = *buckets_.at(bucket);
+  if (!x.versions.begin())
+    return false;
+  const auto next = x.versions.next();
+  std::ranges::copy(weights, next.begin());
+  for (const auto& tensor : context_->parameters().entries())
+    if (const auto common = intersect(tensor.elements(), x.where);
+        tensor.kind == parameter_kind::frozen && !common.empty())
+      std::ranges::copy(x.versions.published().subspan(common.begin - x.where.begin, common.size()),
+                        next.subspan(common.begin - x.where.begin).begin());
+  x.updater.discard();
+  x.staged = true;
+  return true;
+}
+
+bool replica_store::staged() const noexcept {
+  return std::ranges::all_of(buckets_, [](auto& x) { return x->staged; });
+}
+
+void replica_store::publish(std::uint64_t version, std::uint64_t left_out) noexcept {
+  assert(staged());
+  version_ = version;
+  for (auto& x : buckets_) {
+    x->versions.publish(version);
+    x->updater.publish();
+    x->updater.skip(left_out);
+    x->staged = false;
+  }
+}
+
+void replica_store::discard() noexcept {
+  for (auto& x : buckets_) {
+    x->updater.discard();
+    x->staged = false;
+  }
+}
+
+bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
+                            const payload& values) {
+  if (slot > context_->rule.slots()
+      || values.size() != context_->parameters().size() * sizeof(float))
+    return false;
+  if (read_)
+    return true;
+  for (auto& x : buckets_) {
+    const auto mine = values.as_floats().subspan(x->where.begin, x->where.size());
+    if (slot > 0)
+      x->updater.restore(slot - 1, mine);
+    // Nobody holds a version yet, so there is a slot.
+    else if (x->versions.begin()) {
+      std::ranges::copy(mine, x->versions.next().begin());
+      x->versions.publish(version);
+    }
+    x->updater.restore(samples, version);
+  }
+  version_ = version;
+  return true;
+}
+
+} // namespace troupe

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// A file of a directory that is written as a whole: `head`, and then the parts of `rest`, which
+/// are the caller's memory.
+struct named_contents {
+  std::string name;
+  std::vector<std::byte> head;
+  std::vector<std::span<const std::byte>> rest;
+};
+
+/// Where a run writes its results. Errors are std::system_error with the path in their text.
+class storage {
+public:
+  virtual ~storage();
+
+  /// Creates the directory and checks that files can be written there.
+  virtual void prepare(const std::filesystem::path& directory) = 0;
+
+  /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails if
+  /// another run uses it.
+  virtual void lock(const std::filesystem::path&) {}
+
+  /// Lets others in again.
+  virtual void unlock() {}
+
+  /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
+  virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
+
+  /// Appends to a file; creates it if it is missing.
+  virtual void append(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
+
+  /// Appends a line.
+  void append_line(const std::filesystem::path& file, std::string_view line);
+
+  /// The contents of a file.
+  virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
+
+  /// Creates or replaces a directory of files. Readers see none, the complete old one or the
+  /// complete new one, also after a crash.
+  virtual void write_directory(const std::filesystem::path& directory,
+                               std::span<const named_contents> files) = 0;
+
+  /// Removes a directory of files: readers see all of it or nothing, also after a crash.
+  virtual void remove_directory(const std::filesystem::path& directory) = 0;
+
+  /// Names of the directories in one, in order, without what interrupted operations have left;
+  /// empty if it does not exist.
+  virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
+
+  /// Removes what interrupted operations have left in a directory. Call it only while nothing
+  /// writes there.
+  virtual void tidy(const std::filesystem::path& parent) = 0;
+};
+
+/// The file system.
+class disk_storage : public storage {
+public:
+  void prepare(const std::filesystem::path& directory) override;
+  void lock(const std::filesystem::path& directory) override;
+  void unlock() override { lock_.reset(); }
+  void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  std::vector<std::byte> read(const std::filesystem::path& file) override;
+  void write_directory(const std::filesystem::path& directory,
+                       std::span<const named_contents> files) override;
+  void remove_directory(const std::filesystem::path& directory) override;
+  std::vector<std::string> directories(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent) override;
+
+protected:
+  /// Called before each system call that changes the disk. Tests of failing disks throw here.
+  virtual void before_change(std::string_view operation, const std::filesystem::path& where);
+
+private:
+  class descriptor;
+
+  /// Closes the locked directory.
+  std::shared_ptr<void> lock_;
+
+  void write_new(const std::filesystem::path& file, std::span<const std::byte> head,
+                 std::span<const std::span<const std::byte>> rest = {});
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  void remove_all(const std::filesystem::path& what);
+  void sync_directory(const std::filesystem::path& directory);
+};
+
+/// Files in memory, for simulations. Thread-safe.
+class memory_storage : public storage {
+public:
+  void prepare(const std::filesystem::path& directory) override;
+  void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
+  std::vector<std::byte> read(const std::filesystem::path& file) override;
+  void write_directory(const std::filesystem::path& directory,
+                       std::span<const named_contents> files) override;
+  void remove_directory(const std::filesystem::path& directory) override;
+  std::vector<std::string> directories(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent) override;
+
+  /// All files, by name.
+  std::map<std::filesystem::path, std::string> files() const;
+
+  /// The contents of a file; empty if there is none.
+  std::string contents(const std::filesystem::path& file) const;
+
+private:
+  void remove_files(const std::filesystem::path& directory);
+
+  mutable std::mutex mutex_;
+  std::map<std::filesystem::path, std::string> files_;
+};
+
+} // namespace troupe

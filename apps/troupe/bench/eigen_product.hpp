@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cpu/gemm.hpp"
+
+namespace troupe::cpu {
+
+/// The product of gemm.hpp, computed by Eigen on one thread, for comparison in benchmarks. May
+/// allocate.
+void eigen_product(std::size_t m, std::size_t n, std::size_t k, matrix<float> a, matrix<float> b,
+                   float* c);
+
+} // namespace troupe::cpu

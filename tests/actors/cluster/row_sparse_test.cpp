@@ -1,0 +1,125 @@
+// Of a large table whose rows a batch names, only these rows travel between nodes.
+
+#include "actors/model/job_context.hpp"
+#include "actors/model/job_file.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <fstream>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::size_t features = 5000;
+constexpr std::size_t records = 96;
+
+/// Each record has twelve of the features.
+struct sparse_file {
+  temporary_directory folder;
+  std::string path = (folder.path() / "records.libsvm").string();
+
+  sparse_file() {
+    std::ofstream file{path};
+    std::mt19937 random{7};
+    for (std::size_t i = 0; i < records; ++i) {
+      file << i % 3;
+      for (std::size_t k = 0; k < 12; ++k)
+        file << ' ' << k * (features / 12) + 1 + random() % (features / 12) << ':'
+             << 1 + i % 3 * static_cast<double>(k % 4);
+      file << '\n';
+    }
+  }
+};
+
+proto::Job job_with(proto::Protocol protocol, const std::string& path,
+                    const std::vector<std::string>& changes = {}) {
+  auto result = parse_job(R"(
+    model {
+      layer { dense { units: 7 activation: TANH } }
+      layer { dense { units: 3 } }
+      loss: SOFTMAX_CROSS_ENTROPY
+    }
+    data { libsvm { features: 5000 } batch: 8 }
+    learning_rate { base: 0.05 }
+    optimizer { kind: MOMENTUM momentum: 0.9 weight_decay: 0.001 }
+    epochs: 2)",
+                          "job");
+  result.mutable_data()->mutable_libsvm()->set_path(path);
+  result.set_protocol(protocol);
+  for (auto& x : changes)
+    apply_override(result, x);
+  validate(result);
+  return result;
+}
+
+struct outcome {
+  std::string weights;
+  std::uint64_t bytes = 0;
+};
+
+outcome run(const proto::Job& job, std::size_t workers, std::size_t ps, bool one_node,
+            std::uint64_t seed = 1) {
+  auto options = simulated(job, workers, ps, seed);
+  options.one_node = one_node;
+  const auto result = simulate(options);
+  BOOST_TEST(result.summary.failure == "");
+  return {result.summary.weights_sha256, result.bytes};
+}
+
+/// Of pulls and pushes, if all parameters travelled.
+std::uint64_t dense_bytes(const proto::Job& job) {
+  constexpr std::uint64_t parameters = features * 7 + 7 + 7 * 3 + 3;
+  return job.epochs() * (records / 8) * 2 * parameters * sizeof(float);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(row_sparse)
+
+// Within a node whole ranges are shared; over links rows travel. The bits are the same.
+BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
+  for (const auto* const change :
+       {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5", "optimizer.kind=NESTEROV"})
+    for (const std::size_t ps : {1, 3})
+      for (const auto& [protocol, workers] :
+           {std::pair{proto::SYNC_PS, 1}, std::pair{proto::SYNC_PS, 3}, {proto::ASYNC_PS, 1}})
+        BOOST_TEST_CONTEXT(change << ", " << proto::Protocol_Name(protocol) << ", " << workers
+                                  << " workers, " << ps << " shards") {
+          const auto job = job_with(protocol, path, {change});
+          const auto here = run(job, static_cast<std::size_t>(workers), ps, true);
+          const auto apart = run(job, static_cast<std::size_t>(workers), ps, false);
+          BOOST_TEST(here.weights == apart.weights);
+          BOOST_TEST(apart.bytes < dense_bytes(job) / 4);
+        }
+}
+
+// What a worker keeps of rows that it did not pull is never read: another order of messages changes
+// nothing but what asynchrony may.
+BOOST_FIXTURE_TEST_CASE(interleavings, sparse_file) {
+  const auto job = job_with(proto::SYNC_PS, path);
+  const auto expected = run(job, 3, 2, true).weights;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    BOOST_TEST(run(job, 3, 2, false, seed).weights == expected);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    run(job_with(proto::ASYNC_PS, path), 4, 2, false, seed);
+}
+
+BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
+  const auto job = job_with(proto::SYNC_PS, path);
+  const auto apart = train_in_processes(job, 2, 2);
+  BOOST_TEST(apart.failure == "");
+  BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
+}
+
+// A batch that names most rows of a table has them all sent.
+BOOST_FIXTURE_TEST_CASE(large_batches_are_dense, sparse_file) {
+  const auto job = job_with(proto::SYNC_PS, path, {"data.batch=0", "model.layer[0].dense.units=1"});
+  BOOST_TEST(run(job, 1, 2, false).weights == run(job, 1, 2, true).weights);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

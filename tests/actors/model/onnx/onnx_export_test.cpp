@@ -1,0 +1,331 @@
+// Graphs written as ONNX models: ONNX's own checker accepts them, and imported again they compute
+// the same.
+
+#include "actors/model/onnx/export.hpp"
+
+#include "actors/model/onnx/importer.hpp"
+#include "actors/model/onnx/model.hpp"
+#include "kernels/cpu/graph_session.hpp"
+#include "kernels/graph/channel_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+#include "tests/support/input_errors.hpp"
+#include "tests/support/skip.hpp"
+
+#include <cmath>
+#include <functional>
+
+#include <onnx/onnx_pb.h>
+#ifdef TROUPE_ONNX_CHECKER
+#include <onnx/checker.h>
+#include <onnx/shape_inference/implementation.h>
+#endif
+
+BOOST_AUTO_TEST_SUITE(onnx_export)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct exported {
+  graph g;
+  expression x;
+  expression y;
+
+  exported(const shape& dims, dtype type, const std::function<expression(expression)>& build) {
+    x = g.placeholder("features", dims, type);
+    y = build(x);
+  }
+};
+
+std::vector<float> weights_of(const graph& g) {
+  std::vector<float> result(g.parameters().size());
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = std::sin(0.9F * static_cast<float>(i) + 0.3F) / 2;
+  return result;
+}
+
+onnx_model reread(const std::string& bytes) {
+  return onnx_model::parse(std::as_bytes(std::span{bytes}), "exported");
+}
+
+std::vector<float> compute(expression x, expression y, const std::vector<float>& weights) {
+  graph_session<float> s{x.owner()};
+  std::ranges::copy(weights, s.variables().begin());
+  std::vector<float> features;
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < 3 * x.shape().elements(1); ++i) {
+    features.push_back(std::cos(0.4F * static_cast<float>(i)));
+    tokens.push_back(static_cast<std::int32_t>((5 * i + i * i) % 7));
+  }
+  if (x.node().type == dtype::int32)
+    return s.run({{x, std::span<const std::int32_t>{tokens}}}, {y})[0];
+  return s.run({{x, std::span<const float>{features}}}, {y})[0];
+}
+
+#ifdef TROUPE_ONNX_CHECKER
+/// The shape that ONNX itself infers for the output, -1 for what depends on the batch.
+std::vector<std::int64_t> inferred(const std::string& bytes) {
+  onnx::ModelProto model;
+  BOOST_REQUIRE(model.ParseFromString(bytes));
+  onnx::checker::check_model(model);
+  const onnx::ShapeInferenceOptions strict{true, 1, true};
+  onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), strict);
+  std::vector<std::int64_t> result;
+  for (const auto& dim : model.graph().output(0).type().tensor_type().shape().dim())
+    result.push_back(dim.has_dim_value() ? dim.dim_value() : -1);
+  return result;
+}
+#endif
+
+/// Exports, checks, imports and compares.
+void check(const exported& from) {
+  const auto weights = weights_of(from.g);
+  const auto bytes = export_onnx(from.x, from.y, weights, "test");
+#ifdef TROUPE_ONNX_CHECKER
+  BOOST_TEST(inferred(bytes) == from.y.shape().extents(), boost::test_tools::per_element());
+#endif
+  const auto model = reread(bytes);
+  graph g;
+  const auto x = g.placeholder("x", from.x.shape(), from.x.node().type);
+  const auto outputs = import_onnx(model, g, {x});
+  BOOST_TEST_REQUIRE(outputs.size() == 1u);
+  BOOST_TEST(to_string(outputs[0].x.shape()) == to_string(from.y.shape()));
+  BOOST_TEST(g.parameters().entries().size() == from.g.parameters().entries().size());
+  for (const auto& entry : from.g.parameters().entries()) {
+    const auto* again = g.parameters().find(entry.name);
+    BOOST_TEST_REQUIRE(again != nullptr, entry.name << " is missing");
+    BOOST_TEST(to_string(again->shape) == to_string(entry.shape));
+  }
+  const auto wanted = compute(from.x, from.y, weights);
+  const auto found = compute(x, outputs[0].x, model.values(g.parameters()));
+  BOOST_TEST_REQUIRE(found.size() == wanted.size());
+  BOOST_TEST(found.size() > 0u);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    BOOST_TEST(std::abs(found[i] - wanted[i]) <= 2e-6F * (1 + std::abs(wanted[i])));
+}
+
+const shape rows{shape::batch, 5};
+const shape sequences{shape::batch, 4, 6};
+const shape pictures{shape::batch, 2, 6, 5};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(dense_layers) {
+  for (const auto how : {activation::none, activation::relu, activation::tanh, activation::sigmoid,
+                         activation::leaky_relu, activation::gelu})
+    check({rows, dtype::float32, [&](expression x) {
+             return dense_layer(dense_layer(x, "a", 4, how), "b", 3, activation::none, false);
+           }});
+  check({sequences, dtype::float32, [](expression x) { return dense_layer(x, "a", 3); }});
+  // A node that is read twice is not fused into another one.
+  check({rows, dtype::float32, [](expression x) {
+           const auto z = dense(x, x.owner().variable("w", {5, 5}));
+           return add_bias(z, x.owner().variable("b", {5})) + z;
+         }});
+}
+
+BOOST_AUTO_TEST_CASE(element_by_element) {
+  check({rows, dtype::float32, [](expression x) {
+           const auto p = offset(x * x, 0.5);
+           return exp(scale(x, 0.3)) / p - log(p) + square_root(p) * sign(x) + absolute(erf(x))
+             + softplus(stop_gradient(x)) + softmax(x) + x.owner().constant(0.25, x.shape());
+         }});
+  check({rows, dtype::float32, [](expression x) {
+           const auto mask = x.owner().constant({1, 0, 1, 1, 0, 0, 1, 0, 0, 1}, {2, 5});
+           const auto w = x.owner().variable("w", {2, 5});
+           const auto v = x.owner().variable("v", {2, 5});
+           const auto rows = sum_leading(select(mask, w, v));
+           return add_bias(maximum(x, scale(x, -0.5)) + minimum(x, offset(x * x, -0.1)), rows)
+             + at_most(at_least(x, -0.25), 0.5);
+         }});
+  check({rows, dtype::float32, [](expression x) {
+           return add_bias(x, x.owner().constant({1, 2, 3, 4, 5}, {5}));
+         }});
+}
+
+// Weights keep their names; the input and the output of the model get others.
+BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {
+  check({rows, dtype::float32, [](expression x) {
+           auto& g = x.owner();
+           return dense(x, g.variable("output", {3, 5}), g.variable("output_2", {3}))
+             * dense(x, g.variable("features", {3, 5}));
+         }});
+}
+
+BOOST_AUTO_TEST_CASE(images) {
+  window how{3, 2, 2, 1, 1, 1, 1};
+  check({pictures, dtype::float32, [&](expression x) {
+           auto y = conv2d_layer(x, "c", 4, how, activation::relu);
+           how.groups = 2;
+           y = conv2d_layer(y, "d", 2, how, activation::none, false);
+           return dense_layer(flatten(y), "e", 3);
+         }});
+  const window pool{2, 3, 1, 2, 1, 0, 1};
+  check({pictures, dtype::float32, [&](expression x) { return max_pool(x, pool); }});
+  check({pictures, dtype::float32, [&](expression x) { return average_pool(x, pool); }});
+  check({pictures, dtype::float32, [](expression x) { return global_average_pool(x); }});
+  check({pictures, dtype::float32, [](expression x) {
+           auto& g = x.owner();
+           const auto b = g.variable("b", {2});
+           return add_channel_bias(x, b) * broadcast_channels(b, {shape::batch, 2, 6, 5});
+         }});
+}
+
+// Written as it is applied; imported again, the statistics are constants.
+BOOST_AUTO_TEST_CASE(batch_normalization) {
+  exported from{pictures, dtype::float32, [](expression x) {
+                  auto& g = x.owner();
+                  const auto state = parameter_kind::state;
+                  return relu(
+                    batch_norm_testing(x,
+                                       {g.variable("n.weight", {2}), g.variable("n.bias", {2}),
+                                        g.variable("n.running_mean", {2}, {}, state),
+                                        g.variable("n.running_var", {2}, {}, state)}));
+                }};
+  auto weights = weights_of(from.g);
+  weights[6] = 0.5F;
+  weights[7] = 2;
+  const auto bytes = export_onnx(from.x, from.y, weights, "test");
+  const auto model = reread(bytes);
+  BOOST_TEST(model.proto().graph().node(0).op_type() == "BatchNormalization");
+  BOOST_TEST(model.proto().graph().node_size() == 3);
+  graph g;
+  const auto x = g.placeholder("x", pictures);
+  const auto y = import_onnx(model, g, {x})[0].x;
+  BOOST_TEST(g.parameters().size() == 4u);
+  const auto wanted = compute(from.x, from.y, weights);
+  const auto found = compute(x, y, model.values(g.parameters()));
+  BOOST_TEST_REQUIRE(found.size() == wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    BOOST_TEST(std::abs(found[i] - wanted[i]) <= 2e-6F * (1 + std::abs(wanted[i])));
+}
+
+BOOST_AUTO_TEST_CASE(sequences_of_vectors) {
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    check(
+      {sequences, dtype::float32, [&](expression x) { return recurrent_layer(x, "r", 3, how); }});
+  check({sequences, dtype::float32, [](expression x) {
+           const auto z = dense(x, x.owner().variable("w", {8, 6}));
+           return lstm(z, x.owner().variable("r", {8, 2}));
+         }});
+  check({sequences, dtype::float32, [](expression x) { return causal_attention(x, x, x, 2); }});
+  check({sequences, dtype::float32, [](expression x) {
+           auto& g = x.owner();
+           return layer_norm(x, g.variable("gain", {6}), g.variable("bias", {6}), 1e-3);
+         }});
+  check({sequences, dtype::float32, [](expression x) { return normalize_rows(x); }});
+  check({{shape::batch, 4}, dtype::int32, [](expression x) {
+           return dense_layer(embedding(x.owner().variable("table", {7, 3}), x), "a", 2);
+         }});
+}
+
+BOOST_AUTO_TEST_CASE(moves) {
+  check({sequences, dtype::float32, [](expression x) {
+           const auto a = slice(x, 1, 1, 3);
+           const auto b = place(a, 1, 1, {shape::batch, 4, 6});
+           return concat({transpose(x, {0, 2, 1}), transpose(b, {0, 2, 1})}, 2);
+         }});
+  check({sequences, dtype::float32, [](expression x) {
+           const auto sums = sum_last(x);
+           return broadcast_last(sums, {shape::batch, 4, 2});
+         }});
+  check({rows, dtype::float32, [](expression x) {
+           const auto w = x.owner().variable("w", {3, 5});
+           return x * broadcast_leading(sum_leading(w), {shape::batch, 5})
+             + broadcast(sum(w), {shape::batch, 5});
+         }});
+  check({{shape::batch, 4}, dtype::int32, [](expression x) {
+           return to_float(x, {shape::batch, 2, 2});
+         }});
+}
+
+BOOST_AUTO_TEST_CASE(what_onnx_does_not_have) {
+  const auto fail = [](const std::function<expression(expression)>& build) {
+    const exported from{rows, dtype::float32, build};
+    return error_of([&] { export_onnx(from.x, from.y, weights_of(from.g), "test"); });
+  };
+  BOOST_TEST(
+    contains(fail([](expression x) { return relu_gradient(x, x); }),
+             "ONNX export: \"relu_gradient_1\" (relu_gradient): ONNX has no operator for it"));
+  BOOST_TEST(contains(fail([](expression x) {
+                        return broadcast(sum(x), {shape::batch, 5});
+                      }),
+                      "a sum over the samples has no meaning in a model"));
+  BOOST_TEST(contains(fail([](expression x) { return x + x.owner().placeholder("other", rows); }),
+                      "\"other\" (placeholder): the output depends on it"));
+}
+
+BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
+#ifndef TROUPE_ONNX_CHECKER
+  skip("ONNX's checker is not there (libonnx); the other tests ran without it");
+#endif
+  const exported from{rows, dtype::float32,
+                      [](expression x) { return dense_layer(x, "features", 3); }};
+  const auto bytes = export_onnx(from.x, from.y, weights_of(from.g), "name of the model");
+  onnx::ModelProto model;
+  BOOST_REQUIRE(model.ParseFromString(bytes));
+  BOOST_TEST(model.graph().name() == "name of the model");
+  BOOST_TEST(model.graph().input(0).name() == "features");
+  BOOST_TEST(model.graph().input(0).type().tensor_type().shape().dim(0).dim_param() == "batch");
+  BOOST_TEST(model.graph().output(0).name() == "output");
+}
+
+// The file takes unscaled features and gives targets in their units: it includes the scaling around
+// a model.
+BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
+  const auto with = [](const shape& dims, const feature_scaling& how) {
+    const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};
+    onnx_surroundings around;
+    around.features = how;
+    around.metadata["feature_mean"] = "[]";
+    const auto bytes = export_onnx(from.x, from.y, {}, "test", around);
+#ifdef TROUPE_ONNX_CHECKER
+    BOOST_TEST(inferred(bytes) == dims.extents(), boost::test_tools::per_element());
+#endif
+    onnx::ModelProto model;
+    BOOST_REQUIRE(model.ParseFromString(bytes));
+    BOOST_TEST(model.metadata_props(0).key() == "feature_mean");
+    graph g;
+    const auto x = g.placeholder("x", dims, dtype::float32);
+    const auto y = import_onnx(reread(bytes), g, {x})[0].x;
+    BOOST_TEST(g.parameters().size() == 0u); // Means are no parameters.
+    const auto found = compute(x, y, {});
+    const auto wanted = compute(from.x, from.y, {}); // 2 x
+    const auto width = dims.elements(1);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto k = i % width / (width / how.shift.size());
+      const double expected = (wanted[i] / 2.0 - how.shift[k]) / how.scale[k] * 2;
+      BOOST_TEST(std::abs(found[i] - expected) <= 1e-5);
+    }
+  };
+  with(rows, {{1, 2, 3, 4, 5}, {1, 0.5, 2, 4, 8}}); // per feature
+  with(rows, {{0.5}, {0.25}});                      // one for all
+  const shape image{shape::batch, 2, 3, 3};
+  with(image, {{0.1, 0.2}, {2, 3}}); // per channel
+  feature_scaling each;
+  for (std::size_t i = 0; i < 18; ++i) {
+    each.shift.push_back(0.1 * static_cast<double>(i));
+    each.scale.push_back(1 + static_cast<double>(i));
+  }
+  with(image, each);
+}
+
+BOOST_AUTO_TEST_CASE(outputs_in_units_of_the_targets) {
+  const exported from{rows, dtype::float32, [](expression x) { return scale(x, 2); }};
+  onnx_surroundings around;
+  around.targets = column_scaling{{}, {}, {10, 20, 30, 40, 50}, {1, 2, 3, 4, 5}};
+  graph g;
+  const auto x = g.placeholder("x", rows, dtype::float32);
+  const auto y = import_onnx(reread(export_onnx(from.x, from.y, {}, "test", around)), g, {x})[0].x;
+  const auto found = compute(x, y, {});
+  const auto wanted = compute(from.x, from.y, {});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto k = static_cast<float>(i % 5 + 1);
+    BOOST_TEST(std::abs(found[i] - (wanted[i] * k + 10 * k)) <= 1e-5F);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

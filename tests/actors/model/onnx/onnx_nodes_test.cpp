@@ -1,0 +1,366 @@
+// ONNX's own tests of its operators (Debian's libonnx-testdata): a model of one or a few nodes,
+// inputs, and expected outputs. Tests of operators that troupe imports must give these outputs, or
+// be refused by name.
+
+#include "actors/model/onnx/constant.hpp"
+#include "actors/model/onnx/importer.hpp"
+#include "kernels/cpu/graph_session.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
+#include "tests/support/skip.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include <boost/test/unit_test.hpp>
+
+BOOST_AUTO_TEST_SUITE(onnx_nodes)
+
+using namespace troupe;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path test_data() {
+  const char* folder = std::getenv("TROUPE_ONNX_TESTS");
+  return folder ? folder : "/usr/share/libonnx-testdata/data";
+}
+
+template <class Message>
+Message load(const fs::path& path) {
+  Message result;
+  const auto bytes = read_file(path);
+  BOOST_REQUIRE(result.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+  return result;
+}
+
+struct example {
+  onnx::ModelProto model;
+  std::vector<onnx::TensorProto> inputs;
+  std::vector<onnx::TensorProto> outputs;
+};
+
+std::vector<onnx::TensorProto> tensors(const fs::path& folder, const std::string& what) {
+  std::vector<onnx::TensorProto> result;
+  for (int i = 0;; ++i) {
+    const auto path = folder / (what + "_" + std::to_string(i) + ".pb");
+    if (!fs::exists(path))
+      return result;
+    result.push_back(load<onnx::TensorProto>(path));
+  }
+}
+
+/// How the inputs are given: which have a batch, and which are constants of the model.
+struct way {
+  enum class batch { none, first, all } has_batch = batch::none;
+  enum class known { nothing, integers, others, all } are_known = known::nothing;
+};
+
+bool is_real(const onnx::TensorProto& x) {
+  return x.data_type() == onnx::TensorProto::FLOAT || x.data_type() == onnx::TensorProto::DOUBLE;
+}
+
+/// Elements with dimension `axis` moved to the front.
+std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
+  std::size_t before = 1;
+  std::size_t behind = 1;
+  for (std::size_t i = 0; i < c.dims.size(); ++i)
+    (i < axis ? before : behind) *= i == axis ? 1 : static_cast<std::size_t>(c.dims[i]);
+  const auto extent = static_cast<std::size_t>(c.dims[axis]);
+  std::vector<double> result;
+  for (std::size_t k = 0; k < extent; ++k)
+    for (std::size_t i = 0; i < before; ++i)
+      for (std::size_t j = 0; j < behind; ++j)
+        result.push_back(c.at((i * extent + k) * behind + j));
+  return result;
+}
+
+/// Where the batch of the first input is: recurrent operators have the time in front.
+std::size_t batch_axis(const example& x) {
+  const auto& node = x.model.graph().node(0);
+  if (node.op_type() != "RNN" && node.op_type() != "LSTM" && node.op_type() != "GRU")
+    return 0;
+  return std::ranges::any_of(
+           node.attribute(),
+           [](const onnx::AttributeProto& a) { return a.name() == "layout" && a.i() == 1; })
+    ? 0
+    : 1;
+}
+
+/// The actual and expected value of each output.
+using computed = std::vector<std::pair<std::vector<double>, std::vector<double>>>;
+
+void prepend_constant(onnx::ModelProto& model, const std::string& name,
+                      const onnx::TensorProto& value) {
+  auto nodes = model.graph().node();
+  model.mutable_graph()->clear_node();
+  auto& first = *model.mutable_graph()->add_node();
+  first.set_op_type("Constant");
+  first.add_output(name);
+  auto& attribute = *first.add_attribute();
+  attribute.set_name("value");
+  *attribute.mutable_t() = value;
+  model.mutable_graph()->mutable_node()->MergeFrom(nodes);
+}
+
+/// Throws input_error where the model is refused.
+template <class T>
+computed compute(const example& x, const way& how) {
+  auto proto = x.model;
+  graph g;
+  std::vector<expression> inputs;
+  std::vector<std::pair<expression, onnx_constant>> fed;
+  for (std::size_t i = 0; i < x.inputs.size(); ++i) {
+    const auto& tensor = x.inputs[i];
+    auto& port = *proto.mutable_graph()->mutable_input(static_cast<int>(i));
+    const bool constant = (how.are_known == way::known::integers && !is_real(tensor))
+      || (how.are_known == way::known::others && i > 0);
+    if (how.are_known == way::known::all) {
+      prepend_constant(proto, port.name(), tensor);
+      // Of no type that inputs could not have.
+      port.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+      port.set_name("unused " + std::to_string(i));
+      inputs.push_back(g.placeholder(port.name(), {}));
+      continue;
+    }
+    if (constant) {
+      auto& initializer = *proto.mutable_graph()->add_initializer();
+      initializer = tensor;
+      initializer.set_name(port.name());
+      continue;
+    }
+    check_onnx_tensor(tensor, "input", false);
+    auto c = read_onnx_tensor(tensor);
+    if (c.type == onnx_constant::kind::boolean)
+      throw input_error("truth values as inputs");
+    auto dims = c.dims;
+    const auto at = i == 0 ? batch_axis(x) : 0;
+    const bool same =
+      !dims.empty() && !x.inputs[0].dims().empty() && dims[0] == x.inputs[0].dims(0);
+    if (at < dims.size()
+        && ((how.has_batch == way::batch::first && i == 0)
+            || (how.has_batch == way::batch::all && same))) {
+      c.values = moved(c, at);
+      std::rotate(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(at),
+                  dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+      dims[0] = shape::batch;
+      if (at == 1) {
+        auto nodes = proto.graph().node();
+        auto& first = *nodes.Mutable(0);
+        first.set_input(0, "time first");
+        proto.mutable_graph()->clear_node();
+        auto& swap = *proto.mutable_graph()->add_node();
+        swap.set_op_type("Transpose");
+        swap.add_input(port.name());
+        swap.add_output("time first");
+        auto& perm = *swap.add_attribute();
+        perm.set_name("perm");
+        for (const int axis : {1, 0, 2})
+          perm.add_ints(axis);
+        proto.mutable_graph()->mutable_node()->MergeFrom(nodes);
+      }
+    }
+    const auto type = c.type == onnx_constant::kind::real ? dtype::float32 : dtype::int32;
+    inputs.push_back(g.placeholder("input " + std::to_string(i), shape{dims}, type));
+    fed.emplace_back(inputs.back(), std::move(c));
+  }
+  const auto bytes = proto.SerializeAsString();
+  const auto model = onnx_model::parse(std::as_bytes(std::span{bytes}), "model");
+  const auto outputs = import_onnx(model, g, inputs);
+  std::vector<std::vector<T>> reals(fed.size());
+  std::vector<std::vector<std::int32_t>> wholes(fed.size());
+  std::vector<session_feed<T>> feeds;
+  for (std::size_t i = 0; i < fed.size(); ++i) {
+    const auto& [where, c] = fed[i];
+    reals[i].assign(c.values.begin(), c.values.end());
+    for (const auto value : c.values)
+      wholes[i].push_back(static_cast<std::int32_t>(value));
+    if (where.node().type == dtype::int32)
+      feeds.emplace_back(where, std::span<const std::int32_t>{wholes[i]});
+    else
+      feeds.emplace_back(where, std::span<const T>{reals[i]});
+  }
+  graph_session<T> session{g};
+  const auto weights = model.values(g.parameters());
+  std::ranges::copy(weights, session.variables().begin());
+  std::vector<expression> fetches;
+  for (const auto& output : outputs)
+    fetches.push_back(output.x);
+  const auto values = session.run(feeds, fetches);
+  computed result;
+  for (std::size_t i = 0; i < x.outputs.size(); ++i) {
+    const auto expected = read_onnx_tensor(x.outputs[i]);
+    result.emplace_back(std::vector<double>(values[i].begin(), values[i].end()),
+                        expected.dims.empty() ? expected.values
+                                              : moved(expected, outputs[i].batch_at));
+  }
+  return result;
+}
+
+/// As ONNX's own runner compares: 1e-3 of the value, and a little for those near 0.
+bool close(double a, double b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::isnan(a) && std::isnan(b);
+  return a == b || std::abs(a - b) <= 1e-3 * std::abs(b) + 1e-6;
+}
+
+/// Empty where all are close.
+std::string first_difference(const std::vector<double>& found,
+                             const std::vector<double>& expected) {
+  if (found.size() != expected.size())
+    return std::to_string(found.size()) + " elements, expected " + std::to_string(expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (!close(found[i], expected[i])) {
+      std::ostringstream text;
+      text << "element " << i << " is " << found[i] << ", expected " << expected[i];
+      return text.str();
+    }
+  return "";
+}
+
+bool has_doubles(const example& x) {
+  return std::ranges::any_of(x.inputs, [](const onnx::TensorProto& tensor) {
+    return tensor.data_type() == onnx::TensorProto::DOUBLE;
+  });
+}
+
+struct outcome {
+  int computed = 0; ///< ways that the model could be computed in
+  std::string wrong;
+  std::string refused;
+};
+
+outcome run(const fs::path& folder) {
+  example x;
+  x.model = load<onnx::ModelProto>(folder / "model.onnx");
+  outcome result;
+  for (const auto& data : fs::directory_iterator{folder}) {
+    if (!data.is_directory())
+      continue;
+    x.inputs = tensors(data.path(), "input");
+    x.outputs = tensors(data.path(), "output");
+    for (const auto batch : {way::batch::none, way::batch::first, way::batch::all})
+      for (const auto known :
+           {way::known::nothing, way::known::integers, way::known::others, way::known::all}) {
+        try {
+          const auto values =
+            has_doubles(x) ? compute<double>(x, {batch, known}) : compute<float>(x, {batch, known});
+          for (const auto& [found, expected] : values)
+            if (const auto difference = first_difference(found, expected); !difference.empty())
+              result.wrong = data.path().filename().string() + ": " + difference;
+          ++result.computed;
+        } catch (const input_error& error) {
+          // Of all reasons for refusal, the one at the latest stage.
+          const std::string text = error.what();
+          if (result.refused.empty() || known == way::known::integers)
+            result.refused = text;
+        }
+      }
+  }
+  return result;
+}
+
+std::string operators_of(const onnx::ModelProto& model) {
+  std::set<std::string> names;
+  for (const auto& node : model.graph().node())
+    if (node.op_type() != "Constant")
+      names.insert(node.op_type());
+  std::string result;
+  for (const auto& name : names)
+    result += (result.empty() ? "" : "+") + name;
+  return result;
+}
+
+bool has_all(const onnx::ModelProto& model, const std::set<std::string>& known) {
+  return std::ranges::all_of(model.graph().node(), [&](const onnx::NodeProto& node) {
+    return known.contains(node.op_type()) && node.domain().empty();
+  });
+}
+
+struct tally {
+  int passed = 0;
+  int refused = 0;
+  std::set<std::string> reasons;
+};
+
+struct totals {
+  int passed = 0;
+  int refused = 0;
+  int others = 0; ///< of operators that troupe does not have
+};
+
+/// All tests in these folders of test_data(); none may come out wrong.
+totals run_groups(const std::vector<std::string>& groups) {
+  const auto names = onnx_operator_names();
+  const std::set<std::string> known{names.begin(), names.end()};
+  std::map<std::string, tally> by_operator;
+  totals all;
+  for (const auto& group : groups)
+    for (const auto& folder : fs::directory_iterator{test_data() / group}) {
+      if (!fs::exists(folder.path() / "model.onnx"))
+        continue;
+      const auto model = load<onnx::ModelProto>(folder.path() / "model.onnx");
+      if (!has_all(model, known)) {
+        ++all.others;
+        continue;
+      }
+      // Their masks are random numbers of another generator.
+      const auto name = folder.path().filename().string();
+      if (name.starts_with("test_training_dropout") && name.find("zero") == std::string::npos)
+        continue;
+      const auto result = run(folder.path());
+      BOOST_TEST(result.wrong == "", name << " came out wrong, " << result.wrong);
+      auto& row = by_operator[operators_of(model)];
+      if (result.computed > 0) {
+        ++row.passed;
+        ++all.passed;
+      } else {
+        ++row.refused;
+        ++all.refused;
+        row.reasons.insert(name + ": " + result.refused.substr(0, 200));
+      }
+    }
+  std::cout << all.passed << " passed, " << all.refused
+            << " use what troupe's operators do not support, " << all.others
+            << " are of operators that it does not have\n";
+  for (const auto& [name, row] : by_operator) {
+    std::cout << "  " << name << ": " << row.passed << " passed, " << row.refused << " refused\n";
+    for (const auto& reason : row.reasons)
+      std::cout << "      " << reason << '\n';
+  }
+  return all;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(all_of_the_operators) {
+  if (!fs::is_directory(test_data() / "node")) {
+    test::skip("ONNX's node tests are not in " + test_data().string()
+               + " (Debian's libonnx-testdata); TROUPE_ONNX_TESTS names another folder");
+    return;
+  }
+  const auto result = run_groups({"node", "simple", "pytorch-converted", "pytorch-operator"});
+  // 484 and 82 of version 1.12.
+  BOOST_TEST(result.passed >= 400);
+  BOOST_TEST(result.passed > 4 * result.refused);
+}
+
+// For onnxruntime_test.py, which computes them and names their folder.
+BOOST_AUTO_TEST_CASE(all_of_a_folder, *boost::unit_test::disabled()) {
+  const auto result = run_groups({"."});
+  BOOST_TEST(result.passed > 0);
+  BOOST_TEST(result.refused == 0);
+  BOOST_TEST(result.others == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,184 @@
+"""The commands and job files of README.md and the manual, run page by page in a folder of their own.
+
+A fenced block is, by its first words:
+    sh                run by bash, in the order of the page; runs train for two epochs
+    sh not-run        not run; its commands and options are those of the program
+    textproto         a job, or some fields of one: `troupe check` takes it
+    textproto refused the same, and `troupe check` refuses it
+    LANGUAGE FILE     written to that file; ports become free ones
+Commands and options that the prose names must exist, too."""
+
+import functools
+import os
+import re
+import shlex
+import struct
+import subprocess
+import zipfile
+
+from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, free_ports, idx, run_tests
+
+PAGES = [SOURCE / "README.md", *sorted((SOURCE / "apps/manual").glob("*.md"))]
+
+BASE = {
+    "model": "model { layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }",
+    "data": "data { digits { train: 512 test: 100 } batch: 16 }",
+}
+
+# `troupe` on the PATH of a page.
+WRAPPER = """#!/bin/sh
+case $*,$1 in
+  *--job=*,train | *--job=*,node) exec {program} "$@" --set=epochs=2 ;;
+  *) exec {program} "$@" ;;
+esac
+"""
+
+
+def blocks(text):
+    """(language, the rest of its line, text) of each fenced block."""
+    return re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", text, re.M | re.S)
+
+
+def fields(text):
+    """Names of the fields that a text sets outside of all braces."""
+    result, depth = [], 0
+    for token in re.findall(r"\w+(?=\s*[:{])|[{}]", re.sub(r"#.*", "", text)):
+        if token not in "{}":
+            result += [token] if depth == 0 else []
+        else:
+            depth += 1 if token == "{" else -1
+    return result
+
+
+def whole_job(text):
+    """The text, and of the base job what it leaves out."""
+    return "\n".join([text, *(value for name, value in BASE.items() if name not in fields(text))])
+
+
+def npy(dims, values):
+    """A NumPy array of float32, little-endian."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(dims)}, }}"
+    header = header.ljust(-(10 + len(header) + 1) % 64 + len(header)) + "\n"
+    header = struct.pack("<H", len(header)) + header.encode()
+    return b"\x93NUMPY\x01\x00" + header + struct.pack(f"<{len(values)}f", *values)
+
+
+@functools.cache
+def help_of(*command):
+    done = subprocess.run([PROGRAM, *command, "--help"], capture_output=True, text=True, check=False)
+    return done.stdout if f"Usage: troupe {' '.join(command)} " in done.stdout else None
+
+
+def command_lines(page):
+    """All that a page has readers type: lines of shell blocks, lines after a prompt, and `troupe ...` in the prose."""
+    result = []
+    for language, _, block in blocks(page):
+        block = block.replace("\\\n", " ")
+        if language == "sh":
+            result += re.findall(r"\btroupe ([^\n;&|)]*)", block)
+        elif language == "text":
+            result += re.findall(r"^\$ troupe (.*)", block, re.M)
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    return result + [" ".join(x.split()) for x in re.findall(r"`troupe ([^`]*)`", prose)]
+
+
+def unknown_words(lines):
+    """Commands and options in these lines, without `troupe` in front, that the program does not know."""
+    result = []
+    for line in lines:
+        words = line.split("#")[0].split()
+        if not words[0][0].isalpha():
+            continue
+        command = words[:2] if words[0] == "bench" else words[:1]
+        page = help_of(*command)
+        if page is None:
+            result.append(" ".join(command))
+            continue
+        for word in words:
+            if word.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(word.split('=')[0])}(?![\w-])", page):
+                result.append(f"{' '.join(command)} {word}")
+    return result
+
+
+class Manual(TestCase):
+    def sandbox(self, name):
+        """A folder with the program, the examples, and the data that pages name."""
+        folder = self.folder / name
+        (folder / "bin").mkdir(parents=True)
+        (folder / "apps").mkdir()
+        (folder / "apps/examples").symlink_to(SOURCE / "apps/examples")
+        (folder / "bin/troupe").write_text(WRAPPER.format(program=shlex.quote(PROGRAM)))
+        (folder / "bin/troupe").chmod(0o755)
+        (folder / "job.textproto").write_text(QUICK_JOB)
+        (folder / "train-images-idx3-ubyte.gz").write_bytes(idx([100, 4, 4], [i % 251 for i in range(1600)]))
+        (folder / "train-labels-idx1-ubyte.gz").write_bytes(idx([100], [i % 10 for i in range(100)]))
+        # What arrays.py would write; the tests need no NumPy.
+        x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
+        y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]
+        with zipfile.ZipFile(folder / "arrays.npz", "w") as archive:
+            for array, dims, values in (("x", [500, 4], x[:2000]), ("y", [500], y[:500]),
+                                        ("test_x", [100, 4], x[2000:]), ("test_y", [100], y[500:])):
+                archive.writestr(f"{array}.npy", npy(dims, values))
+        return folder
+
+    def run_page(self, name, text):
+        """What went wrong: texts."""
+        folder = self.sandbox(name)
+        for port, free in zip(range(7000, 7010), free_ports(10)):
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
+        environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "DATA": str(folder)}
+        environment.pop("TF_CONFIG", None)
+        self.ran = 0
+        failures = []
+
+        def execute(what, *command, code=0):
+            self.ran += 1
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250,
+                                  check=False)
+            if done.returncode != code:
+                failures.append(f"{what}\nexit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+
+        for language, about, block in blocks(text):
+            if language == "python":
+                compile(block, name, "exec")
+            if about and about not in ("refused", "not-run"):
+                (folder / about).write_text(block)
+            if language == "textproto":
+                (folder / "checked.textproto").write_text(whole_job(block))
+                execute(block, PROGRAM, "check", "--job=checked.textproto", code=2 if about == "refused" else 0)
+            if language == "sh" and about != "not-run":
+                execute(block, "bash", "-euo", "pipefail", "-c", block)
+        return failures + unknown_words(command_lines(text))
+
+    def test_pages(self):
+        ran = 0
+        for page in PAGES:
+            with self.subTest(page=page.name):
+                failures = self.run_page("-".join(page.relative_to(SOURCE).with_suffix("").parts), page.read_text())
+                self.assertEqual(failures, [], "\n\n".join(failures))
+                ran += self.ran
+        self.assertGreater(ran, 25)
+
+    def test_container_command(self):
+        """The container's command of the Kubernetes page has options that the program knows."""
+        text = (SOURCE / "apps/manual/kubernetes.md").read_text()
+        command = re.search(r"command: \[troupe, (.*?)\]", text)[1].replace(",", " ")
+        self.assertEqual(unknown_words([command]), [])
+        self.assertEqual(len(unknown_words([command.replace("--insecure", "--secure")])), 1)
+
+    def test_mistakes_would_be_seen(self):
+        for text, expected in (
+            ("```sh\ntroupe check --job=job.textproto\nfalse\n```\n", "exit code 1"),
+            ("```sh not-run\ntroupe train --jobs=x\n```\n", "train --jobs=x"),
+            ("Try `troupe chek`.\n", "chek"),
+            ("```textproto\nepoch: 3\n```\n", "exit code 2"),
+            ("```textproto refused\nepochs: 3\n```\n", "exit code 0"),
+        ):
+            with self.subTest(text=text):
+                failures = self.run_page(f"page{abs(hash(text))}", text)
+                self.assertEqual(len(failures), 1, failures)
+                self.assertIn(expected, failures[0])
+
+
+if __name__ == "__main__":
+    run_tests()

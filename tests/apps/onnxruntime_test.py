@@ -1,0 +1,112 @@
+"""Operators of ONNX on the largest, the smallest and no numbers: troupe computes what onnxruntime computes.
+
+Writes models of one node, and what onnxruntime makes of them, as ONNX's own tests of operators are written; the program
+onnx_test (onnx_nodes_test.cpp) runs them. Skipped where the Python packages `onnx` and `onnxruntime` are missing."""
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from program import EXIT_SKIPPED, SOURCE, run_tests
+
+try:
+    import numpy
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    print(f"skipped: {error.name} is not installed (tests/python installs it)")
+    sys.exit(EXIT_SKIPPED)
+
+ONNX_TEST = os.environ.get("TROUPE_ONNX_TEST", str(SOURCE / "build/release/tests/actors/model/onnx_test"))
+
+INFINITY = float("inf")
+NAN = float("nan")
+# Of all sizes that a float holds without being denormal.
+MAGNITUDES = [1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38]
+FINITE = [0.0, *MAGNITUDES, *(-x for x in MAGNITUDES)]
+ALL = [*FINITE, INFINITY, -INFINITY, NAN]
+PAIRS = [numpy.array(x, numpy.float32) for x in zip(*itertools.product(ALL, ALL))]
+LIMITS = [-INFINITY, -1e30, -1, 0, 0.5, 6, 1e30, INFINITY]
+ROWS = [[1, 2, 3], [1e30, -1e30, 0], [-INFINITY] * 3, [-INFINITY, INFINITY, 0], [-1000, -1001, -999],
+        [3e38, 3e38, -3e38], [NAN, -INFINITY, 1], [INFINITY, 3e38, -INFINITY], [0, 0, 0], [1e-30, 1e-30, 1e-9]]
+
+UNARY = ["Abs", "Celu", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu",
+         "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"]
+
+
+class OnnxRuntime(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="troupe-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def add(self, operator, inputs, constants=(), opset=17, **attributes):
+        """A model of one node: of these inputs, then these constants; an empty one for None."""
+        inputs = [numpy.asarray(x, numpy.float32) for x in inputs]
+        constants = [None if x is None else numpy.asarray(x, getattr(x, "dtype", numpy.float32)) for x in constants]
+        names = [f"x{i}" for i in range(len(inputs))]
+        known = ["" if x is None else f"c{i}" for i, x in enumerate(constants)]
+        node = helper.make_node(operator, [*names, *known], ["y"], **attributes)
+        if operator == "Where":
+            node.input[:] = [*known, *names]
+        graph = helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, inputs)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(x, n) for n, x in zip(known, constants) if x is not None])
+        model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        output = session.run(None, dict(zip(names, inputs)))[0]
+        test = self.folder / f"{len(list(self.folder.iterdir())):03}_{operator}"
+        (test / "test_data_set_0").mkdir(parents=True)
+        onnx.save(model, test / "model.onnx")
+        for i, x in enumerate(inputs):
+            onnx.save_tensor(numpy_helper.from_array(x, names[i]), test / f"test_data_set_0/input_{i}.pb")
+        onnx.save_tensor(numpy_helper.from_array(output, "y"), test / "test_data_set_0/output_0.pb")
+
+    def check(self):
+        done = subprocess.run([ONNX_TEST, "--run_test=onnx_nodes/all_of_a_folder"], capture_output=True, text=True,
+                              check=False, env={**os.environ, "TROUPE_ONNX_TESTS": str(self.folder)})
+        print(done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(f"{len(list(self.folder.iterdir()))} passed, 0 use", done.stdout)
+
+    def test_of_one_number(self):
+        for operator in UNARY:
+            self.add(operator, [ALL])
+        self.check()
+
+    def test_clip(self):
+        for low, high in itertools.product(LIMITS, LIMITS):
+            self.add("Clip", [ALL], [low, high])
+        # The standard's limit is the largest float where none is given; troupe lets infinity pass.
+        for limit in LIMITS[1:-1]:
+            self.add("Clip", [FINITE], [None, limit])
+            self.add("Clip", [FINITE], [limit])
+        self.check()
+
+    def test_of_two_numbers(self):
+        for operator in ("Max", "Min", "Add", "Sub", "Mul", "Div"):
+            self.add(operator, PAIRS)
+        self.check()
+
+    def test_where(self):
+        mask = numpy.arange(len(PAIRS[0])) % 3 == 0
+        self.add("Where", PAIRS, [mask])
+        self.add("Where", [ROWS], [numpy.array([True, False, True]), -INFINITY])
+        self.check()
+
+    def test_of_rows(self):
+        for operator in ("ReduceMax", "ReduceMin", "ReduceL1", "ReduceLogSumExp"):
+            self.add(operator, [ROWS], axes=[1])
+        for operator in ("Softmax", "LogSoftmax"):
+            self.add(operator, [ROWS], axis=1)
+        self.check()
+
+
+if __name__ == "__main__":
+    run_tests()

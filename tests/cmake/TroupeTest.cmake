@@ -1,0 +1,80 @@
+# How tests are registered. A test whose precondition is missing (data, a Python package) ends with exit code 77 if
+# nothing failed, and CTest reports it as skipped. The output of a test does not matter.
+
+find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
+
+# main() of all test programs. It knows the folders, so that the programs can be run by hand, from anywhere.
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
+cmake_path(GET _tests PARENT_PATH _root)
+add_library(test_main OBJECT "${_tests}/main.cpp")
+target_include_directories(test_main PRIVATE "${_root}")
+target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
+  TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")
+target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
+
+# troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
+#             [PRECOMPILE header...])
+#
+# One program per folder, one CTest entry per Boost.Test suite of its files FOO_test.cpp. A case whose precondition is
+# missing calls skip() of tests/support/skip.hpp. Name it under MAY_SKIP unless its whole suite needs the same: it becomes
+# an entry of its own, and the rest of its suite is still seen to pass. The label `nocaf` marks programs that do not use
+# the actor framework; programs get it automatically if they link to no library that uses it.
+function(troupe_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE troupe_options ${arg_LIBRARIES} test_main)
+  target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
+  # To parse Boost.Test takes a second per file. In strings of a precompiled header g++ 12 sees overflows that do not
+  # exist.
+  list(LENGTH arg_SOURCES files)
+  if(files GREATER 5 OR arg_PRECOMPILE)
+    target_precompile_headers(${name} PRIVATE <boost/test/unit_test.hpp> ${arg_PRECOMPILE})
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
+  endif()
+  if(NOT arg_LIBRARIES MATCHES "troupe(::|_)(messages|actors)|CAF::")
+    list(APPEND arg_LABELS nocaf)
+    list(REMOVE_DUPLICATES arg_LABELS)
+  endif()
+  if("nocaf" IN_LIST arg_LABELS AND TARGET tests_without_caf)
+    add_dependencies(tests_without_caf ${name})
+  endif()
+  set(unknown ${arg_MAY_SKIP})
+  foreach(source IN LISTS arg_SOURCES)
+    if(NOT source MATCHES "_test\\.cpp$")
+      continue()
+    endif()
+    file(STRINGS "${source}" lines REGEX "^BOOST_(AUTO|FIXTURE)_TEST_SUITE\\(")
+    if(NOT lines)
+      message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${source} has no BOOST_AUTO_TEST_SUITE: it would never run")
+    endif()
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^[A-Z_]+\\(([a-z0-9_]+).*" "\\1" suite "${line}")
+      set(filter "${suite}")
+      foreach(case IN LISTS arg_MAY_SKIP)
+        if(case MATCHES "^${suite}/(.*)$")
+          string(APPEND filter ":!${case}")
+          list(REMOVE_ITEM unknown "${case}")
+          _troupe_add_test("${name}.${suite}.${CMAKE_MATCH_1}" "${arg_LABELS}" 900 ${name} "--run_test=${case}")
+        endif()
+      endforeach()
+      _troupe_add_test("${name}.${suite}" "${arg_LABELS}" 900 ${name} "--run_test=${filter}")
+    endforeach()
+  endforeach()
+  if(unknown)
+    message(FATAL_ERROR "${name}: MAY_SKIP names ${unknown}, and no file has such a suite")
+  endif()
+endfunction()
+
+# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]): a file of Python's unittest that ends
+# with run_tests() of tests/apps/program.py, or uses the same exit codes.
+function(troupe_python_test name file)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LABELS;ENVIRONMENT")
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  _troupe_add_test("${name}" "${arg_LABELS}" 300 ${Python3_EXECUTABLE} -B "${CMAKE_CURRENT_SOURCE_DIR}/${file}" -v)
+  set_tests_properties("${name}" PROPERTIES ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
+
+function(_troupe_add_test name labels timeout)
+  add_test(NAME "${name}" COMMAND ${ARGN})
+  set_tests_properties("${name}" PROPERTIES SKIP_RETURN_CODE 77 LABELS "${labels}" TIMEOUT ${timeout})
+endfunction()
