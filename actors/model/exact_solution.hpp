@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-/// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha, and
-/// if it penalizes the intercept, too, how to change that. Empty without weight decay, for models
-/// that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+/// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha,
+/// and if it penalizes the intercept, too, how to change that. Empty without weight decay, for
+/// models that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
 /// Solves a linear model in one pass over the training data (`solver: EXACT`). The result equals
