@@ -9,23 +9,23 @@
 
 namespace troupe {
 
-/// Which parameters of a model stay as they are: what `model.freeze` and `model.train` say, while
-/// the model is built. Reads `model` as long as it lives.
+/// Decides which parameters of a model are frozen, by `model.freeze` and `model.train`. Used while
+/// the model is built. Keeps a reference to `model`.
 class parameter_choice {
 public:
   explicit parameter_choice(const proto::Model& model);
 
-  /// The kind of a parameter, frozen or `usual`. To be asked once for each.
-  /// @param stays why it would be frozen without freeze and train; empty: it would not
+  /// The kind of a parameter: frozen or `usual`. Called once for each parameter.
+  /// @param stays why the parameter is frozen by default; empty if it is not
   parameter_kind kind_of(const std::string& name, parameter_kind usual,
                          const std::string& stays = {});
 
   /// Frozen parameters, and why, for people.
   const std::map<std::string, std::string>& frozen() const noexcept { return frozen_; }
 
-  /// After all parameters were asked for.
+  /// Checks the patterns. Called after all parameters.
   /// @throws input_error, each line beginning with a field's path: a pattern matches nothing (with
-  /// names that are near), or makes no difference; nothing is left to train
+  /// names that are near) or has no effect; no parameter is left to train
   void check() const;
 
 private:

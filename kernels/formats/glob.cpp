@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-// Where a character does not fit, the last star takes one more: stars before it need not be tried
+// If a character does not fit, the last star takes one more. Stars before it need not be tried
 // again.
 bool matches_glob(std::string_view pattern, std::string_view name) noexcept {
   constexpr auto none = std::string_view::npos;

@@ -201,7 +201,7 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
-  // What the exporter says of a tensor, where it decides.
+  // The exporter's marks, if they decide.
   const onnx_roles roles{from};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))

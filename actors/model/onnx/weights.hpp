@@ -11,8 +11,8 @@ class GraphProto;
 
 namespace troupe {
 
-/// Which initializers of a model are trained, and which are buffers: position tables, masks,
-/// constants. ONNX itself does not say. In this order:
+/// Decides which initializers of a model are trained, and which are buffers: position tables,
+/// masks, constants. ONNX itself does not say. The rules, in this order:
 ///
 /// 1. PyTorch's exporter (dynamo=True, from 2.5 on) says PARAMETER, BUFFER or CONSTANT_TENSOR of
 ///    each tensor, in the metadata of its value_info.
@@ -26,7 +26,7 @@ namespace troupe {
 /// or
 ///    that part is "gamma" or "beta"; "ReadVariableOp" anywhere (TensorFlow's variables).
 ///
-/// Others stay. Reads the graph while it is built.
+/// All others keep their values. The constructor reads the graph; it keeps no reference.
 class onnx_roles {
 public:
   explicit onnx_roles(const onnx::GraphProto& graph);
