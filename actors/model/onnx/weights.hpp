@@ -14,17 +14,15 @@ namespace troupe {
 /// Decides which initializers of a model are trained, and which are buffers: position tables,
 /// masks, constants. ONNX itself does not say. The rules, in this order:
 ///
-/// 1. PyTorch's exporter (dynamo=True, from 2.5 on) says PARAMETER, BUFFER or CONSTANT_TENSOR of
-///    each tensor, in the metadata of its value_info.
-/// 2. Trained is what an operator takes as its weights: operands of Gemm, MatMul, Conv and
-///    ConvTranspose, tensors of RNN, LSTM and GRU, scales and shifts of normalizations, slopes of
-///    PRelu, the table from which Gather takes rows by numbers of the data. They may be transposed,
-///    cut or put together before.
-/// 3. Trained is a vector that is added to what Gemm, MatMul, Conv or ConvTranspose makes with such
-///    weights: a bias.
-/// 4. Trained is what its name calls a weight: "weight" or "bias" in the part after the last dot,
-/// or
-///    that part is "gamma" or "beta"; "ReadVariableOp" anywhere (TensorFlow's variables).
+/// 1. PyTorch's exporter (dynamo=True, from 2.5 on) marks each tensor as PARAMETER, BUFFER or
+///    CONSTANT_TENSOR in the metadata of its value_info. A PARAMETER is trained.
+/// 2. The weights of an operator are trained: operands of Gemm, MatMul, Conv and ConvTranspose,
+///    tensors of RNN, LSTM and GRU, scales and shifts of normalizations, slopes of PRelu, a table
+///    from which Gather takes rows by numbers of the data. They may be transposed, cut or put
+///    together before.
+/// 3. A vector that is added to a product with such weights is a bias, and is trained.
+/// 4. A tensor with a weight's name is trained: the part after the last dot contains "weight" or
+///    "bias", or is "gamma" or "beta"; or the name contains "ReadVariableOp" (TensorFlow).
 ///
 /// All others keep their values. The constructor reads the graph; it keeps no reference.
 class onnx_roles {
