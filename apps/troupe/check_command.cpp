@@ -10,6 +10,7 @@
 #include "apps/troupe/class_view.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/parameter_view.hpp"
 #include "apps/troupe/plan_view.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
@@ -25,6 +26,7 @@
 #include <fstream>
 #include <iterator>
 #include <unistd.h>
+#include <utility>
 
 namespace troupe {
 
@@ -139,11 +141,29 @@ std::string sizes(const shape& x) {
 
 /// The parameters of a model that has no layers.
 void print_tensors(const layout& parameters) {
-  text_table table{{"tensor", "shape", "parameters", "bytes"}};
+  text_table table{{"tensor", "shape", "kind", "parameters", "bytes"}};
   for (auto& entry : parameters.entries())
-    table.add({entry.name, to_string(entry.shape), number(entry.size),
-               readable_bytes(entry.size * sizeof(float))});
+    table.add({entry.name, to_string(entry.shape), std::string{to_string(entry.kind)},
+               number(entry.size), readable_bytes(entry.size * sizeof(float))});
   table.print();
+}
+
+void print_layers(const built_model& model) {
+  text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
+  for (auto& layer : model.layers) {
+    std::string inputs;
+    for (auto& input : layer.inputs)
+      inputs += (inputs.empty() ? "" : ", ") + sizes(input);
+    table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
+               readable_bytes(layer.parameters * sizeof(float))});
+  }
+  table.print();
+}
+
+/// Lines below each other, the first one behind what they are about.
+void print_lines(std::string what, const std::vector<std::string>& lines) {
+  for (auto& text : lines)
+    line(std::exchange(what, ""), text);
 }
 
 void print_model(const job_context& context) {
@@ -154,16 +174,11 @@ void print_model(const job_context& context) {
                    readable_bytes(parameters.size() * sizeof(float)),
                    in_words(proto::Loss_Name(model.loss()))));
   if (model.has_onnx_structure())
-    return print_tensors(parameters);
-  text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
-  for (auto& layer : context.model.layers) {
-    std::string inputs;
-    for (auto& input : layer.inputs)
-      inputs += (inputs.empty() ? "" : ", ") + sizes(input);
-    table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
-               readable_bytes(layer.parameters * sizeof(float))});
-  }
-  table.print();
+    print_tensors(parameters);
+  else
+    print_layers(context.model);
+  print_lines("frozen", frozen_lines(context));
+  print_lines("groups", group_lines(context));
 }
 
 std::string source_of(const proto::Data& data) {
@@ -359,7 +374,8 @@ int run(const check_command& x) {
     shape = widths_of(job);
   }
   if (shape) {
-    const auto context = make_job_context(job, *shape);
+    const auto context =
+      with_job_lines(x.job, x.overrides, [&] { return make_job_context(job, *shape); });
     print_model(*context);
     if (data) {
       print_data(*context, *data);

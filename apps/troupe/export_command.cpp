@@ -32,7 +32,8 @@ std::filesystem::path weights_file(const std::string& given) {
 int run(const export_command& x) {
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto data = build_data(job);
-  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto context = with_job_lines(x.job, x.overrides,
+                                      [&] { return make_job_context(job, shape_of(*data.train)); });
   const auto file = weights_file(x.weights);
   const auto weights = read_model(read_file(file), context->parameters(), file.string());
   const auto& model = context->model;

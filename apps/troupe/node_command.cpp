@@ -40,8 +40,11 @@ void add_coordinator(session_options& session, const node_command& x,
   if (x.job.empty())
     throw input_error{to_string(chosen.process->name)
                       + " runs the coordinator, which needs --job=FILE"};
-  auto setup = make_coordinator_setup(job_of(x), chosen.cluster.count(job_kind::worker),
-                                      chosen.cluster.count(job_kind::ps), x.resume);
+  const auto job = job_of(x);
+  auto setup = with_job_lines(x.job, x.overrides, [&] {
+    return make_coordinator_setup(job, chosen.cluster.count(job_kind::worker),
+                                  chosen.cluster.count(job_kind::ps), x.resume);
+  });
   check_tasks(*setup.context,
               {chosen.cluster.count(job_kind::worker), chosen.cluster.count(job_kind::ps)},
               chosen.name, chosen.name);

@@ -295,7 +295,8 @@ int run(const predict_command& x) {
     check_writable(x.predictions);
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto data = build_data(job);
-  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto context = with_job_lines(x.job, x.overrides,
+                                      [&] { return make_job_context(job, shape_of(*data.train)); });
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)

@@ -8,6 +8,7 @@
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/parameter_view.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"
@@ -30,17 +31,6 @@ proto::Protocol protocol_of(const std::string& text) {
       return x.id;
   throw input_error{"--protocol=" + text + ": there is no such protocol; "
                     + suggestion(text, protocol_names())};
-}
-
-/// The problems with the lines of the job file, if it can be read again.
-std::string told_with_lines(const std::string& problems, const std::filesystem::path& path,
-                            const std::vector<std::string>& overrides) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown))
-    return problems;
-  const auto bytes = read_file(path, most_job_bytes);
-  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                    path.string(), overrides);
 }
 
 /// The protocols whose weights are on the workers.
@@ -79,12 +69,18 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   if (!out.empty())
     result.set_output(out);
   embed_onnx(result);
-  try {
-    validate(result);
-  } catch (const input_error& error) {
-    throw input_error{told_with_lines(error.what(), path, overrides)};
-  }
+  with_job_lines(path, overrides, [&] { validate(result); });
   return result;
+}
+
+std::string told_with_lines(const std::string& problems, const std::string& path,
+                            const std::vector<std::string>& overrides) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown))
+    return problems;
+  const auto bytes = read_file(path, most_job_bytes);
+  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path,
+                    overrides);
 }
 
 void require_shards(const proto::Job& job, std::size_t ps) {
@@ -113,6 +109,9 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
+  if (const auto frozen = frozen_lines(*result.context); !frozen.empty())
+    result.notices.insert(result.notices.begin(),
+                          "frozen: " + frozen[0] + "; troupe check says which");
   if (job.solver() != proto::EXACT)
     result.notices.insert(result.notices.begin(), "batch: " + batch_text(*result.context, workers));
   return result;
