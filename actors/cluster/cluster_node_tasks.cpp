@@ -1,4 +1,5 @@
 #include "actors/cluster/cluster_node.hpp"
+#include "actors/cluster/footprint.hpp"
 #include "actors/status/pulse.hpp"
 
 #include <spdlog/spdlog.h>
@@ -44,6 +45,9 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
+  // A node with the coordinator was judged before it began.
+  if (const auto problem = lacks_memory(); !problem.empty())
+    return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);
   if (task.job == job_kind::ps)
@@ -53,6 +57,20 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   else
     start_worker(task);
   return answer;
+}
+
+// What all tasks here will take, records left out: they are not read yet.
+std::string cluster_node::lacks_memory() const {
+  if (!options_.memory_problem || options_.coordinator)
+    return "";
+  cluster_shape shape;
+  shape.workers = view_.of(job_kind::worker).size();
+  shape.ps = view_.of(job_kind::ps).size();
+  shape.separate = true;
+  footprint needed;
+  for (auto& task : options_.tasks)
+    needed += footprint_of(task, *context_, {}, shape);
+  return options_.memory_problem(needed.total());
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {

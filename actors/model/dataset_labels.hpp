@@ -13,7 +13,7 @@ struct record_labels {
   std::vector<float> targets;        ///< (records, label_width), row-major
 };
 
-/// Reads the labels of a data set, and its features with them: a data set gives both only.
+/// Reads the labels of a data set; its features with them where it gives both only.
 /// @param most where there are more records, so many are read, at even distances. 0: all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 

@@ -1,5 +1,6 @@
 #include "actors/worker/input_reader.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "kernels/data/permutation.hpp"
 #include "kernels/error.hpp"
 #include "kernels/random.hpp"
@@ -73,12 +74,15 @@ input_reader::behavior_type input_reader::make_behavior() {
 void input_reader::load() {
   input_ready result;
   try {
-    data_ = source_(context_->job).train;
+    const auto loaded = source_(context_->job);
+    data_ = loaded.train;
     const auto here = shape_of(*data_);
     const auto& there = context_->data;
     if (here != there)
       result.problem = "the data here (" + to_string(here) + ") is not the coordinator's ("
         + to_string(there) + "): give all nodes the same files";
+    else
+      require_same_data(loaded, context_->fingerprint);
   } catch (const std::exception& error) {
     result.problem = error.what();
   }
