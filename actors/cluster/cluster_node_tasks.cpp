@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/status/pulse.hpp"
+#include "messages/problems.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -39,7 +40,13 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
     i->second.answers.push_back(make_response_promise<proto::ViewReady>());
     return i->second.answers.back();
   }
-  view_ = from_proto(x);
+  if (const auto problem = problem_of(x, options_.incarnation); !problem.empty())
+    return make_error(errc::malformed, "a view was opened that cannot be: " + problem);
+  const auto opened = from_proto(x);
+  if (opened.of(job_kind::worker).empty()
+      || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))
+    return make_error(errc::malformed, "a view was opened without workers or parameter servers");
+  view_ = opened;
   spdlog::debug("view {} opens for {}: {} tasks", view_.number, to_string(task),
                 view_.members.size());
   for (auto& m : view_.members)

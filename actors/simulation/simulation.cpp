@@ -1,6 +1,7 @@
 #include "actors/simulation/simulation.hpp"
 
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/global_batch.hpp"
 #include "messages/configure.hpp"
 

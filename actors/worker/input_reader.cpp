@@ -92,6 +92,10 @@ void input_reader::load() {
 void input_reader::on_read(const read_batch& x) {
   batch_read result;
   result.ticket = x.ticket;
+  if (x.end < x.begin || x.end > data_->size() || x.end - x.begin > context_->batch())
+    throw input_error("the coordinator leased positions " + std::to_string(x.begin) + " to "
+                      + std::to_string(x.end) + ", but there are " + std::to_string(data_->size())
+                      + " records, in batches of " + std::to_string(context_->batch()));
   result.rows = x.end - x.begin;
   result.seed = stream_key(context_->job.seed(), {x.epoch, x.begin});
   if (result.rows > 0) {
