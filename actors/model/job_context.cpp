@@ -31,15 +31,17 @@ std::vector<range> job_context::buckets() const {
   return result;
 }
 
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
-                                                    std::span<const protocol_traits> own,
-                                                    std::map<std::string, std::string> metadata) {
+std::shared_ptr<const job_context>
+make_job_context(const proto::Job& job, const data_shape& data,
+                 std::span<const protocol_traits> own, std::map<std::string, std::string> metadata,
+                 std::optional<proto::DataFingerprint> fingerprint) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
   result->metadata = std::move(metadata);
   result->protocol = traits_of(job, own);
   result->data = data;
+  result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
   plan_options options;
   options.max_rows = result->batch();

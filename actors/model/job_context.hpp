@@ -30,6 +30,8 @@ struct job_context {
   /// The row of the job's protocol.
   protocol_traits protocol;
   data_shape data;
+  /// Of the coordinator's data; nothing where it is not known.
+  std::optional<proto::DataFingerprint> fingerprint;
   built_model model;
   /// Loss and gradients for a worker's batch.
   std::shared_ptr<const plan> training;
@@ -72,10 +74,12 @@ private:
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
 /// @param own protocols that the program adds (protocol CUSTOM)
 /// @param metadata of the data, for files of weights
+/// @param fingerprint of the coordinator's data
 std::shared_ptr<const job_context>
 make_job_context(const proto::Job& job, const data_shape& data,
                  std::span<const protocol_traits> own = {},
-                 std::map<std::string, std::string> metadata = {});
+                 std::map<std::string, std::string> metadata = {},
+                 std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a

@@ -290,7 +290,8 @@ std::size_t program_bytes() {
 }
 
 void print_memory(const job_context& context, const job_data& data, const cluster_shape& cluster,
-                  const std::vector<process>& processes, std::size_t program) {
+                  const std::vector<process>& processes, std::size_t program, bool on_one_host) {
+  std::size_t here = 0;
   line("memory", "per process, estimated: what it allocates once training is under way");
   text_table table{{"process", "weights", "optimizer", "gradients", "activations", "batches",
                     "data", "network", "program", "total"}};
@@ -302,8 +303,12 @@ void print_memory(const job_context& context, const job_data& data, const cluste
                readable_bytes(all.gradients), readable_bytes(all.activations),
                readable_bytes(all.batches), readable_bytes(all.data), readable_bytes(all.network),
                readable_bytes(program), readable_bytes(all.total() + program)});
+    // The processes of a cluster file may be on several hosts.
+    here = on_one_host ? here + all.total() + program : std::max(here, all.total() + program);
   }
   table.print();
+  if (const auto problem = memory_problem(here); !problem.empty())
+    line("warning", (on_one_host ? "" : "for its largest process, ") + problem);
 }
 
 void print_placement(const std::vector<process>& processes) {
@@ -388,7 +393,7 @@ int run(const check_command& x) {
       print_shards(*context, cluster);
     print_placement(processes);
     if (data)
-      print_memory(*context, *data, cluster, processes, program);
+      print_memory(*context, *data, cluster, processes, program, x.cluster.empty());
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
   }

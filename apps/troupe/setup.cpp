@@ -1,6 +1,7 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/data_metadata.hpp"
 #include "actors/model/field_lines.hpp"
 #include "actors/model/global_batch.hpp"
@@ -98,8 +99,9 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   divide_batch(job, workers);
   coordinator_setup result;
   result.data = build_data(job);
-  result.context =
-    make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data));
+  result.data.fingerprint = fingerprint_of(result.data);
+  result.context = make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data),
+                                    result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   try {
