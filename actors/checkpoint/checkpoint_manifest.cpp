@@ -1,5 +1,6 @@
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/json_text.hpp"
 
@@ -34,6 +35,8 @@ public:
       fail(key, "expected a whole number, 0 or more");
     return x.get<Unsigned>();
   }
+
+  bool has(const char* key) const { return object_.contains(key); }
 
   std::string text(const char* key) const {
     const auto& x = value(key);
@@ -96,6 +99,16 @@ data_shape parse_data(const field_reader& in) {
   result.labels = labels == "classes" ? label_kind::classes : label_kind::targets;
   if (result.train_records == 0)
     in.fail("train_records", "expected at least 1");
+  return result;
+}
+
+/// Checkpoints of earlier versions have none.
+std::optional<proto::DataFingerprint> fingerprint_in(const field_reader& in) {
+  if (!in.has("fingerprint"))
+    return std::nullopt;
+  const auto result = parse_fingerprint(in.text("fingerprint"));
+  if (!result)
+    in.fail("fingerprint", "expected hashes of training, validation and test data");
   return result;
 }
 
@@ -175,12 +188,14 @@ std::string to_json(const checkpoint_manifest& x) {
                     {"labels", x.data.labels == label_kind::classes ? "classes" : "targets"},
                     {"label_width", x.data.label_width},
                     {"labels_per_record", x.data.labels_per_record}};
-  const object result{{"format", format_version}, {"troupe", x.troupe_version},
-                      {"step", x.step},           {"epoch", x.cut.epoch},
-                      {"remaining", remaining},   {"samples", x.samples},
-                      {"view", x.view},           {"data", data},
-                      {"job_hash", x.job_hash},   {"job", x.job},
-                      {"marks", marks},           {"files", files}};
+  object result{{"format", format_version}, {"troupe", x.troupe_version},
+                {"step", x.step},           {"epoch", x.cut.epoch},
+                {"remaining", remaining},   {"samples", x.samples},
+                {"view", x.view},           {"data", data},
+                {"job_hash", x.job_hash},   {"job", x.job},
+                {"marks", marks},           {"files", files}};
+  if (x.fingerprint)
+    result["fingerprint"] = to_text(*x.fingerprint);
   return result.dump(1, ' ', false, object::error_handler_t::replace) + '\n';
 }
 
@@ -197,6 +212,7 @@ checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string
   if (result.step == 0)
     in.fail("step", "expected at least 1");
   result.data = parse_data(in.object("data"));
+  result.fingerprint = fingerprint_in(in);
   result.cut.epoch = in.number<std::uint32_t>("epoch");
   result.cut.remaining = parse_ranges(in, result.data.train_records);
   result.samples = in.number<std::uint64_t>("samples");

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ struct checkpoint_manifest {
   std::uint64_t view = 0;
   /// What the job's data were.
   data_shape data;
+  /// Of these data, where it was known.
+  std::optional<proto::DataFingerprint> fingerprint;
   /// The job in text format, and its hash.
   std::string job;
   std::string job_hash;

@@ -1,5 +1,6 @@
 #include "actors/checkpoint/resume.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 
@@ -120,6 +121,11 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
                            + std::to_string(x.step) + ", epoch " + std::to_string(x.cut.epoch + 1)
                            + " of " + std::to_string(context.job.epochs()) + ", "
                            + std::to_string(x.cut.samples()) + " samples of it left");
+  if (context.fingerprint && x.fingerprint)
+    if (const auto text =
+          difference(*context.fingerprint, *x.fingerprint, "those of the checkpoint");
+        !text.empty())
+      result.notices.push_back(text + "; the run goes on with the data here");
   if (const auto text = differences_text(context, x); !text.empty())
     result.notices.push_back("the job (here) differs from the job of the checkpoint (there): "
                              + text);

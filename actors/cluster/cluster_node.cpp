@@ -369,9 +369,12 @@ void cluster_node::on_joined(const proto::Joined& x) {
     proto::Job job;
     if (!job.ParseFromString(x.job()))
       throw input_error{"the coordinator's job cannot be decoded"};
+    validate(job, data_from::program, traits_of(options_.protocols));
     const auto shape = from_proto(x.data());
     spdlog::debug("joined: job {}, {}", x.job_hash().substr(0, 12), to_string(shape));
-    context_ = make_job_context(job, shape, traits_of(options_.protocols));
+    context_ =
+      make_job_context(job, shape, traits_of(options_.protocols), {},
+                       x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
     if (context_->hash != x.job_hash())
       throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
                         "troupe version on all nodes"};

@@ -45,6 +45,9 @@ struct node_options {
   /// May be null.
   run_observer observer;
   link_options links;
+  /// What stands in the way where this node's tasks need so many bytes, such as "this would take
+  /// 8 TiB of memory, and this host has 64 GiB"; empty where nothing does. May be null.
+  std::function<std::string(std::size_t bytes)> memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
   /// Called once, from the node's actor, when the node ends.
   std::function<void(const run_summary&)> on_end;
@@ -149,6 +152,7 @@ private:
   void join_as(const task_name& task);
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
+  std::string lacks_memory() const;
   void start_shard(const task_name& task);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);

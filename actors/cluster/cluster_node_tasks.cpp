@@ -1,5 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
+#include "actors/cluster/footprint.hpp"
 #include "actors/status/pulse.hpp"
+#include "messages/problems.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -38,12 +40,21 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
     i->second.answers.push_back(make_response_promise<proto::ViewReady>());
     return i->second.answers.back();
   }
-  view_ = from_proto(x);
+  if (const auto problem = problem_of(x, options_.incarnation); !problem.empty())
+    return make_error(errc::malformed, "a view was opened that cannot be: " + problem);
+  const auto opened = from_proto(x);
+  if (opened.of(job_kind::worker).empty()
+      || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))
+    return make_error(errc::malformed, "a view was opened without workers or parameter servers");
+  view_ = opened;
   spdlog::debug("view {} opens for {}: {} tasks", view_.number, to_string(task),
                 view_.members.size());
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
+  // A node with the coordinator was judged before it began.
+  if (const auto problem = lacks_memory(); !problem.empty())
+    return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);
   if (task.job == job_kind::ps)
@@ -53,6 +64,20 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   else
     start_worker(task);
   return answer;
+}
+
+// What all tasks here will take, records left out: they are not read yet.
+std::string cluster_node::lacks_memory() const {
+  if (!options_.memory_problem || options_.coordinator)
+    return "";
+  cluster_shape shape;
+  shape.workers = view_.of(job_kind::worker).size();
+  shape.ps = view_.of(job_kind::ps).size();
+  shape.separate = true;
+  footprint needed;
+  for (auto& task : options_.tasks)
+    needed += footprint_of(task, *context_, {}, shape);
+  return options_.memory_problem(needed.total());
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {

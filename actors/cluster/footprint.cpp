@@ -42,7 +42,7 @@ std::size_t bytes_of_data(const job_data& data) {
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   const auto labels = bytes_of(context.data.label_elements());
   if (context.data.features == feature_kind::sparse)
-    return labels + data.train->memory_bytes() / data.train->size();
+    return labels + (data.train ? data.train->memory_bytes() / data.train->size() : 0);
   return labels + bytes_of(context.data.feature_width());
 }
 
@@ -107,7 +107,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   result.batches =
     (1 + context.job.data().prefetch()) * context.batch() * bytes_of_record(context, data);
   // It lets go of test records that training does not share.
-  result.data = cluster.separate ? data.train->memory_bytes() : 0;
+  result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
 
@@ -117,7 +117,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   // A snapshot, put together to be evaluated, and written.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
-  result.activations = model_tester{context}.memory_bytes();
+  result.activations = model_tester::memory_bytes(context);
   result.data = bytes_of_data(data);
   if (context.job.solver() == proto::EXACT) {
     result.gradients =
@@ -134,7 +134,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
 footprint of_evaluator(const job_context& context, const job_data& data) {
   footprint result;
   result.weights = bytes_of(context.parameters().size());
-  result.activations = model_tester{context}.memory_bytes();
+  result.activations = model_tester::memory_bytes(context);
   result.network = in_flight(context.parameters().size());
   result.data = bytes_of_data({data.evaluated(), data.test});
   return result;

@@ -36,7 +36,8 @@ struct footprint {
   footprint& operator+=(const footprint& x) noexcept;
 };
 
-/// An estimate for one task. Where all tasks live in one process, the records count for the
+/// An estimate for one task. `data` may be empty where they are not known: then records do not
+/// count. Where all tasks live in one process, the records count for the
 /// coordinator alone.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);

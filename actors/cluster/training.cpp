@@ -1,5 +1,6 @@
 #include "actors/cluster/training.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/data_metadata.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
@@ -25,8 +26,9 @@ coordinator_setup make_setup(const training_options& options) {
   divide_batch(job, options.workers);
   coordinator_setup result;
   result.data = own_data ? given_data(job, options.data) : build_data(job);
-  result.context =
-    make_job_context(job, shape_of(*result.data.train), own, metadata_of(result.data));
+  result.data.fingerprint = fingerprint_if_readable(result.data);
+  result.context = make_job_context(job, shape_of(*result.data.train), own,
+                                    metadata_of(result.data), result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   open_output(result, options.resume);

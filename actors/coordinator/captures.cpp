@@ -196,7 +196,7 @@ void captures::on_evaluated(const evaluated& x) {
 void captures::keep_snapshot(const epoch_report& report, const evaluated& x) {
   if (options_.weights)
     send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
-  send(options_.progress, record_weights{x.version, x.weights});
+  send(options_.progress, record_weights{x.version, x.weights, report.epoch});
   auto result = x;
   result.weights = {};
   send(run_, snapshot_evaluated{std::move(result)});

@@ -39,6 +39,8 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   answer.set_job(job().SerializeAsString());
   answer.set_job_hash(options_.context->hash);
   *answer.mutable_data() = to_proto(options_.context->data);
+  if (options_.context->fingerprint)
+    *answer.mutable_fingerprint() = *options_.context->fingerprint;
   if (!members_.join(task, x.incarnation(), x.address()))
     return answer; // A repetition.
   spdlog::debug("{} joined{}, {} of {}", to_string(task),

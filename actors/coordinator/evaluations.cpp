@@ -1,6 +1,7 @@
 #include "actors/coordinator/evaluations.hpp"
 
 #include "messages/errors.hpp"
+#include "messages/problems.hpp"
 
 namespace troupe {
 
@@ -55,6 +56,13 @@ void evaluations::on_remote(const proto::Evaluated& x) {
   auto i = owed_.find(x.number());
   if (i == owed_.end())
     return; // A repetition, or too late.
+  const auto& shape = options_.context->data;
+  const auto each = is_linear(options_.context->job.model()) ? 1 + shape.feature_width() : 0;
+  if (const auto problem = problem_of(x, each * shape.label_width); !problem.empty()) {
+    if (remote_)
+      give_up("it sent " + problem);
+    return;
+  }
   evaluated result;
   result.number = x.number();
   result.version = i->second.version;

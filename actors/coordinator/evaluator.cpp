@@ -1,5 +1,6 @@
 #include "actors/coordinator/evaluator.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/sha256.hpp"
 #include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
@@ -37,6 +38,7 @@ void evaluator::load() {
                         + ")"};
     if (data_.validation && data_.validation->record() != expected)
       throw input_error{"the validation data here are of another shape than the coordinator's"};
+    require_same_data(data_, context_->fingerprint);
     data_.train = nullptr;
   } catch (const std::exception& error) {
     data_ = {};

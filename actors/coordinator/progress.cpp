@@ -1,7 +1,10 @@
 #include "actors/coordinator/progress.hpp"
 
+#include "messages/problems.hpp"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -40,7 +43,10 @@ progress::behavior_type progress::make_behavior() {
         send(options_.observer, x);
       record(x);
     },
-    [this](const record_weights& x) { record(x); },
+    [this](const record_weights& x) {
+      newest_weights_ = x.version;
+      record(x);
+    },
     [this](training_ended) { summarize_tasks(); },
     [this](const conclude_run& x) { on_conclude(x); },
   };
@@ -66,7 +72,7 @@ void progress::on_watch(const watch_tasks& x) {
 
 void progress::on_status(const proto::TaskStatus& x) {
   task_name task;
-  if (!from_proto(x.task(), task))
+  if (!from_proto(x.task(), task) || !problem_of(x).empty())
     return;
   tasks_.hear(task, x, clock().now());
   stalls_.hear(task, x, clock().now());
@@ -75,7 +81,7 @@ void progress::on_status(const proto::TaskStatus& x) {
     notice(
       {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
                    "now on. Lower learning_rate.base",
-                   std::ldexp(1, -static_cast<int>(halvings_))),
+                   std::ldexp(1, -static_cast<int>(std::min<std::uint64_t>(halvings_, 1000)))),
        notice_level::warning});
   }
 }
@@ -151,6 +157,7 @@ void progress::await_disk() {
       [this](const record_done& x) {
         recording_ = false;
         problem_ = x.problem;
+        weights_on_disk_ = x.weights;
         record_next();
       },
       [this](const caf::error& error) {
@@ -217,6 +224,12 @@ void progress::tell_unwritten() {
       + " reports and notices";
   if (problem_.empty() || std::exchange(problem_told_, true))
     return;
+  summary_->unwritten = problem_;
+  if (newest_weights_ && (!weights_on_disk_ || weights_on_disk_->first != *newest_weights_))
+    summary_->weights_file = weights_on_disk_
+      ? fmt::format("the weights of epoch {} (version {})", weights_on_disk_->second,
+                    weights_on_disk_->first)
+      : "nothing of this run";
   const auto text = "not everything was written: " + problem_;
   if (summary_->failure.empty())
     summary_->failure = text;

@@ -74,6 +74,9 @@ private:
   bool recording_ = false;
   /// What was not written; empty while all was.
   std::string problem_;
+  /// Versions of weights: the newest that is to be written, and what is on disk.
+  std::optional<std::uint64_t> newest_weights_;
+  std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
   bool problem_told_ = false;
 
   /// Tasks as they were when training ended.

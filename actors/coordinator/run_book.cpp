@@ -172,7 +172,7 @@ void run_book::settle_vanished(std::size_t rank, const std::vector<proto::Decide
   for (auto& lease : leases_.held_by(rank)) {
     const auto batches_at = [&](const proto::Decided& x) {
       return x.lease() > lease.id() ? batches_of(lease)
-        : x.lease() == lease.id()   ? std::min(x.batch() + 1, batches_of(lease))
+        : x.lease() == lease.id()   ? std::min(x.batch(), batches_of(lease) - 1) + 1
                                     : 0;
     };
     std::uint64_t batches = 0;

@@ -74,7 +74,8 @@ void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_p
     const auto when = now - from_seconds(x.step_seconds());
     if (state.moved >= learn_from_ && !paused_or_cut_off()) {
       // Longer at once, shorter slowly: steps differ, and pauses between them belong to them.
-      const auto steps = static_cast<std::int64_t>(x.steps() - state.status.steps());
+      const auto steps = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(x.steps() - state.status.steps(), std::uint64_t{1} << 32));
       const duration each = std::max(when - state.moved, duration{1}) / steps;
       state.step = std::max(each, (state.step * 4 + each) / 5);
     }

@@ -1,6 +1,7 @@
 #include "actors/coordinator/training_run.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "messages/problems.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -12,6 +13,13 @@
 // training_run_end.cpp.
 
 namespace troupe {
+
+namespace {
+
+/// A worker holds two leases; it asks for no more of them ahead than this.
+constexpr std::uint64_t most_leases_asked = 16;
+
+} // namespace
 
 training_run::training_run(caf::actor_config& cfg, training_run_options options)
   : super(cfg), options_(std::move(options)) {}
@@ -130,6 +138,11 @@ capture_context training_run::on_question(const capture_question& x) {
 
 caf::result<proto::Ack> training_run::on_lease_request(const proto::LeaseRequest& x) {
   if (auto* worker = book_->find(x.worker(), x.incarnation())) {
+    if (x.number() > worker->given + most_leases_asked)
+      return make_error(errc::malformed,
+                        "worker/" + std::to_string(x.worker()) + " asks for lease "
+                          + std::to_string(x.number()) + ", but was given "
+                          + std::to_string(worker->given));
     worker->asked = std::max(worker->asked, x.number());
     give_leases();
     return proto::Ack{};
@@ -143,6 +156,9 @@ caf::result<proto::Ack> training_run::on_lease_done(const proto::LeaseDone& x) {
   auto* worker = book_->find(x.worker(), x.incarnation());
   if (!worker)
     return make_error(errc::fenced, "worker/" + std::to_string(x.worker()) + " was given up");
+  if (const auto problem = problem_of(x); !problem.empty())
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(x.worker()) + " reports " + problem);
   switch (book_->settle(*worker, x)) {
   case run_book::outcome::repeated:
     return proto::Ack{};
@@ -162,7 +178,8 @@ caf::result<proto::Ack> training_run::on_lease_done(const proto::LeaseDone& x) {
 }
 
 void training_run::on_heartbeat(const proto::Heartbeat& x) {
-  if (auto* worker = book_->find(x.worker(), x.incarnation())) {
+  auto* worker = book_->find(x.worker(), x.incarnation());
+  if (worker && problem_of(x).empty()) {
     worker->hear(x.progress());
     worker->live_samples = x.samples();
     worker->live_loss = x.loss_sum();
@@ -219,6 +236,9 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   auto* worker = book_->find(x.worker(), x.incarnation());
   if (!worker)
     return proto::Ack{};
+  if (const auto problem = problem_of(x.progress()); !problem.empty())
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(x.worker()) + " reports " + problem);
   const auto name = to_string(worker->name());
   worker->hear(x.progress());
   book_->leave(*worker);

@@ -20,7 +20,7 @@ std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
                               std::optional<std::uint64_t> settled) {
   const auto most = settled.value_or(batches_of(lease));
   if (mark.lease == lease.id())
-    return std::min(mark.batch + 1, most);
+    return mark.batch < most ? mark.batch + 1 : most;
   return mark.lease > lease.id() ? most : 0;
 }
 

@@ -5,6 +5,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <new>
+
 namespace troupe {
 
 namespace {
@@ -176,7 +178,7 @@ void link::on_credit(const proto::Credit& x) {
 // -- incoming -----------------------------------------------------------------------------------
 
 void link::on_frame(const proto::Frame& x, const caf::message& content) {
-  if (content.empty()) {
+  if (content.empty() || !proto::Frame::Kind_IsValid(x.kind())) {
     shut(to_string(peer_task_) + " sent a message that cannot be decoded");
     return;
   }
@@ -184,18 +186,27 @@ void link::on_frame(const proto::Frame& x, const caf::message& content) {
     deliver(x, content);
     return;
   }
-  if (x.chunked_bytes() > options_.transfer.max_bytes) {
+  auto announced = x.chunked_bytes();
+  for (auto& [id, other] : receiving_)
+    announced += other.frame.chunked_bytes();
+  if (x.chunked_bytes() > options_.transfer.max_bytes || announced > options_.transfer.max_bytes) {
     shut(to_string(peer_task_) + " announced a payload of " + std::to_string(x.chunked_bytes())
          + " bytes, more than is accepted");
     return;
   }
-  if (content.empty() || !content.match_element<payload>(content.size() - 1)) {
+  if (!content.match_element<payload>(content.size() - 1)) {
     shut(to_string(peer_task_) + " announced a payload for a message that has none");
     return;
   }
-  receiving_.insert_or_assign(
-    ticket{x.kind(), x.id()},
-    receiving{x, content, incoming_transfer{x.chunked_bytes()}, clock().now()});
+  try {
+    receiving_.insert_or_assign(
+      ticket{x.kind(), x.id()},
+      receiving{x, content, incoming_transfer{x.chunked_bytes()}, clock().now()});
+  } catch (const std::bad_alloc&) {
+    shut("no memory for a payload of " + std::to_string(x.chunked_bytes()) + " bytes from "
+         + to_string(peer_task_));
+    return;
+  }
   start_sweeping();
 }
 

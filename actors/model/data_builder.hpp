@@ -5,6 +5,7 @@
 #include "kernels/data/table.hpp"
 #include "kernels/formats/characters.hpp"
 #include "messages/proto/job.pb.h"
+#include "messages/proto/wire.pb.h"
 
 #include <memory>
 #include <optional>
@@ -31,6 +32,8 @@ struct job_data {
   std::vector<std::string> feature_names = {};
   /// Tables: a name per class of the file. Otherwise empty: classes have numbers only.
   std::vector<std::string> class_names = {};
+  /// fingerprint_of() these data, where it is known already.
+  std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 
   /// What is evaluated during training.
   const std::shared_ptr<const dataset>& evaluated() const noexcept {

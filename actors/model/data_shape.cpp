@@ -34,9 +34,19 @@ data_shape from_proto(const proto::DataShape& x) {
   result.features = x.tokens() ? feature_kind::tokens
     : x.sparse()               ? feature_kind::sparse
                                : feature_kind::numbers;
+  // Numbers beyond these are no data, but would overflow.
+  constexpr double most = 1e15;
+  double elements = 1;
+  for (const auto n : x.dims())
+    elements *= n < 0 ? most * 2 : static_cast<double>(n);
+  const double labels =
+    static_cast<double>(x.label_width()) * static_cast<double>(x.labels_per_record());
+  if (!(elements <= most) || !(labels <= most) || labels == 0 || x.train_records() == 0)
+    throw input_error("data of " + std::to_string(x.train_records()) + " records with "
+                      + std::to_string(x.dims_size()) + " dimensions, and "
+                      + std::to_string(x.label_width()) + " classes or targets at "
+                      + std::to_string(x.labels_per_record()) + " positions");
   result.dims = shape{std::vector<std::int64_t>{x.dims().begin(), x.dims().end()}};
-  if (result.dims.has_batch())
-    throw input_error("dimensions of the data: " + to_string(result.dims));
   result.vocabulary = x.vocabulary();
   result.labels = x.classes() ? label_kind::classes : label_kind::targets;
   result.label_width = x.label_width();

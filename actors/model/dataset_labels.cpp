@@ -1,6 +1,9 @@
 #include "actors/model/dataset_labels.hpp"
 
+#include "kernels/data/record_buffer.hpp"
+
 #include <algorithm>
+#include <optional>
 
 namespace troupe {
 
@@ -13,39 +16,33 @@ constexpr std::uint64_t at_once = 64;
 record_labels read_labels(const dataset& data, std::uint64_t most) {
   const auto& shape = data.record();
   const auto count = most == 0 ? data.size() : std::min(data.size(), most);
+  const auto n = count * shape.label_elements();
   record_labels result;
-  std::vector<float> numbers;
-  std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> row_starts;
-  std::vector<std::int32_t> columns;
+  if (shape.labels == label_kind::classes)
+    result.classes.resize(n);
+  else
+    result.targets.resize(n);
+  std::optional<record_buffer> buffer;
+  if (!data.read_labels({}, {}))
+    buffer.emplace(shape, at_once);
+  std::vector<std::uint64_t> records;
   for (std::uint64_t begin = 0; begin < count; begin += at_once) {
-    std::vector<std::uint64_t> records;
+    records.clear();
     for (auto i = begin; i < std::min(begin + at_once, count); ++i)
       records.push_back(count == data.size() ? i : i * data.size() / count);
-    const auto n = records.size();
-    feature_batch features;
-    if (shape.features == feature_kind::sparse) {
-      const auto entries = data.entries(records);
-      row_starts.assign(n + 1, 0);
-      columns.resize(entries);
-      numbers.resize(entries);
-      features.sparse = {row_starts, columns, numbers};
-    } else if (shape.features == feature_kind::tokens) {
-      tokens.resize(n * shape.feature_width());
-      features.tokens = tokens;
-    } else {
-      numbers.resize(n * shape.feature_width());
-      features.numbers = numbers;
+    const auto part = [&](auto& all) {
+      return all.empty() ? std::span{all}
+                         : std::span{all}.subspan(begin * shape.label_elements(),
+                                                  records.size() * shape.label_elements());
+    };
+    const label_batch out{part(result.classes), part(result.targets)};
+    if (!buffer) {
+      data.read_labels(records, out);
+      continue;
     }
-    label_batch out;
-    if (shape.labels == label_kind::classes) {
-      result.classes.resize(result.classes.size() + n * shape.labels_per_record);
-      out.classes = std::span{result.classes}.last(n * shape.labels_per_record);
-    } else {
-      result.targets.resize(result.targets.size() + n * shape.label_width);
-      out.targets = std::span{result.targets}.last(n * shape.label_width);
-    }
-    data.read(records, features, out);
+    buffer->read(data, records);
+    std::ranges::copy(buffer->labels().classes, out.classes.begin());
+    std::ranges::copy(buffer->labels().targets, out.targets.begin());
   }
   return result;
 }

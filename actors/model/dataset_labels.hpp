@@ -13,7 +13,7 @@ struct record_labels {
   std::vector<float> targets;        ///< (records, label_width), row-major
 };
 
-/// Reads the labels of a data set. This reads the features, too: a data set offers them together.
+/// Reads the labels of a data set, and its features only if it offers both together.
 /// @param most reads at most this many records, at even distances. 0: all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 

@@ -25,7 +25,7 @@ std::string ridge_text(const job_context& context) {
   const auto& job = context.job;
   const auto kind = job.optimizer().kind();
   const bool other = kind == proto::ADAMW || kind == proto::LAMB;
-  const double decay = context.rule.weight_decay;
+  const double decay = context.rule_of(0).rule.weight_decay;
   if (!is_linear(job.model()) || !(decay > 0) || (other && job.solver() != proto::EXACT))
     return {};
   const auto terms = static_cast<double>(context.data.train_records * context.data.label_width);
@@ -35,9 +35,12 @@ std::string ridge_text(const job_context& context) {
     "weight_decay is the ridge alpha = " + std::string{alpha.data()} + " of scikit-learn's Ridge";
   if (job.data().csv().standardize())
     return result + ", on standardized features and target";
-  return job.model().layer(0).dense().bias()
-    ? result + "; other than there, it penalizes the intercept, too"
-    : result;
+  const auto& tensors = context.parameters().entries();
+  if (tensors.size() < 2 || !(context.rule_of(1).rule.weight_decay > 0))
+    return result;
+  return result
+    + "; other than there, it penalizes the intercept, too: with optimizer.group { match: \""
+    + tensors[1].name + "\" weight_decay: 0 } it does not";
 }
 
 exact_solution::exact_solution(const job_context& context, const dataset& train,
@@ -89,7 +92,11 @@ exact_solution::result exact_solution::solve() const {
                       "large, in "
                       + (bad < features ? feature_name(bad) : std::string{"a target"}));
   const auto terms = static_cast<double>(sums_.samples() * train_.record().label_width);
-  const auto found = sums_.solve(double{context_.rule.weight_decay} * terms / 2);
+  const auto ridge_of = [&](std::size_t tensor) {
+    return double{context_.rule_of(tensor).rule.weight_decay} * terms / 2;
+  };
+  const bool bias = context_.parameters().entries().size() > 1;
+  const auto found = sums_.solve(ridge_of(0), bias ? ridge_of(1) : 0);
   if (!found.dependent.empty())
     throw input_error(dependence(found.dependent));
   result x;

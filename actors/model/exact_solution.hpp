@@ -11,8 +11,8 @@
 namespace troupe {
 
 /// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha,
-/// and that it penalizes the intercept, too. Empty without weight decay, for models that are not
-/// linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+/// and if it penalizes the intercept, too, how to change that. Empty without weight decay, for
+/// models that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
 /// Solves a linear model in one pass over the training data (`solver: EXACT`). The result equals
@@ -21,8 +21,9 @@ std::string ridge_text(const job_context& context);
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
 /// with N samples, K targets, and a column of ones for the bias: so W minimizes the sum of squared
-/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too; that makes
-/// no difference where features and targets have mean 0 (data.csv.standardize).
+/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too, unless its
+/// group (optimizer.group) has another; that makes no difference where features and targets have
+/// mean 0 (data.csv.standardize).
 class exact_solution {
 public:
   /// Both must outlive it. `context` is that of a linear model (is_linear).

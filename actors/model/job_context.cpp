@@ -1,7 +1,6 @@
 #include "actors/model/job_context.hpp"
 
 #include "actors/model/job_file.hpp"
-#include "actors/model/optimizer_builder.hpp"
 #include "kernels/graph/initializers.hpp"
 
 #include <algorithm>
@@ -32,15 +31,17 @@ std::vector<range> job_context::buckets() const {
   return result;
 }
 
-std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const data_shape& data,
-                                                    std::span<const protocol_traits> own,
-                                                    std::map<std::string, std::string> metadata) {
+std::shared_ptr<const job_context>
+make_job_context(const proto::Job& job, const data_shape& data,
+                 std::span<const protocol_traits> own, std::map<std::string, std::string> metadata,
+                 std::optional<proto::DataFingerprint> fingerprint) {
   auto result = std::make_shared<job_context>();
   result->job = job;
   result->hash = job_hash(job);
   result->metadata = std::move(metadata);
   result->protocol = traits_of(job, own);
   result->data = data;
+  result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
   plan_options options;
   options.max_rows = result->batch();
@@ -49,6 +50,7 @@ std::shared_ptr<const job_context> make_job_context(const proto::Job& job, const
   options.bucket_bytes = job.runtime().bucket_bytes();
   result->training = std::make_shared<plan>(*result->model.graph, options);
   result->rule = build_optimizer(job.optimizer());
+  result->groups = build_groups(job.optimizer(), result->parameters());
   result->rate = build_learning_rate(job);
   return result;
 }
@@ -57,17 +59,20 @@ range_updater::range_updater(const job_context& context, range where, bool momen
   : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
     elements_(where.size()), apart_(moment_apart ? rule_.moment_slot() : std::nullopt),
     state_((rule_.slots() - (apart_ ? 1 : 0)) * elements_) {
-  for (const auto& tensor : context.parameters().entries()) {
+  const auto& tensors = context.parameters().entries();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& tensor = tensors[i];
     const auto common = intersect(tensor.elements(), where);
     if (common.empty())
       continue;
     const range here{common.begin - where.begin, common.end - where.begin};
     const bool trainable = tensor.kind == parameter_kind::trainable;
+    const auto how = context.rule_of(i);
     if (trainable && !rule_.by_tensor() && !segments_.empty()
-        && segments_.back().kind == parameter_kind::trainable)
+        && segments_.back().kind == parameter_kind::trainable && segments_.back().how == how)
       segments_.back().where.end = here.end;
     else
-      segments_.push_back({here, tensor.kind, tensor.decay});
+      segments_.push_back({here, tensor.kind, tensor.decay, how});
   }
 }
 
@@ -113,13 +118,18 @@ void range_updater::update_range(std::span<const float> weights, std::span<const
   const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
   const double rate = how.rate_factor * rate_.at(middle / static_cast<double>(train_records_));
   const auto slots = rule_.slots() - (apart_ ? 1 : 0);
-  for (const auto& [where, kind, decay] : segments_) {
+  for (const auto& [where, kind, decay, own] : segments_) {
     const auto begin = where.begin;
     const auto n = where.size();
     update_arguments<float> arguments;
     arguments.weights = weights.subspan(begin, n);
     arguments.gradient = gradient.subspan(begin, n);
     arguments.updated = updated.subspan(begin, n);
+    if (kind == parameter_kind::frozen) {
+      if (arguments.updated.data() != arguments.weights.data())
+        std::ranges::copy(arguments.weights, arguments.updated.begin());
+      continue;
+    }
     if (kind == parameter_kind::state) {
       update_statistics(arguments.weights, arguments.gradient, mean, decay, arguments.updated);
       continue;
@@ -131,10 +141,10 @@ void range_updater::update_range(std::span<const float> weights, std::span<const
       arguments.moment = how.moment.subspan(begin, n);
     arguments.moment_step = how.moment_step;
     arguments.look_ahead = how.look_ahead;
-    arguments.rate = rate;
+    arguments.rate = rate * own.rate_scale;
     arguments.scale = mean * how.factor;
     arguments.step = updates_ + 1;
-    update(rule_, arguments);
+    update(own.rule, arguments);
   }
 }
 

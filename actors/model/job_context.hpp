@@ -2,6 +2,7 @@
 
 #include "actors/model/data_shape.hpp"
 #include "actors/model/model_builder.hpp"
+#include "actors/model/optimizer_builder.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "kernels/graph/orthogonal.hpp"
 #include "kernels/optimizers/optimizer.hpp"
@@ -29,11 +30,20 @@ struct job_context {
   /// The row of the job's protocol.
   protocol_traits protocol;
   data_shape data;
+  /// Of the coordinator's data; nothing where it is not known.
+  std::optional<proto::DataFingerprint> fingerprint;
   built_model model;
   /// Loss and gradients for a worker's batch.
   std::shared_ptr<const plan> training;
   optimizer rule;
+  /// Empty: `rule` is that of all parameters.
+  parameter_groups groups;
   learning_rate rate;
+
+  /// How a tensor, given by its position in the layout, is updated.
+  group_rule rule_of(std::size_t tensor) const {
+    return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
+  }
 
   /// Samples of a step, per worker.
   std::size_t batch() const noexcept {
@@ -64,16 +74,19 @@ private:
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
 /// @param own protocols that the program adds (protocol CUSTOM)
 /// @param metadata of the data, for files of weights
+/// @param fingerprint of the coordinator's data
 std::shared_ptr<const job_context>
 make_job_context(const proto::Job& job, const data_shape& data,
                  std::span<const protocol_traits> own = {},
-                 std::map<std::string, std::string> metadata = {});
+                 std::map<std::string, std::string> metadata = {},
+                 std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
 /// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a
 /// warm-up nor the last one before 0 is lost.
 ///
-/// State tensors are not optimized, but follow their statistics (parameter_kind).
+/// State tensors are not optimized, but follow their statistics, and frozen ones stay
+/// (parameter_kind). Others are updated by the rule of their group.
 class range_updater {
 public:
   /// How an update differs from a plain one.
@@ -153,6 +166,7 @@ private:
     range where;
     parameter_kind kind = parameter_kind::trainable;
     double decay = 0;
+    group_rule how;
   };
 
   void update_range(std::span<const float> weights, std::span<const float> gradient,

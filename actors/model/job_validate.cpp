@@ -123,6 +123,21 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
   number(optimizer.clip_value(), "optimizer.clip_value");
   number(optimizer.clip_norm(), "optimizer.clip_norm");
   number(optimizer.l1(), "optimizer.l1");
+  for (int i = 0; i < optimizer.group_size(); ++i) {
+    const auto& group = optimizer.group(i);
+    const auto path = "optimizer.group[" + std::to_string(i) + "]";
+    problems.require(!group.match().empty(), path + ".match",
+                     "missing; expected names of parameters, such as \"*.bias\"");
+    problems.require(group.has_weight_decay() || group.has_l1() || group.has_learning_rate_scale(),
+                     path,
+                     "says nothing of its parameters; add weight_decay, l1 or learning_rate_scale");
+    number(group.weight_decay(), path + ".weight_decay");
+    number(group.l1(), path + ".l1");
+    const double scale = group.learning_rate_scale();
+    problems.require(std::isfinite(scale) && scale > 0, path + ".learning_rate_scale",
+                     "expected a finite number, more than 0, got " + std::to_string(scale)
+                       + "; parameters that stay as they are belong in model.freeze");
+  }
 }
 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
@@ -167,6 +182,18 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                    "EXACT is not for sparse rows (data.libsvm); use ITERATIVE");
   problems.require(!job.has_evaluate(), "evaluate",
                    "solver: EXACT takes no steps to evaluate after; leave it out");
+  problems.require(job.model().freeze_size() == 0, "model.freeze",
+                   "solver: EXACT finds all weights at once; leave it out, or use solver: "
+                   "ITERATIVE");
+  for (int i = 0; i < job.optimizer().group_size(); ++i) {
+    const auto& group = job.optimizer().group(i);
+    const auto path = "optimizer.group[" + std::to_string(i) + "]";
+    problems.require(group.l1() == 0, path + ".l1",
+                     "there is no closed form with an L1 penalty; leave it out, or use solver: "
+                     "ITERATIVE");
+    problems.require(!group.has_learning_rate_scale(), path + ".learning_rate_scale",
+                     "solver: EXACT takes no steps; leave it out");
+  }
   problems.require(job.optimizer().l1() == 0, "optimizer.l1",
                    "there is no closed form with an L1 penalty; leave it out, or use solver: "
                    "ITERATIVE");

@@ -148,7 +148,7 @@ expression layer_builder::variable(const std::string& tensor, const shape& dims,
   const auto full = name_ + "." + tensor;
   if (const auto known = variables_.find(full); known != variables_.end())
     return known->second;
-  const auto result = graph_.variable(full, dims, initial, kind, decay);
+  const auto result = graph_.variable(full, dims, initial, choice_.kind_of(full, kind), decay);
   variables_.emplace(full, result);
   return result;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/layer_list.hpp"
+#include "actors/model/parameter_choice.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/graph.hpp"
 #include "kernels/graph/operations.hpp"
@@ -26,7 +27,9 @@ struct layer_output {
 class layer_builder {
 public:
   /// @param vocabulary the tokens of the data, for embeddings; 0 if it has none
-  layer_builder(graph& owner, std::size_t vocabulary) : graph_(owner), vocabulary_(vocabulary) {}
+  /// @param choice is asked for each variable
+  layer_builder(graph& owner, std::size_t vocabulary, parameter_choice& choice)
+    : graph_(owner), vocabulary_(vocabulary), choice_(choice) {}
 
   /// Appends a layer; its last node has the layer's name.
   /// @throws input_error if shapes do not fit, naming the layer, its inputs with their shapes, and
@@ -51,6 +54,7 @@ private:
 
   graph& graph_;
   std::size_t vocabulary_;
+  parameter_choice& choice_;
   /// Of the layer being built.
   std::string name_;
   std::map<std::string, expression> variables_;

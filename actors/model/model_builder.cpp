@@ -180,10 +180,11 @@ built_layer describe(const listed_layer& layer, std::span<const layer_output> in
   return result;
 }
 
-void build_from_layers(const proto::Model& model, const record_shape& data, built_model& result) {
+void build_from_layers(const proto::Model& model, const record_shape& data,
+                       parameter_choice& choice, built_model& result) {
   auto& g = *result.graph;
   const auto layers = list_layers(model);
-  layer_builder builder{g, data.features == feature_kind::tokens ? data.vocabulary : 0};
+  layer_builder builder{g, data.features == feature_kind::tokens ? data.vocabulary : 0, choice};
   std::vector<layer_output> outputs{{result.features, result.features}};
   for (const auto& layer : layers) {
     std::vector<layer_output> inputs;
@@ -199,8 +200,9 @@ void build_from_layers(const proto::Model& model, const record_shape& data, buil
     result, outputs.back());
 }
 
-void build_from_onnx(const proto::Model& model, const record_shape& data, built_model& result) {
-  const auto head = add_onnx(model, result.features);
+void build_from_onnx(const proto::Model& model, const record_shape& data, parameter_choice& choice,
+                     built_model& result) {
+  const auto head = add_onnx(model, result.features, choice);
   result.output = head.testing;
   result.layers.push_back({"onnx",
                            "onnx",
@@ -226,10 +228,13 @@ built_model build_model(const proto::Model& model, const record_shape& data) {
   result.features = g.placeholder("features", per_sample(data.dims), feature_type(data.features));
   result.labels = g.placeholder("labels", per_sample(label_dims(data)),
                                 data.labels == label_kind::classes ? dtype::int32 : dtype::float32);
+  parameter_choice choice{model};
   if (model.has_onnx_structure())
-    build_from_onnx(model, data, result);
+    build_from_onnx(model, data, choice, result);
   else
-    build_from_layers(model, data, result);
+    build_from_layers(model, data, choice, result);
+  choice.check();
+  result.frozen = choice.frozen();
   return result;
 }
 

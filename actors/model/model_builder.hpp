@@ -5,6 +5,7 @@
 #include "messages/proto/job.pb.h"
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,12 +41,15 @@ struct built_model {
   expression training_loss;
   /// In the order in which they are computed, blocks unrolled.
   std::vector<built_layer> layers;
+  /// Frozen parameters, and why, for people (parameter_choice).
+  std::map<std::string, std::string> frozen;
 };
 
 /// Builds the graph of a validated model for such data.
 /// @throws input_error naming layers, their shapes, and the line of the job file: what
 /// list_layers() refuses; shapes that do not fit; the loss does not fit the kind of labels; labels
-/// beyond the classes (units of the last layer); another number of targets than units.
+/// beyond the classes (units of the last layer); another number of targets than units; what
+/// parameter_choice::check refuses.
 built_model build_model(const proto::Model& model, const record_shape& data);
 
 /// The names of the losses, for messages.

@@ -121,7 +121,7 @@ proto::Job without_structure(const proto::Job& job) {
   return result;
 }
 
-onnx_head add_onnx(const proto::Model& model, expression features) {
+onnx_head add_onnx(const proto::Model& model, expression features, parameter_choice& choice) {
   const auto& bytes = model.onnx_structure();
   if (bytes.empty())
     throw input_error("model.onnx: " + model.onnx() + " has not been read");
@@ -134,7 +134,11 @@ onnx_head add_onnx(const proto::Model& model, expression features) {
                            : "real numbers, and the data's are tokens"));
   const auto dims = fed_shape(source, port, features.shape());
   const auto input = dims == features.shape() ? features : reshape(features, dims);
-  const auto outputs = import_onnx(source, features.owner(), {input});
+  const auto kind_of = [&](const onnx_model::weight& x) {
+    return choice.kind_of(x.name, x.decay ? parameter_kind::state : parameter_kind::trainable,
+                          x.stays);
+  };
+  const auto outputs = import_onnx(source, features.owner(), {input}, false, kind_of);
   if (outputs.size() != 1)
     throw input_error(source.name() + ": expected one output; it has "
                       + names_of(onnx_outputs(source)));
@@ -144,7 +148,7 @@ onnx_head add_onnx(const proto::Model& model, expression features) {
                       + to_string(result.shape()) + "; expected (batch, units)");
   if (!differs_in_training(source))
     return {result, result};
-  return {import_onnx(source, features.owner(), {input}, true)[0].x, result};
+  return {import_onnx(source, features.owner(), {input}, true, kind_of)[0].x, result};
 }
 
 std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters) {

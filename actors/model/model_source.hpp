@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/model/parameter_choice.hpp"
 #include "kernels/graph/graph.hpp"
 #include "kernels/graph/layout.hpp"
 #include "messages/proto/job.pb.h"
@@ -32,7 +33,8 @@ struct onnx_head {
 /// Appends the computation of the job's ONNX model to the graph of `features`, (batch, dims...).
 /// @throws input_error as import_onnx; when the features do not fit the model's input, which must
 /// be the only one
-onnx_head add_onnx(const proto::Model& model, expression features);
+/// @param choice is asked for each of its tensors
+onnx_head add_onnx(const proto::Model& model, expression features, parameter_choice& choice);
 
 /// The initial weights: from the file that the job names, or from its ONNX model. Nothing if the
 /// layers' initializers determine them.

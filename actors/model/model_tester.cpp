@@ -3,71 +3,57 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::size_t test_rows = 256;
+constexpr std::size_t most_rows = 256;
 
-std::shared_ptr<const plan> testing_plan(const built_model& model) {
+/// So much is always used: small models are tested in large groups, whatever their batch.
+constexpr std::size_t small_bytes = std::size_t{64} << 20;
+
+/// Activations, and the records themselves.
+std::size_t bytes_of(const plan& x, const record_shape& record) {
+  return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
+}
+
+/// For as many rows as take no more memory than training does. The same on every machine, since
+/// sums over other groups of records may have other bits.
+std::shared_ptr<const plan> testing_plan(const job_context& context) {
+  const auto& model = context.model;
   plan_options options;
-  options.max_rows = test_rows;
   options.loss = model.loss;
   options.correct = model.correct;
   options.fetches = {model.output};
-  return std::make_shared<plan>(*model.graph, options);
+  const auto limit = std::max(small_bytes, bytes_of(*context.training, context.data));
+  for (options.max_rows = most_rows;; options.max_rows /= 2) {
+    auto result = std::make_shared<plan>(*model.graph, options);
+    if (options.max_rows == 1 || bytes_of(*result, context.data) <= limit)
+      return result;
+  }
+}
+
+feed<float> features_of(const feature_batch& x) {
+  if (!x.tokens.empty())
+    return x.tokens.data();
+  if (!x.sparse.row_starts.empty())
+    return sparse_rows<float>{x.sparse.row_starts.data(), x.sparse.columns.data(),
+                              x.sparse.values.data()};
+  return x.numbers.data();
+}
+
+feed<float> labels_of(const label_batch& x) {
+  return x.classes.empty() ? feed<float>{x.targets.data()} : feed<float>{x.classes.data()};
 }
 
 } // namespace
 
 model_tester::model_tester(const job_context& context)
-  : executor_(testing_plan(context.model), context.job.runtime().threads()),
-    pointers_(context.parameters().entries().size()), record_(context.data) {
-  if (record_.features == feature_kind::tokens)
-    tokens_.resize(test_rows * record_.feature_width());
-  else if (record_.features == feature_kind::numbers)
-    features_.resize(test_rows * record_.feature_width());
-  if (record_.labels == label_kind::classes)
-    classes_.resize(test_rows * record_.label_elements());
-  else
-    targets_.resize(test_rows * record_.label_elements());
-}
-
-/// Where the features of records_ go.
-feature_batch model_tester::room_for(const dataset& set, std::size_t rows) {
-  const auto n = rows * record_.feature_width();
-  feature_batch result;
-  switch (record_.features) {
-  case feature_kind::numbers:
-    result.numbers = std::span{features_}.first(n);
-    break;
-  case feature_kind::tokens:
-    result.tokens = std::span{tokens_}.first(n);
-    break;
-  case feature_kind::sparse:
-    row_starts_.assign(rows + 1, 0);
-    columns_.resize(set.entries(records_));
-    features_.resize(columns_.size());
-    result.sparse = {row_starts_, columns_, features_};
-    break;
-  }
-  return result;
-}
-
-feed<float> model_tester::fed_features() const {
-  switch (record_.features) {
-  case feature_kind::tokens:
-    return tokens_.data();
-  case feature_kind::sparse:
-    return sparse_rows<float>{row_starts_.data(), columns_.data(), features_.data()};
-  case feature_kind::numbers:
-    break;
-  }
-  return features_.data();
-}
+  : executor_(testing_plan(context), context.job.runtime().threads()),
+    pointers_(context.parameters().entries().size()), record_(context.data),
+    records_(record_, executor_.what().max_rows()) {}
 
 test_result model_tester::run(std::span<const float> weights, const dataset& set,
                               function_ref<void(const tested_records&)> listener) {
@@ -79,22 +65,12 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   double loss = 0;
   std::size_t correct = 0;
   std::size_t counted = 0;
-  for (std::uint64_t first = 0; first < set.size(); first += test_rows) {
-    const auto rows = std::min<std::uint64_t>(test_rows, set.size() - first);
-    records_.resize(rows);
-    std::iota(records_.begin(), records_.end(), first);
-    tested_records tested;
-    tested.first = first;
-    tested.count = rows;
-    const auto some = [rows](auto& buffer) {
-      return std::span{buffer}.first(buffer.size() / test_rows * rows);
-    };
-    const auto features = room_for(set, rows);
-    const label_batch labels{some(classes_), some(targets_)};
-    set.read(records_, features, labels);
-    const std::array<feed<float>, 2> feeds{fed_features(),
-                                           classes_.empty() ? feed<float>{targets_.data()}
-                                                            : feed<float>{classes_.data()}};
+  for (std::uint64_t first = 0; first < set.size(); first += records_.most()) {
+    const auto rows = std::min<std::uint64_t>(records_.most(), set.size() - first);
+    records_.read(set, first, rows);
+    const auto& features = records_.features();
+    const auto& labels = records_.labels();
+    const std::array<feed<float>, 2> feeds{features_of(features), labels_of(labels)};
     run_arguments<float> arguments;
     arguments.rows = rows;
     arguments.weights = pointers_;
@@ -105,6 +81,9 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     counted += result.counted;
     if (!listener)
       continue;
+    tested_records tested;
+    tested.first = first;
+    tested.count = rows;
     tested.features = features.numbers;
     tested.tokens = features.tokens;
     tested.classes = labels.classes;
@@ -114,15 +93,16 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   }
   const auto n = static_cast<double>(std::max<std::uint64_t>(set.size(), 1));
   test_result result{loss / n, std::nullopt};
-  if (!classes_.empty())
+  if (set.record().labels == label_kind::classes)
     result.accuracy =
       static_cast<double>(correct) / static_cast<double>(std::max<std::size_t>(counted, 1));
   return result;
 }
 
-std::size_t model_tester::memory_bytes() const noexcept {
-  return executor_.memory_bytes() + features_.size() * sizeof(float)
-    + targets_.size() * sizeof(float) + (tokens_.size() + classes_.size()) * sizeof(std::int32_t);
+std::size_t model_tester::memory_bytes(const job_context& context) {
+  const auto what = testing_plan(context);
+  return executor<float>::memory_bytes(*what, context.job.runtime().threads())
+    + record_buffer::memory_bytes(context.data, what->max_rows());
 }
 
 } // namespace troupe

@@ -2,7 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "kernels/cpu/executor.hpp"
-#include "kernels/data/dataset.hpp"
+#include "kernels/data/record_buffer.hpp"
 #include "kernels/function_ref.hpp"
 
 #include <cstdint>
@@ -45,23 +45,18 @@ public:
   test_result run(std::span<const float> weights, const dataset& set,
                   function_ref<void(const tested_records&)> listener = {});
 
-  /// Bytes held by the executor and for records.
-  std::size_t memory_bytes() const noexcept;
+  /// Records that are tested together: 256, or fewer where these would take more memory than a
+  /// step of training does.
+  std::size_t rows() const noexcept { return records_.most(); }
+
+  /// What a tester of that model allocates, sparse records left out. Allocates none of it.
+  static std::size_t memory_bytes(const job_context& context);
 
 private:
-  feature_batch room_for(const dataset& set, std::size_t rows);
-  feed<float> fed_features() const;
-
   executor<float> executor_;
   std::vector<const float*> pointers_;
-  std::vector<std::uint64_t> records_;
   record_shape record_;
-  std::vector<float> features_;
-  std::vector<std::int32_t> tokens_;
-  std::vector<std::int32_t> row_starts_;
-  std::vector<std::int32_t> columns_;
-  std::vector<float> targets_;
-  std::vector<std::int32_t> classes_;
+  record_buffer records_;
 };
 
 } // namespace troupe

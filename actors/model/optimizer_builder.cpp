@@ -1,6 +1,11 @@
 #include "actors/model/optimizer_builder.hpp"
 
+#include "actors/model/problem_list.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/glob.hpp"
+
+#include <algorithm>
+#include <string>
 
 namespace troupe {
 
@@ -31,6 +36,27 @@ optimizer_kind kind_of(proto::OptimizerKind x) {
                     "ADAMW or LAMB");
 }
 
+/// What is wrong with a group that has no tensor.
+std::string why_unused(const std::string& pattern, const layout& parameters) {
+  std::vector<std::string> trainable;
+  bool matched = false;
+  bool before = false;
+  for (const auto& tensor : parameters.entries()) {
+    const bool matches = matches_glob(pattern, tensor.name);
+    const bool trains = tensor.kind == parameter_kind::trainable;
+    matched = matched || matches;
+    before = before || (matches && trains);
+    if (trains)
+      trainable.push_back(tensor.name);
+  }
+  const auto what = "\"" + pattern + "\" ";
+  if (before)
+    return what + "matches only parameters that groups before it have; move it up, or leave it out";
+  if (matched)
+    return what + "matches no parameter that is trained; leave the group out";
+  return what + "matches no parameter; " + glob_suggestion(pattern, trainable);
+}
+
 } // namespace
 
 optimizer build_optimizer(const proto::Optimizer& options) {
@@ -47,6 +73,38 @@ optimizer build_optimizer(const proto::Optimizer& options) {
   result.clip_value = options.clip_value();
   result.clip_norm = options.clip_norm();
   result.l1 = options.l1();
+  return result;
+}
+
+parameter_groups build_groups(const proto::Optimizer& options, const layout& parameters) {
+  parameter_groups result;
+  const auto rule = build_optimizer(options);
+  for (const auto& group : options.group()) {
+    auto own = rule;
+    if (group.has_weight_decay())
+      own.weight_decay = group.weight_decay();
+    if (group.has_l1())
+      own.l1 = group.l1();
+    result.rules.push_back({own, group.learning_rate_scale()});
+  }
+  const auto others = result.rules.size();
+  result.rules.push_back({rule, 1});
+  std::vector<bool> used(others);
+  for (const auto& tensor : parameters.entries()) {
+    std::size_t group = 0;
+    while (group < others
+           && !(tensor.kind == parameter_kind::trainable
+                && matches_glob(options.group(static_cast<int>(group)).match(), tensor.name)))
+      ++group;
+    result.of_tensor.push_back(group);
+    if (group < others)
+      used[group] = true;
+  }
+  problem_list problems;
+  for (std::size_t i = 0; i < others; ++i)
+    problems.require(used[i], "optimizer.group[" + std::to_string(i) + "].match",
+                     why_unused(options.group(static_cast<int>(i)).match(), parameters));
+  problems.throw_if_any();
   return result;
 }
 

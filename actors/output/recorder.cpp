@@ -52,7 +52,9 @@ recorder::behavior_type recorder::make_behavior() {
     [this](const run_summary& x) { on_summary(x); },
     [this](const run_notice& x) { on_notice(x); },
     [this](const record_weights& x) { on_weights(x); },
-    [this](record_flush) { return record_done{problem_}; },
+    [this](record_flush) {
+      return record_done{problem_, weights_};
+    },
   };
 }
 
@@ -112,6 +114,7 @@ void recorder::on_weights(const record_weights& x) {
     const model_info info{x.version, context_->hash, context_->metadata};
     storage_->replace(directory_ / "weights.safetensors",
                       write_model(context_->parameters(), x.weights.as_floats(), info));
+    weights_ = {x.version, x.epoch};
   });
 }
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
@@ -18,11 +19,15 @@ namespace troupe {
 struct record_weights {
   std::uint64_t version = 0;
   payload weights;
+  /// From 1.
+  std::uint32_t epoch = 0;
 };
 
 /// Everything that was sent before is on disk. `problem` says what is not, if anything.
 struct record_done {
   std::string problem;
+  /// What weights.safetensors holds: version and epoch. Nothing where this run wrote none.
+  std::optional<std::pair<std::uint64_t, std::uint32_t>> weights;
 };
 
 struct record_flush {};
@@ -77,6 +82,7 @@ private:
   std::shared_ptr<storage> storage_;
   std::filesystem::path directory_;
   std::filesystem::path events_file_;
+  std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_;
   run_origin origin_;
   std::shared_ptr<const checkpoint> resume_;
   std::chrono::steady_clock::time_point began_;

@@ -294,6 +294,7 @@ std::string footer(const report_data& x) {
   line("troupe", x.version);
   line("job, sha256", x.job_hash);
   line("weights, sha256", x.summary.weights_sha256);
+  line("weights.safetensors holds", x.summary.weights_file);
   if (!x.summary.coefficients.empty())
     line("coefficients, the intercept first",
          fmt::format("{:.6g}", fmt::join(x.summary.coefficients, "  ")));

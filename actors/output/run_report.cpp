@@ -138,6 +138,8 @@ std::string to_json(const run_summary& x) {
     tasks.push_back(to_object(task));
   if (!x.coefficients.empty())
     line["coefficients"] = x.coefficients;
+  if (!x.weights_file.empty())
+    line["weights_file"] = x.weights_file;
   if (!x.failure.empty())
     line["failure"] = x.failure;
   return dump(line);

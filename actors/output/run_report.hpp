@@ -168,6 +168,11 @@ struct run_summary {
   std::string ridge;
   /// The output directory; empty if nothing was written.
   std::string output;
+  /// What of them could not be written; empty where all was.
+  std::string unwritten;
+  /// Where weights.safetensors does not hold the weights at the end: what it does hold, such as
+  /// "the weights of epoch 3 (version 120)".
+  std::string weights_file;
 };
 
 /// How much a notice matters: `warning` if something went wrong, `error` if something is lost.

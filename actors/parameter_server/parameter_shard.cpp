@@ -3,6 +3,7 @@
 #include "actors/checkpoint/send_capture.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
+#include "messages/problems.hpp"
 #include "messages/selection.hpp"
 
 #include <spdlog/spdlog.h>
@@ -74,7 +75,25 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
+// Gradients of others would wait here for ever.
+std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
+                                                   std::string problem) const {
+  if (problem.empty())
+    problem = problem_of(id);
+  if (std::ranges::none_of(workers_, [&](auto& x) {
+        return x.task.index == id.worker() && x.incarnation == id.incarnation();
+      }))
+    problem = "it is no worker of this view";
+  if (problem.empty())
+    return std::nullopt;
+  return make_error(errc::malformed,
+                    "ps/" + std::to_string(options_.index) + " refuses a gradient of worker/"
+                      + std::to_string(id.worker()) + ": " + problem);
+}
+
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
+  if (auto refused = refusal(x.id()))
+    return std::move(*refused);
   if (const auto problem = problem_of(x.rows()); !problem.empty())
     return make_error(errc::malformed,
                       "a gradient of worker/" + std::to_string(x.id().worker()) + ": " + problem);
@@ -115,6 +134,8 @@ payload parameter_shard::spread(const proto::Selection& rows, const payload& val
 }
 
 caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
+  if (auto refused = refusal(x.id(), problem_of(x, context_->batch())))
+    return std::move(*refused);
   if (auto answer = decided(x.id()))
     return std::move(*answer);
   if (auto reason = policy_->refusal(x, versions_->version()))
@@ -187,6 +208,8 @@ void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& 
 }
 
 caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
+  if (auto refused = refusal(x.id()))
+    return std::move(*refused);
   if (auto answer = journal_.find(x.id()))
     return std::move(*answer);
   proto::Pushed answer;
@@ -217,6 +240,15 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
 }
 
 caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
+  proto::GradientId of;
+  of.set_worker(x.worker());
+  of.set_incarnation(x.incarnation());
+  of.set_sequence(1);
+  const auto& last_id = x.last().id();
+  const bool own = last_id.sequence() == 0
+    || (last_id.worker() == x.worker() && last_id.incarnation() == x.incarnation());
+  if (auto refused = refusal(of, own ? "" : "it is fenced off with a gradient of another worker"))
+    return std::move(*refused);
   spdlog::debug("ps/{}: worker/{} is fenced off", options_.index, x.worker());
   const incarnation_key key{x.worker(), x.incarnation()};
   journal_.fence(x.worker(), x.incarnation());
@@ -385,6 +417,8 @@ void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& par
 }
 
 caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNorm& x) {
+  if (const auto problem = problem_of(x); !problem.empty())
+    return make_error(errc::malformed, "ps/" + std::to_string(x.shard()) + " tells " + problem);
   if (!norms_.add(versions_->version(), x.step(), x.shard(), x.squares()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(x.shard()) + " tells the norm of step "

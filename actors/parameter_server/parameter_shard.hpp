@@ -99,6 +99,9 @@ private:
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
   caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
 
+  /// Why a gradient of that name is not taken: `problem`, or that no worker of the view has it.
+  std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
+
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   payload spread(const proto::Selection& rows, const payload& values) const;

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
 
 namespace troupe {
 
@@ -11,9 +13,13 @@ namespace troupe {
 /// computed from. Noted by the reader, asked by the writer. Thread-safe.
 class pulled_versions {
 public:
+  /// @param workers that read here: no other holds a version.
+  explicit pulled_versions(std::set<std::uint32_t> workers) : workers_(std::move(workers)) {}
+
   void note(std::uint32_t worker, const version_pool::snapshot& x) {
     const std::scoped_lock lock{mutex_};
-    pulled_[worker] = x;
+    if (workers_.contains(worker))
+      pulled_[worker] = x;
   }
 
   /// Empty where the worker has read another version since, or none.
@@ -29,6 +35,7 @@ public:
   }
 
 private:
+  std::set<std::uint32_t> workers_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, version_pool::snapshot> pulled_;
 };

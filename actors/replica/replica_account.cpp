@@ -1,5 +1,6 @@
 #include "actors/replica/replica_account.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -31,6 +32,15 @@ std::vector<float> replica_account::own_counts() const {
   result[2 * rank_] = static_cast<float>(own_quarantined_);
   result[2 * rank_ + 1] = static_cast<float>(own_quarantined_samples_);
   return result;
+}
+
+bool replica_account::fits(std::span<const float> counts, std::uint64_t samples) const noexcept {
+  constexpr float most = 1 << 24;
+  return counts.size() == elements() && samples >= own_samples_
+    && std::ranges::all_of(counts,
+                           [](float x) { return x >= 0 && x <= most && x == std::floor(x); })
+    && counts[2 * rank_] == static_cast<float>(own_quarantined_)
+    && counts[2 * rank_ + 1] == static_cast<float>(own_quarantined_samples_);
 }
 
 void replica_account::exchanged(std::span<const float> counts, std::uint64_t samples) {

@@ -37,7 +37,11 @@ public:
   static std::size_t elements(std::size_t workers) noexcept { return 2 * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// The sums over all ranks of own_counts() and own_samples(). Nothing is new afterwards.
+  /// Whether the sums over all ranks can be: whole numbers, each rank's own part among them.
+  bool fits(std::span<const float> counts, std::uint64_t samples) const noexcept;
+
+  /// The sums over all ranks of own_counts() and own_samples(), which fit. Nothing is new
+  /// afterwards.
   void exchanged(std::span<const float> counts, std::uint64_t samples);
 
   /// `steps`: of each worker in this run, all exchanged.

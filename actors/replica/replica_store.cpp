@@ -80,7 +80,13 @@ bool replica_store::overwrite(std::size_t bucket, std::span<const float> weights
   auto& x = *buckets_.at(bucket);
   if (!x.versions.begin())
     return false;
-  std::ranges::copy(weights, x.versions.next().begin());
+  const auto next = x.versions.next();
+  std::ranges::copy(weights, next.begin());
+  for (const auto& tensor : context_->parameters().entries())
+    if (const auto common = intersect(tensor.elements(), x.where);
+        tensor.kind == parameter_kind::frozen && !common.empty())
+      std::ranges::copy(x.versions.published().subspan(common.begin - x.where.begin, common.size()),
+                        next.subspan(common.begin - x.where.begin).begin());
   x.updater.discard();
   x.staged = true;
   return true;

@@ -11,6 +11,9 @@ namespace {
 constexpr std::uint8_t partial_came = 1;
 constexpr std::uint8_t sum_came = 2;
 
+/// So that sums over ranks fit.
+constexpr std::uint64_t most_samples = std::uint64_t{1} << 48;
+
 } // namespace
 
 const char* describe(piece_fate x) noexcept {
@@ -25,6 +28,8 @@ const char* describe(piece_fate x) noexcept {
     return "it is not due here";
   case piece_fate::wrong_size:
     return "its size is wrong";
+  case piece_fate::wrong_samples:
+    return "its number of samples is wrong";
   default:
     return "it fits";
   }
@@ -83,6 +88,9 @@ piece_fate ring_collective::judge(const ring_piece& piece) const {
     return piece_fate::not_due;
   if (piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
     return piece_fate::wrong_size;
+  if (piece.samples > most_samples
+      || (!partial(piece) && contributed_ && piece.samples < own_samples_))
+    return piece_fate::wrong_samples;
   if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
     return piece_fate::repeated;
   // A sum holds this rank's part: it cannot come before the partial sum has left.

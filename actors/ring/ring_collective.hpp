@@ -41,6 +41,8 @@ enum class piece_fate : std::uint8_t {
   /// This hop does not end at this rank, or other pieces must come first.
   not_due,
   wrong_size,
+  /// More samples than any run has, or in a sum fewer than this rank has added to it.
+  wrong_samples,
 };
 
 constexpr bool refused(piece_fate x) noexcept {

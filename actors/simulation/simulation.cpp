@@ -1,6 +1,7 @@
 #include "actors/simulation/simulation.hpp"
 
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/worker/trainer.hpp"
 #include "messages/configure.hpp"
@@ -95,7 +96,8 @@ coordinator_setup simulation::make_coordinator() {
   auto job = options_.job;
   divide_batch(job, options_.workers);
   result.context =
-    make_job_context(job, shape_of(*options_.data.train), traits_of(options_.protocols));
+    make_job_context(job, shape_of(*options_.data.train), traits_of(options_.protocols), {},
+                     fingerprint_if_readable(options_.data));
   result.output = options_.job.output();
   result.files = files_;
   result.resume = options_.resume;
@@ -120,7 +122,9 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
     how.coordinator_address = address_of(0);
   }
   how.protocols = options_.protocols;
-  how.source = [data = options_.data](const proto::Job&) { return data; };
+  const auto own = options_.other_data.find(number);
+  how.source = [data = own == options_.other_data.end() ? options_.data : own->second](
+                 const proto::Job&) { return data; };
   how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
   if (number == 0) {
     how.coordinator = make_coordinator();

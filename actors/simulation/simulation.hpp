@@ -25,6 +25,8 @@ struct simulation_options {
   /// Protocols that are added (protocol CUSTOM).
   std::vector<protocol> protocols;
   job_data data;
+  /// Of nodes that have other data than the coordinator.
+  std::map<sim_node, job_data> other_data;
   std::size_t workers = 1;
   std::size_t ps = 1;
   /// Worker 0 lives on the coordinator's node.

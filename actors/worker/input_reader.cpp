@@ -1,5 +1,6 @@
 #include "actors/worker/input_reader.hpp"
 
+#include "actors/model/data_fingerprint.hpp"
 #include "kernels/data/permutation.hpp"
 #include "kernels/error.hpp"
 #include "kernels/random.hpp"
@@ -79,12 +80,15 @@ input_reader::behavior_type input_reader::make_behavior() {
 void input_reader::load() {
   input_ready result;
   try {
-    data_ = source_(context_->job).train;
+    const auto loaded = source_(context_->job);
+    data_ = loaded.train;
     const auto here = shape_of(*data_);
     const auto& there = context_->data;
     if (here != there)
       result.problem = "the data here (" + to_string(here) + ") is not the coordinator's ("
         + to_string(there) + "): give all nodes the same files";
+    else
+      require_same_data(loaded, context_->fingerprint);
   } catch (const std::exception& error) {
     result.problem = error.what();
   }
@@ -124,6 +128,10 @@ batch_rows input_reader::touched_by(const batch_read& x) const {
 void input_reader::on_read(const read_batch& x) {
   batch_read result;
   result.ticket = x.ticket;
+  if (x.end < x.begin || x.end > data_->size() || x.end - x.begin > context_->batch())
+    throw input_error("the coordinator leased positions " + std::to_string(x.begin) + " to "
+                      + std::to_string(x.end) + ", but there are " + std::to_string(data_->size())
+                      + " records, in batches of " + std::to_string(context_->batch()));
   result.rows = x.end - x.begin;
   result.seed = stream_key(context_->job.seed(), {x.epoch, x.begin});
   if (result.rows > 0) {

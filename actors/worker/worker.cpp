@@ -2,6 +2,7 @@
 
 #include "actors/leases/lease_cursor.hpp"
 #include "actors/view.hpp"
+#include "messages/problems.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -132,6 +133,12 @@ void worker::on_lease(const proto::Lease& x) {
   if (x.id() <= last_lease_)
     return; // A repetition.
   last_lease_ = x.id();
+  if (const auto problem = problem_of(x);
+      !problem.empty() || leases_received_ == leases_requested_) {
+    fail(self() + " was given a lease that cannot be"
+         + (problem.empty() ? ", unasked" : ": " + problem));
+    return;
+  }
   ++leases_received_;
   leases_.push_back(x);
   if (phase_ == phase::idle)

@@ -10,6 +10,7 @@
 #include "apps/troupe/class_view.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/parameter_view.hpp"
 #include "apps/troupe/plan_view.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
@@ -25,6 +26,7 @@
 #include <fstream>
 #include <iterator>
 #include <unistd.h>
+#include <utility>
 
 namespace troupe {
 
@@ -139,11 +141,29 @@ std::string sizes(const shape& x) {
 
 /// The parameters of a model that has no layers.
 void print_tensors(const layout& parameters) {
-  text_table table{{"tensor", "shape", "parameters", "bytes"}};
+  text_table table{{"tensor", "shape", "kind", "parameters", "bytes"}};
   for (auto& entry : parameters.entries())
-    table.add({entry.name, to_string(entry.shape), number(entry.size),
-               readable_bytes(entry.size * sizeof(float))});
+    table.add({entry.name, to_string(entry.shape), std::string{to_string(entry.kind)},
+               number(entry.size), readable_bytes(entry.size * sizeof(float))});
   table.print();
+}
+
+void print_layers(const built_model& model) {
+  text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
+  for (auto& layer : model.layers) {
+    std::string inputs;
+    for (auto& input : layer.inputs)
+      inputs += (inputs.empty() ? "" : ", ") + sizes(input);
+    table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
+               readable_bytes(layer.parameters * sizeof(float))});
+  }
+  table.print();
+}
+
+/// Lines below each other, the first one behind what they are about.
+void print_lines(std::string what, const std::vector<std::string>& lines) {
+  for (auto& text : lines)
+    line(std::exchange(what, ""), text);
 }
 
 void print_model(const job_context& context) {
@@ -154,16 +174,11 @@ void print_model(const job_context& context) {
                    readable_bytes(parameters.size() * sizeof(float)),
                    in_words(proto::Loss_Name(model.loss()))));
   if (model.has_onnx_structure())
-    return print_tensors(parameters);
-  text_table table{{"layer", "kind", "inputs", "outputs", "parameters", "bytes"}};
-  for (auto& layer : context.model.layers) {
-    std::string inputs;
-    for (auto& input : layer.inputs)
-      inputs += (inputs.empty() ? "" : ", ") + sizes(input);
-    table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
-               readable_bytes(layer.parameters * sizeof(float))});
-  }
-  table.print();
+    print_tensors(parameters);
+  else
+    print_layers(context.model);
+  print_lines("frozen", frozen_lines(context));
+  print_lines("groups", group_lines(context));
 }
 
 std::string source_of(const proto::Data& data) {
@@ -275,7 +290,8 @@ std::size_t program_bytes() {
 }
 
 void print_memory(const job_context& context, const job_data& data, const cluster_shape& cluster,
-                  const std::vector<process>& processes, std::size_t program) {
+                  const std::vector<process>& processes, std::size_t program, bool on_one_host) {
+  std::size_t here = 0;
   line("memory", "per process, estimated: what it allocates once training is under way");
   text_table table{{"process", "weights", "optimizer", "gradients", "activations", "batches",
                     "data", "network", "program", "total"}};
@@ -287,8 +303,12 @@ void print_memory(const job_context& context, const job_data& data, const cluste
                readable_bytes(all.gradients), readable_bytes(all.activations),
                readable_bytes(all.batches), readable_bytes(all.data), readable_bytes(all.network),
                readable_bytes(program), readable_bytes(all.total() + program)});
+    // The processes of a cluster file may be on several hosts.
+    here = on_one_host ? here + all.total() + program : std::max(here, all.total() + program);
   }
   table.print();
+  if (const auto problem = memory_problem(here); !problem.empty())
+    line("warning", (on_one_host ? "" : "for its largest process, ") + problem);
 }
 
 void print_placement(const std::vector<process>& processes) {
@@ -359,7 +379,8 @@ int run(const check_command& x) {
     shape = widths_of(job);
   }
   if (shape) {
-    const auto context = make_job_context(job, *shape);
+    const auto context =
+      with_job_lines(x.job, x.overrides, [&] { return make_job_context(job, *shape); });
     print_model(*context);
     if (data) {
       print_data(*context, *data);
@@ -372,7 +393,7 @@ int run(const check_command& x) {
       print_shards(*context, cluster);
     print_placement(processes);
     if (data)
-      print_memory(*context, *data, cluster, processes, program);
+      print_memory(*context, *data, cluster, processes, program, x.cluster.empty());
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
   }

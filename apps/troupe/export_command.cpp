@@ -6,6 +6,7 @@
 #include "actors/model/onnx/export.hpp"
 #include "actors/output/text.hpp"
 #include "actors/storage/storage.hpp"
+#include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
@@ -32,8 +33,12 @@ std::filesystem::path weights_file(const std::string& given) {
 int run(const export_command& x) {
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto data = build_data(job);
-  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto context = with_job_lines(x.job, x.overrides,
+                                      [&] { return make_job_context(job, shape_of(*data.train)); });
   const auto file = weights_file(x.weights);
+  // The file, the weights, and the model in ONNX's format.
+  check_memory(3 * context->parameters().size() * sizeof(float),
+               "export on a host with more memory");
   const auto weights = read_model(read_file(file), context->parameters(), file.string());
   const auto& model = context->model;
   onnx_surroundings around;

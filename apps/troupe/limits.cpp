@@ -6,23 +6,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace troupe {
 
 namespace {
 
-/// Memory of this host, or of the container that it runs in.
-std::size_t memory_here() {
-  const auto pages = ::sysconf(_SC_PHYS_PAGES);
-  const auto page = ::sysconf(_SC_PAGESIZE);
-  auto result = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-  // Holds "max" instead of a number if there is no limit.
-  std::size_t limit = 0;
-  if (std::ifstream{"/sys/fs/cgroup/memory.max"} >> limit)
-    result = std::min(result, limit);
-  return result;
+/// What a file of the system says; `none` where it is no number, but "max", or there is no such
+/// file.
+std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
+  std::size_t result = 0;
+  return std::ifstream{file} >> result ? result : none;
+}
+
+/// The limit of this process's control group and of all above it.
+std::size_t group_limit(std::size_t none) {
+  const std::filesystem::path root{"/sys/fs/cgroup"};
+  // Version 1.
+  auto result = number_in(root / "memory" / "memory.limit_in_bytes", none);
+  std::filesystem::path group;
+  std::ifstream groups{"/proc/self/cgroup"};
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::/"))
+      group = line.substr(4);
+  for (;; group = group.parent_path()) {
+    result = std::min(result, number_in(root / group / "memory.max", none));
+    if (group.empty())
+      return result;
+  }
 }
 
 } // namespace
@@ -42,12 +56,27 @@ void check_tasks(const job_context& context, const cluster_shape& cluster,
                                   ps_from, cluster.ps, context.parameters().size())};
 }
 
-void check_memory(const footprint& needed) {
-  if (needed.total() > memory_here())
-    throw input_error{fmt::format(
-      "this would take about {} of memory, and this host has {}: use fewer --workers and --ps, or "
-      "more hosts (`troupe check` shows what takes how much)",
-      readable_bytes(needed.total()), readable_bytes(memory_here()))};
+std::size_t memory_here() {
+  const auto pages = ::sysconf(_SC_PHYS_PAGES);
+  const auto page = ::sysconf(_SC_PAGESIZE);
+  auto result = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+  result = std::min(result, group_limit(result));
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    result = std::min(result, static_cast<std::size_t>(addresses.rlim_cur));
+  return result;
+}
+
+std::string memory_problem(std::size_t needed) {
+  const auto here = memory_here();
+  return needed <= here ? ""
+                        : fmt::format("this would take about {} of memory, and this host has {}",
+                                      readable_bytes(needed), readable_bytes(here));
+}
+
+void check_memory(std::size_t needed, const std::string& advice) {
+  if (const auto problem = memory_problem(needed); !problem.empty())
+    throw input_error{problem + ": " + advice + " (`troupe check` shows what takes how much)"};
 }
 
 } // namespace troupe

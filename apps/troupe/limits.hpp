@@ -12,7 +12,16 @@ namespace troupe {
 void check_tasks(const job_context& context, const cluster_shape& cluster,
                  const std::string& workers_from, const std::string& ps_from);
 
-/// Throws input_error if all tasks on this host would need more memory than it has.
-void check_memory(const footprint& needed);
+/// Memory that this process may use at most: that of the host, less where a control group (a
+/// container, a service) or `ulimit -v` limits it.
+std::size_t memory_here();
+
+/// "this would take about 8.2 TiB of memory, and this host has 62.8 GiB"; empty where it has so
+/// much.
+std::string memory_problem(std::size_t needed);
+
+/// Throws input_error where this would need more memory than this host has.
+/// @param advice what to do then
+void check_memory(std::size_t needed, const std::string& advice);
 
 } // namespace troupe

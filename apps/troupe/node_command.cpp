@@ -40,11 +40,18 @@ void add_coordinator(session_options& session, const node_command& x,
   if (x.job.empty())
     throw input_error{to_string(chosen.process->name)
                       + " runs the coordinator, which needs --job=FILE"};
-  auto setup = make_coordinator_setup(job_of(x), chosen.cluster.count(job_kind::worker),
-                                      chosen.cluster.count(job_kind::ps), x.resume);
-  check_tasks(*setup.context,
-              {chosen.cluster.count(job_kind::worker), chosen.cluster.count(job_kind::ps)},
-              chosen.name, chosen.name);
+  const auto job = job_of(x);
+  auto setup = with_job_lines(x.job, x.overrides, [&] {
+    return make_coordinator_setup(job, chosen.cluster.count(job_kind::worker),
+                                  chosen.cluster.count(job_kind::ps), x.resume);
+  });
+  const cluster_shape shape{chosen.cluster.count(job_kind::worker),
+                            chosen.cluster.count(job_kind::ps), true, !setup.output.empty()};
+  check_tasks(*setup.context, shape, chosen.name, chosen.name);
+  footprint needed;
+  for (auto& task : chosen.process->tasks)
+    needed += footprint_of(task, *setup.context, setup.data, shape);
+  check_memory(needed.total(), "make model or batch smaller, or run fewer tasks here");
   for (auto& [name, address] : chosen.cluster.tasks)
     if (name != coordinator_task)
       setup.tasks.push_back({name, address});
@@ -62,6 +69,7 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.node.tasks = process.tasks;
   result.node.incarnation = make_incarnation();
   result.node.source = build_data;
+  result.node.memory_problem = [](std::size_t needed) { return memory_problem(needed); };
   result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
   result.node.cluster = chosen.cluster.tasks;
   if (x.join_timeout)

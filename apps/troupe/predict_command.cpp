@@ -6,6 +6,7 @@
 #include "actors/model/text_generator.hpp"
 #include "actors/output/text.hpp"
 #include "actors/storage/storage.hpp"
+#include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/pictures.hpp"
 #include "apps/troupe/session.hpp"
@@ -295,7 +296,12 @@ int run(const predict_command& x) {
     check_writable(x.predictions);
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto data = build_data(job);
-  const auto context = make_job_context(job, shape_of(*data.train));
+  const auto context = with_job_lines(x.job, x.overrides,
+                                      [&] { return make_job_context(job, shape_of(*data.train)); });
+  // The file, and the weights.
+  check_memory(2 * context->parameters().size() * sizeof(float)
+                 + model_tester::memory_bytes(*context),
+               "predict on a host with more memory");
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)

@@ -324,8 +324,10 @@ std::string format_summary(const run_summary& x) {
     line("", '(' + x.ridge + ')');
   if (!x.weights_sha256.empty())
     line("weights", "sha256 " + x.weights_sha256);
+  if (!x.weights_file.empty())
+    line("", "(weights.safetensors does not hold these, but " + x.weights_file + ')');
   if (!x.output.empty())
-    line("written to", x.output);
+    line(x.unwritten.empty() ? "written to" : "in part in", x.output);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "apps/troupe/setup.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/data_fingerprint.hpp"
 #include "actors/model/data_metadata.hpp"
 #include "actors/model/field_lines.hpp"
 #include "actors/model/global_batch.hpp"
@@ -8,6 +9,7 @@
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/parameter_view.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"
@@ -30,17 +32,6 @@ proto::Protocol protocol_of(const std::string& text) {
       return x.id;
   throw input_error{"--protocol=" + text + ": there is no such protocol; "
                     + suggestion(text, protocol_names())};
-}
-
-/// The problems with the lines of the job file, if it can be read again.
-std::string told_with_lines(const std::string& problems, const std::filesystem::path& path,
-                            const std::vector<std::string>& overrides) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown))
-    return problems;
-  const auto bytes = read_file(path, most_job_bytes);
-  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                    path.string(), overrides);
 }
 
 /// The protocols whose weights are on the workers.
@@ -79,12 +70,18 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   if (!out.empty())
     result.set_output(out);
   embed_onnx(result);
-  try {
-    validate(result);
-  } catch (const input_error& error) {
-    throw input_error{told_with_lines(error.what(), path, overrides)};
-  }
+  with_job_lines(path, overrides, [&] { validate(result); });
   return result;
+}
+
+std::string told_with_lines(const std::string& problems, const std::string& path,
+                            const std::vector<std::string>& overrides) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown))
+    return problems;
+  const auto bytes = read_file(path, most_job_bytes);
+  return with_lines(problems, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path,
+                    overrides);
 }
 
 void require_shards(const proto::Job& job, std::size_t ps) {
@@ -102,8 +99,9 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   divide_batch(job, workers);
   coordinator_setup result;
   result.data = build_data(job);
-  result.context =
-    make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data));
+  result.data.fingerprint = fingerprint_of(result.data);
+  result.context = make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data),
+                                    result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
   try {
@@ -113,6 +111,9 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
+  if (const auto frozen = frozen_lines(*result.context); !frozen.empty())
+    result.notices.insert(result.notices.begin(),
+                          "frozen: " + frozen[0] + "; troupe check says which");
   if (job.solver() != proto::EXACT)
     result.notices.insert(result.notices.begin(), "batch: " + batch_text(*result.context, workers));
   return result;

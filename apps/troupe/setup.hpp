@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster_node.hpp"
+#include "kernels/error.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <cstddef>
@@ -13,6 +14,22 @@ namespace troupe {
 /// A job as the command line gives it: the file, with the overrides, validated.
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
+
+/// Problems of a job, one per line, with the lines of the job file if it can be read again.
+std::string told_with_lines(const std::string& problems, const std::string& path,
+                            const std::vector<std::string>& overrides);
+
+/// Returns what `build` makes of the job that load_job has read from `path`. If it throws
+/// input_error, problems of fields of the job get the lines of these fields.
+template <class Build>
+auto with_job_lines(const std::string& path, const std::vector<std::string>& overrides,
+                    const Build& build) {
+  try {
+    return build();
+  } catch (const input_error& error) {
+    throw input_error{told_with_lines(error.what(), path, overrides)};
+  }
+}
 
 /// Throws input_error if the job's protocol needs parameter shards and there are none.
 void require_shards(const proto::Job& job, std::size_t ps);

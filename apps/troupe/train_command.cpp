@@ -107,10 +107,12 @@ int run(const train_command& x) {
     throw input_error{"--workers=0: at least one worker is needed"};
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
   const auto ps = x.ps.value_or(traits_of(job).default_shards());
-  auto setup = make_coordinator_setup(job, x.workers, ps, x.resume);
+  auto setup = with_job_lines(x.job, x.overrides,
+                              [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");
-  check_memory(footprint_of_all(*setup.context, setup.data, shape));
+  check_memory(footprint_of_all(*setup.context, setup.data, shape).total(),
+               "use fewer --workers and --ps, or more hosts");
   const auto result = x.processes
     ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level)
     : train_here(std::move(setup), x, ps);

@@ -88,6 +88,11 @@ void array_dataset::read(std::span<const std::uint64_t> records, feature_batch f
   labels_.read(records, labels);
 }
 
+bool array_dataset::read_labels(std::span<const std::uint64_t> records, label_batch labels) const {
+  labels_.read(records, labels);
+  return true;
+}
+
 std::shared_ptr<const dataset> npy_records(const npy_array& features,
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name, std::size_t classes) {

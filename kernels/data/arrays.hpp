@@ -25,6 +25,7 @@ public:
   }
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
 private:
   std::vector<std::uint8_t> bytes_;

@@ -80,6 +80,10 @@ public:
   /// @param labels (batch, labels_per_record) classes, or (batch, label_width) targets
   virtual void read(std::span<const std::uint64_t> records, feature_batch features,
                     label_batch labels) const = 0;
+
+  /// The labels alone, as `read` gathers them, where that is cheaper than to gather the features,
+  /// too. False where it is not: then nothing was read.
+  virtual bool read_labels(std::span<const std::uint64_t>, label_batch) const { return false; }
 };
 
 } // namespace troupe

@@ -56,8 +56,14 @@ void image_dataset::read(std::span<const std::uint64_t> records, feature_batch f
     for (std::size_t j = 0; j < size; ++j)
       out[j] = static_cast<float>(row[j]) / 255.0F;
     out += size;
-    labels.classes[i] = labels_[records[i]];
   }
+  read_labels(records, labels);
+}
+
+bool image_dataset::read_labels(std::span<const std::uint64_t> records, label_batch labels) const {
+  for (std::size_t i = 0; i < records.size(); ++i)
+    labels.classes[i] = labels_[records[i]];
+  return true;
 }
 
 std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> images,

@@ -27,6 +27,7 @@ public:
   std::size_t memory_bytes() const noexcept override { return pixels_.size() + labels_.size(); }
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
   /// (size(), height, width), row-major.
   std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }

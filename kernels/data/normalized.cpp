@@ -1,12 +1,11 @@
 #include "kernels/data/normalized.hpp"
 
+#include "kernels/data/record_buffer.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -19,23 +18,13 @@ constexpr std::uint64_t group = 64; // records that are read at once
 /// Calls f(row) with the features of each record, in order.
 template <class F>
 void each_record(const dataset& set, F f) {
-  const auto& shape = set.record();
-  const auto width = shape.feature_width();
-  std::vector<float> features(group * width);
-  std::vector<std::int32_t> classes;
-  std::vector<float> targets;
-  if (shape.labels == label_kind::classes)
-    classes.resize(group * shape.label_elements());
-  else
-    targets.resize(group * shape.label_elements());
-  std::array<std::uint64_t, group> records{};
+  const auto width = set.record().feature_width();
+  record_buffer buffer{set.record(), group};
   for (std::uint64_t first = 0; first < set.size(); first += group) {
     const auto n = std::min(group, set.size() - first);
-    std::iota(records.begin(), records.end(), first);
-    const auto part = [n](auto& all) { return std::span{all}.first(all.size() / group * n); };
-    set.read(part(records), part(features), {part(classes), part(targets)});
+    buffer.read(set, first, n);
     for (std::uint64_t i = 0; i < n; ++i)
-      f(std::span<const float>{features}.subspan(i * width, width));
+      f(std::span<const float>{buffer.features().numbers}.subspan(i * width, width));
   }
 }
 
@@ -62,6 +51,10 @@ public:
       for (std::size_t k = 0; k < shift_.size(); ++k)
         for (std::size_t j = 0; j < each; ++j, ++x)
           *x = (*x - shift_[k]) * factor_[k];
+  }
+
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override {
+    return whole_->read_labels(records, labels);
   }
 
 private:

@@ -56,4 +56,9 @@ void sparse_dataset::read(std::span<const std::uint64_t> records, feature_batch 
   labels_.read(records, labels);
 }
 
+bool sparse_dataset::read_labels(std::span<const std::uint64_t> records, label_batch labels) const {
+  labels_.read(records, labels);
+  return true;
+}
+
 } // namespace troupe

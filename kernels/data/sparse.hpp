@@ -22,6 +22,7 @@ public:
   std::uint64_t entries(std::span<const std::uint64_t> records) const override;
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
 private:
   libsvm_rows rows_; // without labels

@@ -61,14 +61,27 @@ public:
                                 features.sparse.values};
         features.sparse.row_starts = features.sparse.row_starts.subspan(n);
       }
-      label_batch some_labels;
-      some_labels.classes = take(labels.classes, n * record().label_elements());
-      some_labels.targets = take(labels.targets, n * record().label_elements());
-      whole_->read(part, some_features, some_labels);
+      whole_->read(part, some_features, take_labels(labels, n));
     });
   }
 
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override {
+    const bool result = whole_->read_labels({}, {});
+    if (result)
+      each_part(records,
+                [&](auto part) { whole_->read_labels(part, take_labels(labels, part.size())); });
+    return result;
+  }
+
 private:
+  /// Takes the labels of the next n records off the front of x.
+  label_batch take_labels(label_batch& x, std::size_t n) const {
+    label_batch result;
+    result.classes = take(x.classes, n * record().label_elements());
+    result.targets = take(x.targets, n * record().label_elements());
+    return result;
+  }
+
   /// Calls f with groups of the records in turn, by their numbers in the whole.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {

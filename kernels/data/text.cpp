@@ -45,8 +45,15 @@ void text_dataset::read(std::span<const std::uint64_t> records, feature_batch fe
   for (std::size_t i = 0; i < records.size(); ++i) {
     const auto* const from = first + records[i] * stride_;
     std::copy_n(from, window_, features.tokens.data() + i * window_);
-    std::copy_n(from + 1, window_, labels.classes.data() + i * window_);
   }
+  read_labels(records, labels);
+}
+
+bool text_dataset::read_labels(std::span<const std::uint64_t> records, label_batch labels) const {
+  const auto* const first = tokens().data() + begin_;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    std::copy_n(first + records[i] * stride_ + 1, window_, labels.classes.data() + i * window_);
+  return true;
 }
 
 } // namespace troupe

@@ -35,6 +35,7 @@ public:
   const dataset& storage() const noexcept override { return whole_ ? *whole_ : *this; }
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
   /// The whole text.
   const std::vector<std::int32_t>& tokens() const noexcept {

@@ -74,6 +74,16 @@ expression summed_variance(expression moments, std::int64_t positions) {
 }
 
 expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon) {
+  const auto frozen = [&](expression y) {
+    const auto& n = y.node();
+    return n.op == operation::variable
+      && x.owner().parameters().entries()[n.index].kind == parameter_kind::frozen;
+  };
+  if (frozen(variables.running_mean) != frozen(variables.running_variance))
+    throw input_error("only one of \"" + variables.running_mean.name() + "\" and \""
+                      + variables.running_variance.name() + "\" is frozen; freeze both or neither");
+  if (frozen(variables.running_mean))
+    return batch_norm_testing(x, variables, epsilon);
   const auto positions = static_cast<std::int64_t>(x.shape().elements(1))
     / channels_of(operation::normalize_channels, x);
   const auto moments = channel_moments(x);

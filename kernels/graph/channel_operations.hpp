@@ -37,7 +37,8 @@ struct batch_norm_variables {
 };
 
 /// For training: normalize_channels(x) * gain + bias. Registers the batch's mean and variance as
-/// updates of the running ones.
+/// updates of the running ones. If these are frozen, it is batch_norm_testing: training then
+/// normalizes as tests do. Throws input_error if only one of them is frozen.
 expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5);
 /// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables,

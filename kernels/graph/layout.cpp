@@ -7,7 +7,15 @@
 namespace troupe {
 
 std::string_view to_string(parameter_kind kind) noexcept {
-  return kind == parameter_kind::trainable ? "trainable" : "state";
+  switch (kind) {
+  case parameter_kind::trainable:
+    return "trainable";
+  case parameter_kind::state:
+    return "state";
+  case parameter_kind::frozen:
+    return "frozen";
+  }
+  return "unknown";
 }
 
 const layout_entry& layout::add(std::string name, shape dims, initializer initial,

@@ -15,7 +15,9 @@
 namespace troupe {
 
 /// How training treats a parameter: trainable ones have gradients and are optimized; state, such as
-/// the running statistics of batch normalization, follows what batches measure.
+/// the running statistics of batch normalization, follows what batches measure; frozen ones keep
+/// their values, bit for bit: they have no gradient (zeros in the flat gradient of a batch), and
+/// neither the optimizer nor its weight decay changes them.
 ///
 /// In the flat gradient of a batch, the range of a state tensor holds samples * statistic, so that
 /// adding up the gradients of workers weights each statistic by its samples. An update with such a
@@ -25,9 +27,9 @@ namespace troupe {
 /// For a variance, this is the mean of the variances *within* the batches of the workers. It
 /// ignores how much their means differ, and is smaller than the variance of the joint batch by the
 /// variance of these means. It matches the batches with which each worker normalized.
-enum class parameter_kind : std::uint8_t { trainable, state };
+enum class parameter_kind : std::uint8_t { trainable, state, frozen };
 
-/// "trainable", "state".
+/// "trainable", "state", "frozen".
 std::string_view to_string(parameter_kind kind) noexcept;
 
 /// One tensor of the flat parameter vector.

@@ -12,7 +12,8 @@ namespace troupe {
 // Each holder of a part of the flat gradient adds up the squares of that part; the parts, added in
 // a fixed order, give the square of the norm.
 
-/// Sum of squares of elements `where` of the flat gradient, those of state left out. Added up in
+/// Sum of squares of elements `where` of the flat gradient, those of state and of frozen parameters
+/// left out. Added up in
 /// double, by tensor: parts that are cut elsewhere may differ in the last bits of their sum, so a
 /// clipped gradient is that of one uncut vector, except for rounding of the factor (a relative
 /// error below 1e-12 before it is rounded to float). The same parts always have the same bits.

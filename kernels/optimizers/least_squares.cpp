@@ -110,7 +110,7 @@ std::size_t least_squares::first_not_finite() const {
   return static_cast<std::size_t>(finite ? s.features + 1 : s.features);
 }
 
-least_squares_solution least_squares::solve(double ridge) const {
+least_squares_solution least_squares::solve(double ridge, double bias_ridge) const {
   const auto& s = *state_;
   const index f = s.features;
   // Unknowns: first the bias, so that a constant feature is said to depend on it; then the weights.
@@ -130,11 +130,11 @@ least_squares_solution least_squares::solve(double ridge) const {
     // what the penalty is on.
     const Eigen::VectorXd shift = s.centre.head(f);
     const Eigen::RowVectorXd centre = s.centre.tail(s.targets).transpose();
-    a(0, 0) += ridge;
-    a.col(0).tail(f) -= ridge * shift;
-    a.bottomRightCorner(f, f).selfadjointView<Eigen::Lower>().rankUpdate(shift, ridge);
-    right.row(0) -= ridge * centre;
-    right.bottomRows(f) += ridge * shift * centre;
+    a(0, 0) += bias_ridge;
+    a.col(0).tail(f) -= bias_ridge * shift;
+    a.bottomRightCorner(f, f).selfadjointView<Eigen::Lower>().rankUpdate(shift, bias_ridge);
+    right.row(0) -= bias_ridge * centre;
+    right.bottomRows(f) += bias_ridge * shift * centre;
   }
   a.triangularView<Eigen::StrictlyUpper>() = a.transpose();
   const Eigen::VectorXd scale =

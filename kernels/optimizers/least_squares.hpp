@@ -23,7 +23,7 @@ struct least_squares_solution {
 
 /// Linear and ridge regression, solved exactly: the weights W and bias b that minimize
 ///
-///   sum over samples of |W x + b - y|^2 + ridge (|W|^2 + |b|^2)
+///   sum over samples of |W x + b - y|^2 + ridge |W|^2 + bias_ridge |b|^2
 ///
 /// by the normal equations (X'X + ridge I) W = X'Y and Cholesky's decomposition, in double. Samples
 /// are added in blocks, and forgotten: memory is O(features^2).
@@ -48,8 +48,10 @@ public:
   /// has one; nothing of that kind: features + 1.
   std::size_t first_not_finite() const;
 
-  /// @param ridge 0 or more; 0: without a penalty
-  least_squares_solution solve(double ridge) const;
+  /// @param ridge 0 or more; 0: without a penalty on the weights
+  /// @param bias_ridge the same of the bias; 0: as scikit-learn's Ridge
+  least_squares_solution solve(double ridge, double bias_ridge) const;
+  least_squares_solution solve(double ridge) const { return solve(ridge, ridge); }
 
   /// Bytes for so many features and targets, while it solves.
   static std::size_t memory_bytes(std::size_t features, std::size_t targets) noexcept;

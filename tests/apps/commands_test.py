@@ -8,7 +8,7 @@ import re
 import struct
 import subprocess
 
-from program import PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
+from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, protocols, run_tests
 
 COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion")
 
@@ -279,6 +279,47 @@ class Check(Command):
             self.assertNotIn("intercept, too", output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "optimizer.weight_decay=0")
             self.assertNotIn("alpha", output)
+
+    def test_ridge_without_the_intercept(self):
+        table = self.file("table.csv", "x,y\n" + "".join(f"{i},{3 + 2 * i}\n" for i in range(20)))
+        self.job = self.file("ridge.textproto", TABLE_JOB.format(path=table).replace("standardize: true", "")
+                             + 'solver: EXACT optimizer { weight_decay: 0.5 '
+                             'group { match: "*.bias" weight_decay: 0 } }')
+        for command in ("check", "train"):
+            output, _ = self.run_program(command, f"--job={self.job}")
+            self.assertIn("alpha = 2.5 of scikit-learn's Ridge", output)
+            self.assertNotIn("intercept", output)
+
+    def test_frozen_parameters_and_groups(self):
+        text = (SOURCE / "apps/manual/parameters.md").read_text()
+        jobs = dict(re.findall(r"^```textproto (\S+)\n(.*?)^```$", text, re.M | re.S))
+        self.job = self.file("head.textproto", jobs["head.textproto"])
+        output, _ = self.check()
+        self.assertIn("\nfrozen      240 parameters in 6 tensors of 11,770\n"
+                      "            features.weight, features.bias, norm.weight, norm.bias, norm.running_mean, "
+                      'norm.running_var: model.freeze "*"\n', output)
+        self.assertNotIn("groups", output)
+        self.job = self.file("groups.textproto", jobs["groups.textproto"])
+        output, _ = self.check()
+        self.assertIn('\ngroups      "*.bias": 42 parameters in 2 tensors, weight decay 0\n'
+                      '            "first.*": 25,088 parameters in 1 tensor, weight decay 0.01, learning rate x 0.1\n'
+                      "            others: 320 parameters in 1 tensor, weight decay 0.01\n", output)
+        self.assertNotIn("frozen", output)
+        output, _ = self.run_program("train", f"--job={self.job}", f"--out={self.out}", "--set=epochs=1",
+                                     "--set", "model.freeze[0]=first.*",
+                                     "--set", 'optimizer.group[1]={match: "head.*" l1: 0.1}')
+        self.assertIn("\nfrozen: 25,120 parameters in 2 tensors of 25,450; troupe check says which\n", output)
+
+    def test_patterns_that_match_nothing(self):
+        group = 'optimizer {\n  group { match: "*.bais" weight_decay: 0 }\n}\n'
+        self.job = self.file("job.textproto", QUICK_JOB + group)
+        line = QUICK_JOB.count("\n") + 2
+        for command in ("check", "train"):
+            _, errors = self.run_program(command, f"--job={self.job}", code=2)
+            self.assertIn(f'job.textproto:{line}: optimizer.group[0].match: "*.bais" matches no parameter; did you '
+                          'mean "dense_1.bias"? valid: "dense_1.weight", "dense_1.bias"', errors)
+        _, errors = self.check("--set", "optimizer.group[0].match=*", "--set", "model.freeze[0]=dense_2.*", code=2)
+        self.assertIn('model.freeze[0]: "dense_2.*" matches no parameter', errors)
 
     def test_nothing_is_written(self):
         self.check("--set", f"output={self.out}")

@@ -124,6 +124,41 @@ class Data(TestCase):
         for text in ("TiB of memory", "this host has", "troupe check"):
             self.assertIn(text, process.output)
 
+    def test_a_model_beyond_memory(self):
+        job = self.file("huge.textproto", QUICK_JOB.replace(
+            "layer {", "layer { dense { units: 16777216 } } layer { dense { units: 16777216 } } layer {", 1))
+        problem = r"this would take about [\d.]+ [TP]iB of memory, and this host has [\d.]+ [GT]iB"
+        checked = self.start("check", f"--job={job}")
+        self.assert_exit(checked, 0)
+        self.assertRegex(checked.output, r"one process .* [\d.]+ PiB")
+        self.assertRegex(checked.output, "warning +" + problem)
+        cluster, _ = self.cluster(ps=1, workers=1)
+        checked = self.start("check", f"--job={job}", f"--cluster={cluster}")
+        self.assert_exit(checked, 0)
+        self.assertRegex(checked.output, "warning +for its largest process, " + problem)
+        for arguments in (["train"], ["node", "--role=coordinator", f"--cluster={cluster}"],
+                          ["predict", f"--weights={self.labels}"],
+                          ["export", f"--weights={self.labels}", f"--output={self.out}"]):
+            with self.subTest(arguments=arguments):
+                process = self.start(*arguments, f"--job={job}")
+                self.assert_exit(process, 2)
+                self.assertRegex(process.output, problem)
+
+    def test_a_worker_with_too_little_memory(self):
+        # Activations that a step on 640 records takes, and no parameters.
+        job = self.file("wide.textproto", QUICK_JOB.replace("batch: 16", "batch: 640").replace(
+            "layer {", "layer { conv2d { filters: 1000 kernel: 1 } } layer { global_average_pool {} } layer {", 1))
+        cluster, _ = self.cluster(ps=1, workers=1)
+        coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}")
+        shard = self.start_task("ps", 0, cluster)
+        worker = self.start("node", "--role=worker", "--task=0", f"--cluster={cluster}",
+                            program=("sh", "-c", f'ulimit -v {3 << 20}; exec "$0" "$@"', PROGRAM))
+        self.assert_exit(coordinator, 1)
+        self.assertRegex(coordinator.output, r"worker/0 cannot take part: this would take about [\d.]+ GiB of memory, and "
+                                             r"this host has 3\.0 GiB")
+        for process in (shard, worker):
+            self.assert_exit(process, 1)
+
     def test_output_directory(self):
         job = self.file("quick.textproto", QUICK_JOB)
         for place in ("/proc/nowhere", "/dev/null/out"):

@@ -101,6 +101,37 @@ class Node(TestCase):
         for process in (coordinator, *same):
             self.assert_exit(process, 0)
 
+    def test_other_data_on_a_worker_are_refused(self):
+        rows = [(i % 7, i % 5) for i in range(64)]
+        for name, shift in (("here", 0), ("there", 1)):
+            labels = [y for _, y in rows[shift:] + rows[:shift]]
+            (self.folder / name).mkdir()
+            self.file(f"{name}/table.csv", "x,y\n" + "".join(f"{x},{y}\n" for (x, _), y in zip(rows, labels)))
+        job = self.file("table.textproto", """
+            model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR }
+            data { csv { path: "${TABLES}/table.csv" features: "x" target: "y" standardize: false } batch: 8 }
+            epochs: 1""")
+        for protocol in ("ASYNC_PS", "RING"):
+            for wrong in (None, "worker/1", "worker/0"):
+                with self.subTest(protocol=protocol, wrong=wrong):
+                    cluster, _ = self.cluster(ps=1, workers=2)
+                    processes = {}
+                    for role, task in (("worker", 0), ("worker", 1), ("ps", 0), ("coordinator", 0)):
+                        name = f"{role}/{task}"
+                        more = [f"--job={job}", "--set", f"protocol={protocol}"] if role == "coordinator" else []
+                        tables = self.folder / ("there" if name == wrong else "here")
+                        processes[name] = self.start_task(role, task, cluster, *more,
+                                                          environment={"TABLES": str(tables)})
+                    for process in processes.values():
+                        process.wait()
+                    coordinator = processes["coordinator/0"]
+                    self.assert_exit(coordinator, 0 if wrong is None else 1)
+                    if wrong:
+                        self.assertIn(f"{wrong} cannot take part: the training data differ from those of coordinator/0: "
+                                      "other labels (", coordinator.output)
+                        self.assertIn("give all tasks the same files", coordinator.output)
+                        self.assert_exit(processes[wrong], 1)
+
 
 if __name__ == "__main__":
     run_tests()

@@ -132,7 +132,21 @@ class Onnx(TestCase):
 
     def test_check_lists_the_tensors(self):
         text = self.run_to_end("check", f"--job={self.job()}")
-        self.assertRegex(text, r"conv\.weight +\(4, 1, 3, 3\) +36 ")
+        self.assertRegex(text, r"conv\.weight +\(4, 1, 3, 3\) +trainable +36 ")
+        self.assertNotIn("frozen", text)
+        text = self.run_to_end("check", f"--job={self.job()}", "--set", "model.freeze[0]=conv.*")
+        self.assertRegex(text, r"conv\.weight +\(4, 1, 3, 3\) +frozen +36 ")
+
+    def test_frozen_tensors_keep_the_values_of_the_file(self):
+        job = self.job()
+        self.train(job, "nothing", "--set", "learning_rate.base=1e-30")
+        self.train(job, "half", "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
+        before, after = (self.weights(self.folder / x / "weights.safetensors") for x in ("nothing", "half"))
+        self.assertEqual({name for name in before if before[name] != after[name]}, {"head.weight", "head.bias"})
+        exported = self.folder / "half.onnx"
+        self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'half'}", f"--output={exported}",
+                        "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
+        self.assertIn(after["conv.weight"], exported.read_bytes())
 
     def test_check_prints_the_plan(self):
         job = self.file("digits.textproto", """

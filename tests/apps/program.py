@@ -184,14 +184,14 @@ class TestCase(unittest.TestCase):
                 cluster[job] = [f"127.0.0.1:{next(ports)}" for _ in range(n)]
         return self.file("cluster.json", json.dumps({"cluster": cluster})), cluster
 
-    def start(self, *arguments, name="", program=(PROGRAM,)):
-        process = Process(*map(str, arguments), name=name, program=program)
+    def start(self, *arguments, name="", program=(PROGRAM,), environment=None):
+        process = Process(*map(str, arguments), name=name, program=program, environment=environment)
         self.addCleanup(process.kill)
         return process
 
-    def start_task(self, role, task, cluster, *more):
+    def start_task(self, role, task, cluster, *more, environment=None):
         return self.start("node", f"--role={role}", f"--task={task}", f"--cluster={cluster}", *more,
-                          name=f"{role}/{task}")
+                          name=f"{role}/{task}", environment=environment)
 
     def assert_exit(self, process, code):
         self.assertEqual(process.wait(), code, f"{process.name} said:\n{process.output}")

@@ -58,14 +58,19 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
 
 /// The variable of that name; creates it if it does not exist. initial_weights() sets its first
 /// values.
-expression variable_of(const onnx_model::weight& x, graph& target) {
+expression variable_of(const onnx_model::weight& x, graph& target, const onnx_kinds& kind_of) {
   for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
     if (target.at(id).op == operation::variable && target.at(id).name == x.name)
       return {target, id};
+  const auto usual = x.decay ? parameter_kind::state
+    : x.stays.empty()        ? parameter_kind::trainable
+                             : parameter_kind::frozen;
+  const auto kind = kind_of ? kind_of(x) : usual;
   if (x.decay)
-    return target.variable(x.name, x.shape, initializer::zeros(), parameter_kind::state, *x.decay);
-  return target.variable(
-    x.name, x.shape, x.shape.rank() >= 2 ? initializer::glorot_uniform() : initializer::zeros());
+    return target.variable(x.name, x.shape, initializer::zeros(), kind, *x.decay);
+  return target.variable(x.name, x.shape,
+                         x.shape.rank() >= 2 ? initializer::glorot_uniform() : initializer::zeros(),
+                         kind);
 }
 
 void convert(onnx_node& node, const onnx::NodeProto& proto) {
@@ -116,7 +121,8 @@ std::vector<std::string> onnx_operator_names() {
 }
 
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
-                                     const std::vector<expression>& inputs, bool training) {
+                                     const std::vector<expression>& inputs, bool training,
+                                     const onnx_kinds& kind_of) {
   const auto& from = model.proto().graph();
   const auto ports = onnx_inputs(model);
   if (ports.size() != inputs.size())
@@ -126,7 +132,7 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   for (std::size_t i = 0; i < ports.size(); ++i)
     values.emplace(ports[i].name, onnx_value{inputs[i]});
   for (const auto& x : model.weights())
-    values.emplace(x.name, onnx_value{variable_of(x, target)});
+    values.emplace(x.name, onnx_value{variable_of(x, target, kind_of)});
   for (const auto& x : from.initializer())
     if (!model.is_weight(x.name()))
       values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,9 @@ struct onnx_output {
 std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
+/// What becomes of a weight in training.
+using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
+
 /// Builds the model's computation in a graph. Its weights become variables of their names (see
 /// onnx_model::weight); other tensors that it holds are constants.
 /// @param inputs one expression per onnx_inputs(), of its rank and type, the batch in front where
@@ -42,8 +46,10 @@ std::vector<std::string> onnx_outputs(const onnx_model& model);
 /// @param training builds the training computation: if the model was exported in training mode,
 /// dropout drops, and batch normalization uses the batch's statistics. Variables that the graph
 /// already has by these names are used again.
+/// @param kind_of without it, weights are state, frozen or trainable as onnx_model::weight says
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
-                                     const std::vector<expression>& inputs, bool training = false);
+                                     const std::vector<expression>& inputs, bool training = false,
+                                     const onnx_kinds& kind_of = {});
 
 /// Whether training and testing differ.
 bool differs_in_training(const onnx_model& model);

@@ -1,6 +1,7 @@
 #include "actors/model/onnx/model.hpp"
 
 #include "actors/model/onnx/constant.hpp"
+#include "actors/model/onnx/weights.hpp"
 #include "kernels/error.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -115,6 +116,7 @@ void onnx_model::find_weights() {
     if (measures_batch(node, version_))
       for (int input = 3; input < std::min(node.input_size(), 5); ++input)
         state.emplace(node.input(input), 1 - momentum_of(node));
+  const onnx_roles roles{graph};
   for (const auto& x : graph.initializer()) {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
@@ -126,6 +128,8 @@ void onnx_model::find_weights() {
     weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
     if (is_state)
       found.decay = running->second;
+    else
+      found.stays = roles.why_it_stays(x.name());
     weights_.push_back(std::move(found));
     weight_names_.insert(x.name());
   }
@@ -197,6 +201,11 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
+  // The exporter's marks, if they decide.
+  const onnx_roles roles{from};
+  for (const auto& x : from.value_info())
+    if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))
+      *to.add_value_info() = x;
   return copy.SerializeAsString();
 }
 

@@ -28,13 +28,14 @@ namespace troupe {
 /// alone.
 class onnx_model {
 public:
-  /// A learnt tensor of the model: an initializer of the element type float with at least one
-  /// dimension, into which gradients can flow (not a mask that is compared with 0, or a shape).
-  /// ONNX does not say what is trained, so all of them are parameters. Single numbers, and what
-  /// Constant nodes hold, are constants.
+  /// A tensor of the model: an initializer of the element type float with at least one dimension,
+  /// into which gradients can flow (not a mask that is compared with 0, or a shape). Single
+  /// numbers, and what Constant nodes hold, are constants.
   struct weight {
     std::string name;
     troupe::shape shape;
+    /// Why it is not trained, for people; empty: it is (onnx_roles).
+    std::string stays = {};
     /// State: a running mean or variance of a batch normalization that is in training mode; the
     /// share of the new in an update.
     std::optional<double> decay = std::nullopt;
@@ -51,7 +52,7 @@ public:
   static onnx_model parse_structure(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const noexcept { return name_; }
-  /// The learnt tensors, in the order of the file.
+  /// Tensors with values, in the order of the file.
   const std::vector<weight>& weights() const noexcept { return weights_; }
   /// The model without the values of its weights, for other nodes.
   std::string structure() const;

@@ -29,7 +29,10 @@ void start_async_ps_shard(const shard_site& site) {
   const auto workers = workers_of(site);
   const auto how = compensation_of(site.context->job, workers);
   const bool compares = how == proto::AsyncPs::GAP_AWARE || how == proto::AsyncPs::DC;
-  const auto pulled = compares ? std::make_shared<pulled_versions>() : nullptr;
+  std::set<std::uint32_t> readers;
+  for (auto& x : site.view.of(job_kind::worker))
+    readers.insert(x.task.index);
+  const auto pulled = compares ? std::make_shared<pulled_versions>(std::move(readers)) : nullptr;
   start_shard(
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),

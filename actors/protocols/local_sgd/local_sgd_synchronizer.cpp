@@ -177,7 +177,8 @@ void local_sgd_synchronizer::begin_average(kind why) {
 }
 
 void local_sgd_synchronizer::on_segment(const proto::Segment& x, const payload& data) {
-  const bool demanded = x.bucket() > replica_.buckets();
+  const auto vectors = replica_.buckets() + 1;
+  const bool demanded = x.bucket() >= vectors && x.bucket() < 2 * vectors;
   if (demanded && !average_ && x.step() == averages_)
     begin_average(kind::on_demand);
   send(options_.ring, x, data);
@@ -206,6 +207,12 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
 
 // The learning-rate schedule has counted this worker's samples; now it counts those of others.
 void local_sgd_synchronizer::end_average() {
+  if (!account_.fits(average_->counts, average_->samples)) {
+    send(worker_,
+         broken{"the workers' counts of samples and of gradients that were left out do "
+                "not add up"});
+    return;
+  }
   const auto others = average_->samples - account_.own_samples();
   account_.exchanged(average_->counts, average_->samples);
   replica_.publish(step_, others);

@@ -16,6 +16,7 @@ checkpoint_manifest example() {
   x.samples = 210;
   x.view = 3;
   x.data = {{.dims = {1, 28, 28}, .label_width = 10}, 100};
+  x.fingerprint.emplace().mutable_train()->set_labels(7);
   x.job = "epochs: 3\n";
   x.job_hash = "abc";
   x.troupe_version = "0.1.0";
@@ -60,6 +61,7 @@ BOOST_AUTO_TEST_CASE(there_and_back) {
   BOOST_TEST(y.samples == x.samples);
   BOOST_TEST(y.view == x.view);
   BOOST_TEST((y.data == x.data));
+  BOOST_TEST(y.fingerprint.value().train().labels() == 7U);
   BOOST_TEST(y.job == x.job);
   BOOST_TEST(y.job_hash == x.job_hash);
   BOOST_TEST(y.troupe_version == x.troupe_version);
@@ -81,6 +83,9 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("marks", {1}), "marks: expected an object"));
   BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
                       "files: name: missing"));
+  BOOST_TEST(contains(error_with("fingerprint", "train {"), "fingerprint: expected hashes"));
+  // Checkpoints of earlier versions.
+  BOOST_TEST(error_with("fingerprint", nullptr) == "(no error)");
   BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
 }
 

@@ -121,12 +121,51 @@ BOOST_AUTO_TEST_SUITE(exact)
 BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   const table data;
   for (const auto* const change :
-       {"name=plain", "optimizer.weight_decay=0.1", "model.layer[0].dense.bias=false",
+       {"name=plain", "optimizer.weight_decay=0.1",
+        "optimizer={kind: SGD weight_decay: 0.1 group {match: '*.bias' weight_decay: 0}}",
+        "optimizer.group[0]={match: '*.bias' weight_decay: 0.1}", "model.layer[0].dense.bias=false",
         "data.csv.standardize=true"}) {
     const auto job = data.job({"data.batch=300", "epochs=5000", change});
     serial_training descent{job};
     descent.train();
     check_same(solve(job), descent.weights(), 2e-5);
+  }
+}
+
+// scikit-learn 1.9: Ridge(alpha=decay * 8 / 2, solver="cholesky").fit(X, y) in float64. It does not
+// penalize the intercept.
+BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
+  const temporary_directory folder;
+  std::ofstream{folder / "table.csv"} << "a,b,c,y\n"
+                                         "3.5,-1.25,0.5,12.5\n"
+                                         "2,0.75,-2.5,7.25\n"
+                                         "4.25,0.5,1,11\n"
+                                         "1.5,-0.25,3.25,9.5\n"
+                                         "5,2,-1.5,8.75\n"
+                                         "2.75,-2,0.25,15\n"
+                                         "3,1.5,2,6.5\n"
+                                         "0.5,-0.75,-3,8\n";
+  const std::vector<std::pair<std::string, std::vector<float>>> references{
+    {"0.25", {1.145299327824022F, -1.9404135946619936F, 0.10132892219050336F, 6.712621490161313F}},
+    {"1", {0.8122841196678328F, -1.4822226006882595F, 0.13796324576460386F, 7.620589825977237F}}};
+  for (const auto& [decay, expected] : references) {
+    auto job = parse_job(R"(
+      model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR }
+      data { csv { features: "a" features: "b" features: "c" target: "y" } }
+      optimizer { group { match: "*.bias" weight_decay: 0 } }
+      solver: EXACT)",
+                         "job");
+    job.mutable_data()->mutable_csv()->set_path((folder / "table.csv").string());
+    apply_override(job, "optimizer.weight_decay=" + decay);
+    validate(job);
+    check_same(solve(job), expected, 1e-6);
+    const auto context = make_job_context(job, shape_of(*build_data(job).train));
+    BOOST_TEST(ridge_text(*context).find("intercept") == std::string::npos);
+    job.mutable_optimizer()->clear_group();
+    const auto without = make_job_context(job, shape_of(*build_data(job).train));
+    BOOST_TEST(ridge_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
+               != std::string::npos);
+    BOOST_TEST(std::abs(solve(job)[3] - expected[3]) > 0.1);
   }
 }
 

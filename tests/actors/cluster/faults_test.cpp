@@ -228,6 +228,31 @@ BOOST_AUTO_TEST_CASE(faults_before_training) {
           }
 }
 
+BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
+  for (const auto protocol : all_protocols)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      auto how =
+        simulated(job_with({"protocol=" + proto::Protocol_Name(protocol), "epochs=1"}), 2, 1);
+      auto other = how.job;
+      other.mutable_data()->mutable_digits()->set_seed(other.data().digits().seed() + 1);
+      how.evaluator = true;
+      const auto worker = simulation{how}.worker_node(1);
+      const auto evaluator = simulation{how}.evaluator_node();
+      how.other_data = {{worker, build_data(other)}};
+      const auto failure = simulate(how).summary.failure;
+      BOOST_TEST(failure.starts_with("worker/1 cannot take part: the training data differ from "
+                                     "those of coordinator/0: other labels"),
+                 failure);
+      // A run needs no evaluator.
+      how.other_data = {{evaluator, build_data(other)}};
+      simulation sim{how};
+      BOOST_TEST(sim.run().summary.failure == "");
+      BOOST_TEST(std::ranges::any_of(sim.seen().notices, [](const auto& x) {
+        return x.text.starts_with("evaluator/0 cannot take part: the training data differ");
+      }));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_link_of_the_ring_breaks) {
   for (const bool at_once : {true, false}) {
     simulation run{simulated(job_with({"protocol=RING"}), 3, 0)};

@@ -1,5 +1,7 @@
 #include "actors/cluster/local_cluster.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/sha256.hpp"
 #include "messages/configure.hpp"
 #include "tests/support/input_errors.hpp"
 
@@ -95,6 +97,23 @@ std::vector<json> lines_of(const memory_storage& disk) {
   return result;
 }
 
+/// The summary says what weights.safetensors holds, unless these are the weights at the end.
+void check_weights_file(const memory_storage& disk, const run_summary& summary) {
+  const auto file = disk.contents("out/weights.safetensors");
+  if (file.empty()) {
+    BOOST_TEST(summary.weights_file == "nothing of this run");
+    return;
+  }
+  const auto job = parse_job(job_text, "job");
+  const auto context = make_job_context(job, shape_of(*build_data(job).train));
+  const auto model = read_model(bytes_of(file), context->parameters(), "weights.safetensors");
+  if (sha256_hex(model.weights) == summary.weights_sha256)
+    BOOST_TEST(summary.weights_file == "");
+  else
+    BOOST_TEST(summary.weights_file
+               == "the weights of epoch 1 (version " + std::to_string(model.info.version) + ")");
+}
+
 const std::set<std::filesystem::path> all_files{"out/metrics.jsonl",
                                                 "out/events.out.tfevents.7.a_host",
                                                 "out/weights.safetensors", "out/report.html"};
@@ -141,6 +160,8 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(summary.failure.starts_with("not everything was written: cannot write out/"));
         BOOST_TEST(summary.samples == 640u);
         BOOST_TEST(summary.weights_sha256 == expected);
+        BOOST_TEST(contains(summary.failure, summary.unwritten));
+        check_weights_file(*files, summary);
         // What could be written is whole.
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }

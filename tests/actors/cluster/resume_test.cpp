@@ -1,6 +1,7 @@
 // A run that was interrupted and goes on from a checkpoint equals one that was not.
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/data_fingerprint.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
 
@@ -109,6 +110,29 @@ BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
 }
 
 // All slots of the optimizer, and the number of updates, on which Adam depends.
+BOOST_AUTO_TEST_CASE(other_records_are_told) {
+  const auto job = forty_steps(proto::SYNC_PS, 1);
+  site here{simulated(job, 1, 1)};
+  BOOST_TEST(simulation{here.options}.run().summary.failure == "");
+  const auto told = [&](const job_data& data) {
+    const auto context = make_job_context(job, shape_of(*data.train), {}, {}, fingerprint_of(data));
+    std::string result;
+    for (auto& x : choose_checkpoint(*here.options.files, "elsewhere",
+                                     checkpoint_folder("out").string(), *context)
+                     .notices)
+      result += x + '\n';
+    return result;
+  };
+  BOOST_TEST(told(here.options.data).find("differ") == std::string::npos);
+  auto other = job;
+  other.mutable_data()->mutable_digits()->set_seed(other.data().digits().seed() + 1);
+  BOOST_TEST(
+    told(build_data(other))
+      .find("the training data differ from those of the checkpoint: other labels (150 records "
+            "here, 150 there); the run goes on with the data here")
+    != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(other_optimizers) {
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
     for (auto& [protocol, workers, ps] : settings)

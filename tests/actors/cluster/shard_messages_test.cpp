@@ -88,12 +88,12 @@ struct shard_fixture {
     return result;
   }
 
-  template <class... In>
+  template <class Answer = proto::Pushed, class... In>
   errc refusal(const In&... in) {
     caf::scoped_actor self{*system};
     auto result = errc::none;
     self->request(shard, 10s, in...)
-      .receive([&](const proto::Pushed&) { BOOST_ERROR("taken"); },
+      .receive([&](const Answer&) { BOOST_ERROR("taken"); },
                [&](const caf::error& error) { result = code_of(error); });
     return result;
   }
@@ -228,6 +228,43 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
   BOOST_TEST((refusal(push_of(1), payload::floats(3)) == errc::malformed));
   BOOST_TEST((refusal(push_of(1), payload{}) == errc::malformed));
   ask(push_of(1), gradient(1));
+  BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
+}
+
+// A stranger's gradients would wait here for ever, and numbers that are none spoil the weights.
+BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused_and_the_shard_goes_on) {
+  BOOST_TEST((refusal(push_of(1, 7), gradient(1)) == errc::malformed));
+  auto stranger = push_of(1);
+  stranger.mutable_id()->set_incarnation(12);
+  BOOST_TEST((refusal(stranger, gradient(1)) == errc::malformed));
+  BOOST_TEST((refusal(push_of(0), gradient(1)) == errc::malformed), "they count from 1");
+  ask(push_of(1), gradient(1));
+  const auto refused = [&](auto change) {
+    auto commit = commit_header(1);
+    change(commit);
+    return refusal(commit) == errc::malformed;
+  };
+  constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+  BOOST_TEST(refused([](auto& x) { x.set_samples(1'000'000); }));
+  BOOST_TEST(refused([](auto& x) { x.set_gradient_norm(nan); }));
+  BOOST_TEST(refused([](auto& x) { x.set_loss(nan); }));
+  BOOST_TEST(refused([](auto& x) { x.set_scale(2); }));
+  BOOST_TEST(refused([](auto& x) { x.set_damping(nan); }));
+  BOOST_TEST(refused([](auto& x) { x.mutable_id()->set_worker(7); }));
+  proto::Admit admit;
+  admit.set_view(current_view);
+  *admit.mutable_id() = push_of(1, 7).id();
+  BOOST_TEST((refusal(admit) == errc::malformed));
+  proto::Fence fence_off;
+  fence_off.set_view(current_view);
+  fence_off.set_incarnation(11);
+  *fence_off.mutable_last() = commit_header(1, 7);
+  BOOST_TEST((refusal<proto::Fenced>(fence_off) == errc::malformed));
+  proto::PartialNorm norm;
+  norm.set_view(current_view);
+  norm.set_squares(-1);
+  BOOST_TEST((refusal<proto::Ack>(norm) == errc::malformed));
+  BOOST_TEST(report().decided_size() == 0);
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
 }
 

@@ -50,6 +50,29 @@ BOOST_AUTO_TEST_CASE(model) {
   BOOST_TEST(contains(problems({"model.layer[1].dense.units=1"}), "single class"));
 }
 
+BOOST_AUTO_TEST_CASE(groups_and_frozen_parameters) {
+  const auto group = [](const std::string& text) {
+    return problems({("optimizer.group[0]={" + text + "}").c_str()});
+  };
+  BOOST_TEST(group(R"(match: "*.bias" weight_decay: 0)") == "(no error)");
+  BOOST_TEST(contains(group("weight_decay: 0"), "optimizer.group[0].match: missing"));
+  BOOST_TEST(contains(group(R"(match: "*")"), "optimizer.group[0]: says nothing"));
+  for (const char* field : {"weight_decay", "l1", "learning_rate_scale"})
+    for (const char* value : {"-1", "nan", "inf"})
+      BOOST_TEST(contains(group(std::string{R"(match: "*" )"} + field + ": " + value),
+                          std::string{"optimizer.group[0]."} + field + ": expected a finite"));
+  BOOST_TEST(contains(group(R"(match: "*" learning_rate_scale: 0)"), "belong in model.freeze"));
+
+  const auto exact = [](const char* change) {
+    return problems(csv_job("x"), {"solver=EXACT", change});
+  };
+  BOOST_TEST(exact(R"(optimizer.group[0]={match: "*.bias" weight_decay: 0})") == "(no error)");
+  BOOST_TEST(contains(exact(R"(optimizer.group[0]={match: "*" l1: 1})"), "optimizer.group[0].l1"));
+  BOOST_TEST(contains(exact(R"(optimizer.group[0]={match: "*" learning_rate_scale: 2})"),
+                      "optimizer.group[0].learning_rate_scale: solver: EXACT takes no steps"));
+  BOOST_TEST(contains(exact("model.freeze[0]=*"), "model.freeze: solver: EXACT finds all weights"));
+}
+
 BOOST_AUTO_TEST_CASE(data_of_the_program) {
   auto job = digits_job();
   job.mutable_data()->clear_digits();

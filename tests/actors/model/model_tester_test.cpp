@@ -65,7 +65,39 @@ BOOST_AUTO_TEST_CASE(outputs_are_what_loss_and_accuracy_come_from) {
   BOOST_TEST(*result.accuracy == static_cast<double>(correct) / 600);
   // Without a listener, and again: the same bits.
   BOOST_TEST(tester.run(x.weights, *x.data.test).loss == result.loss);
-  BOOST_TEST(tester.memory_bytes() > 256u * 784 * sizeof(float));
+  BOOST_TEST(tester.rows() == 256u);
+  BOOST_TEST(troupe::model_tester::memory_bytes(*x.context) > 256u * 784 * sizeof(float));
+}
+
+BOOST_AUTO_TEST_CASE(large_models_are_tested_in_groups_that_take_no_more_memory_than_a_step) {
+  auto job = digits_job();
+  job.mutable_data()->mutable_digits()->set_test(70);
+  const auto tester_of = [&job](std::uint32_t units, std::uint32_t batch) {
+    job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(units);
+    job.mutable_data()->set_batch(batch);
+    return tested_job{job};
+  };
+  // 256 rows of 200,000 units are 205 MB; a step on 4 takes less than the 64 MiB that every model
+  // may use, and a step on 100 more.
+  const auto small = tester_of(200'000, 4);
+  troupe::model_tester tester{*small.context};
+  BOOST_TEST(tester.rows() == 64u);
+  BOOST_TEST(troupe::model_tester::memory_bytes(*small.context) < std::size_t{80} << 20);
+  const auto large = tester_of(200'000, 100);
+  BOOST_TEST(troupe::model_tester{*large.context}.rows() == 128u);
+  // A single record may take more than that; the records of the last group are fewer.
+  const auto result = tester.run(small.weights, *small.data.test);
+  const auto other = troupe::model_tester{*large.context}.run(small.weights, *small.data.test);
+  BOOST_TEST(result.loss == other.loss, boost::test_tools::tolerance(1e-6));
+  BOOST_TEST(*result.accuracy == *other.accuracy);
+}
+
+BOOST_AUTO_TEST_CASE(a_model_beyond_memory_is_measured) {
+  auto job = digits_job();
+  job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(16'777'216);
+  const auto context = make_job_context(job, shape_of(*build_data(job).train));
+  // One row of the hidden layer.
+  BOOST_TEST(troupe::model_tester::memory_bytes(*context) >= 16'777'216U * sizeof(float));
 }
 
 BOOST_AUTO_TEST_CASE(targets) {

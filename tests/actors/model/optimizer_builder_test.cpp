@@ -46,6 +46,46 @@ BOOST_AUTO_TEST_CASE(kinds) {
   BOOST_TEST(contains(error_of([&] { build_optimizer(options); }), "optimizer.kind"));
 }
 
+BOOST_AUTO_TEST_CASE(groups) {
+  layout tensors;
+  tensors.add("a.weight", {2});
+  tensors.add("a.bias", {2});
+  tensors.add("a.mean", {2}, {}, parameter_kind::state);
+  tensors.add("table.bias", {2}, {}, parameter_kind::frozen);
+  tensors.add("head.bias", {2});
+  const auto of = [&](const std::string& text) {
+    auto job = digits_job();
+    apply_override(job, "optimizer={kind: ADAMW weight_decay: 0.5 l1: 0.25 " + text + "}");
+    return build_groups(job.optimizer(), tensors);
+  };
+  const auto none = of("");
+  BOOST_TEST(none.rules.size() == 1U);
+  BOOST_TEST(none.of_tensor == std::vector<std::size_t>(5, 0), boost::test_tools::per_element());
+  const auto both = of(R"(group { match: "head.*" learning_rate_scale: 0.1 }
+                          group { match: "*.bias" weight_decay: 0 l1: 0 })");
+  BOOST_TEST(both.of_tensor == (std::vector<std::size_t>{2, 1, 2, 2, 0}),
+             boost::test_tools::per_element());
+  BOOST_TEST_REQUIRE(both.rules.size() == 3U);
+  const auto others = both.rules[2];
+  BOOST_TEST((both.rules[0] == group_rule{others.rule, 0.1}));
+  auto plain = others.rule;
+  BOOST_TEST(plain.weight_decay == 0.5F);
+  plain.weight_decay = 0;
+  plain.l1 = 0;
+  BOOST_TEST((both.rules[1] == group_rule{plain, 1}));
+
+  const auto problem = [&](const std::string& text) { return error_of([&] { of(text); }); };
+  BOOST_TEST(problem(R"(group { match: "hed.bias" l1: 0 })")
+             == "optimizer.group[0].match: \"hed.bias\" matches no parameter; did you mean "
+                "\"head.bias\"? valid: \"a.weight\", \"a.bias\", \"head.bias\"");
+  BOOST_TEST(problem(R"(group { match: "table.*" l1: 0 })")
+             == "optimizer.group[0].match: \"table.*\" matches no parameter that is trained; leave "
+                "the group out");
+  BOOST_TEST(problem(R"(group { match: "*" l1: 0 } group { match: "*.bias" l1: 0 })")
+             == "optimizer.group[1].match: \"*.bias\" matches only parameters that groups before "
+                "it have; move it up, or leave it out");
+}
+
 BOOST_AUTO_TEST_CASE(schedules) {
   auto job = digits_job();
   const auto step = build_learning_rate(job);

@@ -96,6 +96,86 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   }
 }
 
+/// As context(), with groups, and a frozen tensor.
+std::shared_ptr<const job_context> context_with_groups(const std::string& kind) {
+  auto job = digits_job();
+  apply_override(job, "model.freeze[0]=head.bias");
+  apply_override(job, "optimizer={kind: " + kind + R"( weight_decay: 0.1 l1: 0.01
+      group { match: "*.bias" weight_decay: 0 learning_rate_scale: 0.5 }
+      group { match: "head.*" l1: 0 weight_decay: 0.3 } })");
+  return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
+}
+
+// Each tensor by the rule and the rate of its group, wherever shards are cut.
+BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
+  for (const std::string kind :
+       {"SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADAM", "ADAMW", "LAMB"}) {
+    const auto job = context_with_groups(kind);
+    const auto n = job->parameters().size();
+    std::vector<float> expected(n);
+    job->initialize({0, n}, expected);
+    const auto first = expected;
+    for (const auto& tensor : job->parameters().entries()) {
+      auto rule = job->rule;
+      const bool bias = tensor.name == "dense_1.bias";
+      if (bias)
+        rule.weight_decay = 0;
+      if (tensor.name == "head.weight") {
+        rule.weight_decay = 0.3F;
+        rule.l1 = 0;
+      }
+      const auto weights = std::span{expected}.subspan(tensor.offset, tensor.size);
+      std::vector<float> state(rule.slots() * tensor.size);
+      double samples = 0;
+      for (std::uint64_t step = 0; step < 20 && tensor.name != "head.bias"; ++step) {
+        const auto count = static_cast<double>(samples_of_step(step));
+        samples += count;
+        const auto gradient = gradient_of_step(n, step);
+        update_arguments<float> arguments;
+        arguments.weights = arguments.updated = weights;
+        arguments.gradient = std::span{gradient}.subspan(tensor.offset, tensor.size);
+        arguments.state = state;
+        arguments.rate = job->rate.at((samples - count / 2) / records) * (bias ? 0.5 : 1);
+        arguments.scale = 1 / count;
+        arguments.step = step + 1;
+        update(rule, arguments);
+      }
+    }
+    for (const std::size_t count : {1, 2, 3, 7, 16}) {
+      std::vector<float> result(n);
+      for (std::size_t s = 0; s < count; ++s) {
+        const auto where = job->shard(s, count);
+        troupe::range_updater updater{*job, where};
+        std::vector<float> old(where.size());
+        std::vector<float> updated(where.size());
+        job->initialize(where, old);
+        for (std::uint64_t step = 0; step < 20; ++step) {
+          const auto gradient = gradient_of_step(n, step);
+          updater.apply(old, std::span{gradient}.subspan(where.begin, where.size()),
+                        samples_of_step(step), updated);
+          std::swap(old, updated);
+        }
+        std::ranges::copy(old, result.begin() + static_cast<std::ptrdiff_t>(where.begin));
+      }
+      BOOST_TEST(same_bits(result, expected), kind << ", " << count << " shards");
+    }
+    const auto frozen = job->parameters().find("head.bias")->elements();
+    BOOST_TEST(std::equal(expected.begin() + static_cast<std::ptrdiff_t>(frozen.begin),
+                          expected.begin() + static_cast<std::ptrdiff_t>(frozen.end),
+                          first.begin() + static_cast<std::ptrdiff_t>(frozen.begin)));
+  }
+}
+
+// Groups that change nothing change no bit.
+BOOST_AUTO_TEST_CASE(groups_like_all_others) {
+  auto job = context()->job;
+  const auto expected = uncut(*context());
+  apply_override(job, "optimizer.group[0]={match: '*.weight' weight_decay: 0.01}");
+  apply_override(job, "optimizer.group[1]={match: '*.bias' learning_rate_scale: 1}");
+  const auto grouped = make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
+  BOOST_TEST(same_bits(uncut(*grouped), expected));
+}
+
 // The formula in float64: momentum and weight decay by PyTorch's definition; the rate of the
 // middle of the step, warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {

@@ -36,6 +36,7 @@ public:
 
   void train() {
     const auto rule = build_optimizer(job_.optimizer());
+    const auto groups = build_groups(job_.optimizer(), model_.graph->parameters());
     const auto rate = build_learning_rate(job_);
     const std::uint64_t size = data_.train->size();
     std::vector<float> state(rule.slots() * weights_.size());
@@ -56,7 +57,10 @@ public:
       const double scale = mean * clip_factor(rule.clip_norm, norm);
       ++step;
       // Tensor by tensor: that gives the bits of longer ranges.
-      for (const auto& tensor : layout.entries()) {
+      for (std::size_t i = 0; i < layout.entries().size(); ++i) {
+        const auto& tensor = layout.entries()[i];
+        if (tensor.kind == parameter_kind::frozen)
+          continue;
         const auto cut = [&](std::vector<float>& x) {
           return std::span{x}.subspan(tensor.offset, tensor.size);
         };
@@ -68,9 +72,10 @@ public:
           ? std::span<float>{}
           : std::span{state}.subspan(tensor.offset,
                                      (rule.slots() - 1) * weights_.size() + tensor.size);
-        update<float>(rule,
-                      {cut(weights_), cut(gradient_), own, cut(weights_), rate.at(progress), scale,
-                       step, weights_.size()});
+        const auto& how = groups.rules[groups.of_tensor[i]];
+        update<float>(how.rule,
+                      {cut(weights_), cut(gradient_), own, cut(weights_),
+                       rate.at(progress) * how.rate_scale, scale, step, weights_.size()});
       }
     }
   }

@@ -53,7 +53,8 @@ class shard {
 public:
   shard(std::shared_ptr<const job_context> context, std::size_t workers)
     : context_(std::move(context)), n_(context_->parameters().size()), weights_(n_, 0.5F),
-      pulled_(std::make_shared<pulled_versions>()), policy_(context_, {0, n_}, 0, workers, pulled_),
+      pulled_(std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1, 2, 3})),
+      policy_(context_, {0, n_}, 0, workers, pulled_),
       updater_(*context_, {0, n_}, policy_.keeps_moments()) {}
 
   std::size_t size() const { return n_; }

@@ -141,6 +141,26 @@ BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   BOOST_TEST(untouched.valid());
 }
 
+// What is trained is what will be tested.
+BOOST_AUTO_TEST_CASE(frozen_statistics_normalize_in_training) {
+  graph g;
+  auto x = g.placeholder("x", {batch, 2});
+  const auto frozen = parameter_kind::frozen;
+  batch_norm_variables variables{g.variable("gain", {2}), g.variable("bias", {2}),
+                                 g.variable("mean", {2}, {}, frozen),
+                                 g.variable("variance", {2}, {}, frozen)};
+  const auto training = batch_norm(x, variables);
+  BOOST_TEST(g.state_updates().empty());
+  const leaves values{2, {{1, 2}, {0.5, 0}, {1, -1}, {4, 9}}, {{3, 5, 7, 8}}};
+  const auto a = execute<double>(g, values, sum(training), {training}, false);
+  const auto testing = batch_norm_testing(x, variables);
+  const auto b = execute<double>(g, values, sum(testing), {testing}, false);
+  BOOST_TEST(a.fetches[0] == b.fetches[0], boost::test_tools::per_element());
+  variables.running_mean = g.variable("moving", {2}, {}, parameter_kind::state);
+  refused([&] { batch_norm(x, variables); },
+          "only one of \"moving\" and \"variance\" is frozen; freeze both or neither");
+}
+
 BOOST_AUTO_TEST_CASE(misfits) {
   channels c({batch, 2, 3});
   auto& g = c.g;

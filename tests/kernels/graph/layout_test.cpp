@@ -25,6 +25,7 @@ BOOST_AUTO_TEST_CASE(tensors_follow_each_other) {
   troupe::layout x;
   x.add("a.weight", {3, 4}, initializer::he_uniform());
   x.add("empty", {0, 4});
+  BOOST_TEST(to_string(parameter_kind::frozen) == "frozen");
   x.add("a.mean", {3}, initializer::zeros(), parameter_kind::state);
   BOOST_TEST(x.size() == 15U);
   BOOST_TEST(x.find("a.mean")->offset == 12U);

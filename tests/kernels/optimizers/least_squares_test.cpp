@@ -89,6 +89,27 @@ BOOST_AUTO_TEST_CASE(the_gradient_is_zero) {
           }
 }
 
+// The mean of targets that move by a constant moves the bias alone, where that is not penalized.
+BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
+  auto data = random_samples(200, 3, 2);
+  const auto solve_at = [&](double bias_ridge) {
+    troupe::least_squares sums(3, 2, true);
+    sums.add(data.x, data.y);
+    return sums.solve(20, bias_ridge);
+  };
+  const auto here = solve_at(0);
+  const auto penalized = solve_at(20);
+  for (auto& y : data.y)
+    y += 1000;
+  const auto there = solve_at(0);
+  for (std::size_t i = 0; i < here.weights.size(); ++i)
+    BOOST_TEST(std::abs(there.weights[i] - here.weights[i]) < 1e-4); // floats near 1000
+  for (std::size_t i = 0; i < here.bias.size(); ++i) {
+    BOOST_TEST(std::abs(there.bias[i] - here.bias[i] - 1000) < 1e-4);
+    BOOST_TEST(std::abs(solve_at(20).bias[i] - 1000 - penalized.bias[i]) > 1);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(blocks_make_no_difference) {
   const auto data = random_samples(1000, 5, 1);
   const auto whole = solve(data, true, 0.1);

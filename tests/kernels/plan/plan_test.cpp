@@ -154,6 +154,25 @@ BOOST_AUTO_TEST_CASE(state_has_no_gradient) {
   BOOST_TEST((p.zero_gradients()[0] == range{0, 4}));
 }
 
+// Neither for the frozen weights, nor for what only they need.
+BOOST_AUTO_TEST_CASE(frozen_parameters_have_no_gradient) {
+  const auto plan_with = [](parameter_kind kind) {
+    graph g;
+    auto x = g.placeholder("x", {shape::batch, 4});
+    auto hidden = tanh(dense(x, g.variable("first", {8, 4}, {}, kind)));
+    plan_options options;
+    options.loss = sum(dense(hidden, g.variable("second", {2, 8})));
+    options.gradients = true;
+    return troupe::plan(g, options);
+  };
+  const auto all = plan_with(parameter_kind::trainable);
+  const auto half = plan_with(parameter_kind::frozen);
+  BOOST_TEST(all.zero_gradients().empty());
+  BOOST_REQUIRE(half.zero_gradients().size() == 1U);
+  BOOST_TEST((half.zero_gradients()[0] == range{0, 32}));
+  BOOST_TEST(half.instructions().size() + 2 <= all.instructions().size());
+}
+
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
   mlp m;
   mlp other;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/eigen_product.hpp"
+#include "apps/troupe/bench/eigen_product.hpp"
 
 #include <Eigen/Core>
 

@@ -1,0 +1,165 @@
+#include "actors/model/onnx/weights.hpp"
+
+#include <google/protobuf/empty.pb.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace troupe {
+
+namespace {
+
+using name_set = std::set<std::string, std::less<>>;
+
+/// The exporter's word for a tensor, or nothing. Older schemas of ONNX do not know metadata_props,
+/// field 4 of ValueInfoProto, so it is read as an unknown field.
+std::string kind_in(const onnx::ValueInfoProto& x) {
+  constexpr int metadata_props = 4;
+  google::protobuf::Empty all;
+  if (!all.ParseFromString(x.SerializeAsString()))
+    return {};
+  const auto& fields = all.GetReflection()->GetUnknownFields(all);
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    onnx::StringStringEntryProto entry;
+    if (field.number() == metadata_props
+        && field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED
+        && entry.ParseFromString(field.length_delimited())
+        && entry.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
+      return entry.value();
+  }
+  return {};
+}
+
+/// Whether an operator only moves elements of what it reads.
+bool only_moves(const std::string& op) {
+  static const name_set all{"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten",
+                            "Cast",     "Concat",    "Slice",   "Split",   "Expand",    "Tile"};
+  return all.contains(op);
+}
+
+bool is_product(const std::string& op) {
+  return op == "Gemm" || op == "MatMul" || op == "Conv" || op == "ConvTranspose";
+}
+
+/// Whether an operator takes this input as weights.
+bool takes_weights(const std::string& op, int input) {
+  static const name_set recurrent{"RNN", "LSTM", "GRU"};
+  static const name_set normalizations{"BatchNormalization", "LayerNormalization",
+                                       "InstanceNormalization", "GroupNormalization"};
+  if (recurrent.contains(op))
+    return input >= 1 && input <= 3;
+  if (normalizations.contains(op))
+    return input == 1 || input == 2;
+  return is_product(op) || (op == "PRelu" && input == 1);
+}
+
+bool is_vector(const onnx::TensorProto& x) {
+  return std::ranges::count_if(x.dims(), [](auto extent) { return extent != 1; }) <= 1;
+}
+
+bool named_as_weight(const std::string& name) {
+  auto last = name.substr(name.rfind('.') + 1);
+  std::ranges::transform(last, last.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return last.find("weight") != std::string::npos || last.find("bias") != std::string::npos
+    || last == "gamma" || last == "beta" || name.find("ReadVariableOp") != std::string::npos;
+}
+
+/// Values that an operator takes as weights: initializers, and what moves their elements. Linear in
+/// the size of the graph.
+class weight_finder {
+public:
+  explicit weight_finder(const onnx::GraphProto& graph) {
+    for (const auto& x : graph.initializer())
+      initializers_.emplace(x.name(), &x);
+    for (const auto& x : graph.input())
+      if (!initializers_.contains(x.name()))
+        of_data_.insert(x.name());
+    for (const auto& node : graph.node())
+      follow_data(node);
+    for (int i = graph.node_size(); i-- > 0;)
+      find_weights(graph.node(i));
+  }
+
+  name_set weights;
+
+private:
+  bool is_of_data(const std::string& value) const { return of_data_.contains(value); }
+
+  bool reads_data(const onnx::NodeProto& node) const {
+    return std::ranges::any_of(node.input(), [&](auto& x) { return is_of_data(x); });
+  }
+
+  void follow_data(const onnx::NodeProto& node) {
+    const auto& op = node.op_type();
+    if (op == "Shape" || op == "Size" || !reads_data(node))
+      return;
+    of_data_.insert(node.output().begin(), node.output().end());
+    const bool weighted =
+      std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });
+    if (is_product(op) && weighted)
+      products_.insert(node.output().begin(), node.output().end());
+  }
+
+  void find_weights(const onnx::NodeProto& node) {
+    const auto& op = node.op_type();
+    for (int i = 0; i < node.input_size(); ++i) {
+      const bool row_table =
+        op == "Gather" && i == 0 && node.input_size() > 1 && is_of_data(node.input(1));
+      if (takes_weights(op, i) || row_table || (op == "Add" && is_bias(node, i)))
+        weights.insert(node.input(i));
+    }
+    // What is put together with data is part of the data.
+    const bool passes = only_moves(op) && !reads_data(node)
+      && std::ranges::any_of(node.output(), [&](auto& x) { return weights.contains(x); });
+    const int tensors = op == "Concat" ? node.input_size() : 1;
+    for (int i = 0; i < std::min(tensors, node.input_size()) && passes; ++i)
+      weights.insert(node.input(i));
+  }
+
+  bool is_bias(const onnx::NodeProto& node, int input) const {
+    const auto found = initializers_.find(node.input(input));
+    return found != initializers_.end() && is_vector(*found->second) && node.input_size() == 2
+      && products_.contains(node.input(1 - input));
+  }
+
+  std::unordered_map<std::string_view, const onnx::TensorProto*> initializers_;
+  /// Values that depend on what the model is fed with.
+  std::unordered_set<std::string> of_data_;
+  /// Products of data with something else.
+  std::unordered_set<std::string> products_;
+};
+
+} // namespace
+
+onnx_roles::onnx_roles(const onnx::GraphProto& graph) {
+  for (const auto& x : graph.value_info())
+    if (auto kind = kind_in(x); !kind.empty())
+      said_.emplace(x.name(), std::move(kind));
+  weights_ = weight_finder{graph}.weights;
+}
+
+bool onnx_roles::trained_by_use(const std::string& name) const {
+  return weights_.contains(name) || named_as_weight(name);
+}
+
+bool onnx_roles::decided_by_exporter(const std::string& name) const {
+  const auto said = said_.find(name);
+  return said != said_.end() && (said->second == "PARAMETER") != trained_by_use(name);
+}
+
+std::string onnx_roles::why_it_stays(const std::string& name) const {
+  if (const auto said = said_.find(name); said != said_.end())
+    return said->second == "PARAMETER" ? "" : "a " + said->second + " in the ONNX file";
+  return trained_by_use(name)
+    ? ""
+    : "of the ONNX file, where neither an operator nor the name calls it a weight";
+}
+
+} // namespace troupe

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Memory for some records of a data set, reused from one group of records to the next. One thread
+/// at a time.
+class record_buffer {
+public:
+  /// @param what of the data sets that will be read.
+  /// @param most so many records are read at once; at least 1.
+  record_buffer(const record_shape& what, std::size_t most);
+
+  std::size_t most() const noexcept { return most_; }
+
+  /// Reads some records, in that order, in place of those before. Throws what `set.read` throws.
+  /// @param records at most `most`, each below set.size()
+  void read(const dataset& set, std::span<const std::uint64_t> records);
+
+  /// Reads `count` records from `first` on: at most `most`.
+  void read(const dataset& set, std::uint64_t first, std::size_t count);
+
+  /// Of the records that were read last; valid until the next read.
+  const feature_batch& features() const noexcept { return features_; }
+  const label_batch& labels() const noexcept { return labels_; }
+
+  /// What one of that shape takes before the first read; sparse records take more then.
+  static std::size_t memory_bytes(const record_shape& what, std::size_t most) noexcept;
+
+private:
+  record_shape what_;
+  std::size_t most_;
+  std::vector<std::uint64_t> records_;
+  std::vector<float> numbers_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> row_starts_;
+  std::vector<std::int32_t> columns_;
+  std::vector<std::int32_t> classes_;
+  std::vector<float> targets_;
+  feature_batch features_;
+  label_batch labels_;
+};
+
+} // namespace troupe

@@ -1,0 +1,147 @@
+#include "messages/problems.hpp"
+
+#include "messages/names.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+/// No run is as long: times up to here fit every clock.
+constexpr double most_seconds = 1e9;
+/// Positions of an epoch, so that sums of some of them fit 64 bits.
+constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
+
+bool finite(double x) {
+  return std::isfinite(x);
+}
+
+bool not_negative(double x) {
+  return std::isfinite(x) && x >= 0;
+}
+
+std::string numbered(const char* what, double x) {
+  return std::string{what} + " of " + std::to_string(x);
+}
+
+std::string seconds_problem(double x) {
+  return not_negative(x) && x <= most_seconds ? "" : numbered("a time", x) + " s";
+}
+
+std::string loss_problem(double sum, std::uint64_t counted, std::uint64_t samples) {
+  if (!finite(sum))
+    return numbered("a sum of losses", sum);
+  if (counted > samples)
+    return "losses of " + std::to_string(counted) + " of " + std::to_string(samples) + " samples";
+  return "";
+}
+
+} // namespace
+
+std::string problem_of(const proto::GradientId& x) {
+  return x.sequence() == 0 ? "a gradient with number 0, but they count from 1" : "";
+}
+
+std::string problem_of(const proto::Commit& x, std::uint64_t most_samples) {
+  if (auto problem = problem_of(x.id()); !problem.empty())
+    return problem;
+  if (x.samples() > most_samples)
+    return std::to_string(x.samples()) + " samples in a batch of at most "
+      + std::to_string(most_samples);
+  if (x.quarantine())
+    return "";
+  if (!not_negative(x.gradient_norm()))
+    return numbered("a norm", x.gradient_norm());
+  if (!finite(x.loss()))
+    return numbered("a loss", x.loss());
+  if (!not_negative(x.scale()) || x.scale() > 1)
+    return numbered("a scale", x.scale());
+  if (!not_negative(x.damping()) || x.damping() > 1)
+    return numbered("a damping", x.damping());
+  return "";
+}
+
+std::string problem_of(const proto::PartialNorm& x) {
+  return not_negative(x.squares()) ? "" : numbered("a sum of squares", x.squares());
+}
+
+std::string problem_of(const proto::Lease& x) {
+  if (x.begin() >= x.end() || x.end() > most_positions)
+    return "positions " + std::to_string(x.begin()) + " to " + std::to_string(x.end());
+  if (x.batch() == 0 || x.stride() == 0 || x.stride() > most_positions || x.offset() >= x.stride()
+      || x.batch() > x.stride() - x.offset())
+    return "batches of " + std::to_string(x.batch()) + " at " + std::to_string(x.offset())
+      + " of every " + std::to_string(x.stride());
+  return "";
+}
+
+std::string problem_of(const proto::Progress& x) {
+  for (const auto seconds : {x.computing(), x.waiting_for_lease(), x.waiting_for_data(),
+                             x.waiting_for_weights(), x.waiting_for_update()})
+    if (auto problem = seconds_problem(seconds); !problem.empty())
+      return problem;
+  if (x.has_gradient_norm() && !not_negative(x.gradient_norm()))
+    return numbered("a norm", x.gradient_norm());
+  return "";
+}
+
+std::string problem_of(const proto::LeaseDone& x) {
+  auto problem = loss_problem(x.loss_sum(), x.loss_samples(), x.samples());
+  return problem.empty() ? problem_of(x.progress()) : problem;
+}
+
+std::string problem_of(const proto::Heartbeat& x) {
+  auto problem = loss_problem(x.loss_sum(), x.loss_samples(), x.samples());
+  return problem.empty() ? problem_of(x.progress()) : problem;
+}
+
+std::string problem_of(const proto::TaskStatus& x) {
+  if (!proto::TaskStatus::Doing_IsValid(x.doing()))
+    return "an activity " + std::to_string(x.doing());
+  auto problem = seconds_problem(x.seconds());
+  if (problem.empty())
+    problem = seconds_problem(x.step_seconds());
+  if (!problem.empty() || !x.has_pacing())
+    return problem;
+  const auto& pacing = x.pacing();
+  return not_negative(pacing.norm()) && not_negative(pacing.staleness())
+      && not_negative(pacing.damping())
+    ? ""
+    : "a norm, staleness or damping that is no number";
+}
+
+std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
+  task_name self;
+  if (!from_proto(x.task(), self))
+    return "there is no job '" + x.task().job() + "'";
+  std::set<task_name> members;
+  bool here = self.job == job_kind::evaluator;
+  for (auto& y : x.member()) {
+    task_name task;
+    if (!from_proto(y.task(), task))
+      return "a member of job '" + y.task().job() + "', which there is not";
+    if (!members.insert(task).second)
+      return to_string(task) + " is a member twice";
+    here = here || (task == self && y.incarnation() == incarnation);
+  }
+  return here ? "" : to_string(self) + ", as it was started here, is no member";
+}
+
+std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients) {
+  const auto share = [](double y) { return not_negative(y) && y <= 1; };
+  if ((x.has_accuracy() && !share(x.accuracy()))
+      || (x.has_test_accuracy() && !share(x.test_accuracy())))
+    return "an accuracy that is no share";
+  const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (x.weights_sha256().size() != 64 || !std::ranges::all_of(x.weights_sha256(), digit))
+    return "a hash of the weights that is none";
+  const auto n = static_cast<std::uint64_t>(x.coefficients_size());
+  return n == 0 || n == coefficients
+    ? ""
+    : std::to_string(n) + " coefficients instead of " + std::to_string(coefficients);
+}
+
+} // namespace troupe

@@ -1,0 +1,95 @@
+// Parameters that stay as they are, and groups with settings of their own, in clusters.
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
+#include "actors/model/sha256.hpp"
+#include "kernels/formats/file.hpp"
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/actors/model/serial_training.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// The first dense layer, and what the normalization knows of its outputs, stay.
+proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& changes) {
+  auto result = parse_job(R"(
+    model {
+      layer { name: "first" dense { units: 12 } }
+      layer { name: "norm" batch_norm {} }
+      layer { name: "head" dense { units: 10 } }
+      loss: SOFTMAX_CROSS_ENTROPY
+      freeze: "first.*"
+      freeze: "norm.running_*"
+    }
+    data { digits { train: 48 test: 20 } batch: 20 }
+    optimizer {
+      weight_decay: 0.1
+      group { match: "*.bias" weight_decay: 0 learning_rate_scale: 0.25 }
+      group { match: "norm.*" weight_decay: 0.5 }
+    }
+    learning_rate { base: 0.1 }
+    epochs: 3
+    output: "out")",
+                          "job");
+  result.set_protocol(protocol);
+  for (auto& x : changes)
+    apply_override(result, x);
+  validate(result);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(groups)
+
+BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
+  for (const auto* const rule : {"SGD", "ADAMW", "LAMB"})
+    for (const auto protocol : all_protocols) {
+      const auto job = job_with(protocol, {"optimizer.kind=" + std::string{rule}});
+      serial_training loop{job};
+      loop.train();
+      for (const std::size_t ps : {1, 3})
+        BOOST_TEST_CONTEXT(rule << ", " << proto::Protocol_Name(protocol) << ", " << ps) {
+          const auto result = simulate(simulated(job, 1, ps)).summary;
+          BOOST_TEST(result.failure == "");
+          BOOST_TEST(result.weights_sha256 == sha256_hex(std::span<const float>{loop.weights()}));
+        }
+    }
+}
+
+// Three replicas, whose mean a sum divided by 3 would not be exactly; and clipping, momenta of
+// workers, compensation.
+BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
+  for (const auto protocol : all_protocols)
+    for (const auto* const change :
+         {"optimizer.kind=MOMENTUM", "optimizer.clip_norm=0.5", "async_ps.compensation=DC"}) {
+      const auto job = job_with(protocol, {change, "local_sgd.every=2"});
+      simulation run{simulated(job, 3, 2)};
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << change) {
+        BOOST_TEST(run.run().summary.failure == "");
+        const auto context = make_job_context(job, shape_of(*build_data(job).train));
+        const auto& parameters = context->parameters();
+        const auto file = run.files().contents("out/weights.safetensors");
+        const auto weights = read_model(as_byte_span(file), parameters, "weights").weights;
+        std::vector<float> first(parameters.size());
+        context->initialize({0, parameters.size()}, first);
+        for (const auto& tensor : parameters.entries()) {
+          const auto begin = static_cast<std::ptrdiff_t>(tensor.offset);
+          const auto end = begin + static_cast<std::ptrdiff_t>(tensor.size);
+          const bool same =
+            std::equal(weights.begin() + begin, weights.begin() + end, first.begin() + begin);
+          BOOST_TEST(same == (tensor.kind == parameter_kind::frozen), tensor.name);
+        }
+      }
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,193 @@
+// Which tensors of an ONNX model are trained.
+
+#include "actors/model/job_file.hpp"
+#include "actors/model/model_builder.hpp"
+#include "actors/model/model_source.hpp"
+#include "tests/actors/model/onnx/small_model.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <fstream>
+
+BOOST_AUTO_TEST_SUITE(onnx_weights)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Names of the trained tensors, each with a space behind it.
+std::string trained(const onnx_model& model) {
+  std::string result;
+  for (const auto& x : model.weights())
+    result += x.stays.empty() ? x.name + " " : "";
+  return result;
+}
+
+std::string frozen(const onnx_model& model) {
+  std::string result;
+  for (const auto& x : model.weights())
+    result += x.stays.empty() ? "" : x.name + " ";
+  return result;
+}
+
+/// What PyTorch's exporter says of a tensor, in field 4 of a value_info: older schemas of ONNX do
+/// not have it.
+void say(small_model& m, const std::string& name, const std::string& kind) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key("pkg.torch.export.graph_signature.InputSpec.kind");
+  entry.set_value(kind);
+  onnx::ValueInfoProto named;
+  named.set_name(name);
+  constexpr char tag = 4 << 3 | 2;
+  const auto value = entry.SerializeAsString();
+  const auto bytes = named.SerializeAsString() + tag + static_cast<char>(value.size()) + value;
+  auto& info = *m.proto.mutable_graph()->add_value_info();
+  BOOST_TEST_REQUIRE(info.ParseFromString(bytes));
+}
+
+/// A network with a table of positions, a scale and a mask that PyTorch has as buffers: as its
+/// older exporter writes it, without a word on what is what.
+small_model positions() {
+  small_model m;
+  m.weight("mean", {4}, 4);
+  m.weight("pe", {1, 8}, 8);
+  m.weight("keep", {8}, 8);
+  m.weight("first.weight", {8, 4}, 32);
+  m.weight("first.bias", {8}, 8);
+  m.weight("onnx::MatMul_12", {8, 2}, 16);
+  m.weight("final_offset", {2}, 2);
+  m.node("Sub", {"x", "mean"}, "centred");
+  integer(m.node("Gemm", {"centred", "first.weight", "first.bias"}, "hidden"), "transB", 1);
+  m.node("Relu", {"hidden"}, "rectified");
+  m.node("Add", {"rectified", "pe"}, "placed");
+  m.node("Mul", {"placed", "keep"}, "kept");
+  m.node("MatMul", {"kept", "onnx::MatMul_12"}, "scores");
+  m.node("Add", {"final_offset", "scores"}, "y");
+  return m;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(operands_of_products_and_their_biases) {
+  const auto model = positions().parsed();
+  BOOST_TEST(trained(model) == "first.weight first.bias onnx::MatMul_12 final_offset ");
+  BOOST_TEST(frozen(model) == "mean pe keep ");
+  graph g;
+  import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+  for (const auto& entry : g.parameters().entries())
+    BOOST_TEST((entry.kind == parameter_kind::frozen)
+                 == (entry.name == "mean" || entry.name == "pe" || entry.name == "keep"),
+               entry.name);
+}
+
+BOOST_AUTO_TEST_CASE(names_of_weights) {
+  for (const std::string name : {"norm.weight", "a.in_proj_bias", "ln/gamma.gamma", "beta",
+                                 "net/BiasAdd/ReadVariableOp:0", "h.weight_g"}) {
+    small_model m;
+    m.weight(name, {4}, 4);
+    m.node("Mul", {"x", name}, "y");
+    BOOST_TEST(trained(m.parsed()) == name + " ");
+  }
+  for (const std::string name : {"bias_net.mask", "weights.pe", "alpha", "gammas"}) {
+    small_model m;
+    m.weight(name, {4}, 4);
+    m.node("Mul", {"x", name}, "y");
+    BOOST_TEST(frozen(m.parsed()) == name + " ");
+  }
+}
+
+// A vector is the bias of a product; a matrix, such as a mask over the scores of attention, is not.
+// Neither is what is added to a product of data with data.
+BOOST_AUTO_TEST_CASE(biases) {
+  small_model m;
+  m.weight("w", {4, 4}, 16);
+  m.weight("table", {2, 4}, 8);
+  m.weight("scale", {4}, 4);
+  m.node("MatMul", {"x", "w"}, "a");
+  m.node("Add", {"a", "table"}, "b");
+  m.node("MatMul", {"b", "x"}, "c");
+  m.node("Add", {"c", "scale"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "w ");
+}
+
+// Transposed, cut and put together, they are weights as before; put together with data, they are
+// not.
+BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
+  small_model m;
+  m.weight("left", {4, 2}, 8);
+  m.weight("right", {2, 4}, 8);
+  m.weight("token", {1, 4}, 4);
+  m.node("Transpose", {"right"}, "turned");
+  integer(m.node("Concat", {"left", "turned"}, "both"), "axis", 1);
+  integer(m.node("Concat", {"x", "token"}, "longer"), "axis", 0);
+  m.node("MatMul", {"longer", "both"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "left right ");
+  BOOST_TEST(frozen(m.parsed()) == "token ");
+}
+
+// A table that is read by numbers of the data is an embedding; one that is read at fixed places is
+// known by its name alone.
+BOOST_AUTO_TEST_CASE(tables) {
+  for (const bool by_data : {true, false}) {
+    small_model m;
+    m.proto.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::INT64);
+    m.weight("codes", {9, 3}, 27);
+    auto& places = *m.proto.mutable_graph()->add_initializer();
+    places.set_name("places");
+    places.set_data_type(onnx::TensorProto::INT64);
+    places.add_dims(4);
+    for (int i = 0; i < 4; ++i)
+      places.add_int64_data(i);
+    m.node("Gather", {"codes", by_data ? "x" : "places"}, "y");
+    BOOST_TEST(trained(m.parsed()) == (by_data ? "codes " : ""));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
+  auto m = positions();
+  say(m, "pe", "PARAMETER");
+  say(m, "keep", "BUFFER");
+  say(m, "first.bias", "PARAMETER");
+  say(m, "final_offset", "CONSTANT_TENSOR");
+  const auto model = m.parsed();
+  BOOST_TEST(trained(model) == "pe first.weight first.bias onnx::MatMul_12 ");
+  for (const auto& x : model.weights())
+    if (x.name == "final_offset")
+      BOOST_TEST(x.stays == "a CONSTANT_TENSOR in the ONNX file");
+  // Other nodes know the structure alone.
+  const auto bytes = model.structure();
+  const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
+  BOOST_TEST(trained(structure) == trained(model));
+  BOOST_TEST(structure.structure() == bytes);
+  // What decides nothing is not part of it: neither of the job's hash.
+  auto same = positions();
+  say(same, "keep", "BUFFER");
+  BOOST_TEST(same.parsed().structure() == positions().parsed().structure());
+}
+
+BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
+  const temporary_directory folder;
+  const auto bytes = positions().proto.SerializeAsString();
+  std::ofstream{folder / "model.onnx", std::ios::binary} << bytes;
+  const auto kinds = [&](const std::string& choice) {
+    proto::Job job;
+    apply_override(job,
+                   "model={onnx: '" + (folder / "model.onnx").string() + "' "
+                     + "loss: MEAN_SQUARED_ERROR " + choice + "}");
+    embed_onnx(job);
+    const auto model =
+      build_model(job.model(), {.dims = {4}, .labels = label_kind::targets, .label_width = 2});
+    std::string result;
+    for (const auto& entry : model.graph->parameters().entries())
+      result += to_string(entry.kind).substr(0, 1);
+    return result;
+  };
+  // mean pe keep first.weight first.bias onnx::MatMul_12 final_offset
+  BOOST_TEST(kinds("") == "ffftttt");
+  BOOST_TEST(kinds("train: 'pe'") == "ftftttt");
+  BOOST_TEST(kinds("freeze: 'first.*' freeze: 'pe'") == "ffffftt");
+  BOOST_TEST(kinds("freeze: '*' train: 'onnx::*'") == "ffffftf");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

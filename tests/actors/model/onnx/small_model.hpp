@@ -1,0 +1,77 @@
+#pragma once
+
+#include "actors/model/onnx/importer.hpp"
+#include "actors/model/onnx/model.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <onnx/onnx_pb.h>
+
+namespace troupe::test {
+
+/// A model with the input x (batch, 4) and the output y.
+struct small_model {
+  onnx::ModelProto proto;
+
+  small_model() {
+    proto.set_ir_version(8);
+    proto.add_opset_import()->set_version(13);
+    auto& graph = *proto.mutable_graph();
+    graph.set_name("g");
+    auto& input = *graph.add_input();
+    input.set_name("x");
+    auto& type = *input.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(onnx::TensorProto::FLOAT);
+    type.mutable_shape()->add_dim()->set_dim_param("batch");
+    type.mutable_shape()->add_dim()->set_dim_value(4);
+    graph.add_output()->set_name("y");
+  }
+
+  onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs,
+                        const std::string& output) {
+    auto& result = *proto.mutable_graph()->add_node();
+    result.set_op_type(op);
+    result.set_name("the " + output);
+    for (const auto& input : inputs)
+      result.add_input(input);
+    result.add_output(output);
+    return result;
+  }
+
+  void weight(const std::string& name, const std::vector<std::int64_t>& dims, std::size_t values) {
+    auto& tensor = *proto.mutable_graph()->add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(onnx::TensorProto::FLOAT);
+    tensor.mutable_dims()->Add(dims.begin(), dims.end());
+    for (std::size_t i = 0; i < values; ++i)
+      tensor.add_float_data(1);
+  }
+
+  onnx_model parsed() const {
+    const auto bytes = proto.SerializeAsString();
+    return onnx_model::parse(std::as_bytes(std::span{bytes}), "model.onnx");
+  }
+
+  std::string error() const {
+    return error_of([&] {
+      const auto model = parsed();
+      graph g;
+      import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+    });
+  }
+};
+
+/// Adds an attribute.
+inline void integer(onnx::NodeProto& node, const std::string& name, std::int64_t value) {
+  auto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::INT);
+  attribute.set_i(value);
+}
+
+} // namespace troupe::test

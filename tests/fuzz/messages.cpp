@@ -1,0 +1,292 @@
+// Messages of peers, as sequences, for the objects that decide what becomes of them. They are
+// checked here as the actors check them, and the rules that the objects promise must hold.
+//
+// An input is a list of: kind (1 byte), size of the payload (1 byte, in floats; 255: the right
+// size), length (2 bytes, little-endian), and a Protobuf message of that length.
+
+#include "actors/checkpoint/checkpoint_assembly.hpp"
+#include "actors/coordinator/run_book.hpp"
+#include "actors/coordinator/stall_judge.hpp"
+#include "actors/model/data_shape.hpp"
+#include "actors/parameter_server/gradient_journal.hpp"
+#include "actors/parameter_server/norm_exchange.hpp"
+#include "actors/parameter_server/staged_gradients.hpp"
+#include "actors/parameter_server/step_aggregator.hpp"
+#include "actors/replica/replica_account.hpp"
+#include "actors/ring/ring_reductions.hpp"
+#include "kernels/error.hpp"
+#include "messages/problems.hpp"
+#include "messages/transfer.hpp"
+#include "tests/fuzz/target.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint32_t workers = 2;
+constexpr std::uint64_t incarnation = 1;
+constexpr std::uint64_t batch = 4;
+constexpr std::uint64_t records = 50;
+constexpr std::size_t elements = 6;
+
+payload floats_of(std::size_t count) {
+  auto result = payload::floats(count);
+  std::ranges::fill(result.as_mutable_floats(), 1.0F);
+  return result;
+}
+
+/// What the tasks of a small cluster know, fed with what its peers say.
+class cluster {
+public:
+  cluster() : ring_{{.rank = 1, .ranks = 3, .chunk_elements = 2}, {elements, 0, 4}} {
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> names;
+    std::vector<task_name> tasks;
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      names.emplace_back(i, incarnation);
+      tasks.push_back({job_kind::worker, i});
+    }
+    book_.emplace(run_book::options{records, batch, 2, false, true}, names);
+    book_->begin(2, std::nullopt, now_);
+    stalls_.begin(tasks, false, now_);
+    checkpoint_assembly::options how;
+    how.parts = {{0, 4}, {4, elements}};
+    how.slots = 2;
+    how.every = 5;
+    how.small = 1 << 20;
+    parts_.emplace(how);
+    ring_reductions::effects sent;
+    ring_.contribute({{0, 0, 0}, batch, floats_of(elements)}, sent);
+  }
+
+  void hear(const proto::Push& x, std::uint8_t size) {
+    if (!known(x.id()) || !decided(x.id()))
+      return;
+    staged_.put(x.id(), floats_of(size));
+  }
+
+  void hear(const proto::Commit& x, std::uint8_t) {
+    if (!known(x.id()) || !problem_of(x, batch).empty() || !decided(x.id()))
+      return;
+    if (!staged_.has(x.id()))
+      return;
+    staged_.take(x.id());
+    fuzz::require(!staged_.has(x.id()), "a gradient is taken once");
+    proto::Pushed answer;
+    answer.set_outcome(x.quarantine() ? proto::QUARANTINED : proto::APPLIED);
+    journal_.record(x.id(), answer, x.lease(), x.batch());
+    fuzz::require(journal_.find(x.id()).has_value(), "what is decided stays decided");
+    add_to_step(x);
+  }
+
+  void hear(const proto::Fence& x, std::uint8_t) {
+    journal_.fence(x.worker(), x.incarnation());
+    staged_.drop(x.worker(), x.incarnation());
+    proto::GradientId id;
+    id.set_worker(x.worker());
+    id.set_incarnation(x.incarnation());
+    fuzz::require(journal_.fenced(id), "who is fenced off stays so");
+  }
+
+  void hear(const proto::PartialNorm& x, std::uint8_t) {
+    if (!problem_of(x).empty() || !norms_.add(step_, x.step(), x.shard(), x.squares()))
+      return;
+    if (!norms_.complete(step_))
+      return;
+    fuzz::require(std::isfinite(norms_.sum(step_)) || x.squares() > 1e300, "norms are numbers");
+    norms_.forget(step_++);
+  }
+
+  void hear(const proto::Segment& x, std::uint8_t size) {
+    ring_reductions::effects result;
+    const auto n = size == 255 ? 2 : size;
+    const auto fate =
+      ring_.receive({x.step(), x.attempt(), x.bucket()},
+                    {x.segment(), x.chunk(), x.hop(), x.samples(), floats_of(n)}, result);
+    fuzz::require(!refused(fate) || (result.send.empty() && !result.done),
+                  "a piece that is refused has no effect");
+    if (!result.done)
+      return;
+    fuzz::require(result.done->samples >= batch, "a sum holds what this rank added");
+    replica_account account{{{0, 1}, {1, 1}, {2, 1}}, 1};
+    const auto sum = result.done->sum.as_floats();
+    if (account.fits(sum, result.done->samples))
+      account.exchanged(sum, result.done->samples);
+  }
+
+  void hear(const proto::CheckpointPart& x, std::uint8_t size) {
+    const std::size_t right = x.part() == 0 ? 4 : 2;
+    const auto data = floats_of(size == 255 ? right : size);
+    if (!parts_->problem(x, data.size()).empty())
+      return;
+    if (data.empty()) {
+      parts_->wants(x);
+      return;
+    }
+    parts_->add(x, data, now_ += 1ms);
+    fuzz::require(parts_->open() <= 2, "at most two versions are held");
+    if (auto whole = parts_->next()) {
+      for (auto& slot : whole->slots)
+        fuzz::require(slot.size() == 2 && slot[0].size() == 16 && slot[1].size() == 8,
+                      "a checkpoint is whole");
+      std::vector<lease_mark> marks;
+      for (std::uint32_t i = 0; i < workers; ++i) {
+        const auto least = whole->least(i, incarnation);
+        marks.push_back({least.lease(), least.batch()});
+      }
+      if (const auto cut = book_->cut(marks, whole->newest_lease()))
+        fuzz::require(cut->samples() <= records, "no more remains than there is");
+      parts_->done();
+    }
+    parts_->drop_late(now_, 5ms);
+  }
+
+  void hear(const proto::LeaseRequest& x, std::uint8_t) {
+    auto* worker = book_->find(x.worker(), x.incarnation());
+    if (!worker || x.number() > worker->given + 16)
+      return;
+    worker->asked = std::max(worker->asked, x.number());
+    while (auto next = book_->next_lease()) {
+      auto& lease = next->second;
+      fuzz::require(problem_of(lease).empty() && lease.end() <= records, "leases are sound");
+    }
+  }
+
+  void hear(const proto::LeaseDone& x, std::uint8_t) {
+    auto* worker = book_->find(x.worker(), x.incarnation());
+    if (!worker || !problem_of(x).empty())
+      return;
+    book_->settle(*worker, x);
+    fuzz::require(book_->samples() <= 2 * records, "nothing is trained twice");
+    const auto loss = book_->totals(now_, true).train_loss;
+    fuzz::require(std::isfinite(loss) || std::abs(x.loss_sum()) > 1e300 || std::isnan(loss),
+                  "losses are numbers");
+    if (book_->epoch_done() && !book_->last_epoch())
+      book_->open_epoch(1, now_);
+  }
+
+  void hear(const proto::Fenced& x, std::uint8_t) {
+    auto* worker = book_->find(x.decided().worker());
+    if (!worker)
+      return;
+    const auto rank = worker->rank;
+    book_->vanish(*worker);
+    book_->settle_vanished(rank, {x.decided(), x.last().has_id() ? x.decided() : proto::Decided{}});
+    fuzz::require(book_->samples() <= 2 * records, "nothing is trained twice");
+  }
+
+  void hear(const proto::Report& x, std::uint8_t) { book_->balance({x, x}); }
+
+  void hear(const proto::TaskStatus& x, std::uint8_t) {
+    task_name task;
+    if (!from_proto(x.task(), task) || !problem_of(x).empty())
+      return;
+    stalls_.hear(task, x, now_ += 1s);
+    stalls_.judge({}, now_);
+  }
+
+  void hear(const proto::Chunk& x, std::uint8_t size) {
+    const auto before = incoming_.received();
+    const bool taken = incoming_.accept(x.offset(), floats_of(size));
+    fuzz::require(incoming_.received() == before + (taken ? size * sizeof(float) : 0),
+                  "bytes arrive once, in order");
+    if (incoming_.complete())
+      incoming_ = incoming_transfer{256};
+  }
+
+  void hear(const proto::Credit& x, std::uint8_t) {
+    while (outgoing_.next())
+      ;
+    outgoing_.credit(x.received());
+    if (outgoing_.done())
+      outgoing_ = outgoing_transfer{floats_of(64), {16, 4}};
+  }
+
+  void hear(const proto::DataShape& x, std::uint8_t) {
+    const auto shape = from_proto(x);
+    fuzz::require(from_proto(to_proto(shape)) == shape, "a shape comes back");
+  }
+
+  void hear(const proto::OpenView& x, std::uint8_t) { problem_of(x, incarnation); }
+  void hear(const proto::Evaluated& x, std::uint8_t) { problem_of(x, 3); }
+  void hear(const proto::Heartbeat& x, std::uint8_t) { problem_of(x); }
+
+private:
+  static bool known(const proto::GradientId& id) {
+    return id.worker() < workers && id.incarnation() == incarnation && problem_of(id).empty();
+  }
+
+  /// False where the gradient was decided before, or its worker is fenced off.
+  bool decided(const proto::GradientId& id) {
+    if (auto answer = journal_.find(id)) {
+      fuzz::require(answer->duplicate(), "a repetition is told");
+      return false;
+    }
+    return !journal_.fenced(id);
+  }
+
+  void add_to_step(const proto::Commit& x) {
+    sum_.add(x.id().worker(), x.quarantine() ? 0 : x.samples(),
+             x.quarantine() || x.samples() == 0 ? payload{} : floats_of(elements));
+    if (!sum_.complete())
+      return;
+    fuzz::require(sum_.samples() <= workers * batch && sum_.sum().size() == elements,
+                  "a step has a gradient of each worker");
+    sum_.clear();
+  }
+
+  std::chrono::steady_clock::time_point now_{std::chrono::hours{1}};
+  gradient_journal journal_;
+  staged_gradients staged_;
+  step_aggregator sum_{workers, elements};
+  norm_exchange norms_{2};
+  std::uint64_t step_ = 0;
+  ring_reductions ring_;
+  std::optional<checkpoint_assembly> parts_;
+  std::optional<run_book> book_;
+  stall_judge stalls_;
+  incoming_transfer incoming_{256};
+  outgoing_transfer outgoing_{floats_of(64), {16, 4}};
+};
+
+template <class Message>
+void decode(cluster& to, std::string_view bytes, std::uint8_t size) {
+  Message x;
+  if (!x.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return;
+  try {
+    to.hear(x, size);
+  } catch (const input_error& error) {
+    fuzz::require(*error.what() != '\0', "an error says what is wrong");
+  }
+}
+
+using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
+
+/// By kind: at the end only, since inputs that are kept have these numbers.
+constexpr decoder decoders[] = {
+  decode<proto::Push>,         decode<proto::Commit>,     decode<proto::Fence>,
+  decode<proto::PartialNorm>,  decode<proto::Segment>,    decode<proto::CheckpointPart>,
+  decode<proto::LeaseRequest>, decode<proto::LeaseDone>,  decode<proto::Fenced>,
+  decode<proto::Report>,       decode<proto::TaskStatus>, decode<proto::Chunk>,
+  decode<proto::Credit>,       decode<proto::DataShape>,  decode<proto::OpenView>,
+  decode<proto::Evaluated>,    decode<proto::Heartbeat>};
+
+} // namespace
+
+TROUPE_FUZZ_TARGET(messages, input) {
+  cluster all;
+  auto rest = fuzz::as_text(input);
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(rest[i]); };
+  while (rest.size() >= 4) {
+    const auto kind = byte(0) % std::size(decoders);
+    const auto size = byte(1);
+    const auto length = std::min<std::size_t>(byte(2) + 256U * byte(3), rest.size() - 4);
+    decoders[kind](all, rest.substr(4, length), size);
+    rest.remove_prefix(4 + length);
+  }
+}

@@ -1,0 +1,146 @@
+#include "messages/problems.hpp"
+
+#include "messages/names.hpp"
+
+#include <limits>
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+
+namespace {
+
+constexpr auto nan_value = std::numeric_limits<double>::quiet_NaN();
+constexpr auto infinite = std::numeric_limits<double>::infinity();
+constexpr auto huge = std::numeric_limits<std::uint64_t>::max();
+
+proto::Commit good_commit() {
+  proto::Commit result;
+  result.mutable_id()->set_sequence(1);
+  result.set_samples(8);
+  result.set_gradient_norm(2);
+  result.set_loss(-0.5);
+  result.set_scale(0.5);
+  result.set_damping(1);
+  return result;
+}
+
+proto::Lease good_lease() {
+  proto::Lease result;
+  result.set_begin(10);
+  result.set_end(30);
+  result.set_batch(4);
+  result.set_stride(8);
+  result.set_offset(4);
+  return result;
+}
+
+template <class Message, class Change, class... Limits>
+std::string changed(Message x, Change change, Limits... limits) {
+  change(x);
+  return problem_of(x, limits...);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(problems)
+
+BOOST_AUTO_TEST_CASE(commits) {
+  const auto with = [](auto change) { return changed(good_commit(), change, 8U); };
+  BOOST_TEST(with([](auto&) {}) == "");
+  BOOST_TEST(with([](auto& x) { x.set_samples(9); }) == "9 samples in a batch of at most 8");
+  BOOST_TEST(with([](auto& x) { x.mutable_id()->set_sequence(0); }) != "");
+  for (const auto bad : {nan_value, infinite, -infinite}) {
+    BOOST_TEST(with([bad](auto& x) { x.set_gradient_norm(bad); }) != "");
+    BOOST_TEST(with([bad](auto& x) { x.set_loss(bad); }) != "");
+    BOOST_TEST(with([bad](auto& x) { x.set_scale(bad); }) != "");
+    BOOST_TEST(with([bad](auto& x) { x.set_damping(bad); }) != "");
+  }
+  BOOST_TEST(with([](auto& x) { x.set_gradient_norm(-1); }) == "a norm of -1.000000");
+  BOOST_TEST(with([](auto& x) { x.set_scale(1.5); }) != "");
+  // Left out by all shards, so nothing is done with its numbers.
+  BOOST_TEST(with([](auto& x) {
+               x.set_quarantine(true);
+               x.set_loss(nan_value);
+             })
+             == "");
+}
+
+BOOST_AUTO_TEST_CASE(leases) {
+  const auto with = [](auto change) { return changed(good_lease(), change); };
+  BOOST_TEST(with([](auto&) {}) == "");
+  BOOST_TEST(with([](auto& x) { x.set_stride(0); }) != "");
+  BOOST_TEST(with([](auto& x) { x.set_batch(0); }) != "");
+  BOOST_TEST(with([](auto& x) { x.set_batch(5); }) == "batches of 5 at 4 of every 8");
+  BOOST_TEST(with([](auto& x) { x.set_offset(8); }) != "");
+  BOOST_TEST(with([](auto& x) { x.set_end(10); }) == "positions 10 to 10");
+  BOOST_TEST(with([](auto& x) { x.set_end(huge); }) != "");
+  BOOST_TEST(with([](auto& x) { x.set_stride(huge); }) != "");
+}
+
+BOOST_AUTO_TEST_CASE(what_workers_report) {
+  proto::LeaseDone done;
+  done.set_samples(4);
+  done.set_loss_samples(4);
+  done.set_loss_sum(3);
+  BOOST_TEST(problem_of(done) == "");
+  BOOST_TEST(changed(done, [](auto& x) { x.set_loss_sum(nan_value); }) == "a sum of losses of nan");
+  BOOST_TEST(changed(done, [](auto& x) { x.set_loss_samples(5); }) == "losses of 5 of 4 samples");
+  BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_computing(-1); }) != "");
+  BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_gradient_norm(nan_value); })
+             != "");
+  BOOST_TEST(changed(proto::Heartbeat{}, [](auto& x) { x.set_loss_sum(infinite); }) != "");
+  proto::TaskStatus status;
+  BOOST_TEST(problem_of(status) == "");
+  BOOST_TEST(changed(status, [](auto& x) { x.set_seconds(1e300); }) != "");
+  BOOST_TEST(changed(status, [](auto& x) { x.set_step_seconds(nan_value); }) != "");
+  BOOST_TEST(
+    changed(status, [](auto& x) { x.set_doing(static_cast<proto::TaskStatus::Doing>(99)); })
+    == "an activity 99");
+  BOOST_TEST(changed(status, [](auto& x) { x.mutable_pacing()->set_damping(nan_value); }) != "");
+}
+
+BOOST_AUTO_TEST_CASE(norms) {
+  proto::PartialNorm norm;
+  BOOST_TEST(problem_of(norm) == "");
+  for (const auto bad : {-1.0, nan_value, infinite})
+    BOOST_TEST(changed(norm, [bad](auto& x) { x.set_squares(bad); }) != "");
+}
+
+BOOST_AUTO_TEST_CASE(views) {
+  proto::OpenView view;
+  *view.mutable_task() = to_proto(task_name{job_kind::worker, 1});
+  BOOST_TEST(problem_of(view, 5) == "worker/1, as it was started here, is no member");
+  auto* self = view.add_member();
+  *self->mutable_task() = view.task();
+  self->set_incarnation(5);
+  BOOST_TEST(problem_of(view, 5) == "");
+  BOOST_TEST(problem_of(view, 6) != "", "another start of the same task");
+  *view.add_member()->mutable_task() = view.task();
+  BOOST_TEST(problem_of(view, 5) == "worker/1 is a member twice");
+  view.mutable_member(1)->mutable_task()->set_job("what");
+  BOOST_TEST(problem_of(view, 5) == "a member of job 'what', which there is not");
+  proto::OpenView beside;
+  *beside.mutable_task() = to_proto(task_name{job_kind::evaluator, 0});
+  BOOST_TEST(problem_of(beside, 5) == "");
+}
+
+BOOST_AUTO_TEST_CASE(evaluations) {
+  proto::Evaluated x;
+  x.set_weights_sha256(std::string(64, 'a'));
+  BOOST_TEST(problem_of(x, 3) == "");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.set_accuracy(1.5); }, 3U)
+             != "");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.set_test_accuracy(nan_value); }, 3U)
+             != "");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.set_weights_sha256("abc"); }, 3U)
+             != "");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.add_coefficients(1); }, 3U)
+             == "1 coefficients instead of 3");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
