@@ -369,7 +369,8 @@ void cluster_node::on_joined(const proto::Joined& x) {
     proto::Job job;
     if (!job.ParseFromString(x.job()))
       throw input_error{"the coordinator's job cannot be decoded"};
-    validate(job, data_from::program, traits_of(options_.protocols));
+    const bool from_job = job.data().source_case() != proto::Data::SOURCE_NOT_SET;
+    validate(job, from_job ? data_from::job : data_from::program, traits_of(options_.protocols));
     const auto shape = from_proto(x.data());
     spdlog::debug("joined: job {}, {}", x.job_hash().substr(0, 12), to_string(shape));
     context_ =

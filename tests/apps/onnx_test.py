@@ -142,7 +142,10 @@ class Onnx(TestCase):
         self.train(job, "nothing", "--set", "learning_rate.base=1e-30")
         self.train(job, "half", "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
         before, after = (self.weights(self.folder / x / "weights.safetensors") for x in ("nothing", "half"))
-        self.assertEqual({name for name in before if before[name] != after[name]}, {"head.weight", "head.bias"})
+        # At that rate, biases of 0 have become something like 1e-31.
+        moved = {name for name in before
+                 if max(abs(a - b) for a, b in zip(*(memoryview(x[name]).cast("f") for x in (before, after)))) > 1e-20}
+        self.assertEqual(moved, {"head.weight", "head.bias"})
         exported = self.folder / "half.onnx"
         self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'half'}", f"--output={exported}",
                         "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")

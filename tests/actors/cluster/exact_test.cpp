@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   for (const auto& [decay, expected] : references) {
     auto job = parse_job(R"(
       model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR }
-      data { csv { features: "a" features: "b" features: "c" target: "y" } }
+      data { csv { features: "a" features: "b" features: "c" target: "y" } batch: 8 }
       optimizer { group { match: "*.bias" weight_decay: 0 } }
       solver: EXACT)",
                          "job");

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -68,28 +69,31 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
 // Three replicas, whose mean a sum divided by 3 would not be exactly; and clipping, momenta of
 // workers, compensation.
 BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
+  std::vector<std::pair<proto::Protocol, std::string>> runs{
+    {proto::ASYNC_PS, "async_ps.compensation=DC"}, {proto::LOCAL_SGD, "local_sgd.every=2"}};
   for (const auto protocol : all_protocols)
-    for (const auto* const change :
-         {"optimizer.kind=MOMENTUM", "optimizer.clip_norm=0.5", "async_ps.compensation=DC"}) {
-      const auto job = job_with(protocol, {change, "local_sgd.every=2"});
-      simulation run{simulated(job, 3, 2)};
-      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << change) {
-        BOOST_TEST(run.run().summary.failure == "");
-        const auto context = make_job_context(job, shape_of(*build_data(job).train));
-        const auto& parameters = context->parameters();
-        const auto file = run.files().contents("out/weights.safetensors");
-        const auto weights = read_model(as_byte_span(file), parameters, "weights").weights;
-        std::vector<float> first(parameters.size());
-        context->initialize({0, parameters.size()}, first);
-        for (const auto& tensor : parameters.entries()) {
-          const auto begin = static_cast<std::ptrdiff_t>(tensor.offset);
-          const auto end = begin + static_cast<std::ptrdiff_t>(tensor.size);
-          const bool same =
-            std::equal(weights.begin() + begin, weights.begin() + end, first.begin() + begin);
-          BOOST_TEST(same == (tensor.kind == parameter_kind::frozen), tensor.name);
-        }
+    for (const auto* const change : {"optimizer.kind=MOMENTUM", "optimizer.clip_norm=0.5"})
+      runs.emplace_back(protocol, change);
+  for (const auto& [protocol, change] : runs) {
+    const auto job = job_with(protocol, {change});
+    simulation run{simulated(job, 3, 2)};
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << change) {
+      BOOST_TEST(run.run().summary.failure == "");
+      const auto context = make_job_context(job, shape_of(*build_data(job).train));
+      const auto& parameters = context->parameters();
+      const auto file = run.files().contents("out/weights.safetensors");
+      const auto weights = read_model(as_byte_span(file), parameters, "weights").weights;
+      std::vector<float> first(parameters.size());
+      context->initialize({0, parameters.size()}, first);
+      for (const auto& tensor : parameters.entries()) {
+        const auto begin = static_cast<std::ptrdiff_t>(tensor.offset);
+        const auto end = begin + static_cast<std::ptrdiff_t>(tensor.size);
+        const bool same =
+          std::equal(weights.begin() + begin, weights.begin() + end, first.begin() + begin);
+        BOOST_TEST(same == (tensor.kind == parameter_kind::frozen), tensor.name);
       }
     }
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

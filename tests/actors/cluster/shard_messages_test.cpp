@@ -28,7 +28,8 @@ struct shard_fixture {
   explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1) {
     configure(config);
     system.emplace(config);
-    const auto job = example_job("digits_mlp", {"data.digits={train: 64 test: 20}"});
+    const auto job =
+      example_job("digits_mlp", {"data.digits={train: 64 test: 20}", "data.batch=64"});
     context = make_job_context(job, shape_of(*build_data(job).train));
     shard_options options;
     options.view.number = current_view;
