@@ -15,12 +15,15 @@ constexpr double most_seconds = 1e9;
 /// Positions of an epoch, so that sums of some of them fit 64 bits.
 constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
 
+/// More than float32 values add up to: sums of such numbers stay finite.
+constexpr double most_number = 1e100;
+
 bool finite(double x) {
-  return std::isfinite(x);
+  return std::abs(x) <= most_number;
 }
 
 bool not_negative(double x) {
-  return std::isfinite(x) && x >= 0;
+  return finite(x) && x >= 0;
 }
 
 std::string numbered(const char* what, double x) {
@@ -34,6 +37,8 @@ std::string seconds_problem(double x) {
 std::string loss_problem(double sum, std::uint64_t counted, std::uint64_t samples) {
   if (!finite(sum))
     return numbered("a sum of losses", sum);
+  if (counted == 0 && sum != 0)
+    return numbered("losses of no samples, with a sum", sum);
   if (counted > samples)
     return "losses of " + std::to_string(counted) + " of " + std::to_string(samples) + " samples";
   return "";

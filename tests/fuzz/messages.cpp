@@ -97,7 +97,7 @@ public:
       return;
     if (!norms_.complete(step_))
       return;
-    fuzz::require(std::isfinite(norms_.sum(step_)) || x.squares() > 1e300, "norms are numbers");
+    fuzz::require(std::isfinite(norms_.sum(step_)), "norms are numbers");
     norms_.forget(step_++);
   }
 
@@ -163,8 +163,7 @@ public:
     book_->settle(*worker, x);
     fuzz::require(book_->samples() <= 2 * records, "nothing is trained twice");
     const auto loss = book_->totals(now_, true).train_loss;
-    fuzz::require(std::isfinite(loss) || std::abs(x.loss_sum()) > 1e300 || std::isnan(loss),
-                  "losses are numbers");
+    fuzz::require(!std::isinf(loss), "losses are numbers, or there are none");
     if (book_->epoch_done() && !book_->last_epoch())
       book_->open_epoch(1, now_);
   }

@@ -86,6 +86,8 @@ BOOST_AUTO_TEST_CASE(what_workers_report) {
   BOOST_TEST(problem_of(done) == "");
   BOOST_TEST(changed(done, [](auto& x) { x.set_loss_sum(nan_value); }) == "a sum of losses of nan");
   BOOST_TEST(changed(done, [](auto& x) { x.set_loss_samples(5); }) == "losses of 5 of 4 samples");
+  BOOST_TEST(changed(done, [](auto& x) { x.set_loss_samples(0); }) != "");
+  BOOST_TEST(changed(done, [](auto& x) { x.set_loss_sum(1e300); }) != "");
   BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_computing(-1); }) != "");
   BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_gradient_norm(nan_value); })
              != "");
