@@ -23,7 +23,7 @@ struct evaluate {
   std::vector<weight_range> weights;
   /// The weights at the end of the run.
   bool last = false;
-  /// In the midst of an epoch, not at its end.
+  /// Within an epoch, not at its end.
   bool midst = false;
 };
 
