@@ -119,8 +119,8 @@ struct update_arguments {
 /// std::invalid_argument when sizes differ.
 ///
 /// An element's result depends on that element's operands alone, not on its position or on
-/// alignment: updating a vector in slices gives the same bits as updating it at once. Except for lamb,
-/// where it depends on all elements of the range. NaN and infinity propagate.
+/// alignment: updating a vector in slices gives the same bits as updating it at once. Except for
+/// lamb, where it depends on all elements of the range. NaN and infinity propagate.
 template <class T>
 void update(const optimizer& rule, const update_arguments<T>& arguments);
 
