@@ -68,7 +68,8 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
   switch (how_) {
   case proto::AsyncPs::AUTO: {
     // Shard 0 knows it best; to the others it comes with the worker's next gradient.
-    result.terms.rate_factor = first_shard_ ? pacing_.damping() : header.damping();
+    const double told = header.damping() > 0 ? header.damping() : 1;
+    result.terms.rate_factor = first_shard_ ? pacing_.damping() : told;
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());

@@ -2,10 +2,8 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
-#include "actors/model/sha256.hpp"
 #include "kernels/formats/file.hpp"
 #include "tests/actors/cluster/ways.hpp"
-#include "tests/actors/model/serial_training.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -53,17 +51,8 @@ BOOST_AUTO_TEST_SUITE(groups)
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
   for (const auto* const rule : {"SGD", "ADAMW", "LAMB"})
-    for (const auto protocol : all_protocols) {
-      const auto job = job_with(protocol, {"optimizer.kind=" + std::string{rule}});
-      serial_training loop{job};
-      loop.train();
-      for (const std::size_t ps : {1, 3})
-        BOOST_TEST_CONTEXT(rule << ", " << proto::Protocol_Name(protocol) << ", " << ps) {
-          const auto result = simulate(simulated(job, 1, ps)).summary;
-          BOOST_TEST(result.failure == "");
-          BOOST_TEST(result.weights_sha256 == sha256_hex(std::span<const float>{loop.weights()}));
-        }
-    }
+    for (const auto protocol : all_protocols)
+      check_equals_serial(job_with(protocol, {"optimizer.kind=" + std::string{rule}}));
 }
 
 // Three replicas, whose mean a sum divided by 3 would not be exactly; and clipping, momenta of

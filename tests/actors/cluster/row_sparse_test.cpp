@@ -15,7 +15,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t features = 5000;
 constexpr std::size_t records = 96;
 
 /// Each record has twelve of the features.
@@ -23,7 +22,7 @@ struct sparse_file {
   temporary_directory folder;
   std::string path = (folder.path() / "records.libsvm").string();
 
-  sparse_file() {
+  explicit sparse_file(std::size_t features = 5000) {
     std::ofstream file{path};
     std::mt19937 random{7};
     for (std::size_t i = 0; i < records; ++i) {
@@ -73,8 +72,10 @@ outcome run(const proto::Job& job, std::size_t workers, std::size_t ps, bool one
 
 /// Of pulls and pushes, if all parameters travelled.
 std::uint64_t dense_bytes(const proto::Job& job) {
-  constexpr std::uint64_t parameters = features * 7 + 7 + 7 * 3 + 3;
-  return job.epochs() * (records / 8) * 2 * parameters * sizeof(float);
+  const auto data = build_data(job);
+  const auto parameters = make_job_context(job, shape_of(*data.train))->parameters().size();
+  const auto steps = job.epochs() * (data.train->size() / job.data().batch());
+  return steps * 2 * parameters * sizeof(float);
 }
 
 } // namespace
@@ -98,8 +99,7 @@ BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
         }
 }
 
-// What a worker keeps of rows that it did not pull is never read: another order of messages changes
-// nothing but what asynchrony may.
+// Of a row that it did not pull, a worker keeps an old value, which it must never read.
 BOOST_FIXTURE_TEST_CASE(interleavings, sparse_file) {
   const auto job = job_with(proto::SYNC_PS, path);
   const auto expected = run(job, 3, 2, true).weights;
@@ -116,10 +116,38 @@ BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
   BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
 }
 
-// A batch that names most rows of a table has them all sent.
-BOOST_FIXTURE_TEST_CASE(large_batches_are_dense, sparse_file) {
-  const auto job = job_with(proto::SYNC_PS, path, {"data.batch=0", "model.layer[0].dense.units=1"});
-  BOOST_TEST(run(job, 1, 2, false).weights == run(job, 1, 2, true).weights);
+// A table with fewer rows than the batch names travels whole.
+BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
+  const sparse_file file{24};
+  const auto job = job_with(proto::SYNC_PS, file.path, {"data.libsvm.features=24"});
+  const auto apart = run(job, 1, 2, false);
+  BOOST_TEST(apart.weights == run(job, 1, 2, true).weights);
+  BOOST_TEST(apart.bytes > dense_bytes(job));
+}
+
+// Token ids name rows of an embedding's table.
+BOOST_AUTO_TEST_CASE(embeddings) {
+  const temporary_directory folder;
+  std::ofstream{folder / "text"}
+    << "abcdeabcdeeabccbadabcdeabcdabecdabcdeaabbccddeeabcdecdeabcdeabcbcdae";
+  auto job = parse_job(R"(
+    model {
+      layer { embedding { width: 5 entries: 3000 } }
+      loss: SOFTMAX_CROSS_ENTROPY
+    }
+    data { text { window: 4 } batch: 4 }
+    learning_rate { base: 0.05 }
+    optimizer { kind: MOMENTUM momentum: 0.9 weight_decay: 0.001 }
+    protocol: SYNC_PS
+    epochs: 2)",
+                       "job");
+  job.mutable_data()->mutable_text()->set_path((folder / "text").string());
+  validate(job);
+  for (const std::size_t workers : {1, 2}) {
+    const auto apart = run(job, workers, 2, false);
+    BOOST_TEST(apart.weights == run(job, workers, 2, true).weights);
+    BOOST_TEST(apart.bytes < dense_bytes(job) / 4);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,9 +2,12 @@
 
 #include "actors/cluster/local_cluster.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/sha256.hpp"
 #include "messages/configure.hpp"
+#include "tests/actors/model/serial_training.hpp"
 #include "tests/support/temporary_directory.hpp"
 
+#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <chrono>
@@ -133,6 +136,20 @@ simulation_options simulated(const proto::Job& job, std::size_t workers, std::si
   result.workers = workers;
   result.ps = ps;
   return result;
+}
+
+void check_equals_serial(const proto::Job& job) {
+  serial_training loop{job};
+  loop.train();
+  const auto expected = sha256_hex(std::span<const float>{loop.weights()});
+  for (const std::size_t ps : {1, 3})
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(job.protocol())
+                       << ", optimizer " << proto::OptimizerKind_Name(job.optimizer().kind())
+                       << ", " << ps) {
+      const auto result = simulate(simulated(job, 1, ps)).summary;
+      BOOST_TEST(result.failure == "");
+      BOOST_TEST(result.weights_sha256 == expected);
+    }
 }
 
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps) {

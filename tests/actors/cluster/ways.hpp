@@ -40,4 +40,7 @@ run_summary train_in_processes(const proto::Job& job, std::uint32_t workers, std
 simulation_options simulated(const proto::Job& job, std::size_t workers, std::size_t ps,
                              std::uint64_t seed = 1);
 
+/// A simulated worker, with one shard and with three, ends with the bits of a serial loop.
+void check_equals_serial(const proto::Job& job);
+
 } // namespace troupe::test

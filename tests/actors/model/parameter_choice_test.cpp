@@ -23,8 +23,9 @@ built_model build(const std::string& choice) {
 }
 
 std::string kinds(const std::string& choice) {
+  const auto model = build(choice);
   std::string result;
-  for (const auto& tensor : build(choice).graph->parameters().entries())
+  for (const auto& tensor : model.graph->parameters().entries())
     result += to_string(tensor.kind).substr(0, 1);
   return result;
 }

@@ -332,4 +332,24 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
+// Shards other than the first take the damping that the commit brings.
+BOOST_AUTO_TEST_CASE(a_commit_without_damping) {
+  const auto context = job_with({});
+  const range where{0, context->parameters().size()};
+  const std::vector<float> weights(where.size());
+  for (const auto& [told, expected] : {std::pair{0.25, 0.25}, {0.0, 1.0}}) {
+    troupe::async_policy policy{context, where, 1, 2,
+                                std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1})};
+    contribution x;
+    x.header.mutable_id()->set_sequence(1);
+    x.header.set_samples(2);
+    x.header.set_gradient_norm(1);
+    x.header.set_damping(told);
+    x.gradient = payload::floats(where.size());
+    std::ranges::fill(x.gradient.as_mutable_floats(), 1.0F);
+    BOOST_TEST_REQUIRE(policy.take(std::move(x)));
+    BOOST_TEST(policy.plan(weights, 0).terms.rate_factor == expected);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,78 @@
+// What a shard gives to checkpoints and evaluations, and takes from a checkpoint.
+
+#include "actors/checkpoint/send_capture.hpp"
+#include "actors/parameter_server/parameter_shard.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+// The weights are held, not copied; the optimizer's state is changed in place, and must be.
+void parameter_shard::capture_if_due() {
+  if (!options_.coordinator)
+    return;
+  const auto version = versions_->version();
+  if (evaluations_.due(version))
+    capture(evaluations_, true, {versions_->newest().data});
+  if (!checkpoints_.due(version))
+    return;
+  auto slots = state_slots();
+  slots.insert(slots.begin(), versions_->newest().data);
+  capture(checkpoints_, false, slots);
+}
+
+std::vector<payload> parameter_shard::state_slots() const {
+  std::vector<payload> result;
+  for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
+    if (policy_->keeps_moments() && i == context_->rule.moment_slot()) {
+      result.push_back(policy_->moment());
+      continue;
+    }
+    result.push_back(payload::floats(options_.where.size()));
+    std::ranges::copy(updater_.state(i), result.back().as_mutable_floats().begin());
+  }
+  return result;
+}
+
+void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
+                              const std::vector<payload>& slots) {
+  proto::CheckpointPart header;
+  header.set_view(options_.view.number);
+  header.set_version(versions_->version());
+  header.set_part(options_.index);
+  header.set_to_evaluate(to_evaluate);
+  if (!to_evaluate)
+    for (auto& x : journal_.decided())
+      *header.add_mark() = x;
+  schedule.began(versions_->version());
+  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots,
+               [&schedule] { schedule.ended(); });
+}
+
+caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
+                                                    const payload& values) {
+  if (x.slot() > context_->rule.slots() || values.size() != options_.where.size() * sizeof(float))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index) + " was given "
+                        + std::to_string(values.size()) + " bytes of slot "
+                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+  if (versions_->version() > x.version())
+    return proto::Ack{}; // A repetition that came late: training has begun.
+  if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
+    policy_->restore_moment(values.as_floats(), x.version());
+  } else if (x.slot() > 0) {
+    updater_.restore(x.slot() - 1, values.as_floats());
+  } else if (!std::exchange(restored_, true)) {
+    // Nobody reads before training begins, so there is a slot.
+    versions_->begin();
+    std::ranges::copy(values.as_floats(), versions_->next().begin());
+    versions_->publish(x.version());
+  }
+  updater_.restore(x.samples(), x.version());
+  samples_before_ = x.samples();
+  first_version_ = admitted_ = x.version();
+  return proto::Ack{};
+}
+
+} // namespace troupe
