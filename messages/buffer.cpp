@@ -14,26 +14,19 @@ constexpr std::align_val_t alignment{64};
 // reuse between nearly equal slices, small enough to waste nothing.
 constexpr std::size_t granule = 4096;
 
+// Each takes a descriptor, of which a process may have 1,024 unless its limit is raised.
+constexpr std::size_t max_shared = 512;
+
 std::size_t rounded(std::size_t bytes) {
   return (bytes + granule - 1) / granule * granule;
 }
 
 } // namespace
 
-buffer::buffer(buffer_pool* pool, std::size_t capacity)
-  : pool_(pool), capacity_(capacity),
-    data_(static_cast<std::byte*>(::operator new(capacity, alignment))) {
-  std::memset(data_, 0, capacity);
-}
+buffer::buffer(std::byte* data, std::size_t capacity, bool writable) noexcept
+  : data_(data), capacity_(capacity), writable_(writable) {}
 
-buffer::~buffer() {
-  ::operator delete(data_, alignment);
-}
-
-void buffer::deref() noexcept {
-  if (refs_.fetch_sub(1, std::memory_order_seq_cst) == 1)
-    pool_->give_back(this);
-}
+buffer::~buffer() = default;
 
 payload::payload(const payload& other) noexcept
   : buffer_(other.buffer_), offset_(other.offset_), size_(other.size_) {
@@ -58,10 +51,13 @@ payload::~payload() {
 }
 
 payload payload::allocate(std::size_t bytes) {
+  return bytes == 0 ? payload{} : adopt(buffer_pool::process().take(bytes), 0, bytes);
+}
+
+payload payload::adopt(buffer* storage, std::size_t offset, std::size_t bytes) noexcept {
   payload result;
-  if (bytes == 0)
-    return result;
-  result.buffer_ = buffer_pool::process().take(bytes);
+  result.buffer_ = storage;
+  result.offset_ = offset;
   result.size_ = bytes;
   return result;
 }
@@ -76,6 +72,43 @@ payload payload::slice(std::size_t offset, std::size_t size) const noexcept {
   result.size_ = size;
   return result;
 }
+
+/// In memory of its own, or in memory that can be shared.
+class buffer_pool::pooled final : public buffer {
+public:
+  pooled(buffer_pool* pool, std::size_t capacity)
+    : pooled(pool, static_cast<std::byte*>(::operator new(capacity, alignment)), capacity) {
+    std::memset(data(), 0, capacity);
+  }
+
+  pooled(buffer_pool* pool, shared_memory memory, std::uint64_t number)
+    : pooled(pool, memory.data(), memory.size()) {
+    memory_ = std::move(memory);
+    number_ = number;
+  }
+
+  ~pooled() override {
+    if (!memory_)
+      ::operator delete(data(), alignment);
+  }
+
+  shared_file shared() const noexcept override { return {number_, memory_.file()}; }
+
+  void revive() noexcept { buffer::revive(); }
+
+protected:
+  void retire() noexcept override { pool_->give_back(this); }
+
+private:
+  pooled(buffer_pool* pool, std::byte* data, std::size_t capacity)
+    : buffer(data, capacity, true), pool_(pool) {}
+
+  buffer_pool* pool_;
+  shared_memory memory_;
+  std::uint64_t number_ = 0;
+};
+
+buffer_pool::buffer_pool(std::size_t retain_bytes) noexcept : retain_bytes_(retain_bytes) {}
 
 buffer_pool::~buffer_pool() = default;
 
@@ -93,11 +126,28 @@ buffer* buffer_pool::take(std::size_t bytes) {
       auto* result = i->second.back().release();
       i->second.pop_back();
       retained_ -= capacity;
-      result->refs_.store(1, std::memory_order_relaxed);
+      result->revive();
       return result;
     }
   }
-  return new buffer{this, capacity};
+  if (bytes >= share_from_)
+    if (auto* result = take_shared(capacity))
+      return result;
+  return new pooled{this, capacity};
+}
+
+buffer_pool::pooled* buffer_pool::take_shared(std::size_t capacity) {
+  {
+    std::lock_guard guard{mutex_};
+    if (shared_.size() >= max_shared)
+      return nullptr;
+  }
+  auto memory = shared_memory::create(capacity);
+  if (!memory)
+    return nullptr;
+  std::lock_guard guard{mutex_};
+  shared_.insert(next_number_);
+  return new pooled{this, std::move(memory), next_number_++};
 }
 
 std::size_t buffer_pool::retained() const {
@@ -105,17 +155,28 @@ std::size_t buffer_pool::retained() const {
   return retained_;
 }
 
-void buffer_pool::give_back(buffer* buf) noexcept {
-  std::unique_ptr<buffer> owned{buf};
+std::vector<std::uint64_t> buffer_pool::freed(std::span<const std::uint64_t> numbers) const {
   std::lock_guard guard{mutex_};
-  if (retained_ + buf->capacity() > retain_bytes_)
-    return;
-  try {
-    free_[buf->capacity()].push_back(std::move(owned));
-    retained_ += buf->capacity();
-  } catch (const std::bad_alloc&) {
-    // Out of memory: the buffer is freed instead of kept.
+  std::vector<std::uint64_t> result;
+  for (const auto x : numbers)
+    if (!shared_.contains(x))
+      result.push_back(x);
+  return result;
+}
+
+void buffer_pool::give_back(pooled* x) noexcept {
+  std::unique_ptr<pooled> owned{x};
+  std::lock_guard guard{mutex_};
+  if (retained_ + x->capacity() <= retain_bytes_) {
+    try {
+      free_[x->capacity()].push_back(std::move(owned));
+      retained_ += x->capacity();
+      return;
+    } catch (const std::bad_alloc&) {
+      // Out of memory: the buffer is freed instead of kept.
+    }
   }
+  shared_.erase(x->shared().number);
 }
 
 } // namespace troupe

@@ -1,24 +1,33 @@
 #pragma once
 
+#include "messages/shared_memory.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace troupe {
 
-class buffer_pool;
+/// The memory of a buffer, as other processes on this host can open it.
+struct shared_file {
+  /// 0: they cannot. Otherwise differs for all buffers that this process ever made.
+  std::uint64_t number = 0;
+  /// See shared_memory::open(). Of the buffer, and closed with it.
+  int descriptor = -1;
+};
 
-/// Reference-counted bytes, 64-byte aligned, from a pool. Used through `payload`.
+/// Reference-counted bytes, 64-byte aligned. Used through `payload`.
 class buffer {
 public:
-  buffer(buffer_pool* pool, std::size_t capacity);
-  ~buffer();
+  virtual ~buffer();
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
 
@@ -26,16 +35,31 @@ public:
   std::size_t capacity() const noexcept { return capacity_; }
 
   void ref() noexcept { refs_.fetch_add(1, std::memory_order_seq_cst); }
-  void deref() noexcept;
+  void deref() noexcept {
+    if (refs_.fetch_sub(1, std::memory_order_seq_cst) == 1)
+      retire();
+  }
   std::size_t refs() const noexcept { return refs_.load(std::memory_order_seq_cst); }
 
-private:
-  friend class buffer_pool;
+  /// The bytes may be written by their only holder. Another process's may not.
+  bool writable() const noexcept { return writable_; }
 
+  /// What other processes on this host can read; empty if they cannot read this.
+  virtual shared_file shared() const noexcept { return {}; }
+
+protected:
+  buffer(std::byte* data, std::size_t capacity, bool writable) noexcept;
+
+  /// The last reference is gone.
+  virtual void retire() noexcept = 0;
+
+  void revive() noexcept { refs_.store(1, std::memory_order_relaxed); }
+
+private:
   std::atomic<std::size_t> refs_{1};
-  buffer_pool* pool_;
-  std::size_t capacity_;
   std::byte* data_;
+  std::size_t capacity_;
+  bool writable_;
 };
 
 /// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the
@@ -54,6 +78,9 @@ public:
 
   /// New bytes with unspecified contents, from the process's pool: no allocation in a steady state.
   static payload allocate(std::size_t bytes);
+
+  /// The bytes [offset, offset + bytes) of a buffer, whose reference it takes over.
+  static payload adopt(buffer* storage, std::size_t offset, std::size_t bytes) noexcept;
 
   /// New float32 values with unspecified contents.
   static payload floats(std::size_t count) { return allocate(count * sizeof(float)); }
@@ -82,8 +109,13 @@ public:
     return slice(begin * sizeof(float), count * sizeof(float));
   }
 
-  /// Nobody else holds these bytes.
-  bool unique() const noexcept { return buffer_ && buffer_->refs() == 1; }
+  /// Nobody else holds these bytes: they may be written.
+  bool unique() const noexcept { return buffer_ && buffer_->refs() == 1 && buffer_->writable(); }
+
+  /// Null if empty.
+  const buffer* storage() const noexcept { return buffer_; }
+  /// Of the first byte, in its storage.
+  std::size_t offset() const noexcept { return offset_; }
 
 private:
   buffer* buffer_ = nullptr;
@@ -96,13 +128,17 @@ private:
 class buffer_pool {
 public:
   /// Keeps at most `retain_bytes` of unused memory.
-  explicit buffer_pool(std::size_t retain_bytes) noexcept : retain_bytes_(retain_bytes) {}
+  explicit buffer_pool(std::size_t retain_bytes) noexcept;
   ~buffer_pool();
   buffer_pool(const buffer_pool&) = delete;
   buffer_pool& operator=(const buffer_pool&) = delete;
 
   /// The pool behind `payload::allocate`.
   static buffer_pool& process();
+
+  /// From now on, new buffers of at least `bytes` are memory that other processes on this host can
+  /// read, as far as the system has it.
+  void share_from(std::size_t bytes) noexcept { share_from_ = bytes; }
 
   /// A buffer with one reference and at least `bytes` of capacity; new memory is zeroed, and so
   /// faulted in, once.
@@ -111,13 +147,21 @@ public:
   /// Bytes of unused memory held.
   std::size_t retained() const;
 
-private:
-  friend class buffer;
+  /// Which of these numbers are of buffers that this pool has freed.
+  std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
-  void give_back(buffer* buf) noexcept;
+private:
+  class pooled;
+
+  /// Null if the system has no such memory to give.
+  pooled* take_shared(std::size_t capacity);
+  void give_back(pooled* x) noexcept;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::size_t, std::vector<std::unique_ptr<buffer>>> free_;
+  std::atomic<std::size_t> share_from_ = std::numeric_limits<std::size_t>::max();
+  std::unordered_map<std::size_t, std::vector<std::unique_ptr<pooled>>> free_;
+  std::unordered_set<std::uint64_t> shared_;
+  std::uint64_t next_number_ = 1;
   std::size_t retained_ = 0;
   std::size_t retain_bytes_;
 };

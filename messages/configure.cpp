@@ -3,6 +3,9 @@
 #include "messages/errors.hpp"
 #include "messages/types.hpp"
 
+#include <random>
+#include <string>
+
 namespace troupe {
 
 const char* version() noexcept {
@@ -28,3 +31,18 @@ void tune(caf::actor_system_config& cfg) {
 }
 
 } // namespace troupe
+
+// Part of the framework's names of processes, which are otherwise the same for containers that
+// start as process 1 on hosts with equal ids. Theirs reads the host's; the dynamic linker takes
+// this one.
+namespace caf::detail {
+
+std::string get_root_uuid() {
+  std::random_device random;
+  std::string result;
+  for (int i = 0; i < 4; ++i)
+    result += std::to_string(random()) + '-';
+  return result;
+}
+
+} // namespace caf::detail

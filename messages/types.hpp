@@ -47,5 +47,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::CheckpointPart))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Restore))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::PartialNorm))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Commit))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::ChannelRefused))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

@@ -1,5 +1,6 @@
 #include "actors/cluster/cluster_node.hpp"
 
+#include "actors/cluster/address.hpp"
 #include "actors/cluster/prober.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
@@ -131,7 +132,7 @@ caf::strong_actor_ptr cluster_node::lookup(const endpoint& name) {
     return nullptr;
   auto& port = i->second.ports[name];
   if (!port)
-    port = make_port(system(), caf::actor_cast<caf::strong_actor_ptr>(i->second.handle), name);
+    port = make_port(system(), i->second.session, name);
   return port;
 }
 
@@ -183,7 +184,10 @@ void cluster_node::on_dialled(const dialled& x) {
   if (ended_ || i == dialling_.end())
     return;
   if (x.node) {
-    link::dial_to how{x.node, x.task, options_.tasks.front(), options_.incarnation};
+    std::string host;
+    std::uint16_t port = 0;
+    split_address(i->second.address, host, port);
+    link::dial_to how{x.node, x.task, options_.tasks.front(), options_.incarnation, host};
     system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
     return;
   }
@@ -225,7 +229,7 @@ void cluster_node::on_link_up(const link_up& x) {
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
   drop_link(x.peer);
-  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, {}};
+  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
   monitor(links_[x.peer].handle);
   flush_waiting();
 }

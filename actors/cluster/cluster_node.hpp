@@ -120,6 +120,7 @@ private:
   struct peer_link {
     caf::actor handle;
     std::uint64_t incarnation = 0;
+    std::shared_ptr<link_session> session;
     std::map<endpoint, caf::strong_actor_ptr> ports;
   };
 

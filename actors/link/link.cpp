@@ -13,6 +13,9 @@ namespace {
 
 struct sweep {};
 
+/// How long a channel may outlast the handle of the peer.
+constexpr std::chrono::seconds last_words{1};
+
 /// A message has at most one payload, in last place.
 std::size_t payload_size(const caf::message& content) {
   const auto n = content.size();
@@ -48,7 +51,7 @@ caf::behavior link::make_behavior() {
     if (x.source == owner_.address())
       quit();
     else
-      shut("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
+      on_handle_lost("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
   });
   // A message that cannot be decoded arrives with a type that is not listed below.
   set_default_handler(
@@ -57,9 +60,13 @@ caf::behavior link::make_behavior() {
       return caf::sec::unexpected_message;
     });
   monitor(owner_);
+  session_ = std::make_shared<link_session>(system(), local_, ctrl());
   greet();
   return {
     [this](const proto::Welcome& x) { on_welcome(x); },
+    [this](const proto::ChannelRefused&) { on_channel_refused(); },
+    [this](const channel_settled& x) { on_channel_settled(x); },
+    [this](const channel_lost& x) { shut(x.reason); },
     [this](outbound& x) { on_outbound(x); },
     [this](const proto::Frame& x, const caf::message& content) { on_frame(x, content); },
     [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
@@ -86,8 +93,14 @@ void link::greet() {
   welcome.set_wire_version(wire_version);
   *welcome.mutable_task() = to_proto(accepted.self_task);
   welcome.set_incarnation(accepted.incarnation);
+  introduce(accepted.hello.task(), accepted.hello.incarnation());
+  if (options_.channels) {
+    offer_ = options_.channels->offer(channel_listener());
+    *welcome.mutable_channel() = *offer_;
+  }
   send(caf::actor_cast<caf::actor>(peer_), std::move(welcome));
-  announce_up(accepted.hello.task(), accepted.hello.incarnation());
+  if (!offer_)
+    announce_up();
 }
 
 void link::on_welcome(const proto::Welcome& x) {
@@ -106,45 +119,89 @@ void link::on_welcome(const proto::Welcome& x) {
          + ", not " + to_string(peer_task_) + ": check the cluster file");
     return;
   }
-  announce_up(x.task(), x.incarnation());
+  introduce(x.task(), x.incarnation());
+  if (!x.has_channel())
+    announce_up();
+  else if (options_.channels)
+    options_.channels->connect(x.channel(), std::get<dial_to>(how_).address, channel_listener());
+  else
+    on_channel_settled({"it was not to be used"});
 }
 
-void link::announce_up(const proto::TaskName& peer, std::uint64_t incarnation) {
-  if (!from_proto(peer, peer_task_)) {
+void link::introduce(const proto::TaskName& peer, std::uint64_t incarnation) {
+  peer_incarnation_ = incarnation;
+  if (!from_proto(peer, peer_task_))
     shut("a peer introduced itself as unknown job '" + peer.job() + "'");
-    return;
+}
+
+void link::announce_up() {
+  if (owner_)
+    send(owner_, link_up{peer_task_, peer_incarnation_, session_});
+}
+
+// Called by the thread of the channels.
+channel_host::on_channel link::channel_listener() {
+  return [session = session_, peer = peer_task_, self = caf::actor_cast<caf::actor_addr>(this)](
+           const channel_host::channel_ptr& channel, const std::string& problem) {
+    const auto tell = [self](auto what) {
+      if (auto link = caf::actor_cast<caf::actor>(self))
+        caf::anon_send(link, std::move(what));
+    };
+    if (channel) {
+      session->use(channel);
+      channel->listen({
+        [session](const proto::Frame& frame, caf::message content) {
+          session->receive(frame, std::move(content), nullptr);
+        },
+        [tell, peer](const std::string& reason) {
+          tell(channel_lost{"connection to " + to_string(peer) + " lost: " + reason});
+        },
+      });
+    }
+    tell(channel_settled{problem});
+  };
+}
+
+void link::on_channel_settled(const channel_settled& x) {
+  offer_.reset();
+  if (!x.problem.empty()) {
+    spdlog::debug("no channel to {}: {}", to_string(peer_task_), x.problem);
+    send(caf::actor_cast<caf::actor>(peer_), proto::ChannelRefused{});
   }
-  send(owner_, link_up{peer_task_, incarnation});
+  announce_up();
+}
+
+// What the peer said last may still be on its way over the channel, whose end tells that nothing
+// is.
+void link::on_handle_lost(const std::string& reason) {
+  if (session_->has_channel())
+    delayed_send(this, last_words, channel_lost{reason});
+  else
+    shut(reason);
+}
+
+void link::on_channel_refused() {
+  if (!offer_)
+    return;
+  options_.channels->withdraw(*offer_);
+  offer_.reset();
+  announce_up();
 }
 
 // -- outgoing -----------------------------------------------------------------------------------
 
 void link::on_outbound(outbound& x) {
-  proto::Frame frame;
-  if (x.answers != 0) {
-    frame.set_kind(proto::Frame::RESPONSE);
-    frame.set_id(x.answers);
-  } else {
-    *frame.mutable_to() = to_proto(x.to);
-    frame.set_id(next_id_++);
-    frame.set_kind(x.mid.is_request() ? proto::Frame::REQUEST : proto::Frame::ONE_WAY);
-    if (x.mid.is_request()) {
-      make_response_promise(); // The peer's answer is the answer.
-      requests_.emplace(frame.id(), pending_request{std::move(x.sender), x.mid, clock().now()});
-      start_sweeping();
-    }
-  }
   auto peer = caf::actor_cast<caf::actor>(peer_);
   const auto size = payload_size(x.content);
   if (size <= options_.transfer.chunk_bytes) {
-    send(peer, std::move(frame), std::move(x.content));
+    send(peer, std::move(x.frame), std::move(x.content));
     return;
   }
-  frame.set_chunked_bytes(size);
-  const ticket id{frame.kind(), frame.id()};
+  x.frame.set_chunked_bytes(size);
+  const ticket id{x.frame.kind(), x.frame.id()};
   outgoing_transfer transfer{exchange_payload(x.content, {}), options_.transfer};
   auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now()});
-  send(peer, std::move(frame), std::move(x.content));
+  send(peer, std::move(x.frame), std::move(x.content));
   start_sweeping();
   send_chunks(id, pos->second);
 }
@@ -183,7 +240,7 @@ void link::on_frame(const proto::Frame& x, const caf::message& content) {
     return;
   }
   if (x.chunked_bytes() == 0) {
-    deliver(x, content);
+    session_->receive(x, content, context());
     return;
   }
   auto announced = x.chunked_bytes();
@@ -230,68 +287,23 @@ void link::on_chunk(const proto::Chunk& x, const payload& data) {
   if (!state.transfer.complete())
     return;
   exchange_payload(state.content, state.transfer.take());
-  deliver(state.frame, std::move(state.content));
+  session_->receive(state.frame, std::move(state.content), context());
   receiving_.erase(i);
-}
-
-void link::deliver(const proto::Frame& x, caf::message content) {
-  if (x.kind() == proto::Frame::RESPONSE) {
-    deliver_answer(x.id(), std::move(content));
-    return;
-  }
-  const bool is_request = x.kind() == proto::Frame::REQUEST;
-  caf::strong_actor_ptr sender;
-  caf::message_id mid = caf::make_message_id();
-  if (is_request) {
-    sender = make_port(system(), ctrl(), x.id());
-    mid = caf::make_message_id(1);
-  }
-  endpoint to;
-  caf::strong_actor_ptr target;
-  if (from_proto(x.to(), to))
-    target = local_->find(to);
-  if (target) {
-    target->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
-                    context());
-  } else if (is_request) {
-    auto error = make_error(errc::no_such_endpoint, to_string(to) + " does not live on this node");
-    sender->enqueue(caf::make_mailbox_element(nullptr, mid.response_id(), {},
-                                              caf::make_message(std::move(error))),
-                    context());
-  } else {
-    spdlog::debug("link to {}: dropped a message for {}, which does not live here",
-                  to_string(peer_task_), to_string(to));
-  }
-}
-
-void link::deliver_answer(std::uint64_t id, caf::message content) {
-  auto i = requests_.find(id);
-  if (i == requests_.end())
-    return;
-  auto request = std::move(i->second);
-  requests_.erase(i);
-  request.sender->enqueue(
-    caf::make_mailbox_element(ctrl(), request.mid.response_id(), {}, std::move(content)),
-    context());
 }
 
 // -- end ----------------------------------------------------------------------------------------
 
 void link::shut(const std::string& reason) {
-  for (auto& [id, request] : requests_)
-    request.sender->enqueue(
-      caf::make_mailbox_element(ctrl(), request.mid.response_id(), {},
-                                caf::make_message(make_error(errc::link_lost, reason))),
-      context());
-  requests_.clear();
+  session_->close(make_error(errc::link_lost, reason), context());
   send(owner_, link_down{peer_task_, reason, std::holds_alternative<dial_to>(how_)});
   quit();
 }
 
-// Breaks a cycle of references: an actor that waits for an answer holds a port to this link, and
-// the link holds the actor.
 void link::on_exit() {
-  requests_.clear();
+  if (offer_)
+    options_.channels->withdraw(*offer_);
+  if (session_)
+    session_->close(make_error(errc::link_lost, "the node was ended"), context());
   sending_.clear();
   receiving_.clear();
   peer_ = nullptr;
@@ -309,11 +321,11 @@ void link::start_sweeping() {
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;
-  std::erase_if(requests_, [&](auto& x) { return x.second.since < now - options_.request_limit; });
+  const bool waiting = session_->forget_before(now - options_.request_limit);
   std::erase_if(sending_, [&](auto& x) { return x.second.moved < limit; });
   std::erase_if(receiving_, [&](auto& x) { return x.second.moved < limit; });
   sweeping_ = false;
-  if (!requests_.empty() || !sending_.empty() || !receiving_.empty())
+  if (waiting || !sending_.empty() || !receiving_.empty())
     start_sweeping();
 }
 

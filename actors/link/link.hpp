@@ -1,6 +1,7 @@
 #pragma once
 
-#include "actors/link/directory.hpp"
+#include "actors/link/channel_host.hpp"
+#include "actors/link/link_session.hpp"
 #include "actors/link/port.hpp"
 #include "messages/interfaces.hpp"
 #include "messages/transfer.hpp"
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <variant>
 
 namespace troupe {
@@ -16,6 +18,8 @@ namespace troupe {
 struct link_up {
   task_name peer;
   std::uint64_t incarnation = 0;
+  /// For ports to the peer's actors.
+  std::shared_ptr<link_session> session;
 };
 
 /// The link can no longer be used.
@@ -26,10 +30,22 @@ struct link_down {
   bool dialled = false;
 };
 
+/// The link has a channel, or none is to be had.
+struct channel_settled {
+  std::string problem;
+};
+
+/// The link's channel can no longer be used.
+struct channel_lost {
+  std::string reason;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::link_up)
 TROUPE_LOCAL_MESSAGE(troupe::link_down)
+TROUPE_LOCAL_MESSAGE(troupe::channel_settled)
+TROUPE_LOCAL_MESSAGE(troupe::channel_lost)
 
 namespace troupe {
 
@@ -40,14 +56,17 @@ struct link_options {
   /// A request whose answer never comes is kept for this long. This is longer than any deadline of
   /// the actor that asked.
   std::chrono::hours request_limit{24};
+  /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
+  std::shared_ptr<channel_host> channels;
 };
 
-/// One end of the connection between two nodes. Local actors write to it through ports; it carries
-/// their messages, requests and answers to the actors of the peer by name, in order, large payloads
-/// in chunks. Below it is a channel: the handle of the other end, a remote actor (BASP) or a
-/// simulated one. The link does not know which.
+/// One end of the connection between two nodes. It introduces its node to the other, over the
+/// handle that the node has dialled: an actor of the framework's own network protocol (BASP), or a
+/// simulated one. Then both agree on a *channel*, a connection of its own for the messages of the
+/// link (stream_channel), which ports use without this actor. Where there is none, this actor sends
+/// and receives them over the handle, large payloads in chunks.
 ///
-/// When the channel breaks, all pending requests fail with `errc::link_lost`, the owner receives
+/// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
 /// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
 class link : public caf::event_based_actor {
 public:
@@ -57,6 +76,8 @@ public:
     task_name peer_task;
     task_name self_task;
     std::uint64_t incarnation;
+    /// Host name or IP address.
+    std::string address;
   };
 
   /// The dialled end: answers `hello`, whose sender is the other end.
@@ -84,12 +105,6 @@ private:
   using ticket = std::pair<proto::Frame::Kind, std::uint64_t>;
   using time_point = std::chrono::steady_clock::time_point;
 
-  struct pending_request {
-    caf::strong_actor_ptr sender;
-    caf::message_id mid;
-    time_point since;
-  };
-
   struct sending {
     outgoing_transfer transfer;
     time_point moved;
@@ -104,6 +119,9 @@ private:
 
   void greet();
   void on_welcome(const proto::Welcome& x);
+  void on_channel_settled(const channel_settled& x);
+  void on_channel_refused();
+  void on_handle_lost(const std::string& reason);
   void on_outbound(outbound& x);
   void on_frame(const proto::Frame& x, const caf::message& content);
   void on_chunk(const proto::Chunk& x, const payload& data);
@@ -111,9 +129,9 @@ private:
   void on_sweep();
 
   void send_chunks(const ticket& id, sending& x);
-  void deliver(const proto::Frame& x, caf::message content);
-  void deliver_answer(std::uint64_t id, caf::message content);
-  void announce_up(const proto::TaskName& peer, std::uint64_t incarnation);
+  channel_host::on_channel channel_listener();
+  void introduce(const proto::TaskName& peer, std::uint64_t incarnation);
+  void announce_up();
   void shut(const std::string& reason);
   void start_sweeping();
 
@@ -124,8 +142,10 @@ private:
   /// The other end; null until it has spoken.
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
-  std::uint64_t next_id_ = 1;
-  std::map<std::uint64_t, pending_request> requests_;
+  std::uint64_t peer_incarnation_ = 0;
+  std::shared_ptr<link_session> session_;
+  /// What the peer was offered.
+  std::optional<proto::ChannelOffer> offer_;
   std::map<ticket, sending> sending_;
   std::map<ticket, receiving> receiving_;
   bool sweeping_ = false;

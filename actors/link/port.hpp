@@ -4,32 +4,22 @@
 #include "messages/names.hpp"
 
 #include <atomic>
+#include <memory>
 
 namespace troupe {
 
-/// What a port hands to its link: a message from a local actor to an actor on the peer, or an
-/// answer to a request of the peer.
-struct outbound {
-  /// Receiver, unless this is an answer.
-  endpoint to;
-  /// Ticket of the peer's request that this answers; 0 otherwise.
-  std::uint64_t answers = 0;
-  /// Local sender and its request, if it waits for an answer.
-  caf::strong_actor_ptr sender;
-  caf::message_id mid;
-  caf::message content;
-};
+class link_session;
 
 /// A proxy of an actor on another node. Local actors send, request and monitor as if the actor were
-/// here. The port forwards everything to its link. The handle is valid until the link is lost; then
-/// monitors are notified, and requests fail at once.
+/// here. The port hands everything to its link's session. The handle is valid until the link is
+/// lost; then monitors are notified, and requests fail at once.
 class port final : public caf::actor_proxy {
 public:
   /// Port to an actor that the peer knows by name.
-  port(caf::actor_config& cfg, caf::strong_actor_ptr link, endpoint to);
+  port(caf::actor_config& cfg, std::shared_ptr<link_session> session, endpoint to);
 
   /// Port through which a local actor answers request number `answers` of the peer.
-  port(caf::actor_config& cfg, caf::strong_actor_ptr link, std::uint64_t answers);
+  port(caf::actor_config& cfg, std::shared_ptr<link_session> session, std::uint64_t answers);
 
   ~port() override;
 
@@ -37,8 +27,9 @@ public:
   void kill_proxy(caf::execution_unit* context, caf::error reason) override;
 
 private:
-  caf::strong_actor_ptr link_;
+  std::shared_ptr<link_session> session_;
   endpoint to_;
+  /// 0: this is no answer.
   std::uint64_t answers_ = 0;
   std::atomic<bool> closed_ = false;
 };
@@ -51,14 +42,11 @@ bool is_port(const Handle& x) {
 
 /// Makes a port of either kind.
 template <class Target>
-caf::strong_actor_ptr make_port(caf::actor_system& sys, caf::strong_actor_ptr link, Target target) {
+caf::strong_actor_ptr make_port(caf::actor_system& sys, std::shared_ptr<link_session> session,
+                                Target target) {
   caf::actor_config cfg;
   return caf::make_actor<port, caf::strong_actor_ptr>(sys.next_actor_id(), sys.node(), &sys, cfg,
-                                                      std::move(link), std::move(target));
+                                                      std::move(session), std::move(target));
 }
 
 } // namespace troupe
-
-template <>
-struct troupe::is_local_message<troupe::outbound> : std::true_type {};
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::outbound)

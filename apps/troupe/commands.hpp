@@ -24,6 +24,9 @@ struct node_command {
   /// Continue from a checkpoint; empty: the newest in the output directory.
   std::optional<std::string> resume;
   bool insecure = false;
+  /// See session_options.
+  std::string transport = "auto";
+  std::uint16_t channel_port = 0;
   /// Seconds; overrides the job's.
   std::optional<double> join_timeout;
   /// The process with which this one must end; 0 for none.
@@ -37,6 +40,8 @@ struct train_command {
   std::optional<std::uint32_t> ps;
   std::string protocol;
   bool processes = false;
+  /// Between processes; see session_options.
+  std::string transport = "auto";
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;

@@ -71,6 +71,18 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
     ->type_name("[DIR]");
 }
 
+void add_transport(CLI::App& sub, std::string& x) {
+  sub
+    .add_option("--transport", x,
+                "How processes exchange messages: through shared memory on one host, else by TCP "
+                "(auto); always by TCP; or over the actor framework's own connection, for a "
+                "firewall that lets nothing else through")
+    ->check(CLI::IsMember{{"auto", "tcp", "basp"}})
+    ->envname("TROUPE_TRANSPORT")
+    ->type_name("{auto,tcp,basp}")
+    ->capture_default_str();
+}
+
 CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
   add_task(*sub, x.where);
@@ -99,6 +111,11 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
     ->add_flag("--insecure", x.insecure,
                "Listen on addresses other than loopback, without encryption")
     ->envname("TROUPE_INSECURE");
+  add_transport(*sub, x.transport);
+  sub
+    ->add_option("--channel-port", x.channel_port,
+                 "TCP port where messages from other hosts come in (default: a free one)")
+    ->type_name("PORT");
   sub->add_option("--ends-with-parent", x.parent)->group("");
   sub->footer(
     std::string{task_help}
@@ -117,6 +134,7 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
                   "Number of parameter shards (default: 1; 0 where workers hold the weights)");
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
+  add_transport(*sub, x.transport);
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
   add_resume(*sub, x.resume);
   sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);

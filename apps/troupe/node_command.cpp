@@ -66,6 +66,8 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.name = to_string(process.name);
   result.listen = process.address.empty() ? anywhere : process.address;
   result.insecure = x.insecure;
+  result.transport = x.transport;
+  result.channel_port = x.channel_port;
   result.node.tasks = process.tasks;
   result.node.incarnation = make_incarnation();
   result.node.source = build_data;

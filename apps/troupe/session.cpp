@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <future>
+#include <system_error>
 #include <thread>
 
 namespace troupe {
@@ -86,6 +87,35 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   return host + ':' + std::to_string(port);
 }
 
+/// The connections of links; null if they are to do without.
+std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
+                                            const session_options& options) {
+  if (options.transport == "basp")
+    return nullptr;
+  channel_host_options how;
+  std::uint16_t port = 0;
+  split_address(options.listen, how.address, port);
+  how.port = options.channel_port;
+  how.local = options.transport == "auto";
+  how.max_bytes = options.node.links.transfer.max_bytes;
+  try {
+    return std::make_shared<channel_host>(sys, how);
+  } catch (const std::system_error& error) {
+    throw input_error{std::string{error.what()}
+                      + ": choose another --channel-port, or --transport=basp to do without"};
+  }
+}
+
+/// Channels must be silent before the actor system ends.
+struct channels_end {
+  std::shared_ptr<channel_host> channels;
+
+  ~channels_end() {
+    if (channels)
+      channels->stop();
+  }
+};
+
 run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
                          const run_observer& observer,
                          const std::function<void(const std::string&)>& stop) {
@@ -139,8 +169,11 @@ run_summary run_session(session_options options) {
   auto observer = sys.spawn<console, caf::detached>();
   options.node.observer = observer;
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
-  if (networked)
+  if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
+    options.node.links.channels = make_channels(sys, options);
+  }
+  const channels_end stop_channels{options.node.links.channels};
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send_exit(node, caf::exit_reason::user_shutdown);

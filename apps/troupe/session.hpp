@@ -3,6 +3,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "apps/troupe/exit_code.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,6 +18,10 @@ struct session_options {
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
+  /// How links send their messages: "auto", "tcp" or "basp" (see transport_help).
+  std::string transport = "auto";
+  /// Where channels from other hosts come in; 0 takes a free port.
+  std::uint16_t channel_port = 0;
   /// What errors call this process, such as "worker/1"; may be empty.
   std::string name;
   /// Called once the node listens, with its address. May throw input_error.

@@ -56,7 +56,7 @@ cluster_process process_of(const task_name& task, const std::string& address) {
 
 /// The coordinator runs in this process; the other tasks are told its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
-                                const std::string& log_level) {
+                                const std::string& log_level, const std::string& transport) {
   const temporary_folder folder;
   children others;
   session_options session;
@@ -66,6 +66,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     setup.tasks.push_back({task, ""});
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
+  session.transport = transport;
   session.watch = [&] { return others.failed(); };
   session.hear = [&] { return others.said(); };
   session.listening = [&](const std::string& address) {
@@ -76,8 +77,11 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     const auto file = (folder.path() / "cluster.json").string();
     std::ofstream{file} << to_json(cluster);
     for (auto& task : tasks) {
-      std::vector<std::string> arguments{"node", fmt::format("--role={}", to_string(task.job)),
-                                         fmt::format("--task={}", task.index), "--cluster=" + file,
+      std::vector<std::string> arguments{"node",
+                                         fmt::format("--role={}", to_string(task.job)),
+                                         fmt::format("--task={}", task.index),
+                                         "--cluster=" + file,
+                                         "--transport=" + transport,
                                          fmt::format("--ends-with-parent={}", ::getpid())};
       if (!log_level.empty())
         arguments.push_back("--log-level=" + log_level);
@@ -114,7 +118,7 @@ int run(const train_command& x) {
   check_memory(footprint_of_all(*setup.context, setup.data, shape).total(),
                "use fewer --workers and --ps, or more hosts");
   const auto result = x.processes
-    ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level)
+    ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)
     : train_here(std::move(setup), x, ps);
   return result.failure.empty() ? exit_done : exit_failed;
 }

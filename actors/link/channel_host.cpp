@@ -1,0 +1,316 @@
+#include "actors/link/channel_host.hpp"
+
+#include "actors/link/sockets.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <fstream>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+/// Connections that have not said who they are. One more, and the first is closed.
+constexpr std::size_t max_strangers = 64;
+
+/// Smaller payloads are sent, which costs no more than to lend them.
+constexpr std::size_t share_from = std::size_t{64} << 10;
+
+/// What is no longer needed of a peer waits so long for a message to travel with.
+constexpr std::chrono::nanoseconds tick{1'000'000};
+
+std::string random_text() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    fail_with("no random numbers");
+  std::string result;
+  for (const auto x : bytes) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    result += digits[x >> 4];
+    result += digits[x & 15];
+  }
+  return result;
+}
+
+/// Of the host, since it started; empty if that is not known.
+std::string boot_id() {
+  std::string result;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
+  return result;
+}
+
+void ring(int bell) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(bell, &one, sizeof one);
+}
+
+void clear(int bell) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto n = ::read(bell, &count, sizeof count);
+}
+
+} // namespace
+
+/// Goes off a tick after it was set; setting it again before changes nothing. Outlives the host
+/// where channels do.
+class channel_host::timer {
+public:
+  timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    if (!file_)
+      fail_with("timerfd_create");
+  }
+
+  int file() const noexcept { return file_.get(); }
+
+  void set() noexcept {
+    if (set_.exchange(true))
+      return;
+    itimerspec when{};
+    when.it_value.tv_nsec = tick.count();
+    ::timerfd_settime(file_.get(), 0, &when, nullptr);
+  }
+
+  void went_off() noexcept {
+    clear(file_.get());
+    set_ = false;
+  }
+
+private:
+  file_descriptor file_;
+  std::atomic<bool> set_ = false;
+};
+
+channel_host::channel_host(caf::actor_system& sys, channel_host_options options)
+  : sys_(sys), options_(std::move(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), timer_(std::make_shared<timer>()) {
+  if (!epoll_ || !bell_)
+    fail_with("epoll");
+  if (options_.local) {
+    offer_.set_host(boot_id());
+    offer_.set_socket("troupe-" + random_text());
+    local_ = listen_locally(offer_.socket());
+    watch(local_.get(), EPOLLIN, [this](auto) { on_connection(local_.get(), true); });
+    buffer_pool::process().share_from(share_from);
+  }
+  if (!options_.address.empty()) {
+    auto port = options_.port;
+    remote_ = listen_on(options_.address, port);
+    offer_.set_port(port);
+    watch(remote_.get(), EPOLLIN, [this](auto) { on_connection(remote_.get(), false); });
+  }
+  watch(bell_.get(), EPOLLIN, [this](auto) { run_tasks(); });
+  watch(timer_->file(), EPOLLIN, [this](auto) { on_tick(); });
+  thread_ = std::thread{[this] { run(); }};
+}
+
+channel_host::~channel_host() {
+  stop();
+}
+
+void channel_host::stop() {
+  std::vector<std::thread> diallers;
+  {
+    const std::lock_guard guard{mutex_};
+    stopping_ = true;
+    diallers.swap(diallers_);
+  }
+  ring(bell_.get());
+  for (auto& x : diallers)
+    x.join();
+  if (thread_.joinable())
+    thread_.join();
+  tasks_.clear();
+  expected_.clear();
+  strangers_.clear();
+  handlers_.clear();
+  channels_.clear();
+}
+
+// -- the thread ---------------------------------------------------------------------------------
+
+void channel_host::run() {
+  std::array<epoll_event, 32> events{};
+  for (;;) {
+    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    {
+      const std::lock_guard guard{mutex_};
+      if (stopping_)
+        return;
+    }
+    for (int i = 0; i < n; ++i)
+      // An event of a file that the one before has closed is nobody's.
+      if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
+        (*std::shared_ptr{x->second})(events[i].events);
+  }
+}
+
+void channel_host::post(std::function<void()> task) {
+  {
+    const std::lock_guard guard{mutex_};
+    tasks_.push_back(std::move(task));
+  }
+  ring(bell_.get());
+}
+
+void channel_host::run_tasks() {
+  clear(bell_.get());
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard guard{mutex_};
+    tasks.swap(tasks_);
+  }
+  for (auto& x : tasks)
+    x();
+}
+
+void channel_host::watch(int file, std::uint32_t events, handler then) {
+  handlers_[file] = std::make_shared<handler>(std::move(then));
+  epoll_event x{};
+  x.events = events;
+  x.data.fd = file;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, file, &x) != 0)
+    fail_with("epoll_ctl");
+}
+
+void channel_host::forget(int file) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, file, nullptr);
+  handlers_.erase(file);
+}
+
+// -- connections --------------------------------------------------------------------------------
+
+proto::ChannelOffer channel_host::offer(on_channel then) {
+  auto result = offer_;
+  result.set_token(random_text());
+  const std::lock_guard guard{mutex_};
+  expected_.emplace(result.token(), std::move(then));
+  return result;
+}
+
+void channel_host::withdraw(const proto::ChannelOffer& offer) {
+  const std::lock_guard guard{mutex_};
+  expected_.erase(offer.token());
+}
+
+void channel_host::connect(const proto::ChannelOffer& offer, const std::string& address,
+                           on_channel then) {
+  if (!offer.host().empty() && offer.host() == offer_.host())
+    if (auto socket = connect_locally(offer.socket())) {
+      connected(std::move(socket), true, offer.token(), then);
+      return;
+    }
+  if (offer.port() == 0 || address.empty()) {
+    post([then] { then(nullptr, "the peer cannot be reached but by the first connection"); });
+    return;
+  }
+  const std::lock_guard guard{mutex_};
+  if (stopping_)
+    return;
+  diallers_.emplace_back([this, offer, address, then = std::move(then)] {
+    std::string problem;
+    auto socket = connect_to(address, static_cast<std::uint16_t>(offer.port()),
+                             options_.connect_timeout, problem);
+    if (socket)
+      connected(std::move(socket), false, offer.token(), then);
+    else
+      post([then, problem] { then(nullptr, problem); });
+  });
+}
+
+void channel_host::connected(file_descriptor socket, bool same_host, const std::string& token,
+                             const on_channel& then) {
+  auto channel = make_channel(std::move(socket), same_host);
+  channel->greet(token);
+  post([this, channel, then] {
+    serve(channel);
+    then(channel, {});
+  });
+}
+
+channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, bool same_host) {
+  stream_options how;
+  how.lends = same_host;
+  how.max_bytes = options_.max_bytes;
+  how.wake = [timer = timer_] { timer->set(); };
+  return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
+}
+
+void channel_host::on_connection(int listener, bool same_host) {
+  auto socket = accept_on(listener);
+  if (!socket)
+    return;
+  auto channel = make_channel(std::move(socket), same_host);
+  strangers_.push_back(channel);
+  watch(channel->socket(), EPOLLIN, [this, channel](auto) { on_greeting(channel); });
+  if (strangers_.size() > max_strangers) {
+    forget(strangers_.front()->socket());
+    strangers_.pop_front();
+  }
+}
+
+void channel_host::on_greeting(const channel_ptr& channel) {
+  channel->on_readable();
+  if (channel->greeting().empty() && !channel->over())
+    return;
+  on_channel then;
+  {
+    const std::lock_guard guard{mutex_};
+    if (auto x = expected_.extract(channel->greeting()))
+      then = std::move(x.mapped());
+  }
+  const auto keep = channel; // The handler that holds it goes.
+  std::erase(strangers_, keep);
+  forget(keep->socket());
+  if (!then) {
+    spdlog::debug("a connection of a stranger was closed");
+    return;
+  }
+  serve(keep);
+  then(keep, {});
+}
+
+void channel_host::serve(const channel_ptr& channel) {
+  channels_[channel->socket()] = channel;
+  watch(channel->socket(), EPOLLIN | EPOLLOUT | EPOLLET,
+        [this, channel](std::uint32_t events) { on_events(channel, events); });
+}
+
+void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0)
+    channel->on_writable();
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && channel->on_readable())
+    // Others have their turn first; the next event would come with new bytes alone.
+    post([this, channel] {
+      if (channels_.contains(channel->socket()))
+        on_events(channel, EPOLLIN);
+    });
+  if (channel->finished()) {
+    channels_.erase(channel->socket());
+    forget(channel->socket());
+  }
+}
+
+void channel_host::on_tick() {
+  timer_->went_off();
+  std::vector<channel_ptr> finished;
+  for (auto& [file, x] : channels_) {
+    x->on_tick();
+    if (x->finished())
+      finished.push_back(x);
+  }
+  for (auto& x : finished) {
+    channels_.erase(x->socket());
+    forget(x->socket());
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,151 @@
+#include "actors/link/link_session.hpp"
+
+#include "actors/link/port.hpp"
+#include "actors/link/stream_channel.hpp"
+#include "messages/errors.hpp"
+
+#include <caf/detail/sync_request_bouncer.hpp>
+
+#include <spdlog/spdlog.h>
+
+namespace troupe {
+
+link_session::link_session(caf::actor_system& sys, std::shared_ptr<directory> local,
+                           caf::strong_actor_ptr link)
+  : sys_(sys), local_(std::move(local)), link_(std::move(link)) {}
+
+link_session::~link_session() = default;
+
+void link_session::use(std::shared_ptr<stream_channel> channel) {
+  const std::lock_guard guard{mutex_};
+  if (!closed_)
+    channel_ = std::move(channel);
+}
+
+bool link_session::has_channel() const {
+  const std::lock_guard guard{mutex_};
+  return channel_ != nullptr;
+}
+
+void link_session::send(const endpoint& to, caf::mailbox_element& what,
+                        caf::execution_unit* context) {
+  proto::Frame frame;
+  *frame.mutable_to() = to_proto(to);
+  const auto mid = what.mid;
+  frame.set_kind(mid.is_request() ? proto::Frame::REQUEST : proto::Frame::ONE_WAY);
+  bool closed = false;
+  {
+    const std::lock_guard guard{mutex_};
+    closed = closed_;
+    frame.set_id(next_id_++);
+    if (mid.is_request() && !closed)
+      requests_.emplace(frame.id(), pending_request{what.sender, mid, sys_.clock().now()});
+  }
+  if (closed)
+    caf::detail::sync_request_bouncer{caf::exit_reason::remote_link_unreachable}(what);
+  else
+    transmit(std::move(frame), what.move_content_to_message(), context);
+}
+
+void link_session::answer(std::uint64_t id, caf::message content, caf::execution_unit* context) {
+  proto::Frame frame;
+  frame.set_kind(proto::Frame::RESPONSE);
+  frame.set_id(id);
+  transmit(std::move(frame), std::move(content), context);
+}
+
+void link_session::transmit(proto::Frame frame, caf::message content,
+                            caf::execution_unit* context) {
+  std::shared_ptr<stream_channel> channel;
+  caf::strong_actor_ptr link;
+  {
+    const std::lock_guard guard{mutex_};
+    channel = channel_;
+    link = link_;
+  }
+  if (channel)
+    channel->send(std::move(frame), std::move(content));
+  else if (link)
+    link->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {},
+                                            outbound{std::move(frame), std::move(content)}),
+                  context);
+}
+
+void link_session::receive(const proto::Frame& frame, caf::message content,
+                           caf::execution_unit* context) {
+  if (frame.kind() == proto::Frame::RESPONSE) {
+    receive_answer(frame.id(), std::move(content), context);
+    return;
+  }
+  const bool is_request = frame.kind() == proto::Frame::REQUEST;
+  caf::strong_actor_ptr sender;
+  auto mid = caf::make_message_id();
+  if (is_request) {
+    sender = make_port(sys_, shared_from_this(), frame.id());
+    mid = caf::make_message_id(1);
+  }
+  endpoint to;
+  caf::strong_actor_ptr target;
+  if (from_proto(frame.to(), to))
+    target = local_->find(to);
+  if (target) {
+    target->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
+                    context);
+  } else if (is_request) {
+    auto error = make_error(errc::no_such_endpoint, to_string(to) + " does not live on this node");
+    answer(frame.id(), caf::make_message(std::move(error)), context);
+  } else {
+    spdlog::debug("dropped a message for {}, which does not live here", to_string(to));
+  }
+}
+
+void link_session::receive_answer(std::uint64_t id, caf::message content,
+                                  caf::execution_unit* context) {
+  caf::strong_actor_ptr link;
+  pending_request request;
+  {
+    const std::lock_guard guard{mutex_};
+    auto x = requests_.extract(id);
+    if (!x)
+      return;
+    request = std::move(x.mapped());
+    link = link_;
+  }
+  request.sender->enqueue(
+    caf::make_mailbox_element(link, request.mid.response_id(), {}, std::move(content)), context);
+}
+
+bool link_session::forget_before(time_point limit) {
+  std::vector<caf::strong_actor_ptr> dropped;
+  const std::lock_guard guard{mutex_};
+  std::erase_if(requests_, [&](auto& x) {
+    const bool old = x.second.since < limit;
+    if (old)
+      dropped.push_back(std::move(x.second.sender));
+    return old;
+  });
+  return !requests_.empty();
+}
+
+// Also breaks a circle of references: an actor that waits for an answer holds a port, which holds
+// this, which holds the actor.
+void link_session::close(const caf::error& error, caf::execution_unit* context) {
+  std::map<std::uint64_t, pending_request> requests;
+  std::shared_ptr<stream_channel> channel;
+  caf::strong_actor_ptr link;
+  {
+    const std::lock_guard guard{mutex_};
+    closed_ = true;
+    requests_.swap(requests);
+    channel_.swap(channel);
+    link_.swap(link);
+  }
+  for (auto& [id, request] : requests)
+    request.sender->enqueue(
+      caf::make_mailbox_element(link, request.mid.response_id(), {}, caf::make_message(error)),
+      context);
+  if (channel)
+    channel->end();
+}
+
+} // namespace troupe

@@ -1,0 +1,83 @@
+#pragma once
+
+#include "actors/link/directory.hpp"
+#include "messages/names.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include "messages/caf_shim.hpp"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace troupe {
+
+class stream_channel;
+
+/// What ports hand to their link, where it sends messages itself.
+struct outbound {
+  proto::Frame frame;
+  caf::message content;
+};
+
+/// What a link, its ports and its channel share: the requests that wait for an answer, and how
+/// messages travel. A message passes through no other actor on its way if there is a channel.
+/// Thread-safe.
+class link_session : public std::enable_shared_from_this<link_session> {
+public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  /// @param link the actor; kept alive until close()
+  link_session(caf::actor_system& sys, std::shared_ptr<directory> local,
+               caf::strong_actor_ptr link);
+  ~link_session();
+
+  /// From now on, messages travel over this channel.
+  void use(std::shared_ptr<stream_channel> channel);
+  bool has_channel() const;
+
+  /// Sends a message of a local actor to an actor of the peer. If it is a request, the answer goes
+  /// to its sender. After close(), a request fails at once.
+  void send(const endpoint& to, caf::mailbox_element& what, caf::execution_unit* context);
+
+  /// Answers the peer's request number `id`.
+  void answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
+
+  /// Hands a message of the peer to the actor it is for.
+  void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
+
+  /// Forgets requests that were made before `limit`. Whether others are left.
+  bool forget_before(time_point limit);
+
+  /// The link is over: requests that wait fail with `error`.
+  void close(const caf::error& error, caf::execution_unit* context);
+
+private:
+  struct pending_request {
+    caf::strong_actor_ptr sender;
+    caf::message_id mid;
+    time_point since;
+  };
+
+  void transmit(proto::Frame frame, caf::message content, caf::execution_unit* context);
+  void receive_answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
+
+  caf::actor_system& sys_;
+  std::shared_ptr<directory> local_;
+
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  /// Null after close().
+  caf::strong_actor_ptr link_;
+  /// Null: the link sends.
+  std::shared_ptr<stream_channel> channel_;
+  std::uint64_t next_id_ = 1;
+  std::map<std::uint64_t, pending_request> requests_;
+};
+
+} // namespace troupe
+
+template <>
+struct troupe::is_local_message<troupe::outbound> : std::true_type {};
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::outbound)

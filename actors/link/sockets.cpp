@@ -1,0 +1,137 @@
+#include "actors/link/sockets.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+namespace troupe {
+
+namespace {
+
+using address_list = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+/// Null if there is none; `problem` says why.
+address_list resolve(const std::string& address, std::uint16_t port, int flags,
+                     std::string& problem) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    problem = ::gai_strerror(error);
+  return {found, ::freeaddrinfo};
+}
+
+file_descriptor new_socket(int family) {
+  return file_descriptor{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+/// Messages are written whole, and wait for nothing.
+void send_at_once(const file_descriptor& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+struct local_address {
+  sockaddr_un address{};
+  socklen_t size = 0;
+
+  explicit local_address(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const auto n = std::min(name.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, name.data(), n);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n);
+  }
+
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+/// 0, or why the connection could not be made.
+int wait_for_connection(const file_descriptor& socket, std::chrono::milliseconds timeout) {
+  pollfd x{socket.get(), POLLOUT, 0};
+  const int n = ::poll(&x, 1, static_cast<int>(timeout.count()));
+  if (n == 0)
+    return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return n < 0 ? errno : error;
+}
+
+} // namespace
+
+void fail_with(const std::string& what) {
+  throw std::system_error{errno, std::generic_category(), what};
+}
+
+file_descriptor listen_locally(const std::string& name) {
+  auto result = new_socket(AF_UNIX);
+  const local_address where{name};
+  if (!result || ::bind(result.get(), where.get(), where.size) != 0
+      || ::listen(result.get(), SOMAXCONN) != 0)
+    fail_with("cannot listen on a Unix socket");
+  return result;
+}
+
+file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
+  std::string problem;
+  const auto found = resolve(address, port, AI_PASSIVE, problem);
+  if (!found)
+    throw std::system_error{std::make_error_code(std::errc::address_not_available),
+                            address + ": " + problem};
+  auto result = new_socket(found->ai_family);
+  const int yes = 1;
+  ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (!result || ::bind(result.get(), found->ai_addr, found->ai_addrlen) != 0
+      || ::listen(result.get(), SOMAXCONN) != 0)
+    fail_with("cannot listen on " + address + ':' + std::to_string(port));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  ::getsockname(result.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return result;
+}
+
+file_descriptor accept_on(int listener) {
+  file_descriptor result{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+  if (result)
+    send_at_once(result);
+  return result;
+}
+
+file_descriptor connect_locally(const std::string& name) {
+  auto result = new_socket(AF_UNIX);
+  const local_address where{name};
+  if (result && ::connect(result.get(), where.get(), where.size) != 0)
+    return {};
+  return result;
+}
+
+file_descriptor connect_to(const std::string& address, std::uint16_t port,
+                           std::chrono::milliseconds timeout, std::string& problem) {
+  const auto found = resolve(address, port, 0, problem);
+  for (const auto* x = found.get(); x != nullptr; x = x->ai_next) {
+    auto result = new_socket(x->ai_family);
+    int error = ::connect(result.get(), x->ai_addr, x->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS)
+      error = wait_for_connection(result, timeout);
+    if (error == 0) {
+      send_at_once(result);
+      return result;
+    }
+    problem = std::generic_category().message(error);
+  }
+  return {};
+}
+
+} // namespace troupe

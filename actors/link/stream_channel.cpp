@@ -1,0 +1,539 @@
+#include "actors/link/stream_channel.hpp"
+
+#include <caf/binary_deserializer.hpp>
+#include <caf/binary_serializer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t header_bytes = 16;
+constexpr std::size_t max_head_bytes = std::size_t{16} << 20;
+constexpr std::size_t staging_bytes = std::size_t{64} << 10;
+/// Descriptors that came and were not used yet.
+constexpr std::size_t max_descriptors = 64;
+/// Read at most so often before other sockets have their turn.
+constexpr int reads_in_a_row = 16;
+/// Returns wait for a message to travel with, but no more than so many.
+constexpr std::size_t max_returns = 16;
+
+template <class T>
+void put(char* to, T x) {
+  std::memcpy(to, &x, sizeof x);
+}
+
+template <class T>
+T get(const char* from) {
+  T result{};
+  std::memcpy(&result, from, sizeof result);
+  return result;
+}
+
+void put_header(std::vector<char>& record, proto::RecordKind kind, std::uint64_t body) {
+  put(record.data(), static_cast<std::uint32_t>(kind));
+  put(record.data() + 4, static_cast<std::uint32_t>(record.size() - header_bytes));
+  put(record.data() + 8, body);
+}
+
+std::vector<char> record_of(proto::RecordKind kind, const google::protobuf::MessageLite& head) {
+  std::vector<char> result(header_bytes + head.ByteSizeLong());
+  head.SerializeWithCachedSizesToArray(
+    reinterpret_cast<std::uint8_t*>(result.data() + header_bytes));
+  put_header(result, kind, 0);
+  return result;
+}
+
+std::vector<char> record_of(proto::RecordKind kind) {
+  std::vector<char> result(header_bytes);
+  put_header(result, kind, 0);
+  return result;
+}
+
+/// A message has at most one payload, in last place.
+bool has_payload(const caf::message& x) {
+  return !x.empty() && x.match_element<payload>(x.size() - 1);
+}
+
+std::string text_of(int error) {
+  return std::generic_category().message(error);
+}
+
+} // namespace
+
+file_descriptor::~file_descriptor() {
+  if (value_ >= 0)
+    ::close(value_);
+}
+
+/// The peer's memory, until the last reference is gone.
+class stream_channel::borrowed final : public buffer {
+public:
+  borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
+           std::uint64_t loan)
+    : buffer(memory->data(), memory->size(), false), from_(std::move(from)),
+      memory_(std::move(memory)), loan_(loan) {}
+
+protected:
+  void retire() noexcept override {
+    const std::unique_ptr<borrowed> self{this};
+    from_->give_back(loan_);
+  }
+
+private:
+  std::shared_ptr<stream_channel> from_;
+  std::shared_ptr<const shared_memory> memory_;
+  std::uint64_t loan_;
+};
+
+stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
+                               stream_options options)
+  : sys_(sys), socket_(std::move(socket)), options_(std::move(options)), staged_(staging_bytes) {}
+
+stream_channel::~stream_channel() = default;
+
+// -- sending ------------------------------------------------------------------------------------
+
+void stream_channel::send(proto::Frame frame, caf::message content) {
+  payload body;
+  if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
+    body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
+  // What lies in memory of this process alone is copied once, rather than twice by the system.
+  if (options_.lends && !body.empty() && body.storage()->shared().number == 0) {
+    auto copy = payload::allocate(body.size());
+    if (copy.storage()->shared().number != 0) {
+      std::ranges::copy(body.bytes(), copy.mutable_data());
+      body = std::move(copy);
+    }
+  }
+  std::vector<char> encoded;
+  caf::binary_serializer sink{sys_, encoded};
+  if (auto error = sink(content))
+    throw std::logic_error{"a message cannot be encoded: " + caf::to_string(error)};
+  outgoing x;
+  const std::lock_guard guard{mutex_};
+  if (broken_ || ended_)
+    return;
+  if (options_.lends && !body.empty() && body.storage()->shared().number != 0)
+    lend(frame, body, x);
+  else
+    x.body = std::move(body);
+  const auto frame_bytes = frame.ByteSizeLong();
+  x.head.resize(header_bytes + 4 + frame_bytes);
+  put(x.head.data() + header_bytes, static_cast<std::uint32_t>(frame_bytes));
+  frame.SerializeWithCachedSizesToArray(
+    reinterpret_cast<std::uint8_t*>(x.head.data() + header_bytes + 4));
+  x.head.insert(x.head.end(), encoded.begin(), encoded.end());
+  put_header(x.head, proto::MESSAGE, x.body.size());
+  push_returns();
+  push(std::move(x));
+}
+
+void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) {
+  const auto file = x.storage()->shared();
+  auto& loan = *frame.mutable_loan();
+  loan.set_number(next_loan_++);
+  loan.set_memory(file.number);
+  loan.set_memory_bytes(x.storage()->capacity());
+  loan.set_offset(x.offset());
+  loan.set_bytes(x.size());
+  if (std::ranges::find(known_, file.number) == known_.end()) {
+    // The peer forgets what was freed since.
+    const auto gone = buffer_pool::process().freed(known_);
+    if (!gone.empty()) {
+      proto::Return freed;
+      for (const auto number : gone) {
+        freed.add_freed(number);
+        std::erase(known_, number);
+      }
+      push({record_of(proto::RETURN, freed), {}});
+    }
+    loan.set_first_time(true);
+    out.descriptor = file.descriptor;
+    known_.push_back(file.number);
+  }
+  lent_.emplace(loan.number(), x);
+}
+
+void stream_channel::greet(const std::string& token) {
+  proto::Greeting x;
+  x.set_token(token);
+  const std::lock_guard guard{mutex_};
+  push({record_of(proto::GREETING, x), {}});
+}
+
+void stream_channel::end() {
+  {
+    const std::lock_guard guard{mutex_};
+    if (std::exchange(ended_, true))
+      return;
+    push_returns();
+    push({record_of(proto::END), {}});
+  }
+  options_.wake();
+}
+
+void stream_channel::push(outgoing x) {
+  queue_.push_back(std::move(x));
+  // Otherwise those before it wait for the socket.
+  if (queue_.size() == 1)
+    flush();
+}
+
+void stream_channel::push_returns() {
+  if (returns_.empty())
+    return;
+  proto::Return x;
+  for (const auto loan : returns_)
+    x.add_loan(loan);
+  returns_.clear();
+  push({record_of(proto::RETURN, x), {}});
+}
+
+// Called from wherever the last reference ends.
+void stream_channel::give_back(std::uint64_t loan) noexcept {
+  {
+    const std::lock_guard guard{mutex_};
+    --borrowed_;
+    if (broken_)
+      return;
+    returns_.push_back(loan);
+    if (returns_.size() >= max_returns)
+      push_returns();
+  }
+  options_.wake();
+}
+
+void stream_channel::flush() {
+  while (!queue_.empty() && !broken_) {
+    auto& x = queue_.front();
+    std::array<iovec, 2> parts{};
+    std::size_t n = 0;
+    if (written_ < x.head.size())
+      parts[n++] = {x.head.data() + written_, x.head.size() - written_};
+    const auto body_written = written_ - std::min(written_, x.head.size());
+    if (body_written < x.body.size())
+      parts[n++] = {const_cast<std::byte*>(x.body.data()) + body_written,
+                    x.body.size() - body_written};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = n;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    if (x.descriptor >= 0 && written_ == 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      auto* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(header), &x.descriptor, sizeof(int));
+    }
+    const auto sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR)
+      continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return;
+    if (sent < 0) {
+      // The thread that reads hears of it, too.
+      broken_ = true;
+      return;
+    }
+    written_ += static_cast<std::size_t>(sent);
+    if (written_ == x.head.size() + x.body.size()) {
+      queue_.pop_front();
+      written_ = 0;
+    }
+  }
+}
+
+void stream_channel::on_writable() {
+  const std::lock_guard guard{mutex_};
+  flush();
+}
+
+void stream_channel::on_tick() {
+  const std::lock_guard guard{mutex_};
+  if (!broken_)
+    push_returns();
+}
+
+bool stream_channel::finished() const {
+  const std::lock_guard guard{mutex_};
+  const bool both_ended = ended_ && over_ && queue_.empty() && lent_.empty();
+  return (broken_ || both_ended) && borrowed_ == 0;
+}
+
+// -- receiving ----------------------------------------------------------------------------------
+
+void stream_channel::listen(events to) {
+  events_ = std::move(to);
+  parse();
+}
+
+bool stream_channel::on_readable() {
+  for (int i = 0; i < reads_in_a_row; ++i)
+    if (!read_some())
+      return false;
+  return true;
+}
+
+/// Whether there may be more.
+bool stream_channel::read_some() {
+  std::array<iovec, 2> parts{};
+  std::size_t n = 0;
+  const auto rest = body_.size() - body_read_;
+  if (rest > 0) {
+    parts[n++] = {body_.mutable_data() + body_read_, rest};
+  }
+  if (end_ < staged_.size())
+    parts[n++] = {staged_.data() + end_, staged_.size() - end_};
+  if (n == 0)
+    return false; // Full of what waits for listen().
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = n;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(max_descriptors * sizeof(int))> control;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const auto got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && errno == EINTR)
+    return true;
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return false;
+  if (got <= 0) {
+    const std::string reason = got == 0 ? "its process ended or closed it" : text_of(errno);
+    std::map<std::uint64_t, payload> no_longer_read;
+    std::deque<outgoing> not_sent;
+    {
+      const std::lock_guard guard{mutex_};
+      broken_ = true;
+      lent_.swap(no_longer_read);
+      queue_.swap(not_sent);
+    }
+    fail(reason);
+    return false;
+  }
+  take_descriptors(message);
+  if (mistrusted_) {
+    descriptors_.clear();
+    return true;
+  }
+  const auto to_body = std::min(static_cast<std::size_t>(got), rest);
+  body_read_ += to_body;
+  end_ += static_cast<std::size_t>(got) - to_body;
+  parse();
+  return true;
+}
+
+void stream_channel::take_descriptors(msghdr& from) {
+  for (auto* x = CMSG_FIRSTHDR(&from); x != nullptr; x = CMSG_NXTHDR(&from, x)) {
+    if (x->cmsg_level != SOL_SOCKET || x->cmsg_type != SCM_RIGHTS)
+      continue;
+    const auto count = (x->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int value = -1;
+      std::memcpy(&value, CMSG_DATA(x) + i * sizeof(int), sizeof value);
+      descriptors_.emplace_back(value);
+    }
+  }
+  if (descriptors_.size() > max_descriptors || (from.msg_flags & MSG_CTRUNC) != 0)
+    mistrust("more descriptors than it announced");
+}
+
+void stream_channel::parse() {
+  while (!mistrusted_) {
+    if (!body_.empty()) {
+      if (body_read_ < body_.size())
+        return;
+      body_read_ = 0;
+      deliver(std::exchange(body_, payload{}));
+    }
+    const auto there = end_ - begin_;
+    std::size_t wanted = header_bytes;
+    if (there >= header_bytes) {
+      const char* at = staged_.data() + begin_;
+      const auto kind = get<std::uint32_t>(at);
+      const auto head = get<std::uint32_t>(at + 4);
+      const auto body = get<std::uint64_t>(at + 8);
+      const bool fits = head <= (events_.received ? max_head_bytes : 256)
+        && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE);
+      if (!fits) {
+        mistrust("a record that cannot be decoded");
+        return;
+      }
+      wanted = header_bytes + head;
+      if (there >= wanted) {
+        if (!events_.received && (!greeting_.empty() || kind != proto::GREETING))
+          return; // Records after the greeting wait for listen().
+        begin_ += wanted;
+        if (kind == proto::MESSAGE && body > 0) {
+          try {
+            body_ = payload::allocate(body);
+          } catch (const std::bad_alloc&) {
+            mistrust("a payload of " + std::to_string(body)
+                     + " bytes, for which there is no memory");
+            return;
+          }
+        }
+        on_record(static_cast<proto::RecordKind>(kind), {at + header_bytes, head});
+        body_read_ = std::min<std::size_t>(body_.size(), end_ - begin_);
+        if (body_read_ > 0)
+          std::memcpy(body_.mutable_data(), staged_.data() + begin_, body_read_);
+        begin_ += body_read_;
+        continue;
+      }
+    }
+    // What is there begins in front again.
+    std::memmove(staged_.data(), staged_.data() + begin_, there);
+    begin_ = 0;
+    end_ = there;
+    if (staged_.size() < wanted)
+      staged_.resize(wanted);
+    return;
+  }
+}
+
+void stream_channel::on_record(proto::RecordKind kind, std::span<const char> head) {
+  const auto size = static_cast<int>(head.size());
+  switch (kind) {
+  case proto::MESSAGE:
+    on_message(head);
+    return;
+  case proto::RETURN: {
+    proto::Return x;
+    if (x.ParseFromArray(head.data(), size)) {
+      on_return(x);
+      return;
+    }
+    break;
+  }
+  case proto::GREETING: {
+    proto::Greeting x;
+    if (!events_.received && x.ParseFromArray(head.data(), size) && !x.token().empty()) {
+      greeting_ = x.token();
+      return;
+    }
+    break;
+  }
+  case proto::END:
+    fail("it ended the link");
+    return;
+  default:
+    break;
+  }
+  mistrust("a record that cannot be decoded");
+}
+
+void stream_channel::on_message(std::span<const char> head) {
+  frame_.Clear();
+  content_ = {};
+  if (!decode(head)) {
+    mistrust("a message that cannot be decoded");
+    return;
+  }
+  if (frame_.has_loan())
+    deliver(borrow(frame_.loan()));
+  else if (body_.empty())
+    deliver({});
+}
+
+bool stream_channel::decode(std::span<const char> head) {
+  if (head.size() < 4)
+    return false;
+  const auto frame_bytes = get<std::uint32_t>(head.data());
+  const auto rest = head.size() - 4;
+  if (frame_bytes > rest || !frame_.ParseFromArray(head.data() + 4, static_cast<int>(frame_bytes))
+      || !proto::Frame::Kind_IsValid(frame_.kind()) || (frame_.has_loan() && !body_.empty()))
+    return false;
+  try {
+    caf::binary_deserializer source{sys_, head.data() + 4 + frame_bytes, rest - frame_bytes};
+    if (source(content_))
+      return false;
+  } catch (const std::exception&) {
+    return false; // Lengths that cannot be.
+  }
+  const bool wants_payload = frame_.has_loan() || !body_.empty();
+  return !content_.empty() && (!wants_payload || has_payload(content_));
+}
+
+void stream_channel::deliver(payload body) {
+  if (over_)
+    return;
+  if (!body.empty())
+    content_.get_mutable_as<payload>(content_.size() - 1) = std::move(body);
+  events_.received(frame_, std::exchange(content_, caf::message{}));
+}
+
+payload stream_channel::borrow(const proto::Loan& x) {
+  if (x.first_time()) {
+    std::shared_ptr<shared_memory> memory;
+    const bool allowed = !descriptors_.empty() && !opened_.contains(x.memory())
+      && x.memory_bytes() <= options_.max_bytes - opened_bytes_;
+    if (allowed) {
+      memory = std::make_shared<shared_memory>(
+        shared_memory::open(descriptors_.front().release(), x.memory_bytes()));
+      descriptors_.pop_front();
+    }
+    if (!memory || !*memory) {
+      mistrust("memory that cannot be used");
+      return {};
+    }
+    opened_bytes_ += x.memory_bytes();
+    opened_.emplace(x.memory(), std::move(memory));
+  }
+  const auto i = opened_.find(x.memory());
+  if (i == opened_.end() || x.bytes() == 0 || x.offset() > i->second->size()
+      || x.bytes() > i->second->size() - x.offset()) {
+    mistrust("a range of memory that it does not share");
+    return {};
+  }
+  {
+    const std::lock_guard guard{mutex_};
+    ++borrowed_;
+  }
+  return payload::adopt(new borrowed{shared_from_this(), i->second, x.number()}, x.offset(),
+                        x.bytes());
+}
+
+void stream_channel::on_return(const proto::Return& x) {
+  std::vector<payload> free;
+  {
+    const std::lock_guard guard{mutex_};
+    for (const auto loan : x.loan())
+      if (auto y = lent_.extract(loan))
+        free.push_back(std::move(y.mapped()));
+  }
+  for (const auto number : x.freed())
+    if (auto y = opened_.extract(number))
+      opened_bytes_ -= y.mapped()->size();
+}
+
+/// What comes from now on is not looked at, up to the end of the socket.
+void stream_channel::mistrust(const std::string& sent) {
+  mistrusted_ = true;
+  body_ = {};
+  begin_ = end_ = 0;
+  descriptors_.clear();
+  fail("it sent " + sent);
+}
+
+void stream_channel::fail(const std::string& reason) {
+  if (std::exchange(over_, true))
+    return;
+  if (events_.closed)
+    events_.closed(reason);
+}
+
+} // namespace troupe

@@ -1,0 +1,180 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <caf/fwd.hpp>
+#include <caf/message.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+struct msghdr;
+
+namespace troupe {
+
+/// A file descriptor and its owner.
+class file_descriptor {
+public:
+  file_descriptor() noexcept = default;
+  explicit file_descriptor(int value) noexcept : value_(value) {}
+  file_descriptor(file_descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+  file_descriptor& operator=(file_descriptor other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  ~file_descriptor();
+
+  explicit operator bool() const noexcept { return value_ >= 0; }
+  int get() const noexcept { return value_; }
+  int release() noexcept { return std::exchange(value_, -1); }
+
+private:
+  int value_ = -1;
+};
+
+struct stream_options {
+  /// The peer runs on this host, and the socket can pass descriptors: payloads in shared memory are
+  /// lent to it rather than sent.
+  bool lends = false;
+  /// Largest payload, and most shared memory, that the peer may announce.
+  std::uint64_t max_bytes = std::uint64_t{1} << 36;
+  /// Asks for a call of on_tick() soon, from any thread.
+  std::function<void()> wake;
+};
+
+/// Messages between two processes over a socket. A payload goes from the sender's buffer to the
+/// receiver's without a copy in between (sendmsg, recvmsg); between processes of one host it does
+/// not move at all: the receiver reads it in the sender's memory, which is not used for anything
+/// else until the receiver has let go of it, or its process has ended.
+///
+/// The socket stays open until both sides hold nothing of each other, even if the link ended
+/// before: its end is the proof that the peer no longer reads.
+class stream_channel : public std::enable_shared_from_this<stream_channel> {
+public:
+  /// Payloads of at least so many bytes are not copied into a record.
+  static constexpr std::size_t large = std::size_t{16} << 10;
+
+  struct events {
+    /// A message of the peer.
+    std::function<void(const proto::Frame&, caf::message)> received;
+    /// Nothing can be sent or received any more. Called at most once.
+    std::function<void(const std::string& reason)> closed;
+  };
+
+  /// @param socket connected, does not block
+  stream_channel(caf::actor_system& sys, file_descriptor socket, stream_options options);
+  ~stream_channel();
+  stream_channel(const stream_channel&) = delete;
+  stream_channel& operator=(const stream_channel&) = delete;
+
+  /// Who hears what the peer sends. Called once, before a record other than the greeting is wanted,
+  /// by the thread that reads (or before it does).
+  void listen(events to);
+
+  /// Thread-safe. Messages of one thread stay in order. What cannot be written at once waits here,
+  /// by reference. Does nothing once the channel is closed.
+  void send(proto::Frame frame, caf::message content);
+
+  /// The first record of the side that connected.
+  void greet(const std::string& token);
+
+  /// This side's link is over. Thread-safe.
+  void end();
+
+  // -- for the thread that watches the socket --
+
+  /// Reads what is there. True if there may be more, and others should have their turn first.
+  bool on_readable();
+
+  /// Writes what waits.
+  void on_writable();
+
+  /// Tells the peer what is no longer needed of it.
+  void on_tick();
+
+  /// Neither side needs the socket any more.
+  bool finished() const;
+
+  /// The peer's greeting, once it has come; records after it wait for listen(). Empty before.
+  const std::string& greeting() const noexcept { return greeting_; }
+
+  /// Nothing comes any more.
+  bool over() const noexcept { return over_; }
+
+  int socket() const noexcept { return socket_.get(); }
+
+private:
+  class borrowed;
+
+  struct outgoing {
+    std::vector<char> head;
+    payload body;
+    int descriptor = -1;
+  };
+
+  // Sending; with mutex_ held.
+  void lend(proto::Frame& frame, const payload& x, outgoing& out);
+  void push(outgoing x);
+  void push_returns();
+  void flush();
+  void give_back(std::uint64_t loan) noexcept;
+
+  // Receiving.
+  bool read_some();
+  void take_descriptors(msghdr& from);
+  void parse();
+  void on_record(proto::RecordKind kind, std::span<const char> head);
+  void on_message(std::span<const char> head);
+  bool decode(std::span<const char> head);
+  void deliver(payload body);
+  void on_return(const proto::Return& x);
+  payload borrow(const proto::Loan& x);
+  void mistrust(const std::string& sent);
+  void fail(const std::string& reason);
+
+  caf::actor_system& sys_;
+  file_descriptor socket_;
+  stream_options options_;
+  events events_;
+
+  mutable std::mutex mutex_;
+  std::deque<outgoing> queue_;
+  /// Of the first in the queue, bytes written.
+  std::size_t written_ = 0;
+  bool broken_ = false;
+  bool ended_ = false;
+  std::uint64_t next_loan_ = 1;
+  std::map<std::uint64_t, payload> lent_;
+  /// Shared memory that the peer has opened.
+  std::vector<std::uint64_t> known_;
+  /// Loans of the peer that are no longer held here.
+  std::vector<std::uint64_t> returns_;
+  std::size_t borrowed_ = 0;
+
+  // Of the thread that reads.
+  std::vector<char> staged_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::deque<file_descriptor> descriptors_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const shared_memory>> opened_;
+  std::uint64_t opened_bytes_ = 0;
+  /// A message whose payload is being read.
+  proto::Frame frame_;
+  caf::message content_;
+  payload body_;
+  std::size_t body_read_ = 0;
+  std::string greeting_;
+  bool over_ = false;
+  bool mistrusted_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,143 @@
+#include "actors/link/channel_host.hpp"
+
+#include "messages/types.hpp"
+#include "tests/messages/codec.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <future>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto patience = 20s;
+
+/// One end: what became of its connection, and the messages that came.
+struct listener {
+  std::promise<std::string> settled;
+  std::promise<std::uint64_t> first;
+  std::promise<std::string> closed;
+  std::shared_ptr<stream_channel> channel;
+
+  channel_host::on_channel handler() {
+    return [this](const channel_host::channel_ptr& x, const std::string& problem) {
+      channel = x;
+      if (x)
+        x->listen({
+          [this](const proto::Frame& frame, const caf::message&) { first.set_value(frame.id()); },
+          [this](const std::string& reason) { closed.set_value(reason); },
+        });
+      settled.set_value(problem);
+    };
+  }
+};
+
+template <class T>
+T get(std::promise<T>& x) {
+  auto future = x.get_future();
+  BOOST_REQUIRE(future.wait_for(patience) == std::future_status::ready);
+  return future.get();
+}
+
+void send(stream_channel& x, std::uint64_t id) {
+  proto::Frame frame;
+  frame.set_id(id);
+  x.send(frame, caf::make_message(proto::Segment{}, payload::allocate(100'000)));
+}
+
+channel_host_options by_tcp() {
+  channel_host_options result;
+  result.address = "127.0.0.1";
+  result.local = false;
+  return result;
+}
+
+void converse(const channel_host_options& how) {
+  codec system;
+  listener a;
+  listener b;
+  channel_host dialling{system.system(), how};
+  channel_host dialled{system.system(), how};
+  dialling.connect(dialled.offer(b.handler()), how.address, a.handler());
+  BOOST_TEST(get(a.settled) == "");
+  BOOST_TEST(get(b.settled) == "");
+  send(*a.channel, 7);
+  BOOST_TEST(get(b.first) == 7U);
+  send(*b.channel, 8);
+  BOOST_TEST(get(a.first) == 8U);
+  a.channel->end();
+  BOOST_TEST(contains(get(b.closed), "ended"));
+  dialling.stop();
+  dialled.stop();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(channel_hosts)
+
+BOOST_AUTO_TEST_CASE(on_one_host) {
+  converse({});
+}
+
+BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
+  converse(by_tcp());
+}
+
+BOOST_AUTO_TEST_CASE(nobody_listens) {
+  codec system;
+  channel_host host{system.system(), by_tcp()};
+  proto::ChannelOffer gone;
+  {
+    channel_host other{system.system(), by_tcp()};
+    gone = other.offer({});
+  }
+  listener a;
+  host.connect(gone, "127.0.0.1", a.handler());
+  BOOST_TEST(contains(get(a.settled), "refused"));
+  listener b;
+  gone.set_port(0);
+  host.connect(gone, "127.0.0.1", b.handler());
+  BOOST_TEST(get(b.settled) != "");
+  host.stop();
+}
+
+// A token is good for one connection; others are closed.
+BOOST_AUTO_TEST_CASE(strangers) {
+  codec system;
+  channel_host host{system.system(), {}};
+  channel_host other{system.system(), {}};
+  listener expected;
+  const auto offer = host.offer(expected.handler());
+  auto wrong = offer;
+  wrong.set_token("guessed");
+  listener a;
+  other.connect(wrong, "", a.handler());
+  BOOST_TEST(get(a.settled) == "", "it cannot know");
+  BOOST_TEST(get(a.closed) != "");
+  listener b;
+  other.connect(offer, "", b.handler());
+  BOOST_TEST(get(b.settled) == "");
+  BOOST_TEST(get(expected.settled) == "");
+  listener c;
+  other.connect(offer, "", c.handler());
+  BOOST_TEST(get(c.closed) != "");
+  listener withdrawn;
+  const auto another = host.offer(withdrawn.handler());
+  host.withdraw(another);
+  listener d;
+  other.connect(another, "", d.handler());
+  BOOST_TEST(get(d.closed) != "");
+  send(*b.channel, 3);
+  BOOST_TEST(get(expected.first) == 3U);
+  host.stop();
+  other.stop();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,431 @@
+#include "actors/link/stream_channel.hpp"
+
+#include "messages/types.hpp"
+#include "tests/messages/codec.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct arrived {
+  proto::Frame frame;
+  caf::message content;
+
+  const payload& data() const { return content.get_as<payload>(content.size() - 1); }
+};
+
+payload patterned(std::size_t size, unsigned seed = 1) {
+  auto result = payload::allocate(size);
+  for (std::size_t i = 0; i < size; ++i)
+    result.mutable_data()[i] = static_cast<std::byte>((i + seed) * 2654435761U >> 13);
+  return result;
+}
+
+bool equal(const payload& a, const payload& b) {
+  return std::ranges::equal(a.bytes(), b.bytes());
+}
+
+/// An end of a connection, whose events are handled when the test says so.
+struct end_point {
+  std::shared_ptr<stream_channel> channel;
+  std::vector<arrived> messages;
+  std::string closed;
+  int ticks_wanted = 0;
+
+  end_point(caf::actor_system& sys, int socket, bool lends, std::uint64_t max_bytes) {
+    ::fcntl(socket, F_SETFL, O_NONBLOCK);
+    stream_options how;
+    how.lends = lends;
+    how.max_bytes = max_bytes;
+    how.wake = [this] { ++ticks_wanted; };
+    channel = std::make_shared<stream_channel>(sys, file_descriptor{socket}, how);
+  }
+
+  void listen() {
+    channel->listen({
+      [this](const proto::Frame& frame, caf::message content) {
+        messages.push_back({frame, std::move(content)});
+      },
+      [this](const std::string& reason) { closed = reason; },
+    });
+  }
+
+  /// Does what a thread would that waits for the socket.
+  void run() {
+    channel->on_writable();
+    while (channel->on_readable())
+      ;
+    if (std::exchange(ticks_wanted, 0) > 0)
+      channel->on_tick();
+  }
+
+  void send(std::uint64_t id, payload data) {
+    proto::Frame frame;
+    frame.set_id(id);
+    proto::Segment header;
+    header.set_step(id);
+    channel->send(frame, caf::make_message(std::move(header), std::move(data)));
+  }
+};
+
+struct connection {
+  codec system;
+  std::array<int, 2> sockets{};
+  std::unique_ptr<end_point> a;
+  std::unique_ptr<end_point> b;
+
+  explicit connection(bool lends, std::uint64_t max_bytes = std::uint64_t{1} << 36) {
+    BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0);
+    a = std::make_unique<end_point>(system.system(), sockets[0], lends, max_bytes);
+    b = std::make_unique<end_point>(system.system(), sockets[1], lends, max_bytes);
+    a->listen();
+    b->listen();
+  }
+
+  void run() {
+    for (int i = 0; i < 200; ++i) {
+      a->run();
+      b->run();
+    }
+  }
+};
+
+struct with_shared_memory {
+  with_shared_memory() { buffer_pool::process().share_from(std::size_t{64} << 10); }
+};
+
+/// Of the kernel's own accounting: descriptors of this process.
+std::size_t open_files() {
+  std::size_t result = 0;
+  for (int i = 0; i < 1024; ++i)
+    result += ::fcntl(i, F_GETFD) >= 0 ? 1 : 0;
+  return result;
+}
+
+std::vector<char> record(std::uint32_t kind, std::uint64_t body, std::string_view head) {
+  std::vector<char> result(16);
+  const auto size = static_cast<std::uint32_t>(head.size());
+  std::memcpy(result.data(), &kind, 4);
+  std::memcpy(result.data() + 4, &size, 4);
+  std::memcpy(result.data() + 8, &body, 8);
+  result.insert(result.end(), head.begin(), head.end());
+  return result;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(stream_channel_records, with_shared_memory)
+
+BOOST_AUTO_TEST_CASE(payloads_of_all_sizes) {
+  for (const bool lends : {false, true}) {
+    connection x{lends};
+    const std::vector<std::size_t> sizes{0,      1,      16'383,  16'384,    65'535, 65'536,
+                                         65'537, 99'991, 1 << 20, 3'000'003, 1};
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      x.a->send(i + 1, patterned(sizes[i], i));
+    x.run();
+    BOOST_TEST_REQUIRE(x.b->messages.size() == sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      BOOST_TEST(x.b->messages[i].frame.id() == i + 1);
+      BOOST_TEST(x.b->messages[i].content.get_as<proto::Segment>(0).step() == i + 1);
+      BOOST_TEST(equal(x.b->messages[i].data(), patterned(sizes[i], i)));
+    }
+    BOOST_TEST(x.b->closed == "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(both_ways_at_once_over_a_narrow_socket) {
+  connection x{false};
+  const int small = 4096;
+  for (const int s : x.sockets)
+    ::setsockopt(s, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    x.a->send(i, patterned(100'000 + i, i));
+    x.b->send(i, patterned(200'000 + i, i));
+  }
+  for (int i = 0; i < 20; ++i)
+    x.run();
+  BOOST_TEST_REQUIRE(x.a->messages.size() == 20U);
+  BOOST_TEST_REQUIRE(x.b->messages.size() == 20U);
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    BOOST_TEST(equal(x.b->messages[i - 1].data(), patterned(100'000 + i, i)));
+    BOOST_TEST(equal(x.a->messages[i - 1].data(), patterned(200'000 + i, i)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
+  connection x{true};
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < 50; ++i)
+        x.a->send(t * 100 + i, patterned(i % 3 == 0 ? 70'000 : 10, i));
+    });
+  for (int i = 0; i < 5; ++i)
+    x.run();
+  for (auto& t : threads)
+    t.join();
+  x.run();
+  BOOST_TEST_REQUIRE(x.b->messages.size() == 200U);
+  std::array<std::uint64_t, 4> next{};
+  for (auto& m : x.b->messages)
+    BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
+}
+
+// -- lending ------------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(a_lent_payload_is_not_used_again_before_it_came_back) {
+  connection x{true};
+  auto data = patterned(1 << 20);
+  x.a->send(1, data);
+  x.run();
+  BOOST_TEST_REQUIRE(x.b->messages.size() == 1U);
+  auto received = x.b->messages[0].data();
+  x.b->messages.clear();
+  BOOST_TEST(received.data() != data.data(), "another mapping");
+  BOOST_TEST(!received.unique(), "not to be written");
+  BOOST_TEST(!data.unique());
+  data.mutable_data()[5] = std::byte{77};
+  BOOST_TEST((received.data()[5] == std::byte{77}), "the same memory");
+  const auto part = received.slice(1000, 10);
+  received = {};
+  x.run();
+  BOOST_TEST(!data.unique(), "a part is still held");
+  const_cast<payload&>(part) = {};
+  x.run();
+  BOOST_TEST(data.unique());
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_opened_once_and_forgotten) {
+  connection x{true};
+  const auto before = open_files();
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    x.a->send(i, patterned(1 << 20, i));
+    x.run();
+    BOOST_TEST_REQUIRE(x.b->messages.size() == 1U);
+    BOOST_TEST_REQUIRE(equal(x.b->messages[0].data(), patterned(1 << 20, i)));
+    x.b->messages.clear();
+    x.run();
+  }
+  BOOST_TEST(open_files() <= before + 4);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_borrowed_is_copied_on) {
+  connection first{true};
+  connection second{true};
+  first.a->send(1, patterned(100'000));
+  first.run();
+  second.a->send(2, first.b->messages.at(0).data());
+  first.b->messages.clear();
+  first.run();
+  second.run();
+  BOOST_TEST(equal(second.b->messages.at(0).data(), patterned(100'000)));
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_a_link_leaves_loans) {
+  connection x{true};
+  auto data = patterned(1 << 20);
+  x.a->send(1, data);
+  x.run();
+  auto received = x.b->messages.at(0).data();
+  x.b->messages.clear();
+  x.a->channel->end();
+  x.run();
+  BOOST_TEST(contains(x.b->closed, "ended"));
+  x.b->channel->end();
+  x.run();
+  BOOST_TEST(!x.a->channel->finished());
+  BOOST_TEST(!x.b->channel->finished());
+  BOOST_TEST(!data.unique());
+  received = {};
+  x.run();
+  BOOST_TEST(data.unique());
+  BOOST_TEST(x.a->channel->finished());
+  BOOST_TEST(x.b->channel->finished());
+}
+
+BOOST_AUTO_TEST_CASE(a_dead_peer_has_let_go) {
+  connection x{true};
+  auto data = patterned(1 << 20);
+  x.a->send(1, data);
+  x.a->run();
+  x.b = nullptr;
+  x.a->run();
+  BOOST_TEST(data.unique());
+  BOOST_TEST(x.a->closed != "");
+  BOOST_TEST(x.a->channel->finished());
+  x.a->send(2, data);
+  BOOST_TEST(data.unique(), "nothing is lent any more");
+}
+
+// -- hostile peers ------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
+  std::vector<std::vector<char>> bad{
+    record(0, 0, ""),
+    record(99, 0, ""),
+    record(proto::MESSAGE, 0, ""),
+    record(proto::MESSAGE, 0, std::string(4, '\xff')),
+    record(proto::MESSAGE, 0, std::string(200, '\0')),
+    record(proto::MESSAGE, ~std::uint64_t{0}, ""),
+    record(proto::RETURN, 7, ""),
+    record(proto::RETURN, 0, "\xff\xff\xff"),
+    record(proto::GREETING, 0, "\x0a\x01x"),
+  };
+  auto large = record(proto::MESSAGE, 0, "");
+  large[7] = '\x7f';
+  bad.push_back(large);
+  for (const auto& bytes : bad) {
+    connection x{true};
+    BOOST_REQUIRE(::write(x.sockets[0], bytes.data(), bytes.size())
+                  == static_cast<ssize_t>(bytes.size()));
+    x.b->run();
+    BOOST_TEST(contains(x.b->closed, "it sent"));
+    BOOST_TEST(x.b->messages.empty());
+    x.a->send(1, patterned(10));
+    x.run();
+    BOOST_TEST(x.b->messages.empty(), "nothing is believed afterwards");
+  }
+}
+
+// Every byte of a stream of good records is changed once: the receiver takes what it can, or
+// closes.
+BOOST_AUTO_TEST_CASE(changed_bytes) {
+  std::vector<char> good;
+  {
+    connection x{false};
+    x.a->send(1, patterned(20));
+    x.a->send(2, patterned(20'000));
+    good.resize(30'000);
+    const auto n = ::read(x.sockets[1], good.data(), good.size());
+    BOOST_REQUIRE(n > 20'000);
+    good.resize(static_cast<std::size_t>(n));
+  }
+  std::mt19937 random{3};
+  for (std::size_t i = 0; i < 400; ++i) {
+    auto bytes = good;
+    bytes[i] = static_cast<char>(bytes[i] ^ static_cast<char>(1 + random() % 255));
+    connection x{true, 1 << 20};
+    BOOST_REQUIRE(::write(x.sockets[0], bytes.data(), bytes.size())
+                  == static_cast<ssize_t>(bytes.size()));
+    x.b->run();
+    BOOST_TEST(x.b->messages.size() <= 2U);
+  }
+}
+
+namespace {
+
+/// A message that says where its payload lies, with a descriptor or without one (-1).
+void send_loan(int socket, codec& system, const proto::Loan& loan, int descriptor) {
+  proto::Frame frame;
+  *frame.mutable_loan() = loan;
+  const auto text = frame.SerializeAsString();
+  std::string head(4, '\0');
+  const auto size = static_cast<std::uint32_t>(text.size());
+  std::memcpy(head.data(), &size, 4);
+  head += text;
+  const auto content = system.encode(caf::make_message(proto::Segment{}, payload{}));
+  head.append(content.begin(), content.end());
+  auto bytes = record(proto::MESSAGE, 0, head);
+  iovec part{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (descriptor >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    auto* x = CMSG_FIRSTHDR(&message);
+    x->cmsg_level = SOL_SOCKET;
+    x->cmsg_type = SCM_RIGHTS;
+    x->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(x), &descriptor, sizeof(int));
+  }
+  BOOST_REQUIRE(::sendmsg(socket, &message, 0) == static_cast<ssize_t>(bytes.size()));
+}
+
+file_descriptor memory_file(std::size_t bytes, int seals) {
+  file_descriptor result{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  BOOST_REQUIRE(::ftruncate(result.get(), static_cast<off_t>(bytes)) == 0);
+  BOOST_REQUIRE(::fcntl(result.get(), F_ADD_SEALS, seals) == 0);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
+  const auto sealed = memory_file(8192, F_SEAL_SHRINK);
+  const auto shrinks = memory_file(8192, F_SEAL_GROW);
+  const file_descriptor pipe_like{::dup(0)};
+  struct sample {
+    std::uint64_t memory_bytes;
+    bool first_time;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    int descriptor;
+    bool good;
+  };
+  const std::vector<sample> samples{
+    {8192, true, 0, 8192, sealed.get(), true},
+    {8192, true, 100, 8092, sealed.get(), true},
+    {8192, true, 100, 8093, sealed.get(), false},
+    {8192, true, ~std::uint64_t{0} - 3, 8, sealed.get(), false},
+    {8192, true, 0, 0, sealed.get(), false},
+    {8193, true, 0, 10, sealed.get(), false},
+    {0, true, 0, 10, sealed.get(), false},
+    {8192, true, 0, 10, shrinks.get(), false},
+    {8192, true, 0, 10, pipe_like.get(), false},
+    {8192, true, 0, 10, -1, false},
+    {8192, false, 0, 10, -1, false},
+  };
+  const auto before = open_files();
+  for (const auto& sample : samples) {
+    connection x{true};
+    proto::Loan loan;
+    loan.set_number(1);
+    loan.set_memory(5);
+    loan.set_memory_bytes(sample.memory_bytes);
+    loan.set_first_time(sample.first_time);
+    loan.set_offset(sample.offset);
+    loan.set_bytes(sample.bytes);
+    send_loan(x.sockets[0], x.system, loan, sample.descriptor);
+    x.b->run();
+    BOOST_TEST(x.b->messages.size() == (sample.good ? 1U : 0U));
+    BOOST_TEST((x.b->closed == "") == sample.good);
+  }
+  BOOST_TEST(open_files() == before);
+}
+
+// More than the peer may share altogether; and descriptors that nothing announced.
+BOOST_AUTO_TEST_CASE(too_much) {
+  const auto sealed = memory_file(8192, F_SEAL_SHRINK);
+  connection x{true, 20'000};
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    proto::Loan loan;
+    loan.set_number(i);
+    loan.set_memory(i);
+    loan.set_memory_bytes(8192);
+    loan.set_first_time(true);
+    loan.set_bytes(10);
+    send_loan(x.sockets[0], x.system, loan, sealed.get());
+    x.b->run();
+  }
+  BOOST_TEST(x.b->messages.size() == 2U);
+  BOOST_TEST(contains(x.b->closed, "memory that cannot be used"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
