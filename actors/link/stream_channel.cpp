@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t header_bytes = 16;
 constexpr std::size_t max_head_bytes = std::size_t{16} << 20;
+constexpr std::size_t max_greeting_bytes = 256;
 constexpr std::size_t staging_bytes = std::size_t{64} << 10;
 /// Descriptors that came and were not used yet.
 constexpr std::size_t max_descriptors = 64;
@@ -279,7 +280,10 @@ bool stream_channel::finished() const {
 
 void stream_channel::listen(events to) {
   events_ = std::move(to);
-  parse();
+  if (over_)
+    events_.closed(why_over_);
+  else
+    parse();
 }
 
 bool stream_channel::on_readable() {
@@ -367,7 +371,9 @@ void stream_channel::parse() {
       const auto kind = get<std::uint32_t>(at);
       const auto head = get<std::uint32_t>(at + 4);
       const auto body = get<std::uint64_t>(at + 8);
-      const bool fits = head <= (events_.received ? max_head_bytes : 256)
+      if (!events_.received && !greeting_.empty())
+        return; // Records after the greeting wait for listen().
+      const bool fits = head <= (events_.received ? max_head_bytes : max_greeting_bytes)
         && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE);
       if (!fits) {
         mistrust("a record that cannot be decoded");
@@ -375,8 +381,6 @@ void stream_channel::parse() {
       }
       wanted = header_bytes + head;
       if (there >= wanted) {
-        if (!events_.received && (!greeting_.empty() || kind != proto::GREETING))
-          return; // Records after the greeting wait for listen().
         begin_ += wanted;
         if (kind == proto::MESSAGE && body > 0) {
           try {
@@ -532,6 +536,7 @@ void stream_channel::mistrust(const std::string& sent) {
 void stream_channel::fail(const std::string& reason) {
   if (std::exchange(over_, true))
     return;
+  why_over_ = reason;
   if (events_.closed)
     events_.closed(reason);
 }

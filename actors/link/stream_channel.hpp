@@ -174,6 +174,7 @@ private:
   std::size_t body_read_ = 0;
   std::string greeting_;
   bool over_ = false;
+  std::string why_over_;
   bool mistrusted_ = false;
 };
 

@@ -186,6 +186,34 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
     BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
 }
 
+// What follows a greeting waits until somebody listens, however long it is.
+BOOST_AUTO_TEST_CASE(greetings) {
+  codec system;
+  std::array<int, 2> sockets{};
+  BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0);
+  end_point a{system.system(), sockets[0], false, 1 << 20};
+  end_point b{system.system(), sockets[1], false, 1 << 20};
+  a.listen();
+  b.run();
+  BOOST_TEST(b.channel->greeting() == "");
+  a.channel->greet("who");
+  a.send(1, patterned(10'000));
+  a.send(2, patterned(100'000));
+  a.send(3, patterned(10));
+  for (int i = 0; i < 10; ++i) {
+    a.run();
+    b.run();
+  }
+  BOOST_TEST(b.channel->greeting() == "who");
+  BOOST_TEST(b.messages.empty());
+  b.listen();
+  for (int i = 0; i < 10; ++i) {
+    a.run();
+    b.run();
+  }
+  BOOST_TEST(b.messages.size() == 3U);
+}
+
 // -- lending ------------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(a_lent_payload_is_not_used_again_before_it_came_back) {
