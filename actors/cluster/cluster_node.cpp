@@ -311,6 +311,7 @@ void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
   if (options_.coordinator) {
     auto& setup = *options_.coordinator;
+    suspect_as(setup.context->job);
     coordinator_options how;
     how.context = setup.context;
     how.data = setup.data;
@@ -380,12 +381,19 @@ void cluster_node::on_joined(const proto::Joined& x) {
     context_ =
       make_job_context(job, shape, traits_of(options_.protocols), {},
                        x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
+    suspect_as(job);
     if (context_->hash != x.job_hash())
       throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
                         "troupe version on all nodes"};
   } catch (const input_error& error) {
     end_with(error.what());
   }
+}
+
+void cluster_node::suspect_as(const proto::Job& job) {
+  options_.links.suspect_after = std::chrono::milliseconds{job.runtime().suspect_after_ms()};
+  for (auto& [peer, x] : links_)
+    anon_send(x.handle, change_patience{options_.links.suspect_after});
 }
 
 // -- end ----------------------------------------------------------------------------------------

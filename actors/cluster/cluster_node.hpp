@@ -151,6 +151,7 @@ private:
   // -- life cycle --
   void on_begin(const begin_node& x);
   void join_as(const task_name& task);
+  void suspect_as(const proto::Job& job);
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <fstream>
+#include <random>
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -117,22 +118,23 @@ channel_host::~channel_host() {
 }
 
 void channel_host::stop() {
-  std::vector<std::thread> diallers;
   {
-    const std::lock_guard guard{mutex_};
+    std::unique_lock guard{mutex_};
     stopping_ = true;
-    diallers.swap(diallers_);
+    ring(bell_.get());
+    changed_.notify_all();
+    changed_.wait(guard, [this] { return background_ == 0; });
   }
-  ring(bell_.get());
-  for (auto& x : diallers)
-    x.join();
   if (thread_.joinable())
     thread_.join();
+  local_ = {};
+  remote_ = {};
   tasks_.clear();
   expected_.clear();
   strangers_.clear();
   handlers_.clear();
   channels_.clear();
+  routes_.clear();
 }
 
 // -- the thread ---------------------------------------------------------------------------------
@@ -205,32 +207,51 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
                            on_channel then) {
   if (!offer.host().empty() && offer.host() == offer_.host())
     if (auto socket = connect_locally(offer.socket())) {
-      connected(std::move(socket), true, offer.token(), then);
+      connected(std::move(socket), {offer.token(), {}, 0, true, {}}, then);
       return;
     }
   if (offer.port() == 0 || address.empty()) {
     post([then] { then(nullptr, "the peer cannot be reached but by the first connection"); });
     return;
   }
-  const std::lock_guard guard{mutex_};
-  if (stopping_)
-    return;
-  diallers_.emplace_back([this, offer, address, then = std::move(then)] {
+  in_background([this, offer, address, then = std::move(then)] {
     std::string problem;
-    auto socket = connect_to(address, static_cast<std::uint16_t>(offer.port()),
-                             options_.connect_timeout, problem);
+    const auto port = static_cast<std::uint16_t>(offer.port());
+    bool refused = false;
+    auto socket = connect_to(address, port, options_.connect_timeout, problem, refused);
     if (socket)
-      connected(std::move(socket), false, offer.token(), then);
+      connected(std::move(socket), {offer.token(), address, port, true, {}}, then);
     else
       post([then, problem] { then(nullptr, problem); });
   });
 }
 
-void channel_host::connected(file_descriptor socket, bool same_host, const std::string& token,
-                             const on_channel& then) {
+void channel_host::in_background(std::function<void()> task) {
+  const std::lock_guard guard{mutex_};
+  if (stopping_)
+    return;
+  ++background_;
+  std::thread{[this, task = std::move(task)] {
+    task();
+    const std::lock_guard guard{mutex_};
+    --background_;
+    changed_.notify_all();
+  }}.detach();
+}
+
+// False where all ends.
+bool channel_host::pause(std::chrono::milliseconds time) {
+  std::unique_lock guard{mutex_};
+  return !changed_.wait_for(guard, time, [this] { return stopping_; });
+}
+
+void channel_host::connected(file_descriptor socket, const route& where, const on_channel& then) {
+  const bool same_host = where.address.empty();
   auto channel = make_channel(std::move(socket), same_host);
-  channel->greet(token);
-  post([this, channel, then] {
+  channel->greet(where.token, static_cast<std::uint16_t>(offer_.port()));
+  post([this, channel, where, same_host, then] {
+    if (!same_host)
+      routes_[channel] = where;
     serve(channel);
     then(channel, {});
   });
@@ -239,6 +260,7 @@ void channel_host::connected(file_descriptor socket, bool same_host, const std::
 channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, bool same_host) {
   stream_options how;
   how.lends = same_host;
+  how.resumes = !same_host;
   how.max_bytes = options_.max_bytes;
   how.wake = [timer = timer_] { timer->set(); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
@@ -257,25 +279,37 @@ void channel_host::on_connection(int listener, bool same_host) {
   }
 }
 
-void channel_host::on_greeting(const channel_ptr& channel) {
-  channel->on_readable();
-  if (channel->greeting().empty() && !channel->over())
+void channel_host::on_greeting(const channel_ptr& stranger) {
+  stranger->on_readable();
+  const auto greeting = stranger->greeting();
+  if (greeting.token().empty() && !stranger->over() && !stranger->cut())
     return;
+  const auto channel = stranger; // The handler that holds it goes.
+  std::erase(strangers_, channel);
+  forget(channel->socket());
   on_channel then;
   {
     const std::lock_guard guard{mutex_};
-    if (auto x = expected_.extract(channel->greeting()))
+    if (auto x = expected_.extract(greeting.token()))
       then = std::move(x.mapped());
   }
-  const auto keep = channel; // The handler that holds it goes.
-  std::erase(strangers_, keep);
-  forget(keep->socket());
-  if (!then) {
+  const auto known = std::ranges::find_if(
+    routes_, [&](auto& x) { return !x.second.ours && x.second.token == greeting.token(); });
+  if (then) {
+    auto where = peer_of(channel->socket());
+    if (!where.empty())
+      routes_[channel] = {
+        greeting.token(), where, static_cast<std::uint16_t>(greeting.port()), false, {}};
+    serve(channel);
+    then(channel, {});
+  } else if (known != routes_.end()) {
+    const auto mine = known->first;
+    if (mine->socket() >= 0)
+      drop(mine); // It broke, and this side has not noticed.
+    resume(mine, channel->release_socket(), &greeting);
+  } else {
     spdlog::debug("a connection of a stranger was closed");
-    return;
   }
-  serve(keep);
-  then(keep, {});
 }
 
 void channel_host::serve(const channel_ptr& channel) {
@@ -293,10 +327,101 @@ void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
       if (channels_.contains(channel->socket()))
         on_events(channel, EPOLLIN);
     });
-  if (channel->finished()) {
-    channels_.erase(channel->socket());
-    forget(channel->socket());
+  if (channel->cut()) {
+    on_cut(channel);
+  } else if (channel->finished()) {
+    routes_.erase(channel);
+    drop(channel);
+  } else if (const auto x = routes_.find(channel); x != routes_.end() && channel->resumed()) {
+    x->second.give_up = {};
   }
+}
+
+void channel_host::drop(const channel_ptr& channel) {
+  channels_.erase(channel->socket());
+  forget(channel->socket());
+  channel->release_socket();
+}
+
+// -- connections that break ---------------------------------------------------------------------
+
+void channel_host::on_cut(const channel_ptr& channel) {
+  const auto keep = channel; // The handler that holds it goes.
+  drop(keep);
+  auto& where = routes_[keep];
+  // One that breaks before both sides have agreed is the same cut still.
+  if (where.give_up == time_point{})
+    where.give_up = std::chrono::steady_clock::now() + options_.grace;
+  spdlog::debug("the connection to {} broke", where.address);
+  if (where.ours)
+    in_background([this, keep, where] { connect_again(keep, where); });
+  else
+    in_background([this, keep, where] { ask_whether_it_runs(keep, where); });
+}
+
+// In the background. Waits longer each time, but for jitter, so that many peers of one host do not
+// come at once.
+void channel_host::connect_again(const channel_ptr& channel, route where) {
+  const auto cuts = channel->cuts();
+  std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
+  std::string problem = "it did not answer";
+  for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait});
+       wait = std::min(2 * wait, 500)) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      where.give_up - std::chrono::steady_clock::now());
+    if (left.count() <= 0)
+      break;
+    bool refused = false;
+    auto socket = connect_to(where.address, where.port, std::min(left, options_.connect_timeout),
+                             problem, refused);
+    if (socket) {
+      post([this, channel, socket = std::make_shared<file_descriptor>(std::move(socket))] {
+        resume(channel, std::move(*socket), nullptr);
+      });
+      return;
+    }
+    if (refused) {
+      problem = "its process has ended";
+      break;
+    }
+  }
+  post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
+}
+
+// In the background. The peer comes again by itself, unless it has ended.
+void channel_host::ask_whether_it_runs(const channel_ptr& channel, route where) {
+  const auto cuts = channel->cuts();
+  std::string problem;
+  bool refused = false;
+  if (where.port != 0)
+    connect_to(where.address, where.port, options_.connect_timeout, problem, refused);
+  if (refused)
+    problem = "its process has ended";
+  else if (!pause(std::chrono::duration_cast<std::chrono::milliseconds>(
+             where.give_up - std::chrono::steady_clock::now())))
+    return;
+  else
+    problem = "it did not come back within "
+      + std::to_string(std::chrono::duration<double>(options_.grace).count()) + " s";
+  post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
+}
+
+void channel_host::resume(const channel_ptr& channel, file_descriptor socket,
+                          const proto::Greeting* greeting) {
+  const auto x = routes_.find(channel);
+  if (x == routes_.end())
+    return;
+  channel->resume(std::move(socket), greeting, x->second.token);
+  spdlog::debug("the connection to {} goes on", x->second.address);
+  serve(channel);
+}
+
+void channel_host::give_up(const channel_ptr& channel, std::uint64_t cuts,
+                           const std::string& reason) {
+  if (!channel->cut() || channel->cuts() != cuts)
+    return;
+  routes_.erase(channel);
+  channel->give_up(reason);
 }
 
 void channel_host::on_tick() {
@@ -308,8 +433,8 @@ void channel_host::on_tick() {
       finished.push_back(x);
   }
   for (auto& x : finished) {
-    channels_.erase(x->socket());
-    forget(x->socket());
+    routes_.erase(x);
+    drop(x);
   }
 }
 

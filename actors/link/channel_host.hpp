@@ -3,6 +3,7 @@
 #include "actors/link/stream_channel.hpp"
 
 #include <chrono>
+#include <condition_variable>
 #include <thread>
 
 namespace troupe {
@@ -19,6 +20,8 @@ struct channel_host_options {
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long to wait until a peer takes a connection.
   std::chrono::milliseconds connect_timeout{2'000};
+  /// How long a connection between hosts may be broken before its channel is given up.
+  std::chrono::milliseconds grace{5'000};
 };
 
 /// The connections over which the links of a process send their messages, with one thread that
@@ -59,7 +62,20 @@ public:
 private:
   using handler = std::function<void(std::uint32_t events)>;
 
+  using time_point = std::chrono::steady_clock::time_point;
+
   class timer;
+
+  /// How the peer of a channel between hosts can be reached again.
+  struct route {
+    std::string token;
+    std::string address;
+    std::uint16_t port = 0;
+    /// This side connects; the other waits.
+    bool ours = false;
+    /// Where the channel is cut.
+    time_point give_up{};
+  };
 
   void run();
   void post(std::function<void()> task);
@@ -67,13 +83,20 @@ private:
   void watch(int file, std::uint32_t events, handler then);
   void forget(int file);
   void on_connection(int listener, bool same_host);
-  void on_greeting(const channel_ptr& channel);
+  void on_greeting(const channel_ptr& stranger);
   void serve(const channel_ptr& channel);
   void on_events(const channel_ptr& channel, std::uint32_t events);
   void on_tick();
   channel_ptr make_channel(file_descriptor socket, bool same_host);
-  void connected(file_descriptor socket, bool same_host, const std::string& token,
-                 const on_channel& then);
+  void connected(file_descriptor socket, const route& where, const on_channel& then);
+  void on_cut(const channel_ptr& channel);
+  void connect_again(const channel_ptr& channel, route where);
+  void ask_whether_it_runs(const channel_ptr& channel, route where);
+  void resume(const channel_ptr& channel, file_descriptor socket, const proto::Greeting* greeting);
+  void give_up(const channel_ptr& channel, std::uint64_t cuts, const std::string& reason);
+  void drop(const channel_ptr& channel);
+  bool pause(std::chrono::milliseconds time);
+  void in_background(std::function<void()> task);
 
   caf::actor_system& sys_;
   channel_host_options options_;
@@ -89,12 +112,14 @@ private:
   bool stopping_ = false;
   std::vector<std::function<void()>> tasks_;
   std::map<std::string, on_channel> expected_;
-  /// Connecting takes time, and names must be resolved.
-  std::vector<std::thread> diallers_;
+  std::condition_variable changed_;
+  /// Threads: connecting takes time, and names must be resolved.
+  int background_ = 0;
 
   // Of the thread.
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
+  std::map<channel_ptr, route> routes_;
   /// Connections whose greeting is still to come, in the order of their arrival.
   std::deque<channel_ptr> strangers_;
 

@@ -13,8 +13,8 @@ namespace {
 
 struct sweep {};
 
-/// How long a channel may outlast the handle of the peer.
-constexpr std::chrono::seconds last_words{1};
+/// Time to say that this side lives.
+struct sign_of_life {};
 
 /// A message has at most one payload, in last place.
 std::size_t payload_size(const caf::message& content) {
@@ -31,6 +31,7 @@ payload exchange_payload(caf::message& content, payload with) {
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sweep)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sign_of_life)
 
 namespace troupe {
 
@@ -72,6 +73,8 @@ caf::behavior link::make_behavior() {
     [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
     [this](const proto::Credit& x) { on_credit(x); },
     [this](sweep) { on_sweep(); },
+    [this](sign_of_life) { on_sign_of_life(); },
+    [this](const change_patience& x) { options_.suspect_after = x.suspect_after; },
   };
 }
 
@@ -169,13 +172,13 @@ void link::on_channel_settled(const channel_settled& x) {
     send(caf::actor_cast<caf::actor>(peer_), proto::ChannelRefused{});
   }
   announce_up();
+  on_sign_of_life();
 }
 
-// What the peer said last may still be on its way over the channel, whose end tells that nothing
-// is.
+// A channel needs the handle no more.
 void link::on_handle_lost(const std::string& reason) {
   if (session_->has_channel())
-    delayed_send(this, last_words, channel_lost{reason});
+    spdlog::debug("{}; its channel is there", reason);
   else
     shut(reason);
 }
@@ -315,6 +318,16 @@ void link::start_sweeping() {
     return;
   sweeping_ = true;
   delayed_send(this, options_.stall_timeout / 2, sweep{});
+}
+
+void link::on_sign_of_life() {
+  if (!session_->has_channel())
+    return;
+  if (session_->keep_alive(options_.suspect_after))
+    delayed_send(this, options_.suspect_after / 8, sign_of_life{});
+  else
+    shut("connection to " + to_string(peer_task_) + " lost: nothing was heard of it for "
+         + std::to_string(options_.suspect_after.count()) + " ms");
 }
 
 // The actor that asked has its own deadline. This only frees the link's memory.

@@ -40,12 +40,18 @@ struct channel_lost {
   std::string reason;
 };
 
+/// From now on, link_options::suspect_after is this.
+struct change_patience {
+  std::chrono::milliseconds suspect_after;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::link_up)
 TROUPE_LOCAL_MESSAGE(troupe::link_down)
 TROUPE_LOCAL_MESSAGE(troupe::channel_settled)
 TROUPE_LOCAL_MESSAGE(troupe::channel_lost)
+TROUPE_LOCAL_MESSAGE(troupe::change_patience)
 
 namespace troupe {
 
@@ -56,6 +62,9 @@ struct link_options {
   /// A request whose answer never comes is kept for this long. This is longer than any deadline of
   /// the actor that asked.
   std::chrono::hours request_limit{24};
+  /// A peer of which nothing was heard for so long over its channel is lost; on another host, if it
+  /// cannot be reached again within channel_host_options::grace.
+  std::chrono::milliseconds suspect_after{10'000};
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
   std::shared_ptr<channel_host> channels;
 };
@@ -127,6 +136,7 @@ private:
   void on_chunk(const proto::Chunk& x, const payload& data);
   void on_credit(const proto::Credit& x);
   void on_sweep();
+  void on_sign_of_life();
 
   void send_chunks(const ticket& id, sending& x);
   channel_host::on_channel channel_listener();

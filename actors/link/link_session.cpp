@@ -27,6 +27,15 @@ bool link_session::has_channel() const {
   return channel_ != nullptr;
 }
 
+bool link_session::keep_alive(std::chrono::nanoseconds suspect_after) {
+  std::shared_ptr<stream_channel> channel;
+  {
+    const std::lock_guard guard{mutex_};
+    channel = channel_;
+  }
+  return !channel || channel->keep_alive(suspect_after);
+}
+
 void link_session::send(const endpoint& to, caf::mailbox_element& what,
                         caf::execution_unit* context) {
   proto::Frame frame;

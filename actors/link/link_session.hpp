@@ -37,6 +37,9 @@ public:
   void use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
+  /// See stream_channel::keep_alive(). True without a channel.
+  bool keep_alive(std::chrono::nanoseconds suspect_after);
+
   /// Sends a message of a local actor to an actor of the peer. If it is a request, the answer goes
   /// to its sender. After close(), a request fails at once.
   void send(const endpoint& to, caf::mailbox_element& what, caf::execution_unit* context);

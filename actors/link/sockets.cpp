@@ -1,5 +1,7 @@
 #include "actors/link/sockets.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -118,7 +120,7 @@ file_descriptor connect_locally(const std::string& name) {
 }
 
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
-                           std::chrono::milliseconds timeout, std::string& problem) {
+                           std::chrono::milliseconds timeout, std::string& problem, bool& refused) {
   const auto found = resolve(address, port, 0, problem);
   for (const auto* x = found.get(); x != nullptr; x = x->ai_next) {
     auto result = new_socket(x->ai_family);
@@ -130,8 +132,22 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
       return result;
     }
     problem = std::generic_category().message(error);
+    refused = error == ECONNREFUSED;
   }
   return {};
+}
+
+std::string peer_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0
+      || (address.ss_family != AF_INET && address.ss_family != AF_INET6)
+      || ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(),
+                       nullptr, 0, NI_NUMERICHOST)
+        != 0)
+    return {};
+  return text.data();
 }
 
 } // namespace troupe

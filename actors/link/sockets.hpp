@@ -29,7 +29,11 @@ file_descriptor connect_locally(const std::string& name);
 
 /// Connects by TCP, and waits until that is decided.
 /// @param problem says why it could not
+/// @param refused where nobody listens there
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
-                           std::chrono::milliseconds timeout, std::string& problem);
+                           std::chrono::milliseconds timeout, std::string& problem, bool& refused);
+
+/// The IP address of the other end of a TCP connection; empty for other sockets.
+std::string peer_of(int socket);
 
 } // namespace troupe

@@ -28,8 +28,8 @@ constexpr std::size_t staging_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_descriptors = 64;
 /// Read at most so often before other sockets have their turn.
 constexpr int reads_in_a_row = 16;
-/// Returns wait for a message to travel with, but no more than so many.
-constexpr std::size_t max_returns = 16;
+/// Records that are acknowledged at once; fewer wait for a message to travel with, or a tick.
+constexpr std::uint64_t max_unacknowledged = 64;
 
 template <class T>
 void put(char* to, T x) {
@@ -138,7 +138,7 @@ void stream_channel::send(proto::Frame frame, caf::message content) {
     reinterpret_cast<std::uint8_t*>(x.head.data() + header_bytes + 4));
   x.head.insert(x.head.end(), encoded.begin(), encoded.end());
   put_header(x.head, proto::MESSAGE, x.body.size());
-  push_returns();
+  push_news();
   push(std::move(x));
 }
 
@@ -168,11 +168,12 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   lent_.emplace(loan.number(), x);
 }
 
-void stream_channel::greet(const std::string& token) {
+void stream_channel::greet(const std::string& token, std::uint16_t port) {
   proto::Greeting x;
   x.set_token(token);
+  x.set_port(port);
   const std::lock_guard guard{mutex_};
-  push({record_of(proto::GREETING, x), {}});
+  push({record_of(proto::GREETING, x), {}, -1, false});
 }
 
 void stream_channel::end() {
@@ -180,7 +181,7 @@ void stream_channel::end() {
     const std::lock_guard guard{mutex_};
     if (std::exchange(ended_, true))
       return;
-    push_returns();
+    push_news();
     push({record_of(proto::END), {}});
   }
   options_.wake();
@@ -193,33 +194,53 @@ void stream_channel::push(outgoing x) {
     flush();
 }
 
-void stream_channel::push_returns() {
-  if (returns_.empty())
-    return;
-  proto::Return x;
-  for (const auto loan : returns_)
-    x.add_loan(loan);
-  returns_.clear();
-  push({record_of(proto::RETURN, x), {}});
+void stream_channel::push_news() {
+  proto::Return back;
+  {
+    const std::lock_guard guard{returns_mutex_};
+    for (const auto loan : returns_)
+      back.add_loan(loan);
+    returns_.clear();
+  }
+  if (back.loan_size() > 0)
+    push({record_of(proto::RETURN, back), {}});
+  if (options_.resumes && received_ != acknowledged_) {
+    proto::Acknowledge x;
+    x.set_received(acknowledged_ = received_);
+    push({record_of(proto::ACKNOWLEDGE, x), {}, -1, false});
+  }
 }
 
 // Called from wherever the last reference ends.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
   {
-    const std::lock_guard guard{mutex_};
+    const std::lock_guard guard{returns_mutex_};
     --borrowed_;
-    if (broken_)
-      return;
     returns_.push_back(loan);
-    if (returns_.size() >= max_returns)
-      push_returns();
   }
   options_.wake();
 }
 
+bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
+  const auto now = clock::now();
+  const std::lock_guard guard{mutex_};
+  if (broken_ || cut_)
+    return true;
+  if (now - said_ >= suspect_after / 4)
+    push({record_of(proto::PING), {}, -1, false});
+  if (now - heard_ <= suspect_after)
+    return true;
+  // The thread that reads hears of it.
+  if (options_.resumes)
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  return options_.resumes;
+}
+
 void stream_channel::flush() {
-  while (!queue_.empty() && !broken_) {
+  while (!queue_.empty() && !broken_ && !cut_) {
     auto& x = queue_.front();
+    if (holding_ && x.numbered)
+      return;
     std::array<iovec, 2> parts{};
     std::size_t n = 0;
     if (written_ < x.head.size())
@@ -246,13 +267,13 @@ void stream_channel::flush() {
       continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       return;
-    if (sent < 0) {
-      // The thread that reads hears of it, too.
-      broken_ = true;
-      return;
-    }
+    if (sent < 0)
+      return; // The thread that reads hears of it, too.
+    said_ = clock::now();
     written_ += static_cast<std::size_t>(sent);
     if (written_ == x.head.size() + x.body.size()) {
+      if (options_.resumes && x.numbered)
+        sent_.push_back(std::move(x));
       queue_.pop_front();
       written_ = 0;
     }
@@ -267,13 +288,95 @@ void stream_channel::on_writable() {
 void stream_channel::on_tick() {
   const std::lock_guard guard{mutex_};
   if (!broken_)
-    push_returns();
+    push_news();
 }
 
 bool stream_channel::finished() const {
-  const std::lock_guard guard{mutex_};
+  const std::scoped_lock guard{mutex_, returns_mutex_};
   const bool both_ended = ended_ && over_ && queue_.empty() && lent_.empty();
   return (broken_ || both_ended) && borrowed_ == 0;
+}
+
+int stream_channel::socket() const {
+  const std::lock_guard guard{mutex_};
+  return socket_.get();
+}
+
+// -- sockets that break -------------------------------------------------------------------------
+
+bool stream_channel::cut() const {
+  const std::lock_guard guard{mutex_};
+  return cut_;
+}
+
+bool stream_channel::resumed() const {
+  const std::lock_guard guard{mutex_};
+  return !cut_ && !holding_;
+}
+
+file_descriptor stream_channel::release_socket() {
+  const std::lock_guard guard{mutex_};
+  if (!std::exchange(cut_, true))
+    ++cuts_;
+  return std::move(socket_);
+}
+
+void stream_channel::resume(file_descriptor socket, const proto::Greeting* greeting,
+                            const std::string& token) {
+  begin_ = end_ = body_read_ = 0;
+  body_ = {};
+  content_ = {};
+  std::deque<outgoing> dropped;
+  bool possible = true;
+  {
+    const std::lock_guard guard{mutex_};
+    socket_ = std::move(socket);
+    cut_ = false;
+    heard_ = clock::now();
+    written_ = 0;
+    std::erase_if(queue_, [](auto& x) { return !x.numbered; });
+    holding_ = greeting == nullptr;
+    if (greeting != nullptr)
+      possible = acknowledge(greeting->received(), dropped);
+    resend();
+    proto::Greeting x;
+    x.set_token(token);
+    x.set_received(acknowledged_ = received_);
+    queue_.push_front({record_of(proto::GREETING, x), {}, -1, false});
+    flush();
+  }
+  if (!possible)
+    mistrust("a number of records that it cannot have received");
+}
+
+bool stream_channel::acknowledge(std::uint64_t received, std::deque<outgoing>& dropped) {
+  if (received < first_sent_ || received - first_sent_ > sent_.size())
+    return false;
+  for (; first_sent_ < received; ++first_sent_) {
+    dropped.push_back(std::move(sent_.front()));
+    sent_.pop_front();
+  }
+  return true;
+}
+
+void stream_channel::resend() {
+  if (holding_)
+    return;
+  queue_.insert(queue_.begin(), std::make_move_iterator(sent_.begin()),
+                std::make_move_iterator(sent_.end()));
+  sent_.clear();
+}
+
+void stream_channel::give_up(const std::string& reason) {
+  std::deque<outgoing> not_sent;
+  std::deque<outgoing> not_acknowledged;
+  {
+    const std::lock_guard guard{mutex_};
+    broken_ = true;
+    queue_.swap(not_sent);
+    sent_.swap(not_acknowledged);
+  }
+  fail(reason);
 }
 
 // -- receiving ----------------------------------------------------------------------------------
@@ -318,6 +421,14 @@ bool stream_channel::read_some() {
     return false;
   if (got <= 0) {
     const std::string reason = got == 0 ? "its process ended or closed it" : text_of(errno);
+    {
+      const std::lock_guard guard{mutex_};
+      if (options_.resumes && !over_ && !ended_ && !broken_) {
+        cut_ = true;
+        ++cuts_;
+        return false;
+      }
+    }
     std::map<std::uint64_t, payload> no_longer_read;
     std::deque<outgoing> not_sent;
     {
@@ -328,6 +439,10 @@ bool stream_channel::read_some() {
     }
     fail(reason);
     return false;
+  }
+  {
+    const std::lock_guard guard{mutex_};
+    heard_ = clock::now();
   }
   take_descriptors(message);
   if (mistrusted_) {
@@ -363,6 +478,7 @@ void stream_channel::parse() {
         return;
       body_read_ = 0;
       deliver(std::exchange(body_, payload{}));
+      count();
     }
     const auto there = end_ - begin_;
     std::size_t wanted = header_bytes;
@@ -371,7 +487,7 @@ void stream_channel::parse() {
       const auto kind = get<std::uint32_t>(at);
       const auto head = get<std::uint32_t>(at + 4);
       const auto body = get<std::uint64_t>(at + 8);
-      if (!events_.received && !greeting_.empty())
+      if (!events_.received && !greeting_.token().empty())
         return; // Records after the greeting wait for listen().
       const bool fits = head <= (events_.received ? max_head_bytes : max_greeting_bytes)
         && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE);
@@ -392,6 +508,9 @@ void stream_channel::parse() {
           }
         }
         on_record(static_cast<proto::RecordKind>(kind), {at + header_bytes, head});
+        if (body_.empty()
+            && (kind == proto::MESSAGE || kind == proto::RETURN || kind == proto::END))
+          count();
         body_read_ = std::min<std::size_t>(body_.size(), end_ - begin_);
         if (body_read_ > 0)
           std::memcpy(body_.mutable_data(), staged_.data() + begin_, body_read_);
@@ -423,14 +542,22 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
     }
     break;
   }
-  case proto::GREETING: {
-    proto::Greeting x;
-    if (!events_.received && x.ParseFromArray(head.data(), size) && !x.token().empty()) {
-      greeting_ = x.token();
+  case proto::GREETING:
+    if (greeting_.ParseFromArray(head.data(), size) && !greeting_.token().empty() && on_greeting())
       return;
-    }
+    break;
+  case proto::ACKNOWLEDGE: {
+    proto::Acknowledge x;
+    std::deque<outgoing> dropped;
+    if (!x.ParseFromArray(head.data(), size))
+      break;
+    const std::lock_guard guard{mutex_};
+    if (acknowledge(x.received(), dropped))
+      return;
     break;
   }
+  case proto::PING:
+    return;
   case proto::END:
     fail("it ended the link");
     return;
@@ -438,6 +565,31 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
     break;
   }
   mistrust("a record that cannot be decoded");
+}
+
+/// The first on a connection; or what the peer, to which this side has connected again, says first.
+bool stream_channel::on_greeting() {
+  if (!events_.received)
+    return true;
+  std::deque<outgoing> dropped;
+  const std::lock_guard guard{mutex_};
+  if (!holding_ || !acknowledge(greeting_.received(), dropped))
+    return false;
+  holding_ = false;
+  resend();
+  flush();
+  return true;
+}
+
+void stream_channel::count() {
+  if (!options_.resumes)
+    return;
+  {
+    const std::lock_guard guard{mutex_};
+    if (++received_ - acknowledged_ >= max_unacknowledged)
+      push_news();
+  }
+  options_.wake();
 }
 
 void stream_channel::on_message(std::span<const char> head) {
@@ -504,7 +656,7 @@ payload stream_channel::borrow(const proto::Loan& x) {
     return {};
   }
   {
-    const std::lock_guard guard{mutex_};
+    const std::lock_guard guard{returns_mutex_};
     ++borrowed_;
   }
   return payload::adopt(new borrowed{shared_from_this(), i->second, x.number()}, x.offset(),

@@ -6,6 +6,8 @@
 #include <caf/fwd.hpp>
 #include <caf/message.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -45,6 +47,9 @@ struct stream_options {
   /// The peer runs on this host, and the socket can pass descriptors: payloads in shared memory are
   /// lent to it rather than sent.
   bool lends = false;
+  /// The connection may break without the peer having ended (TCP): what it has not acknowledged is
+  /// kept, and sent again over the next one.
+  bool resumes = false;
   /// Largest payload, and most shared memory, that the peer may announce.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// Asks for a call of on_tick() soon, from any thread.
@@ -56,8 +61,11 @@ struct stream_options {
 /// not move at all: the receiver reads it in the sender's memory, which is not used for anything
 /// else until the receiver has let go of it, or its process has ended.
 ///
-/// The socket stays open until both sides hold nothing of each other, even if the link ended
-/// before: its end is the proof that the peer no longer reads.
+/// A socket over which memory is lent stays open until both sides hold nothing of each other, even
+/// if the link ended before: its end is the proof that the peer no longer reads.
+///
+/// A socket between hosts may break. The channel is then *cut*: messages wait, until resume() gives
+/// it another socket, over which each message arrives that has not arrived before.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least so many bytes are not copied into a record.
@@ -85,7 +93,8 @@ public:
   void send(proto::Frame frame, caf::message content);
 
   /// The first record of the side that connected.
-  void greet(const std::string& token);
+  /// @param port where this process listens, for a peer that wants to know whether it still runs
+  void greet(const std::string& token, std::uint16_t port);
 
   /// This side's link is over. Thread-safe.
   void end();
@@ -98,19 +107,45 @@ public:
   /// Writes what waits.
   void on_writable();
 
-  /// Tells the peer what is no longer needed of it.
+  /// Tells the peer what has come, and what is no longer needed of it.
   void on_tick();
+
+  /// The socket broke, and resume() or give_up() must follow. Never if options.resumes is false.
+  bool cut() const;
+
+  /// How often it broke.
+  std::uint64_t cuts() const noexcept { return cuts_; }
+
+  /// Gives up the socket, which nobody watches any more.
+  file_descriptor release_socket();
+
+  /// Goes on over a new socket.
+  /// @param greeting what the peer said there first; null on the side that has connected, whose
+  /// greeting comes first
+  void resume(file_descriptor socket, const proto::Greeting* greeting, const std::string& token);
+
+  /// Both sides have agreed on where to go on since the socket broke.
+  bool resumed() const;
+
+  /// No other socket is to be had.
+  void give_up(const std::string& reason);
 
   /// Neither side needs the socket any more.
   bool finished() const;
 
   /// The peer's greeting, once it has come; records after it wait for listen(). Empty before.
-  const std::string& greeting() const noexcept { return greeting_; }
+  const proto::Greeting& greeting() const noexcept { return greeting_; }
+
+  /// Says that this side lives, if it has said nothing for a quarter of `suspect_after`. If nothing
+  /// has come for longer than that, breaks a connection that can be resumed, and returns false for
+  /// another. Thread-safe.
+  bool keep_alive(std::chrono::nanoseconds suspect_after);
 
   /// Nothing comes any more.
   bool over() const noexcept { return over_; }
 
-  int socket() const noexcept { return socket_.get(); }
+  /// -1 while it has none.
+  int socket() const;
 
 private:
   class borrowed;
@@ -119,13 +154,20 @@ private:
     std::vector<char> head;
     payload body;
     int descriptor = -1;
+    /// Counts for Greeting::received.
+    bool numbered = true;
   };
+
+  using clock = std::chrono::steady_clock;
 
   // Sending; with mutex_ held.
   void lend(proto::Frame& frame, const payload& x, outgoing& out);
   void push(outgoing x);
-  void push_returns();
+  void push_news();
   void flush();
+  /// False if the peer cannot have received so many.
+  bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
+  void resend();
   void give_back(std::uint64_t loan) noexcept;
 
   // Receiving.
@@ -133,6 +175,8 @@ private:
   void take_descriptors(msghdr& from);
   void parse();
   void on_record(proto::RecordKind kind, std::span<const char> head);
+  bool on_greeting();
+  void count();
   void on_message(std::span<const char> head);
   bool decode(std::span<const char> head);
   void deliver(payload body);
@@ -152,10 +196,24 @@ private:
   std::size_t written_ = 0;
   bool broken_ = false;
   bool ended_ = false;
+  /// Written, and not acknowledged; empty where the channel cannot resume.
+  std::deque<outgoing> sent_;
+  /// Of the first in sent_, or of the next to be written.
+  std::uint64_t first_sent_ = 0;
+  bool cut_ = false;
+  /// The peer has yet to say what it has received.
+  bool holding_ = false;
+  clock::time_point said_ = clock::now();
+  clock::time_point heard_ = clock::now();
+  std::uint64_t received_ = 0;
+  std::uint64_t acknowledged_ = 0;
   std::uint64_t next_loan_ = 1;
   std::map<std::uint64_t, payload> lent_;
   /// Shared memory that the peer has opened.
   std::vector<std::uint64_t> known_;
+
+  /// Taken after mutex_, or alone: a payload may end wherever a mutex is held.
+  mutable std::mutex returns_mutex_;
   /// Loans of the peer that are no longer held here.
   std::vector<std::uint64_t> returns_;
   std::size_t borrowed_ = 0;
@@ -172,10 +230,11 @@ private:
   caf::message content_;
   payload body_;
   std::size_t body_read_ = 0;
-  std::string greeting_;
+  proto::Greeting greeting_;
   bool over_ = false;
   std::string why_over_;
   bool mistrusted_ = false;
+  std::atomic<std::uint64_t> cuts_ = 0;
 };
 
 } // namespace troupe

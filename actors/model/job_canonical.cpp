@@ -22,12 +22,13 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that nodes need not agree on.
-constexpr std::array<std::string_view, 11> not_hashed{"name",
+constexpr std::array<std::string_view, 12> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
                                                       "runtime.request_timeout_ms",
                                                       "runtime.join_timeout_ms",
+                                                      "runtime.suspect_after_ms",
                                                       "runtime.threads",
                                                       "checkpoint.every_steps",
                                                       "checkpoint.keep",

@@ -207,6 +207,9 @@ constexpr std::uint32_t most_threads = 1024;
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.request_timeout_ms() >= 1, "runtime.request_timeout_ms",
                    "expected at least 1");
+  problems.require(runtime.suspect_after_ms() >= 100, "runtime.suspect_after_ms",
+                   std::to_string(runtime.suspect_after_ms())
+                     + "; expected at least 100: processes pause, and nodes are then lost");
   problems.require(runtime.join_timeout_ms() >= 1, "runtime.join_timeout_ms",
                    "expected at least 1");
   problems.require(runtime.threads() >= 1 && runtime.threads() <= most_threads, "runtime.threads",

@@ -6,7 +6,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <future>
+#include <random>
+#include <thread>
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -88,6 +91,69 @@ BOOST_AUTO_TEST_CASE(on_one_host) {
 
 BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
   converse(by_tcp());
+}
+
+// Messages in both directions while the connection is broken again and again.
+BOOST_AUTO_TEST_CASE(connections_that_break) {
+  codec system;
+  std::atomic<std::uint64_t> next_a = 1;
+  std::atomic<std::uint64_t> next_b = 1;
+  std::atomic<int> wrong = 0;
+  channel_host dialling{system.system(), by_tcp()};
+  channel_host dialled{system.system(), by_tcp()};
+  std::promise<channel_host::channel_ptr> a;
+  std::promise<channel_host::channel_ptr> b;
+  const auto listen = [&](auto& promise, auto& next) {
+    return [&](const channel_host::channel_ptr& x, const std::string&) {
+      x->listen({
+        [&](const proto::Frame& frame, const caf::message&) {
+          wrong += frame.id() == next ? 0 : 1;
+          ++next;
+        },
+        [&](const std::string&) { ++wrong; },
+      });
+      promise.set_value(x);
+    };
+  };
+  dialling.connect(dialled.offer(listen(b, next_b)), "127.0.0.1", listen(a, next_a));
+  const auto x = get(a);
+  const auto y = get(b);
+  constexpr std::uint64_t count = 600;
+  std::mt19937 random{1};
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    send(*x, i);
+    send(*y, i);
+    // What is read of the socket's number here may be of the one before: then that breaks.
+    if (i % 20 == 0)
+      ::shutdown((random() % 2 == 0 ? x : y)->socket(), SHUT_RDWR);
+    std::this_thread::sleep_for(1ms);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while ((next_a <= count || next_b <= count) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(5ms);
+  BOOST_TEST(next_a == count + 1);
+  BOOST_TEST(next_b == count + 1);
+  BOOST_TEST(wrong == 0);
+  BOOST_TEST(x->cuts() > 5U);
+  dialling.stop();
+  dialled.stop();
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_is_gone) {
+  codec system;
+  listener a;
+  listener b;
+  channel_host dialling{system.system(), by_tcp()};
+  {
+    channel_host dialled{system.system(), by_tcp()};
+    dialling.connect(dialled.offer(b.handler()), "127.0.0.1", a.handler());
+    get(a.settled);
+    get(b.settled);
+    dialled.stop();
+    b.channel = nullptr;
+  }
+  BOOST_TEST(contains(get(a.closed), "has ended"));
+  dialling.stop();
 }
 
 BOOST_AUTO_TEST_CASE(nobody_listens) {

@@ -169,6 +169,7 @@ BOOST_AUTO_TEST_CASE(training) {
   BOOST_TEST(contains(problems({"runtime.bucket_bytes=0"}), "runtime.bucket_bytes"));
   BOOST_TEST(contains(problems({"runtime.request_timeout_ms=0"}), "runtime.request_timeout_ms"));
   BOOST_TEST(contains(problems({"runtime.join_timeout_ms=0"}), "runtime.join_timeout_ms"));
+  BOOST_TEST(contains(problems({"runtime.suspect_after_ms=99"}), "runtime.suspect_after_ms"));
   for (const char* threads : {"runtime.threads=0", "runtime.threads=1025"})
     BOOST_TEST(contains(problems({threads}), "runtime.threads: expected a number of threads"));
 }
