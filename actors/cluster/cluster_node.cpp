@@ -101,7 +101,8 @@ void cluster_node::on_down(const caf::down_msg& x) {
     return;
   for (auto& [peer, connection] : links_)
     if (connection.handle.address() == x.source) {
-      on_link_down({peer, explain(x.reason), false}, connection.handle);
+      const auto why = explain(x.reason);
+      on_link_down({peer, why, why, false}, connection.handle);
       return;
     }
   const auto i = std::ranges::find_if(
@@ -228,7 +229,7 @@ void cluster_node::on_link_up(const link_up& x) {
   const auto address = addresses_.find(x.peer);
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
-  drop_link(x.peer);
+  drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
   monitor(links_[x.peer].handle);
   flush_waiting();
@@ -237,7 +238,7 @@ void cluster_node::on_link_up(const link_up& x) {
 void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   spdlog::debug("link to {} is down: {}", to_string(x.peer), x.reason);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
-    drop_link(x.peer);
+    drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_)
       end_with("lost the coordinator: " + x.reason);
     return;
@@ -251,13 +252,12 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
 }
 
 // Actors that monitor an actor of the peer hear that it is gone.
-void cluster_node::drop_link(const task_name& peer) {
+void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
   auto lost = links_.extract(peer);
   if (!lost)
     return;
   for (auto& [name, port] : lost.mapped().ports)
-    static_cast<caf::actor_proxy*>(port->get())
-      ->kill_proxy(context(), caf::exit_reason::remote_link_unreachable);
+    static_cast<caf::actor_proxy*>(port->get())->kill_proxy(context(), reason);
 }
 
 void cluster_node::on_tick() {

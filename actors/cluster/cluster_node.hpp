@@ -135,7 +135,7 @@ private:
   caf::actor_system& home() override { return system(); }
   const troupe::spawner& threads() const override { return options_.spawner; }
   void on_down(const caf::down_msg& x);
-  void drop_link(const task_name& peer);
+  void drop_link(const task_name& peer, const caf::error& reason);
   bool hosts(const task_name& task) const;
   task_name front_of(const task_name& task) const;
   caf::result<proto::Probed> on_probe();

@@ -52,7 +52,7 @@ caf::behavior link::make_behavior() {
     if (x.source == owner_.address())
       quit();
     else
-      on_handle_lost("connection to " + to_string(peer_task_) + " lost: " + explain(x.reason));
+      on_handle_lost(explain(x.reason));
   });
   // A message that cannot be decoded arrives with a type that is not listed below.
   set_default_handler(
@@ -67,7 +67,7 @@ caf::behavior link::make_behavior() {
     [this](const proto::Welcome& x) { on_welcome(x); },
     [this](const proto::ChannelRefused&) { on_channel_refused(); },
     [this](const channel_settled& x) { on_channel_settled(x); },
-    [this](const channel_lost& x) { shut(x.reason); },
+    [this](const channel_lost& x) { lose(x.reason); },
     [this](outbound& x) { on_outbound(x); },
     [this](const proto::Frame& x, const caf::message& content) { on_frame(x, content); },
     [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
@@ -144,7 +144,7 @@ void link::announce_up() {
 
 // Called by the thread of the channels.
 channel_host::on_channel link::channel_listener() {
-  return [session = session_, peer = peer_task_, self = caf::actor_cast<caf::actor_addr>(this)](
+  return [session = session_, self = caf::actor_cast<caf::actor_addr>(this)](
            const channel_host::channel_ptr& channel, const std::string& problem) {
     const auto tell = [self](auto what) {
       if (auto link = caf::actor_cast<caf::actor>(self))
@@ -156,9 +156,7 @@ channel_host::on_channel link::channel_listener() {
         [session](const proto::Frame& frame, caf::message content) {
           session->receive(frame, std::move(content), nullptr);
         },
-        [tell, peer](const std::string& reason) {
-          tell(channel_lost{"connection to " + to_string(peer) + " lost: " + reason});
-        },
+        [tell](const std::string& reason) { tell(channel_lost{reason}); },
       });
     }
     tell(channel_settled{problem});
@@ -178,9 +176,9 @@ void link::on_channel_settled(const channel_settled& x) {
 // A channel needs the handle no more.
 void link::on_handle_lost(const std::string& reason) {
   if (session_->has_channel())
-    spdlog::debug("{}; its channel is there", reason);
+    spdlog::debug("{}: {}; its channel is there", to_string(peer_task_), reason);
   else
-    shut(reason);
+    lose(reason);
 }
 
 void link::on_channel_refused() {
@@ -296,9 +294,15 @@ void link::on_chunk(const proto::Chunk& x, const payload& data) {
 
 // -- end ----------------------------------------------------------------------------------------
 
-void link::shut(const std::string& reason) {
+void link::lose(const std::string& cause) {
+  shut("connection to " + to_string(peer_task_) + " lost: " + cause, cause);
+}
+
+void link::shut(const std::string& reason, const std::string& cause) {
   session_->close(make_error(errc::link_lost, reason), context());
-  send(owner_, link_down{peer_task_, reason, std::holds_alternative<dial_to>(how_)});
+  send(owner_,
+       link_down{peer_task_, reason, cause.empty() ? reason : cause,
+                 std::holds_alternative<dial_to>(how_)});
   quit();
 }
 
@@ -326,8 +330,7 @@ void link::on_sign_of_life() {
   if (session_->keep_alive(options_.suspect_after))
     delayed_send(this, options_.suspect_after / 8, sign_of_life{});
   else
-    shut("connection to " + to_string(peer_task_) + " lost: nothing was heard of it for "
-         + std::to_string(options_.suspect_after.count()) + " ms");
+    lose("nothing was heard of it for " + std::to_string(options_.suspect_after.count()) + " ms");
 }
 
 // The actor that asked has its own deadline. This only frees the link's memory.

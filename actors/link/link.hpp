@@ -26,6 +26,8 @@ struct link_up {
 struct link_down {
   task_name peer;
   std::string reason;
+  /// The same, where it is clear that it is about the connection to this peer.
+  std::string cause;
   /// This end had dialled.
   bool dialled = false;
 };
@@ -142,7 +144,8 @@ private:
   channel_host::on_channel channel_listener();
   void introduce(const proto::TaskName& peer, std::uint64_t incarnation);
   void announce_up();
-  void shut(const std::string& reason);
+  void lose(const std::string& cause);
+  void shut(const std::string& reason, const std::string& cause = {});
   void start_sweeping();
 
   caf::actor owner_;

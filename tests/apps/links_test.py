@@ -1,0 +1,68 @@
+"""TCP connections of a run break, again and again; a process stops for a while. The weights are those of a run that
+nothing has disturbed.
+
+The processes live in a network namespace of their own, whose connections the test destroys (`ss -K`)."""
+
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
+
+CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
+JOB = LONG_JOB.replace("epochs: 100000", "epochs: 12")
+
+
+def can_cut():
+    if not shutil.which("ss") or not shutil.which("ip"):
+        return False
+    commands = "ip link set lo up && " + " ".join(CUT)
+    return subprocess.run(["unshare", "--net", "sh", "-c", commands], capture_output=True, check=False).returncode == 0
+
+
+class Links(TestCase):
+    def train(self, name, *more):
+        script = 'ip link set lo up && exec "$0" "$@"'
+        return self.start("train", f"--job={self.job}", f"--out={self.folder / name}", "--workers=2", "--processes",
+                          "--transport=tcp", *more, program=("unshare", "--net", "sh", "-c", script, PROGRAM))
+
+    def end_of(self, name):
+        return self.metrics(self.folder / name)[-1]
+
+    @unittest.skipUnless(can_cut(), "connections cannot be destroyed here")
+    def test_connections_that_break(self):
+        self.job = self.file("job.textproto", JOB)
+        for protocol in ("RING", "SYNC_PS"):
+            with self.subTest(protocol=protocol):
+                choice = f"--protocol={protocol}"
+                self.assert_exit(self.train(f"calm_{protocol}", choice), 0)
+                run = self.train(f"cut_{protocol}", choice)
+                run.wait_for("epoch 1/")
+                cuts = 0
+                while run.running():
+                    cut = subprocess.run(["nsenter", f"--net=/proc/{run.pid}/ns/net", *CUT], capture_output=True,
+                                         text=True, check=False)
+                    cuts += len(cut.stdout.splitlines()) > 0
+                    time.sleep(0.25)
+                self.assert_exit(run, 0)
+                self.assertGreater(cuts, 2)
+                calm, disturbed = self.end_of(f"calm_{protocol}"), self.end_of(f"cut_{protocol}")
+                self.assertEqual(disturbed["weights_sha256"], calm["weights_sha256"])
+
+    def test_a_pause_that_is_too_long(self):
+        self.job = self.file("job.textproto", LONG_JOB)
+        for transport in ("tcp", "auto"):
+            with self.subTest(transport=transport):
+                run = self.start("train", f"--job={self.job}", "--workers=2", "--processes", "--protocol=RING",
+                                 f"--transport={transport}", "--set=runtime.suspect_after_ms=400")
+                run.wait_for("epoch 1/")
+                worker = children_of(run.pid)[0]
+                subprocess.run(["kill", f"-{int(signal.SIGSTOP)}", str(worker)], check=True)
+                self.assert_exit(run, 1)
+                self.assertRegex(run.output, "nothing was heard of it|did not come back|did not answer")
+
+
+if __name__ == "__main__":
+    run_tests()
