@@ -2,6 +2,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
+#include "actors/model/replica_state.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/safetensors.hpp"
@@ -25,29 +26,35 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the optimizer's state: its slot and its parameter.
+/// A tensor of the state: its slot and its parameter.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;
   expected_tensor what;
 };
 
-std::vector<state_tensor> state_tensors(const job_context& context) {
+std::vector<state_tensor> state_tensors(const job_context& context,
+                                        const std::vector<std::string>& names) {
   std::vector<state_tensor> result;
-  const auto names = context.rule.slot_names();
   for (std::size_t slot = 0; slot < names.size(); ++slot)
     for (auto& entry : context.parameters().entries())
       result.push_back({slot,
                         &entry,
-                        {std::string{names[slot]} + '/' + entry.name,
+                        {names[slot] + '/' + entry.name,
                          safetensors_dtype::f32,
                          {entry.shape.extents().begin(), entry.shape.extents().end()}}});
   return result;
 }
 
+/// Workers of which a checkpoint with so many slots has a state of their own.
+std::size_t crew_of(const job_context& context, std::size_t slots) {
+  const auto own = slots - 1 - state_names(context, 1).size();
+  return own == 0 ? 1 : own / context.rule.slots();
+}
+
 named_contents lay_out_state(const job_context& context, const std::vector<payload>& slots) {
   safetensors_file file;
-  for (auto& x : state_tensors(context))
+  for (auto& x : state_tensors(context, state_names(context, crew_of(context, slots.size()))))
     file.tensors.push_back(
       {x.what.name, x.what.dtype, x.what.shape,
        std::as_bytes(slots.at(1 + x.slot).as_floats().subspan(x.entry->offset, x.entry->size))});
@@ -79,17 +86,42 @@ checkpoint_file to_string(const named_contents& file) {
   return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
+/// The vectors in a file, and those that it must have: a tensor "NAME/PARAMETER" of the first
+/// parameter shows that NAME is there.
+std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
+  const auto slots = context.rule.slot_names();
+  std::vector<std::string> result{slots.begin(), slots.end()};
+  const auto& tensors = context.parameters().entries();
+  for (auto& x : file.tensors)
+    if (!tensors.empty() && x.name.ends_with('/' + tensors.front().name))
+      if (auto name = x.name.substr(0, x.name.size() - tensors.front().name.size() - 1);
+          std::ranges::find(result, name) == result.end())
+        result.push_back(std::move(name));
+  return result;
+}
+
+/// What the job does not use is checked, and left out; what an outer optimizer lacks is 0.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();
   const auto file = parse_safetensors(files.optimizer, name);
-  const auto tensors = state_tensors(context);
+  const auto there = names_in(file, context);
   std::vector<expected_tensor> expected;
-  for (auto& x : tensors)
+  for (auto& x : state_tensors(context, there))
     expected.push_back(x.what);
   require_tensors(file, expected, name);
-  for (auto& x : tensors) {
-    const auto source = file.find(x.what.name)->bytes;
+  std::size_t crew = 0;
+  while (context.rule.slots() > 0
+         && std::ranges::find(there, own_state(context, crew, 0)) != there.end())
+    ++crew;
+  const auto names = state_names(context, crew);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    slots.push_back(payload::floats(context.parameters().size()));
+    std::ranges::fill(slots.back().as_mutable_floats(), 0.0F);
+  }
+  for (auto& x : state_tensors(context, names)) {
+    const auto* found = file.find(x.what.name);
+    const auto source = found == nullptr ? std::span<const std::byte>{} : found->bytes;
     if (!source.empty())
       std::memcpy(slots.at(1 + x.slot).as_mutable_floats().data() + x.entry->offset, source.data(),
                   source.size());
@@ -185,8 +217,7 @@ checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& cont
     read_model(files.weights, context.parameters(), (files.directory / weights_file).string())
       .weights;
   require_fit(files, context);
-  for (std::size_t i = 0; i <= context.rule.slots(); ++i)
-    result.slots.push_back(payload::floats(weights.size()));
+  result.slots.push_back(payload::floats(weights.size()));
   std::ranges::copy(weights, result.slots[0].as_mutable_floats().begin());
   read_state(files, context, result.slots);
   return result;

@@ -3,6 +3,7 @@
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 
 #include <algorithm>
+#include <span>
 
 namespace troupe {
 
@@ -62,12 +63,17 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
   if (header.version() <= how_.first || header.version() % how_.every != 0)
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
-  const auto& where = how_.parts[header.part()];
+  const auto where = place_of(header);
   if (bytes != 0 && bytes != where.size() * sizeof(float))
     return number(bytes) + " bytes in part " + number(header.part()) + " of " + version
       + ", which holds parameters " + number(where.begin) + " to " + number(where.end) + " and has "
       + number(where.size() * sizeof(float));
   return {};
+}
+
+range checkpoint_assembly::place_of(const proto::CheckpointPart& header) const {
+  return in_one_piece(header.slot()) ? range{how_.parts.front().begin, how_.parts.back().end}
+                                     : how_.parts[header.part()];
 }
 
 bool checkpoint_assembly::over(std::uint64_t version) const {
@@ -78,7 +84,7 @@ bool checkpoint_assembly::wants(const proto::CheckpointPart& header) const {
   const auto i = versions_.find(header.version());
   if (i == versions_.end())
     return !over(header.version());
-  return !i->second.slots[header.slot()][header.part()];
+  return !i->second.slots[header.slot()][in_one_piece(header.slot()) ? 0 : header.part()];
 }
 
 // -- taking parts -------------------------------------------------------------------------------
@@ -93,7 +99,7 @@ checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPar
       return outcome::refused;
   }
   auto& x = i == versions_.end() ? begin(header.version(), now) : i->second;
-  auto& place = x.slots[header.slot()][header.part()];
+  auto& place = x.slots[header.slot()][in_one_piece(header.slot()) ? 0 : header.part()];
   if (place)
     return outcome::repeated;
   place = data;
@@ -106,15 +112,18 @@ checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPar
 
 checkpoint_assembly::state& checkpoint_assembly::begin(std::uint64_t version, time_point now) {
   auto& x = versions_[version];
-  x.slots.assign(how_.slots, std::vector<std::optional<payload>>(how_.parts.size()));
+  for (std::size_t slot = 0; slot < how_.slots; ++slot) {
+    x.slots.emplace_back(pieces(slot));
+    x.missing += pieces(slot);
+  }
   x.marks.resize(how_.parts.size());
-  x.missing = how_.slots * how_.parts.size();
   x.since = now;
   return x;
 }
 
 bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) const {
-  return std::ranges::none_of(x.slots, [part](auto& slot) { return slot[part].has_value(); });
+  const auto in_parts = std::span{x.slots}.first(how_.slots - how_.whole);
+  return std::ranges::none_of(in_parts, [part](auto& slot) { return slot[part].has_value(); });
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
@@ -152,9 +161,8 @@ void checkpoint_assembly::completed(std::uint64_t version) {
 }
 
 void checkpoint_assembly::copy_if_small(state& x) {
-  std::size_t bytes = 0;
-  for (auto& where : how_.parts)
-    bytes += how_.slots * where.size() * sizeof(float);
+  const auto bytes =
+    how_.slots * (how_.parts.back().end - how_.parts.front().begin) * sizeof(float);
   if (bytes > how_.small || copied() == most_copied)
     return;
   for (auto& slot : x.slots)

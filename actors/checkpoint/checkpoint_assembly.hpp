@@ -65,6 +65,9 @@ public:
     std::uint64_t first = 0;
     /// Waiting versions of up to this many bytes are copied.
     std::size_t small = 0;
+    /// How many of the slots, at their end, come in one piece: the state of one holder each. Their
+    /// `part` is any of that holder's.
+    std::size_t whole = 0;
   };
 
   explicit checkpoint_assembly(options how);
@@ -107,7 +110,7 @@ public:
 
 private:
   struct state {
-    /// By slot and part.
+    /// By slot and part; one of slots in one piece.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
     /// Payloads that are not there yet.
@@ -118,6 +121,13 @@ private:
   };
 
   bool over(std::uint64_t version) const;
+  bool in_one_piece(std::size_t slot) const noexcept { return slot + how_.whole >= how_.slots; }
+  /// What a payload holds.
+  range place_of(const proto::CheckpointPart& header) const;
+  /// Payloads of a slot.
+  std::size_t pieces(std::size_t slot) const noexcept {
+    return in_one_piece(slot) ? 1 : how_.parts.size();
+  }
   bool has_nothing_of(const state& x, std::uint32_t part) const;
   bool make_room(const proto::CheckpointPart& header);
   state& begin(std::uint64_t version, time_point now);

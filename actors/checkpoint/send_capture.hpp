@@ -5,9 +5,25 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// One payload of a capture.
+struct captured {
+  std::uint32_t part = 0;
+  std::uint32_t slot = 0;
+  payload data;
+};
+
+/// The slots of a part from the first on.
+inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> slots) {
+  std::vector<captured> result;
+  for (auto& x : slots)
+    result.push_back({part, static_cast<std::uint32_t>(result.size()), std::move(x)});
+  return result;
+}
 
 namespace detail {
 
@@ -35,21 +51,23 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
 
 } // namespace detail
 
-/// Sends the state that the actor `self` holds at a version of the weights to the coordinator: one
-/// payload per slot. `then` is called once, in the actor, when all payloads have arrived or were
-/// given up. It does not wait until the capture is written or evaluated.
+/// Sends the state that the actor `self` holds at a version of the weights to the coordinator.
+/// `header` holds what all payloads have in common. `then` is called once, in the actor, when all
+/// payloads have arrived or were given up. It does not wait until the capture is written or
+/// evaluated.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
-                  proto::CheckpointPart header, const std::vector<payload>& slots,
+                  proto::CheckpointPart header, const std::vector<captured>& state,
                   std::function<void()> then) {
-  auto missing = std::make_shared<std::size_t>(slots.size());
+  auto missing = std::make_shared<std::size_t>(state.size());
   const auto one_less = [missing, then] {
     if (--*missing == 0)
       then();
   };
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    header.set_slot(static_cast<std::uint32_t>(i));
-    detail::send_part(self, to, how, header, slots[i], one_less);
+  for (const auto& x : state) {
+    header.set_part(x.part);
+    header.set_slot(x.slot);
+    detail::send_part(self, to, how, header, x.data, one_less);
   }
 }
 

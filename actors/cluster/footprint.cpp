@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/model/model_tester.hpp"
+#include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "kernels/optimizers/least_squares.hpp"
@@ -90,7 +91,9 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
       + (index == 0 ? bytes_of(parameters) : 0);
-    result.optimizer = replica_store::state_bytes(context, parameters);
+    const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
+    result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
+    result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
     // Pieces of a step are not held back: all of them may be on their way, in and out.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);

@@ -1,6 +1,7 @@
 #include "actors/coordinator/captures.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/replica_state.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
@@ -233,7 +234,8 @@ void captures::on_tick() {
   if (to_evaluate_)
     to_evaluate_->drop_late(now, late(1));
   if (checkpoints_)
-    checkpoints_->drop_late(now, late(1 + options_.context->rule.slots()));
+    checkpoints_->drop_late(
+      now, late(1 + state_names(*options_.context, view_.of(job_kind::worker).size()).size()));
   end_if_done();
 }
 

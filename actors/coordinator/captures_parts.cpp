@@ -2,6 +2,7 @@
 #include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/replica_state.hpp"
 #include "messages/configure.hpp"
 
 #include <utility>
@@ -32,7 +33,9 @@ void captures::on_begin(const begin_run& x) {
     to_evaluate_.emplace(how);
   }
   if (writer_) {
-    how.slots = 1 + options_.context->rule.slots();
+    const auto workers = view_.of(job_kind::worker).size();
+    how.slots = 1 + state_names(*options_.context, workers).size();
+    how.whole = own_states(*options_.context, workers);
     how.every = job().checkpoint().every_steps();
     checkpoints_.emplace(how);
   }

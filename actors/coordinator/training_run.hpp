@@ -68,7 +68,10 @@ private:
   void on_view(const view_opened& x);
   void on_begin(const begin_run& x);
   void restore();
-  void hand_over(proto::Restore order, const std::vector<payload>& slots);
+  /// What each reporter begins with: vectors of all parameters, by slot.
+  using states = std::vector<std::vector<payload>>;
+  states state_of(const checkpoint& from);
+  void hand_over(proto::Restore order, const states& all);
   void start_training();
   void watch();
   void start_solver();

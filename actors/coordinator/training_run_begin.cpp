@@ -1,4 +1,5 @@
 #include "actors/coordinator/training_run.hpp"
+#include "actors/model/replica_state.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -40,22 +41,43 @@ void training_run::restore() {
   if (const auto& from = options_.resume) {
     order.set_version(from->manifest.step);
     order.set_samples(from->manifest.samples);
-    hand_over(order, from->slots);
+    hand_over(order, state_of(*from));
   } else if (options_.initial.size() > 0) {
-    hand_over(order, {std::exchange(options_.initial, {})});
+    hand_over(order, states(handles_->reporters.size(), {std::exchange(options_.initial, {})}));
   } else {
     start_training();
   }
 }
 
-void training_run::hand_over(proto::Restore order, const std::vector<payload>& slots) {
+// A worker with an optimizer of its own gets that optimizer's state, in the usual slots.
+training_run::states training_run::state_of(const checkpoint& from) {
+  const auto& context = *options_.context;
+  const auto workers = view_.of(job_kind::worker).size();
+  const auto own = own_states(context, workers);
+  const auto shared = 1 + state_names(context, 1).size();
+  const bool each = own > 0 && from.slots.size() == shared + own;
+  if (own > 0 && !each)
+    notice("the checkpoint does not have the optimizer's state of each of these workers: all begin "
+           "with one copy of it");
+  states result(handles_->reporters.size());
+  for (std::size_t i = 0; i < result.size(); ++i)
+    for (std::size_t slot = 0; slot < shared; ++slot) {
+      const bool its = each && slot >= 1 && slot <= context.rule.slots();
+      result[i].push_back(from.slots[its ? shared + i * context.rule.slots() + slot - 1 : slot]);
+    }
+  return result;
+}
+
+void training_run::hand_over(proto::Restore order, const states& all) {
   std::size_t bytes = 0;
-  for (auto& where : handles_->restored)
-    bytes += where.size() * sizeof(float) * slots.size();
-  auto missing = std::make_shared<std::size_t>(handles_->reporters.size() * slots.size());
-  for (std::size_t i = 0; i < handles_->reporters.size(); ++i) {
+  auto missing = std::make_shared<std::size_t>(0);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    bytes += handles_->restored[i].size() * sizeof(float) * all[i].size();
+    *missing += all[i].size();
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
     const auto where = handles_->restored[i];
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < all[i].size(); ++slot) {
       order.set_slot(static_cast<std::uint32_t>(slot));
       ask(
         this, handles_->reporters[i], requests().once(bytes),
@@ -66,7 +88,7 @@ void training_run::hand_over(proto::Restore order, const std::vector<payload>& s
         [this](const caf::error& error) {
           fail("cannot hand over the weights to begin with: " + explain(error));
         },
-        order, slots[slot].slice_floats(where.begin, where.size()));
+        order, all[i][slot].slice_floats(where.begin, where.size()));
     }
   }
 }

@@ -6,6 +6,8 @@
 #include "kernels/formats/nearest_name.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <sstream>
 
 namespace troupe {
 
@@ -21,7 +23,28 @@ void require_multiple(const proto::Job& job, std::uint32_t steps, const std::str
                      + std::to_string(steps));
 }
 
+std::string number_text(double x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
+void check_outer(const proto::OuterOptimizer& x, problem_list& problems) {
+  const std::string field = "local_sgd.outer.";
+  problems.require(x.kind() != proto::OuterOptimizer::KIND_UNSET, field + "kind",
+                   "expected SGD, MOMENTUM or NESTEROV");
+  problems.require(x.rate() > 0 && std::isfinite(x.rate()), field + "rate",
+                   number_text(x.rate()) + "; expected a number above 0, such as 0.7");
+  problems.require(x.momentum() >= 0 && x.momentum() < 1, field + "momentum",
+                   number_text(x.momentum())
+                     + "; expected at least 0 and less than 1, such as 0.9");
+  problems.require(!x.has_momentum() || x.kind() != proto::OuterOptimizer::SGD, field + "momentum",
+                   "SGD has none; leave it out, or set kind: MOMENTUM or NESTEROV");
+}
+
 void check_local_sgd(const proto::Job& job, problem_list& problems) {
+  if (job.local_sgd().has_outer())
+    check_outer(job.local_sgd().outer(), problems);
   problems.require(job.local_sgd().every() >= 1, "local_sgd.every",
                    "0; expected the number of steps between two averages, at least 1");
   if (job.has_checkpoint())
@@ -45,6 +68,32 @@ std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   default:
     return 0;
   }
+}
+
+std::string text_of_local_sgd(const proto::Job& job) {
+  const auto every = job.local_sgd().every();
+  const auto result = every == 1
+    ? std::string{"replicas are averaged after each step"}
+    : "replicas are averaged after every " + std::to_string(every) + " steps";
+  if (!job.local_sgd().has_outer())
+    return result;
+  const auto& x = job.local_sgd().outer();
+  const auto momentum =
+    x.kind() == proto::OuterOptimizer::SGD ? "" : ", momentum " + number_text(x.momentum());
+  return result + ", followed by an outer step of " + proto::OuterOptimizer::Kind_Name(x.kind())
+    + ", rate " + number_text(x.rate()) + momentum;
+}
+
+void check_ring(const proto::Job& job, problem_list& problems) {
+  if (!job.ring().shard_optimizer())
+    return;
+  const std::string remedy = "; leave ring.shard_optimizer out, or ";
+  problems.require(job.optimizer().kind() != proto::LAMB, "ring.shard_optimizer",
+                   "no worker holds a whole tensor's state, which LAMB needs for its norms" + remedy
+                     + "set optimizer.kind: ADAMW");
+  problems.require(job.optimizer().clip_norm() == 0, "ring.shard_optimizer",
+                   "no worker has the whole gradient, which optimizer.clip_norm needs for its norm"
+                     + remedy + "set optimizer.clip_value instead of clip_norm");
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -100,7 +149,15 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::workers,
       .in_step = true,
       .decided_by = "ring member",
-      .exchange = [](const proto::Job&) { return "a ring adds up the gradients of each step"; },
+      .exchange =
+        [](const proto::Job& job) {
+          return std::string{"a ring adds up the gradients of each step"}
+          + (job.ring().shard_optimizer() ? "; each worker updates a part, and a ring hands the "
+                                            "weights round"
+                                          : "");
+        },
+      .settings = "ring",
+      .validate = check_ring,
       .memory = {.worker = 1, .shard = 0},
     },
     {
@@ -109,12 +166,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::workers,
       .in_step = true,
       .decided_by = "worker's replica",
-      .exchange =
-        [](const proto::Job& job) {
-          const auto every = job.local_sgd().every();
-          return "replicas are averaged after " + std::string{every == 1 ? "each step" : "every "}
-          + (every == 1 ? "" : std::to_string(every) + " steps");
-        },
+      .exchange = text_of_local_sgd,
       .settings = "local_sgd",
       .validate = check_local_sgd,
       .steps_between_waits = [](const proto::Job& job) { return job.local_sgd().every(); },

@@ -40,14 +40,13 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
   proto::CheckpointPart header;
   header.set_view(options_.view.number);
   header.set_version(versions_->version());
-  header.set_part(options_.index);
   header.set_to_evaluate(to_evaluate);
   if (!to_evaluate)
     for (auto& x : journal_.decided())
       *header.add_mark() = x;
   schedule.began(versions_->version());
-  send_capture(this, options_.coordinator, options_.requests, std::move(header), slots,
-               [&schedule] { schedule.ended(); });
+  send_capture(this, options_.coordinator, options_.requests, std::move(header),
+               slots_of(options_.index, slots), [&schedule] { schedule.ended(); });
 }
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,

@@ -2,19 +2,33 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace troupe {
 
-replica_store::bucket::bucket(const job_context& context, range where)
-  : where(where), versions(where.size(), replica_slots), updater(context, where) {
+namespace {
+
+template <class T>
+std::span<T> cut(std::span<T> all, range where) {
+  return all.subspan(where.begin, where.size());
+}
+
+} // namespace
+
+replica_store::bucket::bucket(const job_context& context, range where, range own)
+  : where(where), own(own), versions(where.size(), replica_slots), updater(context, own) {
   context.initialize(where, versions.initial());
   updater.reserve_stage();
 }
 
-replica_store::replica_store(std::shared_ptr<const job_context> context)
+replica_store::replica_store(std::shared_ptr<const job_context> context, std::size_t index,
+                             std::size_t count)
   : context_(std::move(context)) {
-  for (const auto& where : context_->buckets())
-    buckets_.push_back(std::make_unique<bucket>(*context_, where));
+  for (const auto& where : context_->buckets()) {
+    const auto part = part_of(where.size(), count, index);
+    buckets_.push_back(std::make_unique<bucket>(
+      *context_, where, range{where.begin + part.begin, where.begin + part.end}));
+  }
 }
 
 std::optional<std::size_t> replica_store::find(range where) const {
@@ -35,31 +49,30 @@ std::vector<replica_store::part> replica_store::newest() {
   return result;
 }
 
-/// The part `share` of a vector that is kept in buckets.
+/// The part `share` of a vector that is kept in buckets: `source` gives a range and its values.
 template <class Source>
 payload replica_store::gather(range share, Source source) const {
   auto result = payload::floats(share.size());
   const auto out = result.as_mutable_floats();
   for (auto& x : buckets_) {
-    const auto common = intersect(share, x->where);
+    const auto [where, values] = source(*x);
+    const auto common = intersect(share, where);
     if (!common.empty())
-      std::ranges::copy(source(*x).subspan(common.begin - x->where.begin, common.size()),
+      std::ranges::copy(values.subspan(common.begin - where.begin, common.size()),
                         out.begin() + static_cast<std::ptrdiff_t>(common.begin - share.begin));
   }
   return result;
 }
 
 payload replica_store::weights(range where) const {
-  return gather(where, [](const bucket& x) { return x.versions.published(); });
+  return gather(where, [](const bucket& x) { return std::pair{x.where, x.versions.published()}; });
 }
 
 payload replica_store::state(std::size_t slot, range where) const {
-  return gather(where, [slot](const bucket& x) { return x.updater.state(slot); });
+  return gather(where, [slot](const bucket& x) { return std::pair{x.own, x.updater.state(slot)}; });
 }
 
-std::vector<payload> replica_store::capture(std::size_t index, std::size_t count,
-                                            bool with_state) const {
-  const auto share = part_of(context_->parameters().size(), count, index);
+std::vector<payload> replica_store::capture(range share, bool with_state) const {
   std::vector<payload> result{weights(share)};
   for (std::size_t slot = 0; slot < context_->rule.slots() && with_state; ++slot)
     result.push_back(state(slot, share));
@@ -71,9 +84,26 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
   auto& x = *buckets_.at(bucket);
   if (!x.versions.begin())
     return false;
-  x.updater.stage(x.versions.published(), gradient, samples, x.versions.next(), factor);
-  x.staged = true;
+  const auto published = x.versions.published();
+  const auto next = x.versions.next();
+  if (samples == 0)
+    std::ranges::copy(published, next.begin());
+  x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), factor);
+  x.staged = samples == 0 || x.own == x.where;
   return true;
+}
+
+payload replica_store::staged_part(std::size_t bucket) const {
+  auto& x = *buckets_.at(bucket);
+  auto result = payload::floats(x.own.size());
+  std::ranges::copy(cut(x.versions.next(), x.inner()), result.as_mutable_floats().begin());
+  return result;
+}
+
+void replica_store::complete(std::size_t bucket, std::span<const float> weights) {
+  auto& x = *buckets_.at(bucket);
+  std::ranges::copy(weights, x.versions.next().begin());
+  x.staged = true;
 }
 
 bool replica_store::overwrite(std::size_t bucket, std::span<const float> weights) {
@@ -122,9 +152,9 @@ bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64
   if (read_)
     return true;
   for (auto& x : buckets_) {
-    const auto mine = values.as_floats().subspan(x->where.begin, x->where.size());
+    const auto mine = cut(values.as_floats(), x->where);
     if (slot > 0)
-      x->updater.restore(slot - 1, mine);
+      x->updater.restore(slot - 1, cut(values.as_floats(), x->own));
     // Nobody holds a version yet, so there is a slot.
     else if (x->versions.begin()) {
       std::ranges::copy(mine, x->versions.next().begin());

@@ -30,8 +30,10 @@ public:
     payload data;
   };
 
-  /// Initial weights, version 0.
-  explicit replica_store(std::shared_ptr<const job_context> context);
+  /// Initial weights, version 0. Of each bucket it holds the optimizer's state of even part `index`
+  /// of `count` alone: its own part.
+  explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
+                         std::size_t count = 1);
 
   /// Bytes of the optimizer's state for so many parameters: it is held twice.
   static std::size_t state_bytes(const job_context& context, std::size_t elements) noexcept {
@@ -42,6 +44,7 @@ public:
 
   std::size_t buckets() const noexcept { return buckets_.size(); }
   range where(std::size_t bucket) const { return buckets_.at(bucket)->where; }
+  range own(std::size_t bucket) const { return buckets_.at(bucket)->own; }
   /// The bucket of exactly this range; nothing where there is none.
   std::optional<std::size_t> find(range where) const;
 
@@ -54,22 +57,30 @@ public:
   /// one must be free to stage the next.
   std::vector<part> newest();
 
-  /// A copy of the weights, or of one slot of the optimizer's state, of this range.
+  /// A copy of the weights, or of one slot of the optimizer's state, of this range. It holds that
+  /// state.
   payload weights(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// For a checkpoint: of even part `index` of `count` of the parameters, the weights, followed by
-  /// the slots of the state. For an evaluation: the weights alone.
-  std::vector<payload> capture(std::size_t index, std::size_t count, bool with_state) const;
+  /// For a checkpoint: of this range, the weights, followed by the slots of the state. For an
+  /// evaluation: the weights alone.
+  std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
 
-  /// An update of the bucket from its gradient, summed over the samples. 0 samples: its weights and
-  /// state will not change. Staging a bucket again replaces what was staged.
+  /// An update of the bucket's own part from the gradient of that part, summed over the samples. If
+  /// that is not all of the bucket, it is staged with `complete`. 0 samples: the weights of the
+  /// whole bucket, and the state, will not change. Staging a bucket again replaces what was staged.
   /// @param factor of the gradient of trainable parameters: clip_factor()
   /// @return false where readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              double factor = 1);
+
+  /// A copy of the weights of the own part that were staged.
+  payload staged_part(std::size_t bucket) const;
+
+  /// The next weights of the whole bucket, whose own part is staged: others updated the rest.
+  void complete(std::size_t bucket, std::span<const float> weights);
 
   /// Other weights for the bucket, such as an average over workers. Its state will not change, and
   /// no update is counted.
@@ -98,9 +109,13 @@ public:
 
 private:
   struct bucket {
-    bucket(const job_context& context, range where);
+    bucket(const job_context& context, range where, range own);
+
+    /// The own part, within the bucket.
+    range inner() const { return {own.begin - where.begin, own.end - where.begin}; }
 
     range where;
+    range own;
     version_pool versions;
     range_updater updater;
     bool staged = false;

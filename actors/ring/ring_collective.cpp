@@ -35,13 +35,17 @@ const char* describe(piece_fate x) noexcept {
   }
 }
 
-ring_collective::ring_collective(const ring_place& place, std::size_t elements)
-  : place_(place), segments_(split_evenly(elements, place.ranks)) {
+ring_collective::ring_collective(const ring_place& place, std::size_t elements, ring_work work)
+  : place_(place), work_(work), segments_(split_evenly(elements, place.ranks)) {
+  std::size_t count = 0;
   for (std::uint32_t s = 0; s < place_.ranks; ++s) {
-    first_.push_back(missing_);
-    missing_ += chunks(s);
+    first_.push_back(count);
+    count += chunks(s);
+    const bool begins_here = (work_ == ring_work::reduce_scatter && s == place_.rank)
+      || (work_ == ring_work::all_gather && s == own_segment(place_));
+    missing_ += begins_here ? 0 : chunks(s);
   }
-  came_.resize(missing_);
+  came_.resize(count);
 }
 
 // Segment 0 has a chunk even where there is nothing to add up, for the number of samples.
@@ -68,14 +72,27 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     missing_ = 0;
     return;
   }
-  sum_ = payload::allocate(own_.size());
-  const auto first = static_cast<std::uint32_t>(place_.rank);
-  for (std::uint32_t c = 0; c < chunks(first); ++c) {
-    const auto r = where(first, c);
-    send.push_back({first, c, 1, samples, own_.slice_floats(r.begin, r.size())});
+  const auto& mine = segments_[own_segment(place_)];
+  sum_ = payload::floats(work_ == ring_work::reduce_scatter ? mine.size() : segments_.back().end);
+  if (work_ == ring_work::all_gather) {
+    samples_ = samples;
+    std::ranges::copy(own_.as_floats(),
+                      sum_.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(mine.begin));
+    send_own(own_segment(place_), static_cast<std::uint32_t>(place_.ranks), mine.begin, send);
+  } else {
+    send_own(place_.rank, 1, 0, send);
   }
   for (auto& piece : std::exchange(early_, {}))
     take(std::move(piece), send);
+}
+
+void ring_collective::send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
+                               std::vector<ring_piece>& send) const {
+  const auto s = static_cast<std::uint32_t>(segment);
+  for (std::uint32_t c = 0; c < chunks(s); ++c) {
+    const auto r = where(s, c);
+    send.push_back({s, c, hop, own_samples_, own_.slice_floats(r.begin - offset, r.size())});
+  }
 }
 
 piece_fate ring_collective::judge(const ring_piece& piece) const {
@@ -84,6 +101,8 @@ piece_fate ring_collective::judge(const ring_piece& piece) const {
   if (piece.chunk >= chunks(piece.segment))
     return piece_fate::no_such_chunk;
   if (piece.hop == 0 || piece.hop > 2 * place_.ranks - 2
+      || (work_ == ring_work::reduce_scatter && !partial(piece))
+      || (work_ == ring_work::all_gather && partial(piece))
       || (piece.segment + std::size_t{piece.hop}) % place_.ranks != place_.rank)
     return piece_fate::not_due;
   if (piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
@@ -94,8 +113,8 @@ piece_fate ring_collective::judge(const ring_piece& piece) const {
   if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
     return piece_fate::repeated;
   // A sum holds this rank's part: it cannot come before the partial sum has left.
-  const bool left =
-    contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0);
+  const bool left = work_ == ring_work::all_gather
+    || (contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0));
   return partial(piece) || left ? piece_fate::taken : piece_fate::not_due;
 }
 
@@ -127,16 +146,19 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto r = where(piece.segment, piece.chunk);
   const auto own = own_.slice_floats(r.begin, r.size());
   const bool last = piece.hop + 1 == place_.ranks;
-  payload total = last ? sum_.slice_floats(r.begin, r.size()) : payload::floats(r.size());
+  const bool scatters = work_ == ring_work::reduce_scatter;
+  const auto offset = scatters ? segments_[own_segment(place_)].begin : 0;
+  payload total = last ? sum_.slice_floats(r.begin - offset, r.size()) : payload::floats(r.size());
   add(piece.data.as_floats(), own.as_floats(), total.as_mutable_floats());
   piece.data = std::move(total);
   piece.samples += own_samples_;
   ++piece.hop;
-  if (last) {
+  if (last)
     samples_ = piece.samples;
+  if (last || scatters)
     --missing_;
-  }
-  send.push_back(std::move(piece));
+  if (!(last && scatters))
+    send.push_back(std::move(piece));
 }
 
 // All-gather: another rank finished this chunk.

@@ -15,7 +15,17 @@ struct ring_place {
   /// Elements per message; a segment longer than this travels in several, one behind the other, so
   /// that all ranks are busy.
   std::size_t chunk_elements = 65'536;
+  /// The two halves of an all-reduce are collectives of their own: see ring_reductions.
+  bool in_halves = false;
 };
+
+/// What a ring_collective does: an all-reduce, or a half of it.
+enum class ring_work : std::uint8_t { all_reduce, reduce_scatter, all_gather };
+
+/// The segment whose sum a rank completes.
+constexpr std::size_t own_segment(const ring_place& place) noexcept {
+  return (place.rank + 1) % place.ranks;
+}
 
 /// A message between neighbours: part of a segment, on its way round the ring.
 struct ring_piece {
@@ -65,12 +75,18 @@ const char* describe(piece_fate x) noexcept;
 ///
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
+///
+/// The halves are used apart where a rank does something with the sum of its own segment
+/// (own_segment) first. A reduce-scatter ends with that sum at each rank; an all-gather begins with
+/// a segment of each rank, and ends with all of them. Each sends half as much.
 class ring_collective {
 public:
-  ring_collective(const ring_place& place, std::size_t elements);
+  ring_collective(const ring_place& place, std::size_t elements,
+                  ring_work work = ring_work::all_reduce);
 
-  /// This rank's own vector, float32, held until the collective ends. Appends what is to be sent.
-  /// Called once.
+  /// This rank's own vector (all_gather: its own segment), float32, held until the collective ends.
+  /// Appends what is to be sent. Called once.
+  /// @param samples behind it; for all_gather, behind all segments
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent.
@@ -78,8 +94,10 @@ public:
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
-  /// The sum over ranks, once complete.
+  /// The sum over ranks, once complete. reduce_scatter: of the own segment. all_gather: all
+  /// segments.
   const payload& sum() const noexcept { return sum_; }
+  /// reduce_scatter: 0 where the own segment has no elements.
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
@@ -93,11 +111,15 @@ private:
     return came_[first_[piece.segment] + piece.chunk];
   }
   bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
+  /// Sends a segment of the own vector, which begins at `offset` of all elements.
+  void send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
+                std::vector<ring_piece>& send) const;
   void take(ring_piece piece, std::vector<ring_piece>& send);
   void add_own(ring_piece piece, std::vector<ring_piece>& send);
   void store(const ring_piece& piece);
 
   ring_place place_;
+  ring_work work_;
   std::vector<range> segments_;
   /// The number of each segment's first chunk, counted over all segments; one byte per chunk.
   std::vector<std::size_t> first_;
@@ -107,7 +129,7 @@ private:
   std::uint64_t own_samples_ = 0;
   payload sum_;
   std::uint64_t samples_ = 0;
-  /// Chunks whose sum is not here yet.
+  /// Chunks whose sum is not here yet; reduce_scatter: whose partial sum did not come yet.
   std::size_t missing_ = 0;
   std::vector<ring_piece> early_;
 };

@@ -6,6 +6,10 @@ namespace troupe {
 
 ring_reductions::ring_reductions(const ring_place& place, std::vector<std::size_t> sizes)
   : place_(place), sizes_(std::move(sizes)) {
+  if (place_.in_halves) {
+    const auto buckets = sizes_;
+    sizes_.insert(sizes_.end(), buckets.begin(), buckets.end());
+  }
   sizes_.push_back(place.ranks);
 }
 
@@ -14,7 +18,10 @@ bool ring_reductions::exists(const reduction_id& id) const noexcept {
 }
 
 ring_collective& ring_reductions::collective(const reduction_id& id) {
-  return open_.try_emplace(id, place_, sizes_[id.bucket]).first->second;
+  auto work = ring_work::all_reduce;
+  if (place_.in_halves && id.bucket + 1 < sizes_.size())
+    work = id.bucket < sizes_.size() / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
+  return open_.try_emplace(id, place_, sizes_[id.bucket], work).first->second;
 }
 
 void ring_reductions::enter(std::uint64_t step) {

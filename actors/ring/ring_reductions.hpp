@@ -39,11 +39,12 @@ struct reduction {
 
 /// All collectives under way at one rank. Plain state, fed like a ring_collective.
 ///
-/// A step has one collective per bucket. Where one of its sums is not finite, a second attempt has
-/// the same buckets and one more, number `buckets`, of one element per rank: which ranks were left
-/// out. A rank starts an attempt, and a step, once all collectives before it have ended here. So
-/// the left neighbour is at most one step ahead, and pieces of anything earlier are repetitions:
-/// memory is bounded by the collectives of two steps.
+/// A step has one collective per bucket; if they are in halves (ring_place), the reduce-scatter of
+/// bucket i is number i, and its all-gather number `buckets` + i. Where one of its sums is not
+/// finite, a second attempt has the same collectives and one more, the next number, of one element
+/// per rank: which ranks were left out. A rank starts an attempt, and a step, once all collectives
+/// before it have ended here. So the left neighbour is at most one step ahead, and pieces of
+/// anything earlier are repetitions: memory is bounded by the collectives of two steps.
 class ring_reductions {
 public:
   /// What is to be sent to the right neighbour.
@@ -79,7 +80,7 @@ private:
   void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
 
   ring_place place_;
-  /// The last one is that of the ranks that were left out.
+  /// By number. The last one is that of the ranks that were left out.
   std::vector<std::size_t> sizes_;
   /// The newest step that this rank has contributed to, and its collectives that have ended.
   std::uint64_t step_ = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace troupe {
 
@@ -54,21 +55,45 @@ bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
 bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
   if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_)
     return true;
-  if (x.id.bucket == buckets_.size())
+  if (place_.in_halves && x.id.bucket < buckets_.size())
+    return take_part(x, start);
+  if (x.id.bucket == left_out_number())
     left_out_ = x;
   else if (!take(x))
     return false;
   return advance(start);
 }
 
+std::uint32_t ring_step::left_out_number() const {
+  return static_cast<std::uint32_t>((place_.in_halves ? 2 : 1) * buckets_.size());
+}
+
+bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& start) {
+  const auto sum = x.sum.as_floats();
+  if (!replica_.stage(x.id.bucket, sum, x.samples))
+    return false;
+  auto part = replica_.staged_part(x.id.bucket);
+  if (!all_finite(sum))
+    std::ranges::fill(part.as_mutable_floats(), std::numeric_limits<float>::quiet_NaN());
+  const auto gather = static_cast<std::uint32_t>(buckets_.size() + x.id.bucket);
+  start.push_back({{step_, attempt_, gather}, x.samples, std::move(part)});
+  return true;
+}
+
+// In halves: the sum is that of the next weights, of one rank each.
 bool ring_step::take(const reduction& x) {
-  auto& bucket = buckets_.at(x.id.bucket);
+  const auto i = x.id.bucket % buckets_.size();
+  auto& bucket = buckets_[i];
   bucket.reduced = true;
   samples_ = x.samples;
   const auto sum = x.sum.as_floats();
   finite_ = finite_ && all_finite(sum);
   if (!finite_)
     return true;
+  if (place_.in_halves) {
+    replica_.complete(i, sum);
+    return true;
+  }
   if (context_->rule.clip_norm == 0)
     return replica_.stage(x.id.bucket, sum, x.samples);
   bucket.sum = x.sum;
@@ -105,9 +130,7 @@ void ring_step::retry(std::vector<ring_contribution>& start) {
   auto out = zeros(place_.ranks);
   if (!own_finite_)
     out.as_mutable_floats()[place_.rank] = 1;
-  start.push_back({{step_, 1, static_cast<std::uint32_t>(buckets_.size())},
-                   own_finite_ ? 0 : own_samples_,
-                   std::move(out)});
+  start.push_back({{step_, 1, left_out_number()}, own_finite_ ? 0 : own_samples_, std::move(out)});
 }
 
 bool ring_step::decide() {

@@ -32,6 +32,13 @@ struct ring_outcome {
 /// not finite either (finite gradients may add up to infinity) leaves out all gradients of the
 /// step.
 ///
+/// Where the collectives are in halves (ring_place), the replica holds the optimizer's state of
+/// this rank's segment of each bucket alone (ZeRO stage 1; Rajbhandari et al. 2020, arXiv
+/// 1910.02054). The sum of that segment comes first; its new weights are staged, and handed round.
+/// If the sum is not finite, NaN is handed round in their place: so all ranks see it. New weights
+/// that are not finite are treated alike. Updates are element by element, so the bits are those of
+/// the whole.
+///
 /// The replica is published by the caller.
 class ring_step {
 public:
@@ -67,7 +74,10 @@ private:
     double squares = 0;
   };
 
+  /// The collective that says which ranks were left out.
+  std::uint32_t left_out_number() const;
   bool take(const reduction& x);
+  bool take_part(const reduction& x, std::vector<ring_contribution>& start);
   bool advance(std::vector<ring_contribution>& start);
   void retry(std::vector<ring_contribution>& start);
   bool decide();

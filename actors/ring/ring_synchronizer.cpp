@@ -1,6 +1,5 @@
 #include "actors/ring/ring_synchronizer.hpp"
-
-#include "actors/checkpoint/send_capture.hpp"
+#include "actors/model/replica_state.hpp"
 
 #include <algorithm>
 
@@ -15,13 +14,25 @@ std::size_t rank_of(std::uint32_t worker, const std::vector<member>& workers) {
 
 } // namespace
 
+ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks) {
+  ring_place result;
+  result.rank = rank;
+  result.ranks = ranks;
+  const auto bytes = context.job.runtime().ring_chunk_bytes();
+  result.chunk_elements = std::max<std::size_t>(bytes / sizeof(float), 1);
+  result.in_halves = divides_state(context, ranks);
+  return result;
+}
+
 ring_synchronizer::ring_synchronizer(caf::actor_config& cfg,
                                      std::shared_ptr<const job_context> context,
                                      ring_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker)),
-    rank_(rank_of(options_.worker, workers_)), replica_(context_),
-    round_(context_, replica_, {.rank = rank_, .ranks = workers_.size()}),
+    rank_(rank_of(options_.worker, workers_)), place_(place_of(*context_, rank_, workers_.size())),
+    replica_(context_, place_.in_halves ? own_segment(place_) : 0,
+             place_.in_halves ? place_.ranks : 1),
+    round_(context_, replica_, place_),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
@@ -165,13 +176,22 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
   proto::CheckpointPart header;
   header.set_view(view_number());
   header.set_version(step_);
-  header.set_part(static_cast<std::uint32_t>(rank_));
   header.set_to_evaluate(to_evaluate);
   *header.add_mark() = journal_.decided(options_.worker, workers_[rank_].incarnation);
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               replica_.capture(rank_, workers_.size(), !to_evaluate),
-               [&schedule] { schedule.ended(); });
+               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
+}
+
+// Where the state is divided, of each bucket the part that is this rank's.
+std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
+  const auto ranks = place_.ranks;
+  const auto parts = replica_parts(*context_, ranks);
+  std::vector<captured> result;
+  for (auto i = place_.in_halves ? own_segment(place_) : rank_; i < parts.size(); i += ranks)
+    for (auto& x : slots_of(static_cast<std::uint32_t>(i), replica_.capture(parts[i], with_state)))
+      result.push_back(std::move(x));
+  return result;
 }
 
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,

@@ -2,6 +2,7 @@
 
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
+#include "actors/checkpoint/send_capture.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/replica/replica_store.hpp"
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace troupe {
+
+/// A rank of a job's ring.
+ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks);
 
 struct ring_synchronizer_options {
   troupe::view view;
@@ -34,6 +38,9 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// has finished it, and stages the update of this rank's replica when the sum comes back, while
 /// earlier layers are still being computed (ring_step). Once the worker has committed and all is
 /// staged, the update is published. All replicas go through the same bits.
+///
+/// With `ring.shard_optimizer` each rank updates its own segment of each bucket, and the ring hands
+/// the new weights round: the same bits, with the optimizer's state divided by the ranks.
 ///
 /// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
 /// optimizer's state, and goes on; while two are on their way, none is sent.
@@ -65,6 +72,7 @@ private:
   void finish_if_decided();
   void record(const ring_outcome& x);
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
+  std::vector<captured> captured_state(bool with_state) const;
 
   std::shared_ptr<const job_context> context_;
   ring_synchronizer_options options_;
@@ -72,6 +80,7 @@ private:
   /// Of the view, in order of rank, and this worker's rank.
   std::vector<member> workers_;
   std::size_t rank_;
+  ring_place place_;
   replica_store replica_;
   ring_step round_;
   /// What was decided about all workers' gradients.

@@ -1,6 +1,6 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
+#include "actors/model/replica_state.hpp"
 
-#include "actors/checkpoint/send_capture.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
@@ -25,7 +25,10 @@ local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker).size()),
     replica_(context_), account_(workers_of(options_.view), options_.rank),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
-    evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
+    evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {
+  if (context_->job.local_sgd().has_outer())
+    outer_.emplace(context_);
+}
 
 local_sgd_synchronizer::behavior_type local_sgd_synchronizer::make_behavior() {
   return {
@@ -149,7 +152,7 @@ void local_sgd_synchronizer::finish_step() {
 // -- averages -----------------------------------------------------------------------------------
 
 void local_sgd_synchronizer::begin_average(kind why) {
-  if (workers_ == 1) {
+  if (workers_ == 1 && !outer_) {
     account_.exchanged(account_.own_counts(), account_.own_samples());
     apart_ = false;
     return;
@@ -196,6 +199,8 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
     const auto share = 1 / static_cast<float>(workers_);
     mean_.resize(sum.size());
     std::ranges::transform(sum, mean_.begin(), [share](float y) { return y * share; });
+    if (outer_)
+      outer_->step(replica_.where(i), mean_);
     if (!replica_.overwrite(i, mean_)) {
       fail_held();
       return;
@@ -215,8 +220,10 @@ void local_sgd_synchronizer::end_average() {
   }
   const auto others = average_->samples - account_.own_samples();
   account_.exchanged(average_->counts, average_->samples);
+  passed_samples_ += average_->samples;
   replica_.publish(step_, others);
   average_.reset();
+  averaged_ = step_;
   apart_ = false;
   for (auto& answer : std::exchange(pulls_, {}))
     answer_pull(answer);
@@ -234,13 +241,23 @@ void local_sgd_synchronizer::end_average() {
 
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
-  if (apart_ && !average_)
+  const bool wanted = apart_ && !(outer_ && !may_be_over());
+  if (wanted && !average_)
     begin_average(kind::on_demand);
-  if (apart_)
+  if (wanted || average_)
     pulls_.push_back(answer);
   else
     answer_pull(answer);
   return answer;
+}
+
+// At the end of an epoch all its samples are trained: those of this worker, those of others up to
+// the last average, and since then at most a batch in each step.
+bool local_sgd_synchronizer::may_be_over() const {
+  const auto steps = step_ - averaged_;
+  const auto least = passed_samples_ + account_.own_samples();
+  return least + (workers_ - 1) * context_->batch() * steps
+    >= context_->job.epochs() * context_->data.train_records;
 }
 
 void local_sgd_synchronizer::answer_pull(
@@ -249,12 +266,18 @@ void local_sgd_synchronizer::answer_pull(
   proto::Weights header;
   header.set_version(step_);
   header.set_count(count);
-  answer.deliver(std::move(header), replica_.weights({0, count}));
+  auto weights = replica_.weights({0, count});
+  if (outer_ && apart_)
+    std::ranges::copy(outer_->weights(), weights.as_mutable_floats().begin());
+  answer.deliver(std::move(header), std::move(weights));
 }
 
-// Worker 0 may have ended the last average earlier than this one: the counts are not here yet.
+// Worker 0 may have ended the last average earlier than this one: the counts are not here yet. A
+// run that ends before its last epoch may have had no average at its end.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
-  if (!average_)
+  if (outer_ && apart_ && !average_ && options_.rank == 0)
+    begin_average(kind::on_demand);
+  if (!average_ && !(outer_ && apart_))
     return report();
   reports_.push_back(make_response_promise<proto::Report>());
   return reports_.back();
@@ -267,13 +290,35 @@ proto::Report local_sgd_synchronizer::report() const {
   return result;
 }
 
-// The weights are equal on all workers; of the optimizer's state each sends a part of its own.
+// The weights and the outer momentum are equal on all workers: each sends a part. Of its
+// optimizer's state it sends all, and a part for runs with another number of workers.
+std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
+  const auto rank = static_cast<std::uint32_t>(options_.rank);
+  const auto share = replica_parts(*context_, workers_)[rank];
+  auto slots = replica_.capture(share, with_state);
+  if (!with_state)
+    return slots_of(rank, std::move(slots));
+  if (outer_ && !outer_->momentum().empty()) {
+    slots.push_back(payload::floats(share.size()));
+    std::ranges::copy(outer_->momentum().subspan(share.begin, share.size()),
+                      slots.back().as_mutable_floats().begin());
+  }
+  auto result = slots_of(rank, std::move(slots));
+  if (own_states(*context_, workers_) == 0)
+    return result;
+  const auto own = static_cast<std::uint32_t>(context_->rule.slots());
+  const auto first = static_cast<std::uint32_t>(result.size()) + rank * own;
+  for (std::uint32_t slot = 0; slot < own; ++slot)
+    result.push_back(
+      {rank, first + slot, replica_.state(slot, {0, context_->parameters().size()})});
+  return result;
+}
+
 void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   const auto workers = options_.view.of(job_kind::worker);
   proto::CheckpointPart header;
   header.set_view(view_number());
   header.set_version(step_);
-  header.set_part(static_cast<std::uint32_t>(options_.rank));
   header.set_to_evaluate(to_evaluate);
   auto* mark = header.add_mark();
   mark->set_worker(options_.worker);
@@ -284,15 +329,30 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
   mark->set_batch(attributes_.batch);
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               replica_.capture(options_.rank, workers.size(), !to_evaluate),
-               [&schedule] { schedule.ended(); });
+               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
+}
+
+// The weights are the outer weights: checkpoints follow an average.
+bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& values) {
+  const bool outer = outer_ && values.size() == context_->parameters().size() * sizeof(float);
+  if (outer && x.slot() == context_->rule.slots() + 1 && !outer_->momentum().empty()) {
+    outer_->restore_momentum(values.as_floats());
+    return true;
+  }
+  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+    return false;
+  passed_samples_ = x.samples();
+  averaged_ = x.version();
+  if (outer && x.slot() == 0)
+    outer_->restore_weights(values.as_floats());
+  return true;
 }
 
 caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
                                                            const payload& values) {
   if (step_ > x.version())
     return proto::Ack{}; // A repetition that came late: training has begun.
-  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+  if (!restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
                         + std::to_string(values.size()) + " bytes of slot "

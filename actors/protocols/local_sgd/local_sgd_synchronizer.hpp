@@ -2,6 +2,8 @@
 
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
+#include "actors/checkpoint/send_capture.hpp"
+#include "actors/protocols/local_sgd/outer_optimizer.hpp"
 #include "actors/protocols/site.hpp"
 #include "actors/replica/replica_account.hpp"
 #include "actors/replica/replica_store.hpp"
@@ -43,14 +45,18 @@ using local_sgd_actor =
 /// The synchronizer of LOCAL_SGD (Stich 2019, arXiv 1805.09767): applies the worker's gradients to
 /// a replica of its own, and after each `local_sgd.every` steps replaces the weights by their mean
 /// over all workers, each counted once. Statistics of layers are averaged with the weights. The
-/// optimizer's state is not: each worker keeps its own, and clips its own gradient.
+/// optimizer's state is not: each worker keeps its own, and clips its own gradient. With
+/// `local_sgd.outer` the mean gives the gradient of an outer step (outer_optimizer), by one worker,
+/// too, and the weights of all replicas are the result.
 ///
 /// An average is a ring all-reduce of the weights: 2 (ranks - 1) / ranks of their bytes are sent by
 /// each rank. No worker waits for others in between.
 ///
-/// Readers of the weights always get an average. If worker 0 is asked for them after other steps,
-/// as at the end of an epoch, it begins an average on demand: all workers wait for data then, and
-/// each takes part as soon as a piece of its left neighbour arrives.
+/// Readers of the weights always get an average. With an outer optimizer they get the outer weights
+/// after the last one, and only the end of a run needs an average on demand. Otherwise worker 0
+/// begins one if it is asked for the weights after other steps, as at the end of an epoch: all
+/// workers wait for data then, and each takes part as soon as a piece of its left neighbour
+/// arrives.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;
@@ -94,6 +100,10 @@ private:
   void end_average();
   void finish_step();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
+  std::vector<captured> captured_state(bool with_state) const;
+  bool restore(const proto::Restore& x, const payload& values);
+  /// The last epoch may have ended. True if it has.
+  bool may_be_over() const;
   proto::Report report() const;
   void fail_held();
   void answer_pull(caf::typed_response_promise<proto::Weights, payload> answer);
@@ -103,10 +113,16 @@ private:
   worker_actor worker_;
   std::size_t workers_;
   replica_store replica_;
+  /// Nothing: the replicas take the mean.
+  std::optional<outer_optimizer> outer_;
   replica_account account_;
   /// Updates made of the replica, in earlier runs too.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
+  /// The step of the last average.
+  std::uint64_t averaged_ = 0;
+  /// Of all workers, up to the last average, in earlier runs too.
+  std::uint64_t passed_samples_ = 0;
   acquire attributes_;
   /// Where the job clips by norm: the step's gradient, by bucket, until the norm is known.
   std::map<std::size_t, payload> unclipped_;

@@ -3,16 +3,10 @@
 #include "actors/protocols/site.hpp"
 #include "actors/ring/ring_synchronizer.hpp"
 
-#include <algorithm>
-
 namespace troupe {
 
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes) {
-  ring_place place;
-  place.rank = site.rank();
-  place.ranks = site.view.of(job_kind::worker).size();
-  const auto& runtime = site.context->job.runtime();
-  place.chunk_elements = std::max<std::size_t>(runtime.ring_chunk_bytes() / sizeof(float), 1);
+  const auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
   return site.spawn_heavy<ring_node>(site.view.number, place, std::move(sizes), site.board);
 }
 

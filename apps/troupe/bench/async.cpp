@@ -70,6 +70,7 @@ void check(const bench_async_command& x) {
   chosen_recipes(x);
   auto known = names_of(async_works());
   known.emplace_back(straggler_name);
+  known.emplace_back(replicas_name);
   for (const auto& name : x.works)
     if (std::ranges::find(known, name) == known.end())
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
@@ -196,6 +197,37 @@ void measure_peer(work_results& out, const job_data& data, const bench_async_com
   }
 }
 
+// -- replicas -----------------------------------------------------------------------------------
+
+replica_results measure_replicas(const bench_async_command& x) {
+  const auto& what = *row_named(async_works(), "mlp");
+  const auto data = build_data(what.job(1, x.epochs));
+  replica_results out;
+  out.serial.resize(x.seeds);
+  for (const auto workers : x.workers)
+    for (const auto& recipe : replica_recipes())
+      out.cells.push_back({&recipe, workers, std::vector<outcome>(x.seeds)});
+  std::vector<std::function<void()>> tasks;
+  for (std::uint32_t i = 0; i < x.seeds; ++i) {
+    tasks.emplace_back(
+      [&, i] { out.serial[i] = outcome_of(run_in_turns(what.job(i + 1, x.epochs), data, {})); });
+    for (auto& cell : out.cells)
+      tasks.emplace_back([&, i] {
+        auto job = what.job(i + 1, x.epochs);
+        for (const auto& change : cell.recipe->changes)
+          apply_override(job, change);
+        const auto run = run_replicas(job, data, cell.workers);
+        cell.runs[i] = outcome_of(run.summary);
+        // The same for all seeds: as many steps, and as long vectors.
+        if (i == 0)
+          cell.bytes_per_sample =
+            static_cast<double>(run.bytes) / static_cast<double>(run.summary.samples);
+      });
+  }
+  run_all(tasks, x.jobs > 0 ? x.jobs : std::thread::hardware_concurrency());
+  return out;
+}
+
 // -- straggler ----------------------------------------------------------------------------------
 
 double seconds_to_goal(const timed_run& x) {
@@ -245,6 +277,12 @@ int run(const bench_async_command& x) {
   for (const auto& name : x.works) {
     if (name == straggler_name) {
       results.stragglers = measure_stragglers(x);
+      continue;
+    }
+    if (name == replicas_name) {
+      results.replicas = measure_replicas(x);
+      if (!x.json)
+        print(results.replicas);
       continue;
     }
     work_results of_work;

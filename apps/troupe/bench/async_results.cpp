@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -133,6 +134,34 @@ void print(const work_results& x) {
   std::fflush(stdout);
 }
 
+void print(const replica_results& x) {
+  const summary serial{x.serial};
+  fmt::print("\nreplicas: MLP 784-256-128-10, MNIST, momentum; workers that hold the weights\n");
+  fmt::print(
+    "Test accuracy in percent after equal samples, {} seed{}, batch 32 per worker, and the "
+    "bytes of gradients and weights that\nall workers send per sample. The numbers are "
+    "the same on every machine.\n\n",
+    x.serial.size(), x.serial.size() == 1 ? "" : "s");
+  text_table table(
+    {"recipe", "workers", "mean", "worst", "to serial", "bytes/sample", "fewer than a ring"});
+  const auto row = [&](const std::string& name, std::uint32_t workers,
+                       const std::vector<outcome>& runs) {
+    auto result = row_of(name, workers, summary{runs}, serial, false);
+    result.pop_back();
+    return result;
+  };
+  table.add(row("serial", 1, x.serial));
+  for (const auto& cell : x.cells) {
+    const auto ring = std::ranges::find(x.cells, cell.workers, &replica_cell::workers);
+    auto cells = row(std::string{cell.recipe->name}, cell.workers, cell.runs);
+    cells.push_back(fmt::format("{:.0f}", cell.bytes_per_sample));
+    cells.push_back(fmt::format("{:.1f}x", ring->bytes_per_sample / cell.bytes_per_sample));
+    table.add(std::move(cells));
+  }
+  table.print();
+  std::fflush(stdout);
+}
+
 void print_stragglers(const std::vector<straggler_result>& x, double goal,
                       std::chrono::milliseconds delay) {
   const auto seeds = x.front().seconds.size();
@@ -162,6 +191,16 @@ std::string json_text(const async_results& x) {
   nlohmann::json result{{"seeds", x.seeds}, {"works", nlohmann::json::array()}};
   for (const auto& y : x.works)
     result["works"].push_back(json_of(y));
+  for (const auto& y : x.replicas.cells) {
+    auto cell = json_of(y.runs);
+    cell.erase("staleness");
+    cell["recipe"] = y.recipe->name;
+    cell["workers"] = y.workers;
+    cell["bytes_per_sample"] = y.bytes_per_sample;
+    result["replicas"].push_back(std::move(cell));
+  }
+  if (!x.replicas.serial.empty())
+    result["replicas_serial"] = json_of(x.replicas.serial);
   for (const auto& y : x.stragglers)
     result["stragglers"].push_back({{"protocol", y.protocol},
                                     {"seconds_to_goal", y.seconds},

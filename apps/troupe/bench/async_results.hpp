@@ -51,6 +51,20 @@ struct work_results {
   std::string peer_skipped;
 };
 
+/// Runs of a way to bring replicas together, one per seed.
+struct replica_cell {
+  const replica_recipe* recipe;
+  std::uint32_t workers;
+  std::vector<outcome> runs;
+  /// Sent by all workers to each other, per sample that is trained.
+  double bytes_per_sample = 0;
+};
+
+struct replica_results {
+  std::vector<outcome> serial;
+  std::vector<replica_cell> cells;
+};
+
 /// Runs of a protocol with one slow worker, one per seed.
 struct straggler_result {
   std::string protocol;
@@ -67,9 +81,11 @@ struct async_results {
   std::uint32_t seeds = 0;
   std::vector<work_results> works;
   std::vector<straggler_result> stragglers;
+  replica_results replicas;
 };
 
 void print(const work_results& x);
+void print(const replica_results& x);
 void print_stragglers(const std::vector<straggler_result>& x, double goal,
                       std::chrono::milliseconds delay);
 std::string json_text(const async_results& x);

@@ -107,6 +107,29 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   return result;
 }
 
+counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint32_t workers) {
+  simulation_options options;
+  options.seed = job.seed();
+  options.job = job;
+  options.data = data;
+  options.workers = workers;
+  options.ps = 0;
+  options.limit = std::chrono::hours{24};
+  counted_run result;
+  simulation run{options};
+  run.network().judge_with([&result](sim_node, sim_node, const caf::message& content) {
+    if (content.match_elements<proto::Frame, caf::message>()) {
+      const auto& inner = content.get_as<caf::message>(1);
+      if (inner.match_elements<proto::Segment, payload>())
+        result.bytes += inner.get_as<payload>(1).size();
+    }
+    return verdict::deliver;
+  });
+  result.summary = run.run().summary;
+  check(result.summary, job, {.workers = workers, .ps = 0});
+  return result;
+}
+
 timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
                          std::chrono::microseconds delay) {
   timed_run result;

@@ -28,6 +28,17 @@ inline constexpr int slow_factor = 5;
 /// unbalanced ledger, or a gradient on which shards decided differently is an exception.
 run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where);
 
+struct counted_run {
+  run_summary summary;
+  /// Of all workers, to each other.
+  std::uint64_t bytes = 0;
+};
+
+/// Trains in the same way with a node per task, and counts what the workers of a ring send to each
+/// other. Without parameter shards.
+/// @throws as run_in_turns
+counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint32_t workers);
+
 struct timed_run {
   run_summary summary;
   /// Evaluations within epochs and at their ends, in order.

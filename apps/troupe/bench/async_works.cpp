@@ -58,6 +58,20 @@ std::span<const async_recipe> async_recipes() {
   return result;
 }
 
+std::span<const replica_recipe> replica_recipes() {
+  static const std::vector<replica_recipe> result{
+    {"ring", {"protocol=RING"}},
+    {"average, H = 8", {"protocol=LOCAL_SGD", "local_sgd={every: 8}"}},
+    {"outer 1.0, 0.5, H = 8",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 8 outer {rate: 1 momentum: 0.5}}"}},
+    {"average, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50}"}},
+    {"outer 0.7, 0.9, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {}}"}},
+    {"outer 1.0, 0.5, H = 50",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {rate: 1 momentum: 0.5}}"}},
+  };
+  return result;
+}
+
 proto::Job async_work::job(std::uint64_t seed, std::uint32_t epochs) const {
   auto result = parse_job(*example, name);
   for (const auto& x : changes)

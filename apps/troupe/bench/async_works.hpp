@@ -38,6 +38,18 @@ struct async_recipe {
 /// The default first.
 std::span<const async_recipe> async_recipes();
 
+/// How workers that hold the weights bring them together, for `--work=replicas`.
+struct replica_recipe {
+  std::string_view name;
+  /// As of --set.
+  std::vector<std::string> changes;
+};
+
+/// The one without savings first.
+std::span<const replica_recipe> replica_recipes();
+
+inline constexpr std::string_view replicas_name = "replicas";
+
 /// MNIST's perceptron, for `--work=straggler`.
 inline constexpr std::string_view straggler_name = "straggler";
 

@@ -51,6 +51,38 @@ std::uint64_t next(troupe::checkpoint_assembly& x) {
 
 BOOST_AUTO_TEST_SUITE(checkpoint_assembly)
 
+// A slot in three parts, and one of each of three holders.
+BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
+  troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};
+  const std::size_t sizes[] = {3, 2, 2};
+  BOOST_TEST(x.problem(header(1, 2, 2), 8)
+             == "8 bytes in part 2 of version 1, which holds parameters 0 to 7 and has 28");
+  for (const std::uint32_t holder : {1, 2, 0}) {
+    BOOST_TEST(x.problem(header(1, holder, 0), sizes[holder] * 4) == "");
+    BOOST_TEST(x.add(header(1, holder, 0), payload::floats(sizes[holder]), now) == outcome::taken);
+    const auto own = header(1, holder, 1 + holder);
+    BOOST_TEST(x.wants(own));
+    BOOST_TEST(x.problem(own, 28) == "");
+    BOOST_TEST(x.add(own, payload::floats(7), now)
+               == (holder == 0 ? outcome::complete : outcome::taken));
+    BOOST_TEST(!x.wants(own));
+  }
+  const auto whole = x.next();
+  BOOST_TEST_REQUIRE(whole.has_value());
+  for (std::size_t slot = 0; slot < 4; ++slot)
+    BOOST_TEST(whole->slots[slot].size() == (slot == 0 ? 3U : 1U));
+}
+
+// A holder that skips a version, of which another has sent its own slot: it is given up.
+BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
+  troupe::checkpoint_assembly x{{split_evenly(4, 2), 3, 1, true, 0, 0, 2}};
+  x.add(header(1, 1, 0), payload::floats(2), now);
+  x.add(header(1, 1, 2), payload::floats(4), now);
+  BOOST_TEST(x.open() == 1U);
+  x.add(header(2, 0, 0), payload::floats(2), now);
+  BOOST_TEST(!x.wants(header(1, 1, 1)));
+}
+
 // Seven parameters in three parts of 3, 2 and 2.
 BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   auto x = assembly(7, 3, 2);

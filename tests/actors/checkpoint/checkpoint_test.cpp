@@ -4,6 +4,7 @@
 #include "actors/checkpoint/resume.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "actors/model/replica_state.hpp"
 #include "tests/actors/model/example_job.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/input_errors.hpp"
@@ -90,6 +91,48 @@ BOOST_AUTO_TEST_CASE(there_and_back_with_every_optimizer) {
       for (std::size_t i = 0; i < found.slots.size(); ++i)
         BOOST_TEST(same_bits(found.slots[i].as_floats(), expected.slots[i].as_floats()));
     }
+}
+
+// Of each worker, and of all; a run reads what its protocol has.
+BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
+  auto job = digits_job();
+  job.set_protocol(proto::LOCAL_SGD);
+  job.mutable_local_sgd()->mutable_outer();
+  const auto context = context_of(job);
+  const std::vector<std::string> alone{"momentum_buffer", "outer_momentum"};
+  BOOST_TEST((state_names(*context, 1) == alone));
+  auto names = alone;
+  for (const auto* name : {"worker_0/momentum_buffer", "worker_1/momentum_buffer"})
+    names.emplace_back(name);
+  BOOST_TEST((state_names(*context, 2) == names));
+  auto written = state_at(*context, 50);
+  while (written.slots.size() < 1 + names.size())
+    written.slots.push_back(state_at(*context, 50 + written.slots.size()).slots[0]);
+  memory_storage memory;
+  const std::filesystem::path where = "out/checkpoints/step-00000050";
+  memory.write_directory(where, encode_checkpoint(*context, written));
+  const auto check = [&](const std::vector<std::size_t>& expected) {
+    const auto found = fit_checkpoint(read_checkpoint(memory, where), *context_of(job));
+    BOOST_TEST_REQUIRE(found.slots.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      BOOST_TEST(same_bits(found.slots[i].as_floats(), written.slots[expected[i]].as_floats()), i);
+  };
+  check({0, 1, 2, 3, 4});
+  job.mutable_local_sgd()->clear_outer();
+  check({0, 1, 3, 4});
+  job.clear_local_sgd();
+  job.set_protocol(proto::RING);
+  check({0, 1});
+  // An outer momentum that is not there is 0.
+  job = digits_job();
+  write(memory, *context_of(job), 50, "plain");
+  job.set_protocol(proto::LOCAL_SGD);
+  job.mutable_local_sgd()->mutable_outer();
+  const auto plain =
+    fit_checkpoint(read_checkpoint(memory, "plain/step-00000050"), *context_of(job));
+  BOOST_TEST_REQUIRE(plain.slots.size() == 3U);
+  BOOST_TEST(std::ranges::count(plain.slots[2].as_floats(), 0.0F)
+             == static_cast<std::ptrdiff_t>(context->parameters().size()));
 }
 
 BOOST_AUTO_TEST_CASE(every_damaged_file_is_named) {

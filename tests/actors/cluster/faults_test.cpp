@@ -179,10 +179,12 @@ BOOST_AUTO_TEST_CASE(a_shard_crashes) {
 }
 
 BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
-  for (const auto protocol : {"SYNC_PS", "RING"})
+  const std::vector<std::string> settings[] = {
+    {"protocol=SYNC_PS"}, {"protocol=RING"}, {"protocol=RING", "ring.shard_optimizer=true"}};
+  for (const auto& changes : settings)
     for (const bool politely : {true, false})
-      BOOST_TEST_CONTEXT(protocol << (politely ? " stop" : " crash")) {
-        simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 3, 1)};
+      BOOST_TEST_CONTEXT(changes.back() << (politely ? " stop" : " crash")) {
+        simulation run{simulated(job_with(changes), 3, 1)};
         run.at(6ms, [&] {
           if (politely)
             run.stop(run.worker_node(2), "SIGTERM");
@@ -255,8 +257,10 @@ BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
 }
 
 BOOST_AUTO_TEST_CASE(a_link_of_the_ring_breaks) {
-  for (const bool at_once : {true, false}) {
-    simulation run{simulated(job_with({"protocol=RING"}), 3, 0)};
+  for (const auto& [at_once, divided] :
+       {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
+    const std::string divide = divided ? "true" : "false";
+    simulation run{simulated(job_with({"protocol=RING", "ring.shard_optimizer=" + divide}), 3, 0)};
     run.at(at_once ? 1200us : 6ms,
            [&] { run.network().cut(run.worker_node(1), run.worker_node(2)); });
     const auto result = run.run();

@@ -1,5 +1,6 @@
 #include "actors/cluster/footprint.hpp"
 
+#include "actors/model/job_file.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "kernels/cpu/executor.hpp"
 #include "tests/actors/model/example_job.hpp"
@@ -14,9 +15,11 @@ using namespace troupe::test;
 namespace {
 
 struct checked_job {
-  explicit checked_job(proto::Protocol protocol) {
+  explicit checked_job(proto::Protocol protocol, const std::vector<std::string>& changes = {}) {
     auto job = digits_job();
     job.set_protocol(protocol);
+    for (auto& x : changes)
+      apply_override(job, x);
     data = build_data(job);
     context = make_job_context(job, shape_of(*data.train));
     bytes = context->parameters().size() * sizeof(float);
@@ -73,6 +76,31 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
   BOOST_TEST(second.optimizer == 2 * x.bytes);           // momentum, and that of the next version
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
+}
+
+BOOST_AUTO_TEST_CASE(a_ring_divides_the_optimizers_state) {
+  const checked_job x{proto::RING, {"ring.shard_optimizer=true"}};
+  const auto optimizer = [&](std::size_t workers) {
+    return x.of(job_kind::worker, 0, {workers, 0, true, false}).optimizer;
+  };
+  BOOST_TEST(optimizer(1) == 2 * x.bytes);
+  for (const std::size_t workers : {2, 3, 4}) {
+    BOOST_TEST(optimizer(workers) * workers >= 2 * x.bytes);
+    BOOST_TEST(optimizer(workers) * workers < 2 * x.bytes + 8 * workers);
+  }
+}
+
+// The last average and the outer momentum.
+BOOST_AUTO_TEST_CASE(an_outer_optimizer_has_state) {
+  const auto optimizer = [&](const std::vector<std::string>& changes) {
+    const checked_job x{proto::LOCAL_SGD, changes};
+    const auto result = x.of(job_kind::worker, 1, {2, 0, true, false}).optimizer;
+    BOOST_TEST(result % x.bytes == 0U);
+    return result / x.bytes;
+  };
+  BOOST_TEST(optimizer({}) == 2U);
+  BOOST_TEST(optimizer({"local_sgd.outer.kind=SGD"}) == 3U);
+  BOOST_TEST(optimizer({"local_sgd.outer.kind=NESTEROV"}) == 4U);
 }
 
 BOOST_AUTO_TEST_CASE(all_is_the_sum_of_the_tasks) {

@@ -9,6 +9,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -67,6 +69,57 @@ struct watcher {
   }
 };
 
+/// Pieces of averages that a run sends.
+std::uint64_t pieces(const proto::Job& job) {
+  simulation run{simulated(job, workers, 0)};
+  watcher seen;
+  run.network().judge_with(
+    [&](sim_node, sim_node, const caf::message& content) { return seen(content); });
+  BOOST_TEST(run.run().summary.failure == "");
+  return seen.pieces;
+}
+
+/// A run with a checkpoint after each average, and its files.
+struct kept_run {
+  kept_run(const proto::Job& what, std::size_t crew) : options(simulated(what, crew, 0)) {
+    options.files = std::make_shared<memory_storage>();
+    whole = simulate(options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+  }
+
+  /// Goes on from a step with another job and number of workers.
+  run_summary resumed(std::uint64_t step, const proto::Job& job, std::size_t crew) {
+    auto how = options;
+    how.files = nullptr;
+    how.job = job;
+    how.workers = crew;
+    const auto context = make_job_context(job, shape_of(*options.data.train));
+    how.resume = std::make_shared<checkpoint>(fit_checkpoint(
+      read_checkpoint(*options.files, checkpoint_folder("out") / checkpoint_name(step)), *context));
+    simulation run{how};
+    auto result = run.run().summary;
+    notices = run.seen().notices;
+    return result;
+  }
+
+  bool told(const std::string& part) const {
+    return std::ranges::any_of(notices,
+                               [&](auto& x) { return x.text.find(part) != std::string::npos; });
+  }
+
+  simulation_options options;
+  run_summary whole;
+  std::vector<simulated_notice> notices;
+};
+
+proto::Job kept(std::uint32_t every, const std::vector<std::string>& more) {
+  auto changes = more;
+  changes.insert(changes.begin(),
+                 "checkpoint={every_steps: " + std::to_string(every) + " keep: 40}");
+  changes.emplace_back("learning_rate={base: 0.02 cosine {}}");
+  return local(every, changes);
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(local_sgd)
@@ -104,19 +157,26 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(fewer_averages_send_fewer_pieces) {
-  const auto pieces = [](std::uint32_t every) {
-    simulation run{simulated(local(every), workers, 0)};
-    watcher seen;
-    run.network().judge_with(
-      [&](sim_node, sim_node, const caf::message& content) { return seen(content); });
-    BOOST_TEST(run.run().summary.failure == "");
-    return seen.pieces;
-  };
-  const auto each = pieces(1);
+  const auto each = pieces(local(1));
   BOOST_TEST(each > 0U);
   // An epoch ends with an average: after 5, 10, 15 and 20 steps.
-  BOOST_TEST(pieces(5) * 5 == each);
-  BOOST_TEST(pieces(100) == pieces(5));
+  BOOST_TEST(pieces(local(5)) * 5 == each);
+  BOOST_TEST(pieces(local(100)) == pieces(local(5)));
+}
+
+// What is evaluated at the end of an epoch are the outer weights, without an average; the run ends
+// with one.
+BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optimizer) {
+  const std::vector<std::string> outer{"local_sgd.outer={kind: SGD rate: 1}"};
+  const auto each = pieces(local(1, outer));
+  BOOST_TEST(each == pieces(local(1)));
+  BOOST_TEST(pieces(local(5, outer)) * 5 == each);
+  BOOST_TEST(pieces(local(8, outer)) * 20 == 3 * each); // after 8, 16 and 20 steps
+  BOOST_TEST(pieces(local(100, outer)) * 20 == each);
+  // In one epoch, where plain replicas are averaged once, too.
+  auto one_epoch = outer;
+  one_epoch.emplace_back("epochs=1");
+  check_near(weights_of(local(100, one_epoch)), weights_of(local(100, {"epochs=1"})));
 }
 
 // The coordinator asks again, and gets the same weights.
@@ -134,28 +194,81 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   BOOST_TEST(result.weights_sha256 == expected);
 }
 
-// Without state of the optimizer: each worker would go on with its own.
+// To 1e-6: the step goes from the last average, and its rounding is another.
+BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
+  const std::vector<std::string> changes{
+    "local_sgd.outer={kind: SGD rate: 1}",
+    "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
+    "loss: SOFTMAX_CROSS_ENTROPY }"};
+  check_near(weights_of(local(4, changes)), weights_of(local(4, {changes[1]})));
+  BOOST_TEST(weights_of(local(4, {"local_sgd.outer={kind: SGD rate: 0.5}", changes[1]}))
+             != weights_of(local(4, changes)));
+}
+
+// A step of rate 2 from w to the mean of w - rate * g is w - 2 rate * (mean of g).
+BOOST_AUTO_TEST_CASE(the_outer_rate_multiplies_that_of_sgd) {
+  check_near(
+    weights_of(local(1, {"local_sgd.outer={kind: SGD rate: 2}", "learning_rate.base=0.05"})),
+    weights_of(twenty_steps(proto::RING)));
+}
+
+// An average after each step: a ring whose updates are by the outer optimizer.
+BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
+  for (const std::string kind : {"MOMENTUM", "NESTEROV"})
+    check_near(
+      weights_of(local(1, {"local_sgd.outer={rate: 1 momentum: 0.9 kind: " + kind + "}"})),
+      weights_of(twenty_steps(proto::RING, {"optimizer={momentum: 0.9 kind: " + kind + "}"})));
+}
+
+// A worker alone takes outer steps, too.
+BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
+  const auto hash = [](const std::vector<std::string>& changes) {
+    const auto result = simulate(simulated(local(4, changes), 1, 0)).summary;
+    BOOST_TEST(result.failure == "");
+    return result.weights_sha256;
+  };
+  BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({}));
+  BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.5}"}));
+}
+
+// Each worker goes on with the state of its own optimizer, and all with the outer one.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
-  for (const std::uint32_t every : {1, 4}) {
-    const auto job = local(every,
-                           {"checkpoint={every_steps: " + std::to_string(every) + " keep: 40}",
-                            "learning_rate={base: 0.1 cosine {}}"});
-    auto options = simulated(job, workers, 0);
-    options.files = std::make_shared<memory_storage>();
-    const auto whole = simulate(options).summary;
-    BOOST_TEST_REQUIRE(whole.failure == "");
-    const auto context = make_job_context(job, shape_of(*options.data.train));
-    const auto files = options.files;
-    options.files = nullptr;
-    for (std::uint64_t step = every; step <= 20; step += every)
-      BOOST_TEST_CONTEXT("every " << every << ", step " << step) {
-        options.resume = std::make_shared<checkpoint>(fit_checkpoint(
-          read_checkpoint(*files, checkpoint_folder("out") / checkpoint_name(step)), *context));
-        const auto resumed = simulate(options).summary;
-        BOOST_TEST(resumed.failure == "");
-        BOOST_TEST(resumed.weights_sha256 == whole.weights_sha256);
+  for (const auto* rule : {"{kind: SGD}", "{kind: NESTEROV momentum: 0.9}", "{kind: ADAM}"})
+    for (const auto* outer : {"", "{kind: SGD rate: 0.7}", "{}"})
+      for (const std::uint32_t every : {1, 4}) {
+        std::vector<std::string> changes{std::string{"optimizer="} + rule};
+        if (*outer != '\0')
+          changes.push_back(std::string{"local_sgd.outer="} + outer);
+        const auto job = kept(every, changes);
+        kept_run run{job, workers};
+        for (std::uint64_t step = every; step <= 20; step += every == 1 ? 3 : every)
+          BOOST_TEST_CONTEXT(rule << ", outer " << outer << ", every " << every << ", step "
+                                  << step) {
+            const auto resumed = run.resumed(step, job, workers);
+            BOOST_TEST(resumed.failure == "");
+            BOOST_TEST(resumed.weights_sha256 == run.whole.weights_sha256);
+            BOOST_TEST(!run.told("one copy"));
+          }
       }
-  }
+}
+
+// The outer momentum is one for all; of the workers' states there is one copy for others.
+BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
+  const auto job = kept(4, {"optimizer={kind: ADAM}", "local_sgd.outer={}"});
+  kept_run run{job, workers};
+  for (const std::size_t crew : {1, 2, 5})
+    BOOST_TEST_CONTEXT(crew << " workers") {
+      const auto resumed = run.resumed(8, job, crew);
+      BOOST_TEST(resumed.failure == "");
+      BOOST_TEST(resumed.test_loss < 2.3);
+      BOOST_TEST(run.told("all begin with one copy") == (crew > 1));
+    }
+  const auto ring = twenty_steps(proto::RING, {"optimizer={kind: ADAM}"});
+  BOOST_TEST(run.resumed(8, ring, 2).failure == "");
+  BOOST_TEST(!run.told("one copy"));
+  // And from a checkpoint without an outer momentum, which then begins at 0.
+  kept_run plain{kept(4, {"optimizer={kind: ADAM}"}), workers};
+  BOOST_TEST(plain.resumed(8, job, workers).failure == "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -93,6 +93,50 @@ BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after each step");
 }
 
+BOOST_AUTO_TEST_CASE(the_outer_optimizer_is_checked) {
+  const auto outer = [](const std::string& fields) {
+    return problems({"protocol=LOCAL_SGD", "local_sgd.outer={" + fields + "}"});
+  };
+  for (const auto* good : {"", "kind: SGD rate: 1", "kind: MOMENTUM momentum: 0", "momentum: 0.99"})
+    BOOST_TEST(outer(good) == "(no error)", good);
+  for (const auto* rate : {"0", "-1", "nan", "inf"})
+    BOOST_TEST(contains(outer(std::string{"rate: "} + rate),
+                        "local_sgd.outer.rate: " + std::string{rate}
+                          + "; expected a number above 0, such as 0.7"));
+  for (const auto* momentum : {"1", "-0.5", "nan"})
+    BOOST_TEST(contains(outer(std::string{"momentum: "} + momentum),
+                        "local_sgd.outer.momentum: " + std::string{momentum}
+                          + "; expected at least 0 and less than 1, such as 0.9"));
+  BOOST_TEST(contains(outer("kind: SGD momentum: 0.9"),
+                      "local_sgd.outer.momentum: SGD has none; leave it out, or set kind"));
+  BOOST_TEST(contains(outer("kind: KIND_UNSET"), "local_sgd.outer.kind: expected SGD, MOMENTUM"));
+  const auto job = with({"protocol=LOCAL_SGD", "local_sgd.outer={}"});
+  BOOST_TEST(traits_of(job).exchange(job)
+             == "replicas are averaged after every 8 steps, followed by an outer step of NESTEROV, "
+                "rate 0.7, momentum 0.9");
+  const auto plain = with({"protocol=LOCAL_SGD", "local_sgd.outer={kind: SGD rate: 1}"});
+  BOOST_TEST(traits_of(plain).exchange(plain)
+             == "replicas are averaged after every 8 steps, followed by an outer step of SGD, rate "
+                "1");
+}
+
+BOOST_AUTO_TEST_CASE(a_ring_divides_state_only_element_by_element) {
+  const auto ring = [](std::vector<std::string> changes) {
+    changes.insert(changes.begin(), {"protocol=RING", "ring.shard_optimizer=true"});
+    return problems(changes);
+  };
+  BOOST_TEST(ring({}) == "(no error)");
+  BOOST_TEST(ring({"optimizer={kind: ADAMW clip_value: 1}"}) == "(no error)");
+  BOOST_TEST(contains(ring({"optimizer={kind: LAMB}"}),
+                      "ring.shard_optimizer: no worker holds a whole tensor's state"));
+  BOOST_TEST(contains(ring({"optimizer.clip_norm=1"}),
+                      "ring.shard_optimizer: no worker has the whole gradient"));
+  BOOST_TEST(
+    contains(problems({"ring={shard_optimizer: true}"}), "ring: only protocol RING reads it"));
+  const auto job = with({"protocol=RING", "ring.shard_optimizer=true"});
+  BOOST_TEST(contains(traits_of(job).exchange(job), "each worker updates a part"));
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));

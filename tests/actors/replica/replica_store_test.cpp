@@ -63,7 +63,10 @@ void uneven_step(replica_store& store, const job_context& job, std::uint64_t i) 
 
 /// Weights, then the slots of the state.
 std::vector<payload> everything(const replica_store& store) {
-  return store.capture(0, 1, true);
+  std::size_t end = 0;
+  for (std::size_t b = 0; b < store.buckets(); ++b)
+    end = std::max(end, store.where(b).end);
+  return store.capture({0, end}, true);
 }
 
 void check_same(const std::vector<payload>& a, const std::vector<payload>& b) {
@@ -197,14 +200,59 @@ BOOST_AUTO_TEST_CASE(captures_of_all_parts_are_the_whole) {
   for (const std::size_t count : {1, 2, 3, 7, 16}) {
     std::vector<std::vector<float>> joined(whole.size());
     for (std::size_t i = 0; i < count; ++i) {
-      const auto part = store.capture(i, count, true);
+      const auto share = part_of(job->parameters().size(), count, i);
+      const auto part = store.capture(share, true);
       BOOST_TEST_REQUIRE(part.size() == whole.size());
-      BOOST_TEST(store.capture(i, count, false).size() == 1u);
+      BOOST_TEST(store.capture(share, false).size() == 1u);
       for (std::size_t slot = 0; slot < part.size(); ++slot)
         std::ranges::copy(part[slot].as_floats(), std::back_inserter(joined[slot]));
     }
     for (std::size_t slot = 0; slot < whole.size(); ++slot)
       BOOST_TEST(same_bits(joined[slot], whole[slot].as_floats()), count << " parts");
+  }
+}
+
+// Each of several replicas updates its part of each bucket, and they hand their parts round.
+BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
+  const auto job = context();
+  for (const std::size_t count : {2, 3, 16}) {
+    std::vector<std::unique_ptr<troupe::replica_store>> parts;
+    troupe::replica_store reference{job};
+    for (std::size_t i = 0; i < count; ++i)
+      parts.push_back(std::make_unique<troupe::replica_store>(job, i, count));
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const auto gradient = gradient_of(*job, i);
+      const std::uint64_t samples = i == 3 ? 0 : 8;
+      stage(reference, gradient, samples);
+      reference.publish(i + 1);
+      for (std::size_t b = 0; b < reference.buckets(); ++b) {
+        std::vector<float> next;
+        for (auto& part : parts) {
+          BOOST_REQUIRE(part->stage(b, cut(gradient, part->own(b)), samples));
+          std::ranges::copy(part->staged_part(b).as_floats(), std::back_inserter(next));
+        }
+        for (auto& part : parts)
+          part->complete(b, next);
+      }
+      for (auto& part : parts)
+        part->publish(i + 1);
+    }
+    const auto expected = everything(reference);
+    for (auto& part : parts) {
+      BOOST_TEST(same_bits(part->weights(all(*job)).as_floats(), expected[0].as_floats()));
+      for (std::size_t b = 0; b < reference.buckets(); ++b) {
+        const auto found = part->capture(part->own(b), true);
+        for (std::size_t slot = 0; slot < found.size(); ++slot)
+          BOOST_TEST(same_bits(found[slot].as_floats(), cut(expected[slot], part->own(b))));
+      }
+    }
+    // Its state comes back from that of all parameters, and the next step is the same.
+    troupe::replica_store resumed{job, 1, count};
+    for (std::size_t slot = 0; slot < expected.size(); ++slot)
+      BOOST_TEST(resumed.restore(slot, 6, 40, expected[slot]));
+    for (std::size_t b = 0; b < reference.buckets(); ++b)
+      BOOST_TEST(same_bits(resumed.capture(resumed.own(b), true).back().as_floats(),
+                           cut(expected.back(), resumed.own(b))));
   }
 }
 

@@ -1,6 +1,7 @@
 // Whole rings without actors: replicas, steps and collectives of all ranks, and queues between
 // them.
 
+#include "actors/model/replica_state.hpp"
 #include "actors/ring/ring_step.hpp"
 
 #include "tests/actors/model/example_job.hpp"
@@ -26,14 +27,22 @@ namespace {
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// Adam with a constant rate; each tensor is a bucket.
-std::shared_ptr<const job_context> context(double clip_norm = 0) {
+/// @param divided each rank holds the optimizer's state of a part
+std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = false) {
   auto job = digits_job();
+  job.set_protocol(proto::RING);
+  job.mutable_ring()->set_shard_optimizer(divided);
   job.mutable_optimizer()->set_kind(proto::ADAM);
   job.mutable_optimizer()->clear_momentum();
   job.mutable_optimizer()->set_clip_norm(static_cast<float>(clip_norm));
   job.mutable_learning_rate()->clear_step();
   job.mutable_runtime()->set_bucket_bytes(1);
   return make_job_context(job, {{.dims = {1, 4, 4}, .label_width = 10}, 100});
+}
+
+/// Plain, with clipping, and with a divided state.
+std::vector<std::shared_ptr<const job_context>> ways() {
+  return {context(), context(0.5), context(0, true)};
 }
 
 /// What a worker computes in a step.
@@ -71,7 +80,8 @@ public:
        bool faults = false)
     : job_(std::move(job)), faults_(faults), random_(seed() + salt, "ring steps") {
     for (std::size_t r = 0; r < ranks; ++r)
-      ranks_.push_back(std::make_unique<rank>(job_, ring_place{r, ranks, 7}));
+      ranks_.push_back(
+        std::make_unique<rank>(job_, ring_place{r, ranks, 7, divides_state(*job_, ranks)}));
   }
 
   void train(std::uint64_t steps, const batches& of) {
@@ -101,13 +111,21 @@ public:
   std::size_t repeated() const { return repeated_; }
   const replica_store& replica(std::size_t r = 0) const { return ranks_[r]->replica; }
 
-  /// Weights, then the state. Equal on all ranks.
+  /// Weights, then the state. Equal on all ranks that hold them.
   std::vector<payload> everything() const {
-    const auto result = ranks_[0]->replica.capture(0, 1, true);
+    const range all{0, job_->parameters().size()};
+    const auto result = ranks_[0]->replica.capture(all, true);
     for (auto& x : ranks_) {
-      const auto other = x->replica.capture(0, 1, true);
-      for (std::size_t slot = 0; slot < result.size(); ++slot)
-        BOOST_TEST(same_bits(other[slot].as_floats(), result[slot].as_floats()));
+      BOOST_TEST(same_bits(x->replica.weights(all).as_floats(), result[0].as_floats()));
+      for (std::size_t b = 0; b < x->replica.buckets(); ++b)
+        for (std::size_t slot = 1; slot < result.size(); ++slot) {
+          const auto own = x->replica.own(b);
+          const auto other = x->replica.state(slot - 1, own);
+          auto here = result[slot].slice_floats(own.begin, own.size());
+          if (divides_state(*job_, ranks_.size()))
+            std::ranges::copy(other.as_floats(), here.as_mutable_floats().begin());
+          BOOST_TEST(same_bits(other.as_floats(), here.as_floats()));
+        }
       BOOST_TEST(x->replica.version() == ranks_[0]->replica.version());
     }
     return result;
@@ -124,7 +142,8 @@ public:
 private:
   struct rank {
     rank(const std::shared_ptr<const job_context>& job, const ring_place& place)
-      : replica(job), step(job, replica, place), reductions(place, sizes(*job)) {}
+      : replica(job, place.in_halves ? own_segment(place) : 0, place.in_halves ? place.ranks : 1),
+        step(job, replica, place), reductions(place, sizes(*job)) {}
 
     static std::vector<std::size_t> sizes(const job_context& job) {
       std::vector<std::size_t> result;
@@ -288,12 +307,33 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
 }
 
+// The weights and the state of a ring that does not divide the state, also with more ranks than
+// elements of a bucket.
+BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
+  const auto whole = context();
+  const auto job = context(0, true);
+  const batches of = [&](std::size_t r, std::uint64_t step) { return good_batch(*job, r, step); };
+  for (const std::size_t ranks : {1, 2, 3, 5, 17}) {
+    ring plain{whole, ranks};
+    plain.train(4, of);
+    const auto expected = plain.everything();
+    for (std::uint64_t salt = 0; salt < 5; ++salt) {
+      ring x{job, ranks, salt, true};
+      x.train(4, of);
+      check_same(x.everything(), expected);
+      x.check_repetitions();
+      for (std::size_t r = 0; r < ranks; ++r)
+        for (const auto& outcome : x.outcomes(r))
+          BOOST_TEST(outcome.samples == samples_of_all(ranks));
+    }
+  }
+}
+
 // One element of one bucket of one rank, whether its worker notices or not, with and without
 // clipping: as if that rank had no data in that step.
 BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
   std::uint64_t salt = 0;
-  for (const double clip : {0.0, 0.5}) {
-    const auto job = context(clip);
+  for (const auto& job : ways()) {
     for (const std::size_t ranks : {1, 2, 3, 4})
       for (std::size_t bad = 0; bad < ranks; ++bad)
         for (const auto& bucket : job->buckets()) {
@@ -320,7 +360,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
             BOOST_TEST(outcome.left_out == 4 + bad);
             BOOST_TEST(outcome.samples == samples_of_all(ranks) - (4 + bad));
             BOOST_TEST((outcome.gradient_norm == plain.outcomes(r)[1].gradient_norm));
-            BOOST_TEST(outcome.gradient_norm.has_value() == (clip > 0));
+            BOOST_TEST(outcome.gradient_norm.has_value() == (job->rule.clip_norm > 0));
             for (const auto step : {0, 2})
               BOOST_TEST(x.outcomes(r)[step].samples == samples_of_all(ranks));
           }
@@ -329,8 +369,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
 }
 
 BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
-  const auto job = context();
-  for (unsigned which = 1; which < 16; ++which) {
+  for (unsigned which = 1; which < 32; ++which) {
+    const auto job = context(0, which > 15);
     const auto bad = [&](std::size_t r) { return (which >> r & 1) != 0; };
     ring x{job, 4, which, true};
     x.train(3, [&](std::size_t r, std::uint64_t step) {
@@ -352,8 +392,7 @@ BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
 
 // Finite gradients whose sum is not: nobody is at fault, and the weights stay.
 BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
-  for (const double clip : {0.0, 0.5}) {
-    const auto job = context(clip);
+  for (const auto& job : ways()) {
     ring x{job, 3, 1, true};
     x.train(1, [&](std::size_t r, std::uint64_t) { return good_batch(*job, r, 0); });
     const auto before = x.everything();
@@ -372,8 +411,7 @@ BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
 }
 
 BOOST_AUTO_TEST_CASE(nobody_has_samples) {
-  for (const double clip : {0.0, 0.5}) {
-    const auto job = context(clip);
+  for (const auto& job : ways()) {
     ring x{job, 3};
     x.train(1, [&](std::size_t r, std::uint64_t) { return good_batch(*job, r, 0); });
     const auto before = x.everything();

@@ -1,0 +1,50 @@
+#include "actors/model/replica_state.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+bool divides_state(const job_context& context, std::size_t workers) {
+  return workers > 1 && context.job.ring().shard_optimizer();
+}
+
+std::vector<range> replica_parts(const job_context& context, std::size_t workers) {
+  if (!divides_state(context, workers))
+    return split_evenly(context.parameters().size(), workers);
+  auto buckets = context.buckets();
+  std::ranges::sort(buckets, {}, &range::begin);
+  std::vector<range> result;
+  for (auto& bucket : buckets)
+    for (auto& part : split_evenly(bucket.size(), workers))
+      result.push_back({bucket.begin + part.begin, bucket.begin + part.end});
+  return result;
+}
+
+std::size_t outer_vectors(const proto::Job& job) {
+  const auto& x = job.local_sgd();
+  return !x.has_outer() ? 0 : x.outer().kind() == proto::OuterOptimizer::SGD ? 1 : 2;
+}
+
+std::vector<std::string> state_names(const job_context& context, std::size_t workers) {
+  const auto slots = context.rule.slot_names();
+  std::vector<std::string> result{slots.begin(), slots.end()};
+  if (outer_vectors(context.job) > 1)
+    result.emplace_back("outer_momentum");
+  const auto own = own_states(context, workers);
+  for (std::size_t i = 0; i < own; ++i)
+    result.push_back(own_state(context, i / slots.size(), i % slots.size()));
+  return result;
+}
+
+// Workers that hold the weights and do not wait in each step update them apart.
+std::size_t own_states(const job_context& context, std::size_t workers) {
+  const auto& protocol = context.protocol;
+  const bool apart = !protocol.uses_shards() && protocol.steps_between_waits;
+  return apart && workers > 1 ? workers * context.rule.slots() : 0;
+}
+
+std::string own_state(const job_context& context, std::size_t rank, std::size_t slot) {
+  return "worker_" + std::to_string(rank) + '/' + std::string{context.rule.slot_names()[slot]};
+}
+
+} // namespace troupe
