@@ -84,6 +84,8 @@ struct commit {
   double loss_sum = 0;
   /// Sum of squares of the contributed gradient (summed over samples), statistics left out.
   double squared_norm = 0;
+  /// The worker knows of no other batch to train yet: its next `acquire` may take long.
+  bool pauses = false;
 
   /// Loss and gradient are finite. If they are not, no part of the gradient may be applied
   /// anywhere.

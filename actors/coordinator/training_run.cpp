@@ -253,6 +253,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     fail("all workers have left");
   } else {
     notice(name + " left (" + x.reason() + "); the others train its samples");
+    let_go(*worker);
     go_on();
   }
   return proto::Ack{};
@@ -301,6 +302,20 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   order.set_worker(who.account.worker);
   order.set_incarnation(who.account.incarnation);
   fence(who.rank, order);
+}
+
+// Its gradients are all decided; but others may wait for it at the shards.
+void training_run::let_go(const run_book::worker& who) {
+  proto::Fence order;
+  order.set_view(view_.number);
+  order.set_worker(who.account.worker);
+  order.set_incarnation(who.account.incarnation);
+  order.mutable_last();
+  for (auto& shard : handles_->shards)
+    ask(
+      this, shard, requests(), [](const proto::Fenced&) {},
+      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      order);
 }
 
 // Twice: see proto::Fence.

@@ -95,6 +95,7 @@ private:
   void on_failure(const proto::Failure& x);
   void on_task_lost(const task_lost& x);
   void on_worker_lost(run_book::worker& who, const std::string& reason);
+  void let_go(const run_book::worker& who);
   void fence(std::size_t rank, const proto::Fence& order);
   void on_fenced(std::size_t rank, proto::Fence order, const std::vector<proto::Fenced>& answers);
 

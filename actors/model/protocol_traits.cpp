@@ -53,6 +53,14 @@ void check_local_sgd(const proto::Job& job, problem_list& problems) {
     require_multiple(job, job.evaluate().every_steps(), "evaluate.every_steps", problems);
 }
 
+void check_hogwild(const proto::Job& job, problem_list& problems) {
+  const auto& name = proto::OptimizerKind_Name(job.optimizer().kind());
+  problems.require(job.optimizer().kind() == proto::SGD, "optimizer.kind",
+                   name
+                     + ", but workers of HOGWILD share the weights and no state of an optimizer; "
+                       "expected SGD");
+}
+
 // A moment per worker instead of one; the versions that workers read; for DC, the squares and the
 // corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
@@ -94,6 +102,11 @@ void check_ring(const proto::Job& job, problem_list& problems) {
   problems.require(job.optimizer().clip_norm() == 0, "ring.shard_optimizer",
                    "no worker has the whole gradient, which optimizer.clip_norm needs for its norm"
                      + remedy + "set optimizer.clip_value instead of clip_norm");
+}
+
+// As above; without slack, the versions that slower workers still have to read.
+std::size_t ssp_shard_state(const proto::Job& job, std::size_t workers) {
+  return async_shard_state(job, workers) + (job.ssp().staleness() == 0 ? 2 : 0);
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -171,6 +184,36 @@ std::span<const protocol_traits> builtin_traits() {
       .validate = check_local_sgd,
       .steps_between_waits = [](const proto::Job& job) { return job.local_sgd().every(); },
       .memory = {.worker = 2, .shard = 0},
+    },
+    {
+      .id = proto::HOGWILD,
+      .name = "hogwild",
+      .weights = weights_at::shards,
+      .in_step = false,
+      .decided_by = "parameter server",
+      .exchange =
+        [](const proto::Job&) {
+          return "workers, all in the same process, write into the weights without waiting";
+        },
+      .validate = check_hogwild,
+      .memory = {.worker = 2, .shard = 0},
+      // Those that all workers write.
+      .shard_state = [](const proto::Job&, std::size_t) -> std::size_t { return 1; },
+    },
+    {
+      .id = proto::SSP,
+      .name = "ssp",
+      .weights = weights_at::shards,
+      .in_step = false,
+      .decided_by = "parameter server",
+      .exchange =
+        [](const proto::Job& job) {
+          const auto most = job.ssp().staleness();
+          return "each gradient is applied when it arrives; no worker is more than "
+            + std::to_string(most) + (most == 1 ? " step" : " steps") + " ahead of the slowest";
+        },
+      .settings = "ssp",
+      .shard_state = ssp_shard_state,
     },
   };
   return rows;

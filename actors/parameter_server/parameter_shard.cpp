@@ -134,8 +134,13 @@ payload parameter_shard::spread(const proto::Selection& rows, const payload& val
 caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
   if (auto refused = refusal(x.id(), problem_of(x, context_->batch())))
     return std::move(*refused);
-  if (auto answer = decided(x.id()))
+  if (auto answer = decided(x.id())) {
+    if (x.pauses()) {
+      policy_->paused(x);
+      tell_admitted();
+    }
     return std::move(*answer);
+  }
   if (auto reason = policy_->refusal(x, versions_->version()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " refuses a gradient of worker/"
@@ -144,9 +149,10 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
   answer.set_version(versions_->version());
   if (x.quarantine() && !policy_->in_step())
     return quarantine(x);
-  const bool here = x.samples() == 0 || x.quarantine() || staged_.has(x.id())
-    || std::ranges::any_of(policy_->parts(),
-                           [&](auto& p) { return same_gradient(p.header.id(), x.id()); });
+  const bool here = x.samples() == 0 || x.quarantine() || !policy_->needs_gradients()
+    || staged_.has(x.id()) || std::ranges::any_of(policy_->parts(), [&](auto& p) {
+                      return same_gradient(p.header.id(), x.id());
+                    });
   if (!here && x.again()) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
@@ -195,7 +201,23 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   answer.set_version(versions_->version());
   quarantined_samples_ += x.samples();
   journal_.record(x.id(), answer, x.lease(), x.batch());
+  policy_->left_out(x);
+  tell_admitted();
   return answer;
+}
+
+/// Where the message is lost, the worker pulls again all the same, only later.
+void parameter_shard::tell_admitted() {
+  const auto [step, workers] = policy_->admitted();
+  proto::Advanced news;
+  news.set_view(options_.view.number);
+  news.set_shard(options_.index);
+  news.set_step(step);
+  news.set_version(versions_->version());
+  for (const auto worker : workers)
+    for (std::size_t i = 0; i < listeners_.size(); ++i)
+      if (workers_[i].task.index == worker)
+        send(listeners_[i], news);
 }
 
 void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& answer) {
@@ -287,6 +309,7 @@ void parameter_shard::finish(const proto::Fence& x) {
   }
   staged_.drop(x.worker(), x.incarnation());
   policy_->forget(x.worker(), x.incarnation());
+  tell_admitted();
 }
 
 caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest&) {
@@ -354,8 +377,10 @@ void parameter_shard::advance() {
     journal_.record(header.id(), answer, header.lease(), header.batch());
     deliver(header.id(), answer);
   }
-  for (auto& listener : listeners_)
-    send(listener, news);
+  if (policy_->in_step())
+    for (auto& listener : listeners_)
+      send(listener, news);
+  tell_admitted();
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);
   capture_if_due();
@@ -453,7 +478,9 @@ void parameter_shard::make_version(const planned_update& update) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
   const auto updated = versions_->next();
-  if (update.samples > 0)
+  if (policy_->fill(updated))
+    updater_.skip(update.samples);
+  else if (update.samples > 0)
     updater_.apply(old, update.gradient, update.samples, updated, update.terms);
   else
     std::ranges::copy(old, updated.begin());

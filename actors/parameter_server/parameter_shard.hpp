@@ -21,7 +21,8 @@
 
 namespace troupe {
 
-/// A synchronizer as a shard sees it: told of each synchronous update.
+/// A synchronizer as a shard sees it: told of each synchronous update, or of the end of its wait
+/// for slower workers.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
 /// Synchronizers of all workers, and where the job clips by norm all shards, in order. Comes after
@@ -108,6 +109,7 @@ private:
   proto::Pushed quarantine(const proto::Commit& x);
   void finish(const proto::Fence& x);
   void take(const proto::Commit& x);
+  void tell_admitted();
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
   bool clips_in_step() const;
   void advance();

@@ -66,6 +66,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
     // Nobody reads before training begins, so there is a slot.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
+    policy_->restored(values.as_floats(), x.samples(), x.version());
     versions_->publish(x.version());
   }
   updater_.restore(x.samples(), x.version());

@@ -5,8 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Bounded: others do not wait for a worker that has nothing to train for so long. Leases take
+/// less.
+constexpr std::chrono::milliseconds idle_patience{10};
+
+} // namespace
 
 ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                                  ps_synchronizer_options options, worker_actor worker)
@@ -18,9 +27,16 @@ ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const j
 
 ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
   return {
-    [this](const acquire& x) { on_acquire(x); },  [this](const contribute& x) { on_contribute(x); },
-    [this](const commit& x) { on_commit(x); },    [this](const abandon& x) { on_abandon(x); },
-    in_view(this, &ps_synchronizer::on_advanced), [this](tick) { on_tick(); },
+    [this](const acquire& x) { on_acquire(x); },
+    [this](const contribute& x) { on_contribute(x); },
+    [this](const commit& x) { on_commit(x); },
+    [this](const abandon& x) { on_abandon(x); },
+    in_view(this, &ps_synchronizer::on_advanced),
+    [this](tick) { on_tick(); },
+    [this](const idle_check& x) { on_idle_check(x); },
+    [this](const shared_weights& x) {
+      parts_.at(x.shard).live = std::make_shared<live_writer>(*context_, x.weights);
+    },
   };
 }
 
@@ -36,25 +52,121 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   outcome_ = proto::OUTCOME_UNSET;
   ranges_.assign(parts_.size(), {});
   pulls_open_ = parts_.size();
-  proto::Pull pull;
-  pull.set_view(options_.view);
-  pull.set_worker(options_.worker);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
-    part = {.where = part.where, .kept = std::move(part.kept), .missing = part.where.size()};
+    part = {.where = part.where,
+            .kept = std::move(part.kept),
+            .missing = part.where.size(),
+            .live = std::move(part.live)};
     choose_rows(i, x.rows);
-    if (part.rows)
-      *pull.mutable_rows() = *part.rows;
-    else
-      pull.clear_rows();
-    options_.board->await(name_of(i));
-    ask(
-      this, options_.readers[i], options_.requests.for_bytes(part.where.size() * sizeof(float)),
-      [this, i, sequence = sequence_](const proto::Weights& header, const payload& data) {
-        on_weights(i, sequence, header, data);
-      },
-      [this, i](const caf::error& error) { fail("pull weights from", i, error); }, pull);
   }
+  if (options_.writes) {
+    read_live();
+    return;
+  }
+  pulls_due_ = true;
+  begin_pulls();
+}
+
+void ps_synchronizer::begin_pulls() {
+  if (!pulls_due_ || pauses_open_ > 0)
+    return;
+  pulls_due_ = false;
+  for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
+    pull(i);
+}
+
+void ps_synchronizer::pull(std::size_t shard) {
+  auto& part = parts_[shard];
+  part.waits = false;
+  proto::Pull header;
+  header.set_view(options_.view);
+  header.set_worker(options_.worker);
+  if (part.rows)
+    *header.mutable_rows() = *part.rows;
+  if (options_.bounded) {
+    header.set_clock(clock_);
+    header.set_begins(paused_);
+  }
+  options_.board->await(name_of(shard));
+  ask(
+    this, options_.readers[shard], options_.requests.for_bytes(part.where.size() * sizeof(float)),
+    [this, shard, sequence = sequence_](const proto::Weights& header, const payload& data) {
+      on_weights(shard, sequence, header, data);
+    },
+    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); }, header);
+}
+
+// -- weights that this worker writes itself ------------------------------------------------------
+
+void ps_synchronizer::read_live() {
+  acquired result{{sequence_.value}, {}, true};
+  for (auto& part : parts_) {
+    // The trainer may still hold what was read last.
+    if (!part.kept.unique())
+      part.kept = payload::floats(part.where.size());
+    part.base_version = part.live->weights().updates();
+    part.live->weights().read(part.kept.as_mutable_floats());
+    result.ranges.push_back({part.where.begin, {part.base_version}, part.kept});
+  }
+  ranges_.clear();
+  send(worker_, result);
+}
+
+void ps_synchronizer::write_live() {
+  if (!options_.writes || samples_ == 0 || !done_->finite())
+    return;
+  const double factor = clip_factor(context_->rule.clip_norm, header_.gradient_norm());
+  for (auto& part : parts_)
+    part.live->update(gradient_.slice_floats(part.where.begin, part.where.size()).as_floats(),
+                      samples_, factor);
+}
+
+// -- bounded: waiting for slower workers --------------------------------------------------------
+
+void ps_synchronizer::on_too_early(std::size_t shard, const proto::Weights& x) {
+  auto& part = parts_[shard];
+  options_.board->arrived(name_of(shard));
+  // What the shard told since may have overtaken this answer.
+  if (std::exchange(part.slowest, 0) > x.clock() - x.behind()) {
+    pull(shard);
+    return;
+  }
+  part.waits = true;
+  part.slow.assign(x.slow().begin(), x.slow().end());
+  part.behind = x.behind();
+  show_slow_workers();
+  remind();
+}
+
+void ps_synchronizer::on_idle_check(const idle_check& x) {
+  if (x.after.value != sequence_.value)
+    return;
+  paused_ = true;
+  header_.set_pauses(true);
+  pauses_open_ = parts_.size();
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    ask(
+      this, options_.shards[i], options_.requests,
+      [this](const proto::Pushed&) {
+        --pauses_open_;
+        begin_pulls();
+      },
+      [this, i](const caf::error& error) { fail("tell of a pause", i, error); }, header_);
+}
+
+void ps_synchronizer::show_slow_workers() {
+  for (const auto i : shown_)
+    options_.board->arrived({job_kind::worker, i});
+  shown_.clear();
+  std::uint64_t behind = 0;
+  for (auto& part : parts_) {
+    behind = std::max(behind, part.behind);
+    shown_.insert(shown_.end(), part.slow.begin(), part.slow.end());
+  }
+  for (const auto i : shown_)
+    options_.board->await({job_kind::worker, i});
+  options_.board->set_behind(behind);
 }
 
 // Within a process the whole range is there without a copy.
@@ -88,6 +200,14 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   if (sequence != sequence_)
     return;
   auto& part = parts_[shard];
+  if (options_.bounded) {
+    clock_ = header.clock();
+    paused_ = false;
+    if (header.slow_size() > 0) {
+      on_too_early(shard, header);
+      return;
+    }
+  }
   const auto expected =
     part.rows ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
   if (header.begin() != part.where.begin || header.count() != part.where.size()
@@ -110,6 +230,13 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   send(worker_, acquired{{sequence_.value}, {ranges_[shard]}, last});
   if (last)
     ranges_.clear();
+  if (options_.bounded) {
+    part.slow.clear();
+    part.behind = 0;
+    show_slow_workers();
+    for (std::size_t i = 1; shard == 0 && i < parts_.size(); ++i)
+      pull(i);
+  }
 }
 
 // -- contribute: push ---------------------------------------------------------------------------
@@ -129,7 +256,7 @@ void ps_synchronizer::on_contribute(const contribute& x) {
       return;
     }
     part.missing -= arrived;
-    if (part.missing == 0 && !part.pushed && samples_ > 0)
+    if (part.missing == 0 && !part.pushed && samples_ > 0 && !options_.writes)
       push(i);
   }
 }
@@ -179,6 +306,7 @@ void ps_synchronizer::on_commit(const commit& x) {
   complete_header();
   if (context_->rule.clip_norm > 0 && !options_.in_step)
     gradient_norm_ = header_.gradient_norm();
+  write_live();
   commit_parts();
   finish_if_decided();
 }
@@ -198,7 +326,7 @@ void ps_synchronizer::complete_header() {
   header_.set_samples(samples_);
   header_.set_lease(attributes_.lease);
   header_.set_batch(attributes_.batch);
-  header_.set_step(steps_.value);
+  header_.set_step(options_.bounded ? clock_ : steps_.value);
   if (!done_->finite()) {
     header_.set_quarantine(true);
     return;
@@ -257,15 +385,28 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
     commit_part(shard);
   } else if (x.outcome() != proto::ACCEPTED) {
     decide(shard, x.outcome(), x.staleness());
-  } else if (!reminded_) {
-    // The update waits for other workers; its message may be lost with a connection, so look again.
-    reminded_ = true;
-    delayed_send(this, options_.requests.timeout, tick{});
+  } else {
+    remind();
   }
   finish_if_decided();
 }
 
+// What is waited for comes as a message, which may be lost with a connection: look again.
+void ps_synchronizer::remind() {
+  if (reminded_)
+    return;
+  reminded_ = true;
+  delayed_send(this, options_.requests.timeout, tick{});
+}
+
 void ps_synchronizer::on_advanced(const proto::Advanced& x) {
+  if (options_.bounded && x.shard() < parts_.size()) {
+    auto& part = parts_[x.shard()];
+    part.slowest = std::max(part.slowest, x.step());
+    if (part.waits)
+      pull(x.shard());
+    return;
+  }
   if (!options_.in_step || x.step() != steps_.value || x.shard() >= parts_.size()
       || !parts_[x.shard()].committed || parts_[x.shard()].decided)
     return;
@@ -279,7 +420,9 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 void ps_synchronizer::on_tick() {
   reminded_ = false;
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (done_ && parts_[i].committed && !parts_[i].decided)
+    if (parts_[i].waits)
+      pull(i);
+    else if (done_ && parts_[i].committed && !parts_[i].decided)
       commit_part(i);
 }
 
@@ -337,6 +480,11 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   result.samples = options_.in_step ? samples_of_step_ : samples_;
   result.gradient_norm = gradient_norm_;
   result.limited = header_.scale() > 0 && header_.scale() < 1;
+  if (outcome == proto::APPLIED || outcome == proto::QUARANTINED) {
+    ++clock_;
+    if (options_.bounded && done_->pauses)
+      delayed_send(this, idle_patience, idle_check{sequence_});
+  }
   gradient_ = {};
   done_.reset();
   send(worker_, result);

@@ -2,6 +2,7 @@
 
 #include "actors/ask.hpp"
 #include "actors/model/job_context.hpp"
+#include "actors/parameter_server/live_weights.hpp"
 #include "actors/parameter_server/worker_policy.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
@@ -11,6 +12,25 @@
 #include <memory>
 #include <optional>
 #include <vector>
+
+namespace troupe {
+
+/// A shard's weights, for synchronizers of its process that write them. Comes before the first
+/// step.
+struct shared_weights {
+  std::uint32_t shard = 0;
+  std::shared_ptr<live_weights> weights;
+};
+
+/// From a synchronizer to itself: does the worker still do nothing since this gradient?
+struct idle_check {
+  gradient_sequence after;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::shared_weights)
+TROUPE_LOCAL_MESSAGE(troupe::idle_check)
 
 namespace troupe {
 
@@ -29,6 +49,13 @@ struct ps_synchronizer_options {
   /// Says how shards scale this worker's gradients, by what shard 0 knows of all of them; null:
   /// they are applied as they are.
   std::shared_ptr<worker_policy> policy;
+  /// Shards say when this worker may read, so that it is not too far ahead of others: a pull that
+  /// is too early is repeated when they tell, with `Advanced`, that it is not any more. Shard 0 is
+  /// asked first.
+  bool bounded = false;
+  /// Reads and writes the weights of shards itself, which share them (`shared_weights`): they are
+  /// told of gradients, and not sent any.
+  bool writes = false;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
 };
@@ -46,9 +73,11 @@ struct ps_synchronizer_options {
 /// A commit that is not answered in time is asked again; the part itself is only sent again if the
 /// shard has not got it.
 class ps_synchronizer
-  : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, tick>>::base {
+  : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, shared_weights>,
+                                      rpc<void, idle_check>, rpc<void, tick>>::base {
 public:
-  using super = synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, tick>>::base;
+  using super = synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, shared_weights>,
+                                           rpc<void, idle_check>, rpc<void, tick>>::base;
 
   ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                   ps_synchronizer_options options, worker_actor worker);
@@ -78,13 +107,31 @@ private:
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
+    /// The pull came too early, and waits to be repeated. These workers are too slow, the slowest
+    /// by so many steps.
+    bool waits = false;
+    std::vector<std::uint32_t> slow = {};
+    std::uint64_t behind = 0;
+    /// The slowest worker's step, as the shard told since the pull.
+    std::uint64_t slowest = 0;
     /// Commits so far.
     int attempts = 0;
+    /// Shared by the shard.
+    std::shared_ptr<live_writer> live = nullptr;
   };
 
   void on_acquire(const acquire& x);
+  void pull(std::size_t shard);
+  void on_too_early(std::size_t shard, const proto::Weights& x);
+  /// Of all pulls that wait.
+  void show_slow_workers();
+  void remind();
+  void on_idle_check(const idle_check& x);
+  void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
+  void read_live();
+  void write_live();
   void choose_rows(std::size_t shard, const batch_rows& rows);
   payload complete_weights(part& x, const payload& data);
   payload gradient_for(const part& x) const;
@@ -134,6 +181,14 @@ private:
   /// In step: updates of the weights before this one.
   weights_version steps_;
   bool reminded_ = false;
+  /// Bounded: the step that this worker makes, and whether others may have stopped waiting for it.
+  std::uint64_t clock_ = 0;
+  bool paused_ = true;
+  /// Shards that have yet to hear of a pause; pulls come after that.
+  std::size_t pauses_open_ = 0;
+  bool pulls_due_ = false;
+  /// On the board.
+  std::vector<std::uint32_t> shown_;
   /// As shard 0 said with its last decision.
   proto::Pacing pacing_;
 };

@@ -7,9 +7,9 @@ namespace troupe {
 reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                            std::shared_ptr<const version_pool> versions,
                            std::shared_ptr<pulled_versions> pulled,
-                           std::shared_ptr<activity_board> board)
+                           std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate)
   : reader_actor::base(cfg), view_(view), where_(where), versions_(std::move(versions)),
-    pulled_(std::move(pulled)), board_(std::move(board)) {}
+    pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)) {}
 
 reader_front::behavior_type reader_front::make_behavior() {
   return {in_view(this, &reader_front::on_pull)};
@@ -18,7 +18,20 @@ reader_front::behavior_type reader_front::make_behavior() {
 caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x) {
   if (const auto problem = problem_of(x.rows()); !problem.empty())
     return make_error(errc::malformed, "a pull that cannot be served: " + problem);
+  proto::Weights header;
+  header.set_begin(where_.begin);
+  header.set_count(where_.size());
   auto newest = versions_->newest();
+  if (gate_ && x.has_worker()) {
+    auto found = gate_->read(x);
+    header.set_clock(found.clock);
+    if (!found.weights) {
+      header.set_behind(found.behind);
+      header.mutable_slow()->Assign(found.slow.begin(), found.slow.end());
+      return {std::move(header), payload{}};
+    }
+    newest = std::move(*found.weights);
+  }
   if (pulled_ && x.has_worker())
     pulled_->note(x.worker(), newest);
   auto values = std::move(newest.data);
@@ -29,10 +42,7 @@ caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x)
   }
   if (board_)
     board_->count_bytes_sent(values.size());
-  proto::Weights header;
   header.set_version(newest.version);
-  header.set_begin(where_.begin);
-  header.set_count(where_.size());
   return {std::move(header), std::move(values)};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/parameter_server/pulled_versions.hpp"
+#include "actors/parameter_server/read_gate.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
@@ -13,13 +14,16 @@ namespace troupe {
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
 /// writer, so a pull never waits for an update. Copies nothing, except for rows that are asked for.
+/// Where there is a gate, workers whose time has not come are answered without weights.
 class reader_front : public reader_actor::base {
 public:
   /// `pulled`: is told what each worker reads; may be null. `board`: the shard's; may be null.
+  /// `gate`: may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,
-               std::shared_ptr<activity_board> board = nullptr);
+               std::shared_ptr<activity_board> board = nullptr,
+               std::shared_ptr<read_gate> gate = nullptr);
 
   const char* name() const override { return "troupe.reader"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -35,6 +39,7 @@ private:
   std::shared_ptr<const version_pool> versions_;
   std::shared_ptr<pulled_versions> pulled_;
   std::shared_ptr<activity_board> board_;
+  std::shared_ptr<read_gate> gate_;
 };
 
 } // namespace troupe

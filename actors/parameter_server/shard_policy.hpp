@@ -69,6 +69,28 @@ public:
   /// All workers go on from this moment, after so many updates.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}
 
+  /// False: workers commit gradients without sending them.
+  virtual bool needs_gradients() const noexcept { return true; }
+  /// Makes the next version itself, without an update by the shard. False: it does not.
+  virtual bool fill(std::span<float> /*next*/) { return false; }
+  /// Before training: goes on from these weights, after so many samples and updates.
+  virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
+                        std::uint64_t /*updates*/) {}
+
+  /// Not in step: a gradient was left out, because it is not finite.
+  virtual void left_out(const proto::Commit& /*x*/) {}
+
+  /// The worker whose last gradient this was has no other batch to train.
+  virtual void paused(const proto::Commit& /*x*/) {}
+
+  struct admitted_readers {
+    /// Of the slowest worker.
+    std::uint64_t step = 0;
+    std::vector<std::uint32_t> workers = {};
+  };
+  /// Workers whose pulls had to wait and can be answered now, since the last call: they are told.
+  virtual admitted_readers admitted() { return {}; }
+
   /// No gradient of this incarnation comes any more.
   virtual void forget(std::uint32_t /*worker*/, std::uint64_t /*incarnation*/) {}
 

@@ -41,23 +41,53 @@ range range_of(const shard_site& site) {
 }
 
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
-                        std::shared_ptr<pulled_versions> pulled) {
-  shard_options how;
-  how.view = site.view;
-  how.index = site.task.index;
-  how.where = range_of(site);
-  how.board = site.board;
-  how.requests = site.requests;
-  how.coordinator = site.coordinator;
-  how.policy = std::move(policy);
-  const auto workers = site.view.of(job_kind::worker).size();
-  const auto versions = make_versions(*site.context, how.where, workers, pulled ? workers : 0);
-  site.host(
-    proto::READER,
-    site.spawn_light<reader_front>(site.view.number, how.where, versions, pulled, how.board));
-  const auto shard = site.spawn_heavy<parameter_shard>(site.context, how, versions);
+                        const shard_reading& how) {
+  shard_options options;
+  options.view = site.view;
+  options.index = site.task.index;
+  options.where = range_of(site);
+  options.board = site.board;
+  options.requests = site.requests;
+  options.coordinator = site.coordinator;
+  options.policy = std::move(policy);
+  const auto versions =
+    make_versions(*site.context, options.where, site.view.of(job_kind::worker).size(), how.held);
+  if (how.gate)
+    how.gate->open(versions);
+  site.host(proto::READER,
+            site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
+                                           options.board, how.gate));
+  const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions);
   site.host(proto::SHARD, shard);
   return shard;
+}
+
+// Each actor, once reached, is added in its place; the last one makes the shard ready.
+void give_listeners(const shard_site& site, const shard_shell& shard,
+                    const std::vector<member>& shards) {
+  const auto workers = site.view.of(job_kind::worker);
+  auto listeners = std::make_shared<step_listeners>();
+  auto missing = std::make_shared<std::size_t>(workers.size() + shards.size());
+  listeners->actors.resize(workers.size());
+  listeners->shards.resize(shards.size());
+  const auto one_less = [site, shard, listeners, missing] {
+    if (--*missing > 0)
+      return;
+    caf::anon_send(shard, *listeners);
+    site.ready();
+  };
+  for (std::size_t i = 0; i < workers.size(); ++i)
+    site.reach<step_listener>({workers[i].task, proto::SYNCHRONIZER},
+                              [listeners, one_less, i](step_listener x) {
+                                listeners->actors[i] = std::move(x);
+                                one_less();
+                              });
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    site.reach<shard_actor>({shards[i].task, proto::SHARD},
+                            [listeners, one_less, i](shard_actor x) {
+                              listeners->shards[i] = std::move(x);
+                              one_less();
+                            });
 }
 
 } // namespace troupe

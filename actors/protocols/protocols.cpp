@@ -2,8 +2,10 @@
 
 #include "actors/model/job_context.hpp"
 #include "actors/protocols/async_ps/async_ps.hpp"
+#include "actors/protocols/hogwild/hogwild.hpp"
 #include "actors/protocols/local_sgd/local_sgd.hpp"
 #include "actors/protocols/ring/ring.hpp"
+#include "actors/protocols/ssp/ssp.hpp"
 #include "actors/protocols/sync_ps/sync_ps.hpp"
 #include "kernels/error.hpp"
 
@@ -25,6 +27,8 @@ const starters& starters_of(proto::Protocol id) {
     {proto::SYNC_PS, start_sync_ps_worker, start_sync_ps_shard},
     {proto::RING, start_ring_worker, {}},
     {proto::LOCAL_SGD, start_local_sgd_worker, {}},
+    {proto::HOGWILD, start_hogwild_worker, start_hogwild_shard},
+    {proto::SSP, start_ssp_worker, start_ssp_shard},
   };
   return *std::ranges::find(rows, id, &starters::id);
 }

@@ -38,6 +38,11 @@ void activity_board::arrived(const task_name& other) {
   std::erase(awaited_, other);
 }
 
+void activity_board::set_behind(std::uint64_t steps) {
+  std::lock_guard guard{mutex_};
+  behind_ = steps;
+}
+
 void activity_board::count_step(time_point now) {
   std::lock_guard guard{mutex_};
   ++steps_;
@@ -92,6 +97,8 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_bytes_received(bytes_received_);
   if (pacing_)
     *result.mutable_pacing() = *pacing_;
+  if (doing_ == proto::TaskStatus::WAITING_FOR_WEIGHTS)
+    result.set_behind(behind_);
   switch (doing_) {
   case proto::TaskStatus::WAITING_FOR_LEASE:
     *result.add_waits_for() = to_proto(coordinator_task);
@@ -136,6 +143,9 @@ std::string describe(const proto::TaskStatus& x) {
   case proto::TaskStatus::WAITING_FOR_DATA:
     return "waits for its data";
   case proto::TaskStatus::WAITING_FOR_WEIGHTS:
+    if (x.behind() > 0)
+      return with("waits", "for") + ", " + std::to_string(x.behind())
+        + (x.behind() == 1 ? " step" : " steps") + " behind";
     return with("waits for weights", "from");
   case proto::TaskStatus::WAITING_FOR_UPDATE:
     return !others.empty() && others.front().job == job_kind::worker

@@ -28,6 +28,9 @@ public:
   void await(const task_name& other);
   void arrived(const task_name& other);
 
+  /// So many steps behind this task are those for whom it waits; 0: it does not wait for that.
+  void set_behind(std::uint64_t steps);
+
   /// A gradient was decided (worker), or an update made (shard).
   void count_step(time_point now);
 
@@ -54,6 +57,7 @@ private:
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
   std::vector<task_name> awaited_;
+  std::uint64_t behind_ = 0;
   std::uint64_t steps_ = 0;
   time_point last_step_;
   std::uint64_t sent_ = 0;

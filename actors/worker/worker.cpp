@@ -261,7 +261,8 @@ void worker::on_acquired(const acquired& x) {
 void worker::on_trained(const batch_trained& x) {
   enter(phase::committing);
   trained_ = x;
-  send(parts_.synchronizer, commit{x.step, x.samples, x.loss_sum, x.squared_norm});
+  const bool more = !leaving_ && (batch_ + 1 < batches_of(leases_.front()) || leases_.size() > 1);
+  send(parts_.synchronizer, commit{x.step, x.samples, x.loss_sum, x.squared_norm, !more});
 }
 
 void worker::on_committed(const committed& x) {

@@ -210,7 +210,7 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
   sub
     ->add_option("--work", x.works,
                  "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
-                 "digits, a9a, slow, lenet, lstm, straggler, replicas")
+                 "digits, a9a, slow, slow_in_turns, lenet, lstm, straggler, replicas")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->capture_default_str()
@@ -220,7 +220,10 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->allow_extra_args(false)
     ->capture_default_str()
     ->type_name("N,...");
-  sub->add_option("--recipes", x.recipes, "Kinds of async_ps.compensation (default: all)")
+  sub
+    ->add_option(
+      "--recipes", x.recipes,
+      "Kinds of async_ps.compensation, SSP (ssp.staleness: 4), HOGWILD or SYNC_PS (default: all)")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->type_name("NAME,...");

@@ -152,6 +152,7 @@ class Async(Bench):
             self.assertGreater(x["accuracies"][0], 0.5)
             # They take turns.
             self.assertTrue(0.9 < x["staleness"] < 1.1, x)
+            self.assertTrue(1.8 < x["speed"] <= 2, x)
             self.assertAlmostEqual(x["difference"], 100 * (x["accuracies"][0] - serial))
         self.assertEqual([x["recipe"] for x in work["speeds"]], ["AUTO", "STALENESS_RATE"])
         self.assertTrue(all(x["samples_per_second"] > 0 and x["ratio"] > 0 for x in work["speeds"]))
@@ -164,12 +165,16 @@ class Async(Bench):
 
     def test_table(self):
         output, _ = self.run_program("async", *self.QUICK, "--workers=2", "--rounds=0")
-        for name in ("serial", "AUTO", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "to serial", "staleness"):
+        recipes = ("serial", "AUTO", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
+        for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
+        # It takes SGD only, and the work has a momentum.
+        self.assertNotIn("HOGWILD", output)
 
     def test_bad_input(self):
         for arguments, said in (
             (["--work=mpl"], 'did you mean "mlp"'),
+            (["--work=digits", "--recipes=HOGWILD", "--rounds=0"], "optimizer.kind: MOMENTUM"),
             (["--recipes=AUTOO"], 'did you mean "AUTO"'),
             (["--workers=1"], "one worker alone is never stale"),
             (["--seeds=0"], "at least 1"),

@@ -36,7 +36,7 @@ void start_async_ps_shard(const shard_site& site) {
   start_shard(
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
-    pulled);
+    {.pulled = pulled, .held = pulled ? workers : 0});
   site.ready();
 }
 

@@ -105,16 +105,38 @@ void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a
 proto::Job job_of(const async_work& what, const async_recipe& recipe, std::uint64_t seed,
                   std::uint32_t epochs) {
   auto result = what.job(seed, epochs);
-  result.mutable_async_ps()->set_compensation(recipe.kind);
+  for (const auto& x : recipe.changes)
+    apply_override(result, std::string{x});
+  validate(result);
+  return result;
+}
+
+/// Those that were asked for; otherwise all that take the work's optimizer.
+std::vector<const async_recipe*> recipes_for(const async_work& what, const bench_async_command& x) {
+  auto result = chosen_recipes(x);
+  const auto refused = [&](const async_recipe* recipe) {
+    try {
+      job_of(what, *recipe, 1, x.epochs);
+      return false;
+    } catch (const input_error&) {
+      return true;
+    }
+  };
+  if (x.recipes.empty())
+    std::erase_if(result, refused);
   return result;
 }
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-outcome outcome_of(const run_summary& x) {
+/// Of a run in turns: its speed is known, too.
+outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
-  return {.accuracy = x.test_accuracy.value(), .staleness = x.staleness_mean};
+  const double unit = std::chrono::duration<double>(gradient_time).count();
+  return {.accuracy = x.test_accuracy.value(),
+          .staleness = x.staleness_mean,
+          .speed = x.samples_per_second * unit / job.data().batch()};
 }
 
 /// W / 2; two workers that take turns are 1 stale each, except for the first gradient.
@@ -125,9 +147,9 @@ double least_staleness(std::uint32_t workers) {
 void check(const async_work& what, const cell& x) {
   for (const auto& run : x.runs) {
     const auto where = fmt::format("{}, {}, {} workers", what.name, x.recipe->name, x.workers);
-    if (run.not_finite && x.recipe->kind == proto::AsyncPs::AUTO)
+    if (run.not_finite && x.recipe->safe)
       throw std::runtime_error{where + ": the numbers are not finite any more"};
-    if (!run.not_finite && !(run.staleness >= least_staleness(x.workers)))
+    if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
         fmt::format("{}: the mean staleness is {:.2f}, and at least {:g} was expected: this "
                     "measures something else than asynchrony",
@@ -138,7 +160,7 @@ void check(const async_work& what, const cell& x) {
 void measure_accuracy(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto& what = *out.what;
   out.serial.resize(x.seeds);
-  for (const auto* recipe : chosen_recipes(x))
+  for (const auto* recipe : recipes_for(*out.what, x))
     for (const auto workers : x.workers)
       out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
@@ -147,10 +169,13 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
         const auto job = job_of(what, *cell.recipe, i + 1, x.epochs);
-        cell.runs[i] = outcome_of(run_in_turns(job, data, {cell.workers, x.ps, what.slow}));
+        const async_cluster where{cell.workers, x.ps, what.slow};
+        cell.runs[i] = outcome_of(run_in_turns(job, data, where), job);
       });
-    tasks.emplace_back(
-      [&, i] { out.serial[i] = outcome_of(run_in_turns(what.job(i + 1, x.epochs), data, {})); });
+    tasks.emplace_back([&, i] {
+      const auto job = what.job(i + 1, x.epochs);
+      out.serial[i] = outcome_of(run_in_turns(job, data, {}), job);
+    });
   }
   run_all(tasks, x.jobs > 0 ? x.jobs : std::thread::hardware_concurrency());
   for (const auto& cell : out.cells)
@@ -166,7 +191,7 @@ void measure_speed(work_results& out, const job_data& data, const bench_async_co
     const auto job = job_of(*out.what, recipe, 1, 1);
     return run_on_threads(job, data, {speed_workers, x.ps}).summary.samples_per_second;
   };
-  for (const auto* recipe : chosen_recipes(x)) {
+  for (const auto* recipe : recipes_for(*out.what, x)) {
     std::vector<double> speeds;
     std::vector<double> ratios;
     for (std::uint32_t i = 0; i < x.rounds; ++i) {
@@ -242,12 +267,14 @@ void measure_straggler(straggler_result& out, const protocol_traits& protocol, c
   for (std::uint32_t seed = 1; seed <= x.seeds; ++seed) {
     auto job = row_named(async_works(), "mlp")->job(seed, x.epochs);
     job.set_protocol(protocol.id);
+    validate(job);
     const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
     // Weights are evaluated when all replicas are equal.
     const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
     const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
     job.mutable_evaluate()->set_every_steps(every * waits);
-    const auto run = run_on_threads(job, data, {straggler_workers, x.ps, true}, straggler_delay);
+    const auto run =
+      run_on_threads(job, data, {straggler_workers, x.ps, slowness::one}, straggler_delay);
     out.seconds.push_back(seconds_to_goal(run));
     out.totals.push_back(run.summary.seconds);
     out.accuracies.push_back(run.summary.test_accuracy.value());
@@ -261,6 +288,8 @@ std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
     result.push_back({protocol.name, {}, {}, {}, {}});
     try {
       measure_straggler(result.back(), protocol, data, x);
+    } catch (const input_error&) {
+      result.pop_back(); // It does not take the job's optimizer.
     } catch (const std::runtime_error& error) {
       result.back().failure = error.what();
     }

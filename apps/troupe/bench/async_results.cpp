@@ -26,10 +26,12 @@ struct summary {
       worst = std::min(worst, percent);
       mean += percent;
       staleness += x.staleness;
+      speed += x.speed;
     }
     const auto finite = static_cast<double>(runs.size() - not_finite);
     mean /= finite;
     staleness /= finite;
+    speed /= finite;
   }
 
   bool known() const { return not_finite == 0; }
@@ -37,19 +39,21 @@ struct summary {
   double mean = 0;
   double worst = 100;
   double staleness = 0;
+  double speed = 0;
   std::size_t not_finite = 0;
 };
 
 std::vector<std::string> row_of(const std::string& recipe, std::uint32_t workers, const summary& x,
-                                const summary& serial, bool stale) {
+                                const summary& serial, bool in_turns) {
   if (!x.known())
-    return {recipe, std::to_string(workers), "not finite", "", "", ""};
+    return {recipe, std::to_string(workers), "not finite", "", "", "", ""};
   return {recipe,
           std::to_string(workers),
           fmt::format("{:.2f}", x.mean),
           fmt::format("{:.2f}", x.worst),
           fmt::format("{:+.2f}", x.mean - serial.mean),
-          stale ? fmt::format("{:.1f}", x.staleness) : ""};
+          in_turns ? fmt::format("{:.1f}", x.staleness) : "",
+          in_turns ? fmt::format("{:.2f}", x.speed) : ""};
 }
 
 nlohmann::json json_of(const std::vector<outcome>& runs) {
@@ -62,6 +66,7 @@ nlohmann::json json_of(const std::vector<outcome>& runs) {
     result["mean_percent"] = x.mean;
     result["worst_percent"] = x.worst;
     result["staleness"] = x.staleness;
+    result["speed"] = x.speed;
   }
   return result;
 }
@@ -85,6 +90,7 @@ nlohmann::json json_of(const work_results& x) {
   for (const auto& cell : x.peer_cells) {
     auto row = json_of(cell.runs);
     row.erase("staleness");
+    row.erase("speed");
     row["workers"] = cell.workers;
     row["recipe"] = x.peer;
     result["peer"].push_back(std::move(row));
@@ -107,11 +113,13 @@ std::optional<double> median_of(const std::vector<double>& seconds) {
 void print(const work_results& x) {
   const summary serial{x.serial};
   fmt::print("\n{}: {}\n", x.what->name, x.what->what);
-  fmt::print("Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
-             "on one thread, in turns, under\na virtual clock: each is as stale as the table says, "
-             "and the numbers are the same on every machine.\n\n",
-             x.serial.size(), x.serial.size() == 1 ? "" : "s");
-  text_table table({"recipe", "workers", "mean", "worst", "to serial", "staleness"});
+  fmt::print(
+    "Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
+    "on one thread, in turns, under\na virtual clock: each is as stale as the table says, "
+    "and the numbers are the same on every machine.\n"
+    "Speed: gradients of all workers in the time that one takes.\n\n",
+    x.serial.size(), x.serial.size() == 1 ? "" : "s");
+  text_table table({"recipe", "workers", "mean", "worst", "to serial", "staleness", "speed"});
   table.add(row_of("serial", 1, serial, serial, true));
   for (const auto& cell : x.cells)
     table.add(

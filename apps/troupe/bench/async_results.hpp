@@ -17,6 +17,8 @@ struct outcome {
   double accuracy = 0;
   /// Mean over all gradients.
   double staleness = 0;
+  /// Gradients in the time that one takes; 0: not measured.
+  double speed = 0;
   /// The run ended with numbers that are not finite; the two values above are then unknown.
   bool not_finite = false;
 };

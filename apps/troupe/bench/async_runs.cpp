@@ -86,7 +86,7 @@ private:
 } // namespace
 
 run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where) {
-  constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds{1};
+  constexpr auto unit = gradient_time;
   simulation_options options;
   options.seed = job.seed();
   options.job = job;
@@ -99,7 +99,10 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   // all workers begin at once.
   options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
     const auto phase = unit * i / where.workers;
-    const auto rounds = (now - phase + unit) / unit + (where.slow && i == 0 ? slow_factor - 1 : 0);
+    const auto turn = static_cast<std::size_t>(now / (slow_factor * unit)) % where.workers;
+    const bool slow =
+      where.slow == slowness::in_turns ? i == turn : where.slow == slowness::one && i == 0;
+    const auto rounds = (now - phase + unit) / unit + (slow ? slow_factor - 1 : 0);
     return phase + rounds * unit;
   };
   auto result = simulate(options).summary;
@@ -147,8 +150,8 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;
     if (delay.count() > 0)
-      options.data.train =
-        std::make_shared<delayed_records>(data.train, job.data().batch(), delay, where.slow);
+      options.data.train = std::make_shared<delayed_records>(data.train, job.data().batch(), delay,
+                                                             where.slow != slowness::none);
     options.workers = where.workers;
     options.ps = where.ps;
     options.observer = sys.spawn<listener>(&result.evaluations);

@@ -2,6 +2,7 @@
 
 #include "actors/model/data_builder.hpp"
 #include "actors/output/run_report.hpp"
+#include "apps/troupe/bench/async_works.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <chrono>
@@ -14,11 +15,13 @@ namespace troupe::bench {
 struct async_cluster {
   std::uint32_t workers = 1;
   std::uint32_t ps = 1;
-  /// One of the workers is five times slower than the others.
-  bool slow = false;
+  slowness slow = slowness::none;
 };
 
 inline constexpr int slow_factor = 5;
+
+/// On the virtual clock, that of a gradient.
+inline constexpr std::chrono::nanoseconds gradient_time = std::chrono::milliseconds{1};
 
 /// Trains with the actors of a production run on one thread, under a virtual clock on which each
 /// gradient takes one unit of time (a slow worker's: five). Workers begin one after another, so
@@ -45,8 +48,9 @@ struct timed_run {
   std::vector<epoch_report> evaluations;
 };
 
-/// Trains on threads, in real time. Each worker's batch is ready `delay` after its previous one (a
-/// slow worker's: five times that), as if it took that long to compute.
+/// Trains on threads, in real time, with no worker or always the same one slow. Each worker's batch
+/// is ready `delay` after its previous one (a slow worker's: five times that), as if it took that
+/// long to compute.
 /// @throws as run_in_turns, also if numbers are not finite
 timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
                          std::chrono::microseconds delay = {});

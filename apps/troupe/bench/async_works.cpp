@@ -2,8 +2,6 @@
 
 #include "actors/model/job_file.hpp"
 
-#include <array>
-
 namespace troupe::bench {
 
 /// Texts of apps/examples.
@@ -38,7 +36,12 @@ std::span<const async_work> async_works() {
      {"data.batch=32", "data.normalize.kind=STANDARDIZE"}},
     {"digits", "MLP 784-128-10, generated digits, momentum", &digits_mlp_example, {}},
     {"a9a", "logistic regression, a9a, SGD, batch 64", &a9a_logistic_example, {}},
-    {"slow", "as mlp, one worker 5x slower", &mnist_mlp_example, {"data.batch=32"}, true},
+    {"slow", "as mlp, one worker 5x slower", &mnist_mlp_example, {"data.batch=32"}, slowness::one},
+    {"slow_in_turns",
+     "as mlp, at any time one of the workers 5x slower, in turns",
+     &mnist_mlp_example,
+     {"data.batch=32"},
+     slowness::in_turns},
     {"lenet", "LeNet-5, MNIST, momentum, batch 64", &mnist_lenet_example, {}},
     {"lstm", "character LSTM, Shakespeare, Adam", &shakespeare_lstm_example, {}},
   };
@@ -46,14 +49,32 @@ std::span<const async_work> async_works() {
 }
 
 std::span<const async_recipe> async_recipes() {
-  static constexpr std::array result{
-    async_recipe{"AUTO", proto::AsyncPs::AUTO,
-                 "DANA, Hakimi et al. 2019, arXiv 1907.11612; limit and guard without a paper"},
-    async_recipe{"NONE", proto::AsyncPs::NONE, "Downpour SGD, Dean et al. 2012"},
-    async_recipe{"STALENESS_RATE", proto::AsyncPs::STALENESS_RATE,
-                 "Zhang et al. 2015, arXiv 1511.05950"},
-    async_recipe{"GAP_AWARE", proto::AsyncPs::GAP_AWARE, "Barkai et al. 2020, arXiv 1909.10802"},
-    async_recipe{"DC", proto::AsyncPs::DC, "DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326"},
+  static const std::vector<async_recipe> result{
+    {.name = "AUTO",
+     .changes = {"async_ps.compensation=AUTO"},
+     .paper = "DANA, Hakimi et al. 2019, arXiv 1907.11612; limit and guard without a paper",
+     .safe = true},
+    {.name = "NONE",
+     .changes = {"async_ps.compensation=NONE"},
+     .paper = "Downpour SGD, Dean et al. 2012"},
+    {.name = "STALENESS_RATE",
+     .changes = {"async_ps.compensation=STALENESS_RATE"},
+     .paper = "Zhang et al. 2015, arXiv 1511.05950"},
+    {.name = "GAP_AWARE",
+     .changes = {"async_ps.compensation=GAP_AWARE"},
+     .paper = "Barkai et al. 2020, arXiv 1909.10802"},
+    {.name = "DC",
+     .changes = {"async_ps.compensation=DC"},
+     .paper = "DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326"},
+    {.name = "SSP",
+     .changes = {"protocol=SSP", "ssp.staleness=4"},
+     .paper = "Ho et al. 2013; updates as of AUTO",
+     .safe = true,
+     .waits = true},
+    {.name = "HOGWILD",
+     .changes = {"protocol=HOGWILD"},
+     .paper = "Niu et al. 2011, arXiv 1106.5730"},
+    {.name = "SYNC_PS", .changes = {"protocol=SYNC_PS"}, .paper = "in step", .waits = true},
   };
   return result;
 }

@@ -10,6 +10,10 @@
 
 namespace troupe::bench {
 
+/// One of the workers is five times slower than the others: always the same one, or each for as
+/// long as one of its gradients then takes, in turns.
+enum class slowness { none, one, in_turns };
+
 /// A job that `troupe bench async` trains: one of the examples, with changes.
 struct async_work {
   std::string_view name;
@@ -18,8 +22,7 @@ struct async_work {
   const std::string_view* example;
   /// As of --set.
   std::vector<std::string> changes;
-  /// One of the workers is five times slower than the others.
-  bool slow = false;
+  slowness slow = slowness::none;
 
   /// With ASYNC_PS and without output.
   /// @param epochs 0: the example's
@@ -28,11 +31,16 @@ struct async_work {
 
 std::span<const async_work> async_works();
 
-/// A way to compensate for staleness, and its source.
+/// A way to make updates, and its source.
 struct async_recipe {
   std::string_view name;
-  proto::AsyncPs::Compensation kind;
+  /// Of the job, as of --set.
+  std::vector<std::string_view> changes;
   std::string_view paper;
+  /// Its numbers stay finite, whatever happens.
+  bool safe = false;
+  /// Workers wait for each other, so that gradients may be less stale.
+  bool waits = false;
 };
 
 /// The default first.

@@ -68,7 +68,7 @@ bool of_gradients(const caf::message& content) {
 BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(repeated_messages_are_recognized) {
-  for (const auto protocol : {"ASYNC_PS", "SYNC_PS"})
+  for (const auto protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
     for (const std::uint64_t every : {1, 2, 7})
       BOOST_TEST_CONTEXT(protocol << ", every " << every) {
         simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 3, 2)};
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(repeated_messages_are_recognized) {
 BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
   std::uint64_t duplicates = 0;
   for (const auto kind : {proto::Frame::RESPONSE, proto::Frame::REQUEST})
-    for (const auto protocol : {"ASYNC_PS", "SYNC_PS"})
+    for (const auto protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
       BOOST_TEST_CONTEXT(protocol << ", " << proto::Frame::Kind_Name(kind)) {
         simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 2, 2)};
         nth_frame gone{kind, 23, verdict::drop};
@@ -105,7 +105,8 @@ BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      simulation run{simulated(job_with(), 3, 2, seed)};
+      simulation run{
+        simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3, 2, seed)};
       run.at(5ms + seed * 137us, [&] { run.stop(run.worker_node(1), "SIGTERM"); });
       const auto result = run.run();
       check_complete(result);
@@ -129,7 +130,8 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      simulation run{simulated(job_with(), 3, 1 + seed % 4, seed)};
+      simulation run{simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3,
+                               1 + seed % 4, seed)};
       run.at(5ms + seed * 137us, [&] { run.crash(run.worker_node(1)); });
       const auto result = run.run();
       check_complete(result);
@@ -145,7 +147,8 @@ BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
-      simulation run{simulated(job_with(), 3, 1 + seed % 3, seed)};
+      simulation run{simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3,
+                               1 + seed % 3, seed)};
       run.at(5ms + seed * 137us,
              [&] { run.network().mislead(run.coordinator_node(), run.worker_node(1)); });
       const auto result = run.run();
@@ -168,7 +171,7 @@ BOOST_AUTO_TEST_CASE(stale_gradients_are_rejected) {
 }
 
 BOOST_AUTO_TEST_CASE(a_shard_crashes) {
-  for (const auto protocol : {"ASYNC_PS", "SYNC_PS"}) {
+  for (const auto protocol : {"ASYNC_PS", "SYNC_PS", "SSP"}) {
     simulation run{simulated(job_with({std::string{"protocol="} + protocol}), 2, 2)};
     run.at(6ms, [&] { run.crash(run.ps_node(1)); });
     const auto result = run.run();

@@ -79,7 +79,7 @@ struct setting {
 };
 
 constexpr setting settings[] = {
-  {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
+  {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}, {proto::SSP, 1, 2}};
 
 std::uint64_t samples_left(std::uint64_t step) {
   const auto in_epoch = step % 10 == 0 && step > 0 ? records : step % 10 * 16;

@@ -131,6 +131,11 @@ std::vector<stall> all_stalls() {
     {proto::ASYNC_PS, "ps/1" + std::string{silent}, stuck_at_shard("shard", 1)},
     {proto::SYNC_PS, "ps/0" + std::string{silent}, stuck_at_shard("reader", 0)},
     {proto::ASYNC_PS, "ps/1" + std::string{silent}, lost_snapshot(1), true},
+    {proto::SSP, paused("worker/2"), frozen_worker(2)},
+    {proto::SSP, "worker/1" + std::string{computes}, stuck("trainer", 1)},
+    {proto::SSP, "worker/0" + std::string{reads}, stuck("input", 0)},
+    {proto::SSP, paused("ps/1"), frozen_shard(1)},
+    {proto::SSP, link("worker/1", "ps/0"), dead_link_to_shard(1, 0)},
     {proto::SYNC_PS, "the coordinator's evaluation",
      [](simulation& x) { x.freeze(x.coordinator_node(), "troupe.evaluator"); }, true},
   };

@@ -20,7 +20,7 @@ std::ostream& operator<<(std::ostream& out, way x);
 
 inline constexpr way all_ways[] = {way::here, way::simulated, way::processes};
 
-/// The protocols that come with troupe.
+/// The protocols that come with troupe, and take any optimizer.
 extern const std::vector<proto::Protocol> all_protocols;
 
 /// The row of one of them.

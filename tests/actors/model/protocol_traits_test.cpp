@@ -137,6 +137,29 @@ BOOST_AUTO_TEST_CASE(a_ring_divides_state_only_element_by_element) {
   BOOST_TEST(contains(traits_of(job).exchange(job), "each worker updates a part"));
 }
 
+BOOST_AUTO_TEST_CASE(ssp_reads_its_field) {
+  BOOST_TEST(problems({"protocol=SSP"}) == "(no error)");
+  BOOST_TEST(problems({"protocol=SSP", "ssp.staleness=0"}) == "(no error)");
+  BOOST_TEST(contains(problems({"ssp.staleness=2"}),
+                      "ssp: only protocol SSP reads it, and the job's protocol is ASYNC_PS; leave "
+                      "it out, or set protocol: SSP"));
+  BOOST_TEST(contains(problems({"protocol=SSP", "async_ps.compensation=NONE"}),
+                      "async_ps: only protocol ASYNC_PS reads it"));
+  auto job = with({"protocol=SSP"});
+  const auto begin =
+    std::string{"each gradient is applied when it arrives; no worker is more than "};
+  BOOST_TEST(traits_of(job).exchange(job) == begin + "4 steps ahead of the slowest");
+  job.mutable_ssp()->set_staleness(1);
+  BOOST_TEST(traits_of(job).exchange(job) == begin + "1 step ahead of the slowest");
+}
+
+BOOST_AUTO_TEST_CASE(hogwild_takes_plain_sgd) {
+  BOOST_TEST(problems({"protocol=HOGWILD", "optimizer.kind=SGD"}) == "(no error)");
+  BOOST_TEST(contains(problems({"protocol=HOGWILD", "optimizer.kind=MOMENTUM"}),
+                      "optimizer.kind: MOMENTUM, but workers of HOGWILD share the weights and no "
+                      "state of an optimizer; expected SGD"));
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));

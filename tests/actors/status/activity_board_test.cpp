@@ -55,6 +55,13 @@ BOOST_AUTO_TEST_CASE(others_are_named_while_they_are_waited_for) {
   board.arrived({job_kind::ps, 1});
   board.arrived({job_kind::ps, 0});
   BOOST_TEST(describe(board.status(t)) == "waits for weights from ps/2");
+  board.await({job_kind::worker, 4});
+  board.set_behind(3);
+  board.arrived({job_kind::ps, 2});
+  BOOST_TEST(describe(board.status(t)) == "waits for worker/4, 3 steps behind");
+  board.set_behind(0);
+  board.arrived({job_kind::worker, 4});
+  board.await({job_kind::ps, 2});
   board.enter(status::WAITING_FOR_UPDATE, t);
   BOOST_TEST(describe(board.status(t)) == "waits for the update by ps/2");
   board.arrived({job_kind::ps, 2});

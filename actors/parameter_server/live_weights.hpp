@@ -1,0 +1,59 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "kernels/range.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// A shard's range of the weights that all workers of its process read and write, without locks
+/// (relaxed_floats.hpp).
+class live_weights {
+public:
+  live_weights(const job_context& context, range where);
+
+  /// Before training: goes on from these weights, after so many samples and updates.
+  void restore(std::span<const float> weights, std::uint64_t samples, std::uint64_t updates);
+
+  range where() const noexcept { return where_; }
+
+  /// As they are now, word by word. Any thread.
+  void read(std::span<float> out) noexcept;
+
+  /// Made so far.
+  std::uint64_t updates() const noexcept { return updates_.load(std::memory_order_relaxed); }
+
+private:
+  friend class live_writer;
+
+  range where_;
+  std::vector<float> values_;
+  std::atomic<std::uint64_t> samples_ = 0;
+  std::atomic<std::uint64_t> updates_ = 0;
+};
+
+/// One worker's updates of live weights. Used by one thread at a time.
+class live_writer {
+public:
+  live_writer(const job_context& context, std::shared_ptr<live_weights> weights);
+
+  live_weights& weights() noexcept { return *weights_; }
+
+  /// An update by the job's optimizer, which has no state.
+  /// @param gradient of the range, summed over `samples` > 0 samples
+  /// @param factor range_updater::terms::factor
+  void update(std::span<const float> gradient, std::uint64_t samples, double factor);
+
+private:
+  std::shared_ptr<live_weights> weights_;
+  range_updater updater_;
+  std::vector<float> before_;
+  std::vector<float> after_;
+};
+
+} // namespace troupe

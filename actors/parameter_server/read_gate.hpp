@@ -1,0 +1,35 @@
+#pragma once
+
+#include "actors/parameter_server/version_pool.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+/// Decides when a worker may read a shard's weights, and which version. Asked by the shard's reader
+/// for each pull of a worker. Thread-safe.
+class read_gate {
+public:
+  virtual ~read_gate() = default;
+
+  struct answer {
+    /// The step that the weights are for.
+    std::uint64_t clock = 0;
+    /// Nothing: the worker has to wait. The shard tells it when it can pull again.
+    std::optional<version_pool::snapshot> weights;
+    /// For whom it waits, and how many steps behind it the slowest is.
+    std::vector<std::uint32_t> slow;
+    std::uint64_t behind = 0;
+  };
+
+  /// Where versions are read from. Called once, before the first pull.
+  virtual void open(std::shared_ptr<const version_pool> versions) = 0;
+
+  virtual answer read(const proto::Pull& x) = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "actors/parameter_server/live_weights.hpp"
+#include "actors/protocols/async_ps/async_policy.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+/// HOGWILD: workers have changed the live weights when they commit. The shard counts, as ASYNC_PS
+/// does, and takes each version from the live weights.
+class hogwild_policy : public async_policy {
+public:
+  hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
+                 std::shared_ptr<live_weights> weights)
+    // Without compensation, as for one worker.
+    : async_policy(std::move(context), where, shard, 1, nullptr), weights_(std::move(weights)) {}
+
+  bool needs_gradients() const noexcept override { return false; }
+  bool fill(std::span<float> next) override {
+    weights_->read(next);
+    return true;
+  }
+  void restored(std::span<const float> weights, std::uint64_t samples,
+                std::uint64_t updates) override {
+    weights_->restore(weights, samples, updates);
+  }
+
+private:
+  std::shared_ptr<live_weights> weights_;
+};
+
+} // namespace troupe

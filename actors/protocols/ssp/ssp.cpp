@@ -1,0 +1,36 @@
+#include "actors/protocols/ssp/ssp.hpp"
+
+#include "actors/protocols/async_ps/async_worker.hpp"
+#include "actors/protocols/parameter_servers.hpp"
+#include "actors/protocols/ssp/ssp_policy.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Versions that step_clocks keep.
+constexpr std::size_t kept_versions(std::uint64_t bound) {
+  return bound == 0 ? 2 : 0;
+}
+
+} // namespace
+
+void start_ssp_worker(const worker_site& site) {
+  const auto workers = site.view.of(job_kind::worker).size();
+  ps_synchronizer_options manners;
+  if (workers > 1)
+    manners.policy = std::make_shared<async_worker>(site.context->parameters().size(), workers);
+  manners.bounded = true;
+  start_ps_worker(site, std::move(manners));
+}
+
+void start_ssp_shard(const shard_site& site) {
+  const auto bound = site.context->job.ssp().staleness();
+  const auto clocks = std::make_shared<step_clocks>(bound);
+  const auto policy = std::make_shared<ssp_policy>(site.context, range_of(site), site.task.index,
+                                                   site.view.of(job_kind::worker).size(), clocks);
+  const auto shard = start_shard(site, policy, {.gate = clocks, .held = kept_versions(bound)});
+  give_listeners(site, shard, {});
+}
+
+} // namespace troupe

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace troupe {
+
+struct shard_site;
+struct worker_site;
+
+/// SSP: a worker waits for weights where it is too far ahead of the slowest.
+void start_ssp_worker(const worker_site& site);
+
+/// SSP: a shard applies each gradient when it arrives, and tells workers that wait when they can go
+/// on.
+void start_ssp_shard(const shard_site& site);
+
+} // namespace troupe

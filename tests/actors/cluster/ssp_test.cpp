@@ -1,0 +1,145 @@
+// No worker is more than some steps ahead of the slowest. Each shard checks that for each update,
+// and a run in which it is not so fails.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+proto::Job job_with(std::uint64_t bound, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> changes{
+    "data.digits={train: 320 test: 20}", "data.batch=16", "epochs=2",
+    "model.layer[0].dense.units=4",      "protocol=SSP",  "ssp.staleness=" + std::to_string(bound),
+    "runtime.request_timeout_ms=20"};
+  changes.insert(changes.end(), more.begin(), more.end());
+  return example_job("digits_mlp", changes);
+}
+
+/// The steps of workers, as links see them: each commit says which step it is of.
+struct step_watch {
+  std::map<std::uint32_t, std::uint64_t> steps;
+  std::uint64_t widest = 0;
+
+  verdict operator()(sim_node, sim_node, const caf::message& content) {
+    if (!content.match_elements<proto::Frame, caf::message>())
+      return verdict::deliver;
+    const auto& inner = content.get_as<caf::message>(1);
+    if (inner.empty() || !inner.match_element<proto::Commit>(0))
+      return verdict::deliver;
+    const auto& x = inner.get_as<proto::Commit>(0);
+    steps[x.id().worker()] = x.step();
+    for (auto& [worker, step] : steps)
+      if (steps.size() > 1 && x.step() > step)
+        widest = std::max(widest, x.step() - step);
+    return verdict::deliver;
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(ssp)
+
+BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
+  for (const std::uint64_t bound : {0, 2}) {
+    auto how = simulated(job_with(bound, {"data.digits={train: 4800 test: 20}", "epochs=1"}), 3, 2);
+    how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
+      return now + (worker == 1 ? 300ms : 10ms);
+    };
+    simulation run{how};
+    auto watch = std::make_shared<step_watch>();
+    run.network().judge_with(
+      [watch](sim_node a, sim_node b, const caf::message& x) { return (*watch)(a, b, x); });
+    const auto result = run.run().summary;
+    BOOST_TEST(result.failure == "");
+    BOOST_TEST(result.samples == 4800U);
+    std::uint64_t told = 0;
+    const auto behind =
+      ", " + std::to_string(bound + 1) + (bound == 0 ? " step behind" : " steps behind");
+    for (auto& x : run.seen().progress)
+      for (auto& task : x.tasks)
+        told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
+    BOOST_TEST(told > 20U);
+    // A worker is at most one step further when it commits than the slowest was when it read.
+    BOOST_TEST(watch->widest == bound + 1);
+    // That is no stall.
+    BOOST_TEST(run.seen().notices.empty());
+  }
+}
+
+// The slow worker has only one batch of each epoch; when it has none, nobody waits for it.
+BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
+  auto how = simulated(job_with(1, {"data.digits={train: 64 test: 20}", "epochs=6"}), 3, 2);
+  how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
+    return now + (worker == 1 ? 40ms : 10ms);
+  };
+  const auto result = simulate(how);
+  BOOST_TEST(result.summary.failure == "");
+  BOOST_TEST(result.summary.samples == 6 * 64U);
+  BOOST_TEST((result.virtual_time < 6 * 100ms));
+}
+
+// A message that would end a wait is lost: the worker looks again by itself.
+BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
+  auto how = simulated(job_with(0), 3, 2);
+  simulation run{how};
+  std::uint64_t lost = 0;
+  run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+    if (!content.match_elements<proto::Frame, caf::message>())
+      return verdict::deliver;
+    const auto& inner = content.get_as<caf::message>(1);
+    if (inner.empty() || !inner.match_element<proto::Advanced>(0))
+      return verdict::deliver;
+    ++lost;
+    return verdict::drop;
+  });
+  const auto result = run.run();
+  BOOST_TEST(result.summary.failure == "");
+  BOOST_TEST(result.summary.samples == 640U);
+  BOOST_TEST(lost > 5U);
+}
+
+// Gradients take from 1 to 20 ms; workers stop and vanish; batches are not finite.
+BOOST_AUTO_TEST_CASE(a_thousand_runs_keep_the_bound) {
+  std::uint64_t waits = 0;
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const auto job =
+        job_with(seed % 4,
+                 {"data.digits={train: 48 test: 4}", "data.batch=4", "epochs=2",
+                  "model.layer[0].dense.units=2", "runtime.request_timeout_ms=2000"});
+      auto how = simulated(job, 2 + seed % 3, 1 + seed % 4, seed);
+      auto random = std::make_shared<std::mt19937_64>(seed);
+      how.gradient_done = [random](std::size_t, std::chrono::nanoseconds now) {
+        return now + 1ms * (1 + (*random)() % 20);
+      };
+      simulation run{how};
+      run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+        if (content.match_elements<proto::Frame, caf::message>()) {
+          const auto& inner = content.get_as<caf::message>(1);
+          waits += !inner.empty() && inner.match_element<proto::Advanced>(0) ? 1 : 0;
+        }
+        return verdict::deliver;
+      });
+      if (seed % 5 == 0)
+        run.at(1ms * (5 + seed % 60), [&] { run.stop(run.worker_node(1), "SIGTERM"); });
+      else if (seed % 5 == 1)
+        run.at(1ms * (5 + seed % 60), [&] { run.crash(run.worker_node(1)); });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(result.summary.samples == 96U);
+      BOOST_TEST(result.summary.split == 0U);
+      BOOST_TEST((result.virtual_time < 2s));
+    }
+  BOOST_TEST(waits > 1'000U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
