@@ -81,7 +81,11 @@ void training_run::start_training() {
     last_checkpoint_ = options_.resume->directory.string();
     // Everybody has what it held.
     options_.resume.reset();
-    if (!options_.context->protocol.in_step && book_->workers().size() > 1)
+    const auto& protocol = options_.context->protocol;
+    if (protocol.tells_idle)
+      notice("workers with backups go on: which gradients are late depends on timing, so the "
+             "weights will differ a little from those of a run that was not interrupted");
+    else if (!protocol.in_step && book_->workers().size() > 1)
       notice(
         "several asynchronous workers go on: the weights will differ a little from those of a run "
         "that was not interrupted; a momentum per worker begins at the mean of all");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe {
 
@@ -35,26 +36,34 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   gradient_norm_.reset();
   outcome_ = proto::OUTCOME_UNSET;
   ranges_.assign(parts_.size(), {});
+  early_.reset();
   pulls_open_ = parts_.size();
-  proto::Pull pull;
-  pull.set_view(options_.view);
-  pull.set_worker(options_.worker);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
-    part = {.where = part.where, .kept = std::move(part.kept), .missing = part.where.size()};
+    part = {.where = part.where,
+            .kept = std::move(part.kept),
+            .told = part.told,
+            .missing = part.where.size()};
     choose_rows(i, x.rows);
-    if (part.rows)
-      *pull.mutable_rows() = *part.rows;
-    else
-      pull.clear_rows();
-    options_.board->await(name_of(i));
-    ask(
-      this, options_.readers[i], options_.requests.for_bytes(part.where.size() * sizeof(float)),
-      [this, i, sequence = sequence_](const proto::Weights& header, const payload& data) {
-        on_weights(i, sequence, header, data);
-      },
-      [this, i](const caf::error& error) { fail("pull weights from", i, error); }, pull);
+    pull(i);
   }
+}
+
+void ps_synchronizer::pull(std::size_t shard) {
+  auto& part = parts_[shard];
+  part.pulling = true;
+  proto::Pull question;
+  question.set_view(options_.view);
+  question.set_worker(options_.worker);
+  if (part.rows)
+    *question.mutable_rows() = *part.rows;
+  options_.board->await(name_of(shard));
+  ask(
+    this, options_.readers[shard], options_.requests.for_bytes(part.where.size() * sizeof(float)),
+    [this, shard, sequence = sequence_](const proto::Weights& header, const payload& data) {
+      on_weights(shard, sequence, header, data);
+    },
+    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); }, question);
 }
 
 // Within a process the whole range is there without a copy.
@@ -101,15 +110,50 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   options_.board->arrived(name_of(shard));
   options_.board->count_bytes_received(data.size());
   part.base_version = header.version();
+  part.pulling = false;
   // In step, all shards are at the same version, and it is the number of the step.
   steps_ = {header.version()};
   ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
+  if (options_.first_decides)
+    hand_on_if_of_one_version();
+  else
+    hand_on(shard);
+}
+
+void ps_synchronizer::hand_on(std::size_t shard) {
   const bool last = --pulls_open_ == 0;
   if (last && options_.policy)
     options_.policy->read(ranges_);
   send(worker_, acquired{{sequence_.value}, {ranges_[shard]}, last});
   if (last)
     ranges_.clear();
+}
+
+// Steps may go on while this worker pulls; and after a late gradient, the update that it was late
+// for may not be made yet. A shard tells when it has a newer version.
+void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
+  auto newest = next_version_;
+  for (auto& part : parts_)
+    newest = std::max(newest, part.base_version);
+  bool ready = true;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    auto& part = parts_[i];
+    const bool behind = part.base_version < newest;
+    ready = ready && !behind && !part.pulling;
+    if (part.pulling || !behind)
+      continue;
+    ranges_[i] = {}; // The shard can use its memory again.
+    options_.board->await(name_of(i));
+    if (ask_again || part.told >= newest)
+      pull(i);
+    else
+      remind();
+  }
+  if (!ready)
+    return;
+  steps_ = {newest};
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    hand_on(i);
 }
 
 // -- contribute: push ---------------------------------------------------------------------------
@@ -186,9 +230,11 @@ void ps_synchronizer::on_commit(const commit& x) {
 void ps_synchronizer::commit_parts() {
   if (!done_ || admission_ == admission::asked || admission_ == admission::refused)
     return;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
+  const std::size_t count = options_.first_decides ? 1 : parts_.size();
+  for (std::size_t i = 0; i < count; ++i)
     if (!parts_[i].committed)
       commit_part(i);
+  next_version_ = steps_.value + 1;
 }
 
 void ps_synchronizer::complete_header() {
@@ -255,20 +301,52 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
     if (!parts_[shard].on_its_way)
       push(shard);
     commit_part(shard);
-  } else if (x.outcome() != proto::ACCEPTED) {
+  } else if (x.outcome() == proto::ACCEPTED) {
+    accepted(shard);
+  } else {
     decide(shard, x.outcome(), x.staleness());
-  } else if (!reminded_) {
-    // The update waits for other workers; its message may be lost with a connection, so look again.
-    reminded_ = true;
-    delayed_send(this, options_.requests.timeout, tick{});
+    const bool used = x.outcome() == proto::APPLIED || x.outcome() == proto::QUARANTINED;
+    for (std::size_t i = 1; options_.first_decides && shard == 0 && i < parts_.size(); ++i)
+      if (!used)
+        decide(i, x.outcome(), x.staleness());
+      else if (!parts_[i].committed)
+        commit_part(i);
   }
   finish_if_decided();
 }
 
-void ps_synchronizer::on_advanced(const proto::Advanced& x) {
-  if (!options_.in_step || x.step() != steps_.value || x.shard() >= parts_.size()
-      || !parts_[x.shard()].committed || parts_[x.shard()].decided)
+// The update waits for other workers; its message may be lost with a connection, so look again.
+void ps_synchronizer::accepted(std::size_t shard) {
+  remind();
+  if (!options_.first_decides || shard != 0)
     return;
+  for (std::size_t i = 1; i < parts_.size(); ++i)
+    if (!parts_[i].committed)
+      commit_part(i);
+  parts_[0].taken = true;
+  if (early_)
+    on_advanced(*early_);
+}
+
+void ps_synchronizer::remind() {
+  if (!std::exchange(reminded_, true))
+    delayed_send(this, options_.requests.timeout, tick{});
+}
+
+void ps_synchronizer::on_advanced(const proto::Advanced& x) {
+  if (!options_.in_step || x.shard() >= parts_.size())
+    return;
+  auto& part = parts_[x.shard()];
+  part.told = std::max(part.told, x.version());
+  if (options_.first_decides && pulls_open_ > 0)
+    hand_on_if_of_one_version();
+  if (x.step() != steps_.value || !part.committed || part.decided)
+    return;
+  // Shard 0 may have made the update with this gradient or without it.
+  if (options_.first_decides && x.shard() == 0 && !part.taken) {
+    early_ = x;
+    return;
+  }
   samples_of_step_ = x.samples();
   if (x.has_gradient_norm())
     gradient_norm_ = x.gradient_norm();
@@ -281,6 +359,9 @@ void ps_synchronizer::on_tick() {
   for (std::size_t i = 0; i < parts_.size(); ++i)
     if (done_ && parts_[i].committed && !parts_[i].decided)
       commit_part(i);
+  // What a shard told may be lost.
+  if (options_.first_decides && pulls_open_ > 0)
+    hand_on_if_of_one_version(true);
 }
 
 void ps_synchronizer::on_abandon(const abandon& x) {

@@ -192,7 +192,7 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
   sub
     ->add_option("--work", x.works,
                  "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
-                 "digits, a9a, slow, lenet, lstm, straggler")
+                 "digits, a9a, slow, lenet, lstm, straggler, backup")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->capture_default_str()
@@ -223,7 +223,8 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
               "Examples:\n"
               "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
               "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
-              "  troupe bench async --work=straggler --seeds=1");
+              "  troupe bench async --work=straggler --seeds=1\n"
+              "  troupe bench async --work=backup --seeds=3");
   return *sub;
 }
 

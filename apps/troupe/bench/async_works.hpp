@@ -41,4 +41,7 @@ std::span<const async_recipe> async_recipes();
 /// MNIST's perceptron, for `--work=straggler`.
 inline constexpr std::string_view straggler_name = "straggler";
 
+/// The same, for `--work=backup`.
+inline constexpr std::string_view backup_name = "backup";
+
 } // namespace troupe::bench
