@@ -15,7 +15,7 @@ void training_run::on_view(const view_opened& x) {
     workers.emplace_back(y.task.index, y.incarnation);
   run_book::options how;
   how.records = options_.context->data.train_records;
-  how.batch = static_cast<std::uint32_t>(options_.context->batch());
+  how.batch = static_cast<std::uint32_t>(options_.context->gradient_samples());
   how.epochs = job().epochs();
   how.in_step = options_.context->protocol.in_step;
   how.remember = job().has_checkpoint();

@@ -136,7 +136,7 @@ payload parameter_shard::spread(const proto::Selection& rows, const payload& val
 }
 
 caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
-  if (auto refused = refusal(x.id(), problem_of(x, context_->batch())))
+  if (auto refused = refusal(x.id(), problem_of(x, context_->gradient_samples())))
     return std::move(*refused);
   if (auto answer = decided(x.id()))
     return std::move(*answer);

@@ -227,7 +227,7 @@ void print_data(const job_context& context, const job_data& data) {
 // -- the cluster --------------------------------------------------------------------------------
 
 void print_steps(const job_context& context, const cluster_shape& cluster) {
-  const std::uint64_t batch = context.batch();
+  const std::uint64_t batch = context.gradient_samples();
   line("batch", batch_text(context, cluster.workers));
   const auto gradients = context.protocol.gradients_of_step(context.job, cluster.workers);
   const auto samples = batch * gradients;
