@@ -48,5 +48,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Restore))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::PartialNorm))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Commit))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::ChannelRefused))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::StepParts))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::IdleWorkers))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

@@ -86,7 +86,10 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
-  result.gradients = (1 + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
+  // One more where those of several batches are added up.
+  const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
+  result.gradients =
+    (computed + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
   if (!context.protocol.uses_shards()) {
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
@@ -106,9 +109,9 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   }
   result.activations =
     executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // One is trained while others are read.
-  result.batches =
-    (1 + context.job.data().prefetch()) * context.batch() * bytes_of_record(context, data);
+  // Those of a gradient are trained while others are read.
+  result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
+    * bytes_of_record(context, data);
   // It lets go of test records that training does not share.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;

@@ -23,6 +23,7 @@ coordinator_setup make_setup(const training_options& options) {
     throw input_error{"no workers; expected at least one"};
   if (const auto& protocol = traits_of(job, own); protocol.uses_shards() && options.ps == 0)
     throw input_error{protocol.name + " needs at least one parameter shard"};
+  check_workers(job, options.workers, own);
   divide_batch(job, options.workers);
   coordinator_setup result;
   result.data = own_data ? given_data(job, options.data) : build_data(job);

@@ -123,13 +123,14 @@ ledger balance(const std::vector<worker_account>& workers,
   if (result.split > 0)
     result.problems.push_back(std::to_string(result.split)
                               + " gradients were applied by some shards and not by others");
-  expect_samples(result, "workers committed", leases.committed, leases.expected);
+  expect_samples(result, "workers committed", leases.committed + leases.dropped, leases.expected);
   expect_samples(result, "after what was given back, workers leased",
                  leases.leased - leases.released, leases.expected);
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const auto lost = i < leases.lost.size() ? leases.lost[i] : 0;
     expect_samples(result, "shard or rank " + std::to_string(i) + " decided on",
-                   reports[i].samples() + reports[i].quarantined_samples() + lost, leases.expected);
+                   reports[i].samples() + reports[i].quarantined_samples() + lost + leases.dropped,
+                   leases.expected);
   }
   return result;
 }

@@ -27,6 +27,8 @@ struct lease_account {
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
+  /// Of batches whose gradient came too late, and that are not trained again.
+  std::uint64_t dropped = 0;
   /// Per shard, samples of gradients that it missed because their worker vanished while sending;
   /// empty for none.
   std::vector<std::uint64_t> lost = {};
@@ -36,6 +38,7 @@ struct lease_account {
 struct ledger {
   std::uint64_t produced = 0;
   std::uint64_t applied = 0;
+  /// Too old, or too late.
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;

@@ -66,7 +66,7 @@ void progress::on_watch(const watch_tasks& x) {
   const auto now = clock().now();
   tasks_.begin(x.all, x.idle, now);
   const auto& context = *options_.context;
-  stalls_.begin(x.at_work, context.protocol.in_step, now,
+  stalls_.begin(x.at_work, context.protocol.needs_all, now,
                 context.protocol.waits_after(context.job));
 }
 

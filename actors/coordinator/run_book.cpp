@@ -122,6 +122,22 @@ bool run_book::anybody_waits() const {
   return std::ranges::any_of(workers_, [](auto& x) { return x.present && x.given < x.asked; });
 }
 
+std::vector<std::uint32_t> run_book::gone() const {
+  std::vector<std::uint32_t> result;
+  for (auto& x : workers_)
+    if (!x.present)
+      result.push_back(x.account.worker);
+  return result;
+}
+
+std::vector<std::uint32_t> run_book::idle() const {
+  std::vector<std::uint32_t> result;
+  for (auto& x : workers_)
+    if (!x.present || (x.given < x.asked && leases_.held_by(x.rank).empty()))
+      result.push_back(x.account.worker);
+  return result;
+}
+
 std::vector<task_name> run_book::holders() const {
   std::vector<task_name> result;
   for (auto& x : workers_)
@@ -139,7 +155,7 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
     return outcome::repeated; // The worker leaves, which ends the run; its Leave says why.
-  if (!leases_.settle(x.lease(), x.batches(), x.samples()))
+  if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
   who.hear(x.progress());
   who.live_samples = 0;
@@ -196,6 +212,7 @@ ledger run_book::balance(const std::vector<proto::Report>& reports) const {
   leased.leased = leases_.leased();
   leased.released = leases_.released();
   leased.committed = leases_.committed();
+  leased.dropped = leases_.dropped();
   leased.lost = lost_;
   return troupe::balance(accounts, reports, leased);
 }

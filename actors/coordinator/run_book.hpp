@@ -90,6 +90,12 @@ public:
   std::optional<std::pair<std::size_t, proto::Lease>> next_lease();
   /// Somebody present waits for a lease.
   bool anybody_waits() const;
+  /// Workers that left, or are lost.
+  std::vector<std::uint32_t> gone() const;
+  /// These, and workers that hold no lease and wait for one.
+  std::vector<std::uint32_t> idle() const;
+  /// Samples of batches whose gradient came too late, and that are not trained again.
+  std::uint64_t dropped() const noexcept { return leases_.dropped(); }
   /// Present workers that hold leases.
   std::vector<task_name> holders() const;
 

@@ -77,14 +77,31 @@ void training_run::give_leases() {
   }
 }
 
+// While an epoch ends, some have no lease any more. `then`: once shard 0 knows.
+void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
+  idle_ = std::move(workers);
+  proto::IdleWorkers news;
+  news.set_view(view_.number);
+  news.set_number(++idle_told_);
+  news.mutable_worker()->Add(idle_.begin(), idle_.end());
+  ask(
+    this, handles_->shards.front(), requests(), [then](const proto::Ack&) { then(); },
+    [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+    news);
+}
+
 // After samples were committed or given back.
 void training_run::go_on() {
   if (phase_ != phase::training)
     return;
-  if (book_->epoch_done())
+  if (book_->epoch_done()) {
     snapshot();
-  else
-    give_leases();
+    return;
+  }
+  give_leases();
+  if (options_.context->protocol.tells_idle)
+    if (auto idle = book_->idle(); idle != idle_)
+      tell_idle(std::move(idle), [] {});
 }
 
 void training_run::snapshot() {
@@ -109,9 +126,19 @@ void training_run::on_snapshot(const snapshot_taken&) {
     collect_reports();
     return;
   }
-  phase_ = phase::training;
   book_->open_epoch(book_->epoch() + 1, clock().now());
-  give_leases();
+  // The first steps wait for all.
+  if (idle_.empty())
+    begin_epoch();
+  else
+    tell_idle(book_->gone(), [this] { begin_epoch(); });
+}
+
+void training_run::begin_epoch() {
+  if (phase_ != phase::snapshot)
+    return;
+  phase_ = phase::training;
+  go_on();
 }
 
 epoch_report training_run::report(bool live) {
@@ -144,7 +171,7 @@ caf::result<proto::Ack> training_run::on_lease_request(const proto::LeaseRequest
                           + std::to_string(x.number()) + ", but was given "
                           + std::to_string(worker->given));
     worker->asked = std::max(worker->asked, x.number());
-    give_leases();
+    go_on();
     return proto::Ack{};
   }
   return make_error(errc::fenced,
@@ -292,7 +319,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   book_->vanish(who);
   if (phase_ == phase::finishing)
     return;
-  if (options_.context->protocol.in_step || !book_->anybody_present()) {
+  if (options_.context->protocol.needs_all || !book_->anybody_present()) {
     fail(reason);
     return;
   }

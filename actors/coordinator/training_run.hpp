@@ -79,6 +79,8 @@ private:
 
   // -- training --
   void give_leases();
+  void tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then);
+  void begin_epoch();
   void go_on();
   void snapshot();
   void on_snapshot(const snapshot_taken& x);
@@ -121,6 +123,9 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
+  /// What shard 0 was told of workers without leases, and how often.
+  std::vector<std::uint32_t> idle_;
+  std::uint64_t idle_told_ = 0;
   /// While it solves; else null.
   caf::actor solver_;
   /// The newest one that is on disk, of this run or the one that it goes on from.

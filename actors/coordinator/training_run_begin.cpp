@@ -16,7 +16,7 @@ void training_run::on_view(const view_opened& x) {
     workers.emplace_back(y.task.index, y.incarnation);
   run_book::options how;
   how.records = options_.context->data.train_records;
-  how.batch = static_cast<std::uint32_t>(options_.context->batch());
+  how.batch = static_cast<std::uint32_t>(options_.context->gradient_samples());
   how.epochs = job().epochs();
   how.in_step = options_.context->protocol.in_step;
   how.remember = job().has_checkpoint();
@@ -103,7 +103,11 @@ void training_run::start_training() {
     last_checkpoint_ = options_.resume->directory.string();
     // Everybody has what it held.
     options_.resume.reset();
-    if (!options_.context->protocol.in_step && book_->workers().size() > 1)
+    const auto& protocol = options_.context->protocol;
+    if (protocol.tells_idle)
+      notice("workers with backups go on: which gradients are late depends on timing, so the "
+             "weights will differ a little from those of a run that was not interrupted");
+    else if (!protocol.in_step && book_->workers().size() > 1)
       notice(
         "several asynchronous workers go on: the weights will differ a little from those of a run "
         "that was not interrupted; a momentum per worker begins at the mean of all");

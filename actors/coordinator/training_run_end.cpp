@@ -45,6 +45,7 @@ void training_run::settle_accounts() {
     summary_.requeued = result.requeued;
     summary_.lost = result.lost;
     summary_.quarantined = result.quarantined;
+    summary_.dropped_samples = book_->dropped();
     summary_.split = result.split;
     summary_.duplicates = result.duplicates;
     summary_.staleness_mean = result.staleness_mean;

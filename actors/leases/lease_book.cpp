@@ -124,19 +124,27 @@ std::optional<proto::Lease> lease_book::next(std::size_t rank) {
   return result;
 }
 
-bool lease_book::settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples) {
+bool lease_book::settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
+                        bool drops_next) {
   auto i = held_.find(lease);
   if (i == held_.end())
     return false;
   const auto& x = i->second.lease;
   const auto all = batches_of(x);
-  if (batches > all || samples != samples_of(x, batches) || (how_.in_step && batches < all))
+  if (batches > all || samples != samples_of(x, batches) || (how_.in_step && batches < all)
+      || (drops_next && batches == all))
     return false;
   if (how_.remember)
     epochs_.back().leases.at(lease).settled = batches;
   committed_ += samples;
   epoch_committed_ += samples;
   trained_by_.at(i->second.rank) += static_cast<double>(samples);
+  if (drops_next) {
+    const auto left_out = batch_of(x, batches).size();
+    dropped_ += left_out;
+    epoch_committed_ += left_out;
+    ++batches;
+  }
   if (batches < all) {
     const range rest{x.begin() + batches * x.stride(), x.end()};
     released_ += rest.size();

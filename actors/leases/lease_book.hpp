@@ -63,8 +63,10 @@ public:
   std::optional<proto::Lease> next(std::size_t rank);
 
   /// The holder trained the first `batches` batches of a lease, `samples` samples; the rest of it
-  /// is leased again. False if the lease is not held, or has not so many batches or samples.
-  bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples);
+  /// is leased again, except for its first batch if that is dropped. False if the lease is not
+  /// held, or has not so many batches or samples.
+  bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
+              bool drops_next = false);
 
   /// Leases held by a worker, oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
@@ -75,14 +77,16 @@ public:
   /// last, or one of the two before.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
-  /// All samples of the epoch are committed, and no lease is held: not even one of no samples,
-  /// whose holder has yet to say that its gradients are decided.
+  /// All samples of the epoch are committed or dropped, and no lease is held: not even one of no
+  /// samples, whose holder has yet to say that its gradients are decided.
   bool epoch_done() const noexcept { return epoch_committed_ == epoch_size_ && held_.empty(); }
 
   /// Samples handed out (again, after a worker left), and committed, in all epochs.
   std::uint64_t leased() const noexcept { return leased_; }
   std::uint64_t committed() const noexcept { return committed_; }
   std::uint64_t released() const noexcept { return released_; }
+  /// Samples of batches that nobody trains.
+  std::uint64_t dropped() const noexcept { return dropped_; }
 
 private:
   struct holding {
@@ -118,10 +122,12 @@ private:
   /// The newest last.
   std::deque<epoch_record> epochs_;
   std::uint64_t epoch_size_ = 0;
+  /// Committed or dropped.
   std::uint64_t epoch_committed_ = 0;
   std::uint64_t leased_ = 0;
   std::uint64_t committed_ = 0;
   std::uint64_t released_ = 0;
+  std::uint64_t dropped_ = 0;
 };
 
 } // namespace troupe

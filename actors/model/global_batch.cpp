@@ -9,11 +9,14 @@ void divide_batch(proto::Job& job, std::size_t workers) {
   if (!data.has_global_batch() || workers == 0)
     return;
   const auto all = data.global_batch();
-  const auto text = std::to_string(workers) + (workers == 1 ? " worker" : " workers");
-  if (all % workers != 0)
+  auto text = std::to_string(workers) + (workers == 1 ? " worker" : " workers");
+  if (job.accumulate() > 1)
+    text += " with accumulate: " + std::to_string(job.accumulate());
+  const auto batches = workers * job.accumulate();
+  if (all % batches != 0)
     throw input_error("data.global_batch: " + std::to_string(all) + " samples cannot be divided "
-                      + "among " + text + "; expected a multiple of " + std::to_string(workers));
-  const auto each = static_cast<std::uint32_t>(all / workers);
+                      + "among " + text + "; expected a multiple of " + std::to_string(batches));
+  const auto each = static_cast<std::uint32_t>(all / batches);
   if (data.has_batch() && data.batch() != each)
     throw input_error("data.batch: " + std::to_string(data.batch()) + " per worker, but "
                       + "data.global_batch is " + std::to_string(all) + ", which is "
@@ -23,8 +26,13 @@ void divide_batch(proto::Job& job, std::size_t workers) {
 }
 
 std::string batch_text(const job_context& context, std::size_t workers) {
-  const auto each = context.batch();
-  return std::to_string(each) + " samples per worker, " + std::to_string(each * workers) + " over "
+  const auto each = context.gradient_samples();
+  const auto batches = context.job.accumulate();
+  return std::to_string(each) + " samples per worker"
+    + (batches > 1
+         ? " (" + std::to_string(batches) + " batches of " + std::to_string(context.batch()) + ")"
+         : "")
+    + ", " + std::to_string(each * workers) + " over "
     + (workers == 1 ? "the one worker" : "all " + std::to_string(workers) + " workers");
 }
 

@@ -39,7 +39,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->job = job;
   result->hash = job_hash(job);
   result->metadata = std::move(metadata);
-  result->protocol = traits_of(job, own);
+  result->protocol = adapted_traits(job, own);
   result->data = data;
   result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);

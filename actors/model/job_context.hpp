@@ -45,11 +45,14 @@ struct job_context {
     return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
   }
 
-  /// Samples of a step, per worker.
+  /// Samples of a batch.
   std::size_t batch() const noexcept {
     const std::uint32_t given = job.data().batch();
     return given == 0 ? static_cast<std::size_t>(data.train_records) : given;
   }
+
+  /// Samples of a gradient that a worker hands over: those of `accumulate` batches.
+  std::size_t gradient_samples() const noexcept { return batch() * job.accumulate(); }
 
   const layout& parameters() const noexcept { return training->parameters(); }
 

@@ -224,6 +224,19 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   size(runtime.bucket_bytes(), "runtime.bucket_bytes");
 }
 
+void check_accumulate(const proto::Job& job, problem_list& problems) {
+  constexpr std::uint64_t most_samples = std::uint64_t{1} << 30;
+  const std::uint64_t batches = job.accumulate();
+  problems.require(batches >= 1, "accumulate", "0; expected a number of batches, at least 1");
+  const bool whole = job.data().has_batch() && job.data().batch() == 0;
+  problems.require(!whole || batches <= 1, "accumulate",
+                   "data.batch is 0, and a batch has all training records; leave accumulate out");
+  problems.require(batches * job.data().batch() <= most_samples, "accumulate",
+                   std::to_string(batches) + " batches of " + std::to_string(job.data().batch())
+                     + " samples; expected at most " + std::to_string(most_samples)
+                     + " samples of all of them");
+}
+
 } // namespace
 
 void validate(const proto::Job& job, data_from data, std::span<const protocol_traits> own) {
@@ -236,6 +249,7 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
   check_solver(job, problems);
   check_protocol(job, own, problems);
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
+  check_accumulate(job, problems);
   check_runtime(job.runtime(), problems);
   if (job.has_checkpoint()) {
     problems.require(job.checkpoint().every_steps() >= 1, "checkpoint.every_steps",

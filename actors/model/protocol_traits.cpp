@@ -61,6 +61,40 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
                        "expected SGD");
 }
 
+void check_sync_ps(const proto::Job& job, problem_list& problems) {
+  const auto& how = job.sync_ps();
+  problems.require(how.late() == proto::SyncPs::REJECT || how.late() == proto::SyncPs::REQUEUE,
+                   "sync_ps.late", "expected REJECT or REQUEUE");
+  problems.require(!how.has_late() || how.backup_workers() > 0, "sync_ps.late",
+                   "no gradient is late without backup workers; leave it out, or set "
+                   "sync_ps.backup_workers");
+}
+
+void check_backup_workers(const proto::Job& job, std::size_t workers, problem_list& problems) {
+  const std::size_t backup = job.sync_ps().backup_workers();
+  problems.require(backup < workers, "sync_ps.backup_workers",
+                   std::to_string(backup) + " of " + std::to_string(workers)
+                     + (workers == 1 ? " worker" : " workers")
+                     + " would leave none for a step; expected less than the number of workers");
+}
+
+std::string describe_sync_ps(const proto::Job& job) {
+  const auto backup = job.sync_ps().backup_workers();
+  if (backup == 0)
+    return "the gradients of a step are added up, and applied";
+  return "the gradients of a step are added up, and applied, without the last "
+    + (backup == 1 ? std::string{"one"} : std::to_string(backup)) + ", whose samples are "
+    + (job.sync_ps().late() == proto::SyncPs::REJECT ? "not trained in this epoch"
+                                                     : "trained again");
+}
+
+// The workers that a step is made without do not go in step.
+void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
+  const bool backup = job.sync_ps().backup_workers() > 0;
+  row.in_step = !backup;
+  row.tells_idle = backup;
+}
+
 // A moment per worker instead of one; the versions that workers read; for DC, the squares and the
 // corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
@@ -151,9 +185,17 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "sync_ps",
       .weights = weights_at::shards,
       .in_step = true,
+      .needs_all = true,
       .decided_by = "parameter server",
-      .exchange =
-        [](const proto::Job&) { return "the gradients of a step are added up, and applied"; },
+      .exchange = describe_sync_ps,
+      .settings = "sync_ps",
+      .validate = check_sync_ps,
+      .validate_workers = check_backup_workers,
+      .adapt = adapt_sync_ps,
+      .step_gradients =
+        [](const proto::Job& job, std::size_t workers) {
+          return workers - job.sync_ps().backup_workers();
+        },
       .memory = {.worker = 0, .shard = 1},
     },
     {
@@ -242,6 +284,23 @@ const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol
   if (found == nullptr)
     throw input_error{"protocol: " + unknown(job, own)};
   return *found;
+}
+
+protocol_traits adapted_traits(const proto::Job& job, std::span<const protocol_traits> own) {
+  auto result = traits_of(job, own);
+  if (result.adapt)
+    result.adapt(job, result);
+  result.needs_all = result.needs_all || result.in_step;
+  return result;
+}
+
+void check_workers(const proto::Job& job, std::size_t workers,
+                   std::span<const protocol_traits> own) {
+  const auto& row = traits_of(job, own);
+  problem_list problems;
+  if (row.validate_workers)
+    row.validate_workers(job, workers, problems);
+  problems.throw_if_any();
 }
 
 void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,

@@ -36,9 +36,12 @@ struct protocol_traits {
   /// As in reports and on the command line: "async_ps".
   std::string name;
   weights_at weights = weights_at::shards;
-  /// Every step needs all workers: each makes the same number of steps, and the loss of a worker
-  /// ends the run.
+  /// Every step needs all workers: each makes the same number of steps.
   bool in_step = false;
+  /// The run ends if a worker is lost. Always so where workers go in step.
+  bool needs_all = false;
+  /// Shard 0 wants to know which workers hold no lease (proto::IdleWorkers).
+  bool tells_idle = false;
   /// Who decides on a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.
@@ -47,6 +50,12 @@ struct protocol_traits {
   std::string settings = {};
   /// Checks that field. Called if the job has this protocol. Null: nothing to check.
   std::function<void(const proto::Job&, problem_list&)> validate = {};
+  /// Checks that field for so many workers, once they are known. Null: nothing to check.
+  std::function<void(const proto::Job&, std::size_t workers, problem_list&)> validate_workers = {};
+  /// What the job's field changes in this row. Null: nothing.
+  std::function<void(const proto::Job&, protocol_traits&)> adapt = {};
+  /// How many gradients of so many workers make an update. Null: see gradients_of_step().
+  std::function<std::size_t(const proto::Job&, std::size_t workers)> step_gradients = {};
   /// Null: a worker waits in every step. See waits_after().
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
   protocol_memory memory = {};
@@ -56,6 +65,11 @@ struct protocol_traits {
   /// Steps that a worker makes before it waits for others again.
   std::uint64_t waits_after(const proto::Job& job) const {
     return steps_between_waits ? steps_between_waits(job) : 1;
+  }
+
+  /// Gradients that make an update, of so many workers.
+  std::size_t gradients_of_step(const proto::Job& job, std::size_t workers) const {
+    return step_gradients ? step_gradients(job, workers) : in_step ? workers : 1;
   }
 
   bool uses_shards() const noexcept { return weights == weights_at::shards; }
@@ -77,6 +91,13 @@ const protocol_traits* find_traits(const proto::Job& job,
 
 /// The same, but throws input_error if there is none; the error lists the known names.
 const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol_traits> own = {});
+
+/// The same row as it is for this job: see protocol_traits::adapt.
+protocol_traits adapted_traits(const proto::Job& job, std::span<const protocol_traits> own = {});
+
+/// Throws input_error if the job's protocol cannot have so many workers.
+void check_workers(const proto::Job& job, std::size_t workers,
+                   std::span<const protocol_traits> own = {});
 
 /// Checks the job's protocol and its field. Refuses the fields of other protocols.
 void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,

@@ -245,7 +245,12 @@ std::string ledger_card(const run_summary& s) {
         grouped(static_cast<double>(n)), meaning);
   };
   row("applied", s.applied, "used to update the weights");
-  row("rejected", s.rejected_stale, "too old; their samples were trained again");
+  row("rejected", s.rejected_stale,
+      s.dropped_samples > 0 ? "too late, and left out"
+                            : "too old or too late; their samples were trained again");
+  if (s.dropped_samples > 0)
+    row("dropped", s.dropped_samples,
+        "samples of the rejected gradients: not trained in their epoch");
   row("given back", s.requeued, "by workers that left; trained by others");
   row("lost", s.lost, "on their way when their worker vanished or was given up");
   row("quarantined", s.quarantined, "not finite, and left out");

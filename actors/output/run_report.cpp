@@ -121,6 +121,7 @@ std::string to_json(const run_summary& x) {
     {"requeued", counted(x.requeued)},
     {"lost", counted(x.lost)},
     {"quarantined", counted(x.quarantined)},
+    {"dropped_samples", counted(x.dropped_samples)},
     {"split", counted(x.split)},
     {"duplicates", counted(x.duplicates)},
     {"staleness_mean", number(x.staleness_mean)},

@@ -152,6 +152,8 @@ struct run_summary {
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
+  /// Samples (not parts) whose gradient came too late, and that were not trained again.
+  std::uint64_t dropped_samples = 0;
   std::uint64_t split = 0;
   std::uint64_t duplicates = 0;
   double staleness_mean = 0;

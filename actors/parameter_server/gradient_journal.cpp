@@ -69,6 +69,8 @@ void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& 
     decided.set_fingerprint(decided.fingerprint() + fingerprint(id.incarnation(), id.sequence()));
     break;
   case proto::REJECTED_STALE:
+  case proto::LATE_DROPPED:
+  case proto::LATE_REQUEUED:
     decided.set_rejected_stale(decided.rejected_stale() + 1);
     break;
   default:

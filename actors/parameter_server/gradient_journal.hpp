@@ -24,7 +24,8 @@ public:
   /// The answer given before, with `duplicate` set; nothing for a gradient that is new.
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
-  /// Notes a decision (APPLIED, REJECTED_STALE, QUARANTINED or LOST), with the lease it belongs to.
+  /// Notes a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST),
+  /// with the lease it belongs to.
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
               std::uint64_t batch);
 

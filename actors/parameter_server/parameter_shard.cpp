@@ -51,6 +51,8 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_report),
     in_view(this, &parameter_shard::on_restore),
     in_view(this, &parameter_shard::on_partial_norm),
+    in_view(this, &parameter_shard::on_step_parts),
+    in_view(this, &parameter_shard::on_idle_workers),
     [this](const step_listeners& x) {
       listeners_ = x.actors;
       shards_ = x.shards;
@@ -113,6 +115,8 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
     open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); });
   if (early != open_.end()) {
     const auto header = early->header;
+    if (const auto late = turn_away(header))
+      return *late;
     take(header);
     make_updates();
   }
@@ -132,7 +136,7 @@ payload parameter_shard::spread(const proto::Selection& rows, const payload& val
 }
 
 caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
-  if (auto refused = refusal(x.id(), problem_of(x, context_->batch())))
+  if (auto refused = refusal(x.id(), problem_of(x, context_->gradient_samples())))
     return std::move(*refused);
   if (auto answer = decided(x.id())) {
     if (x.pauses()) {
@@ -147,6 +151,8 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
                         + std::to_string(x.id().worker()) + ": " + *reason);
   proto::Pushed answer;
   answer.set_version(versions_->version());
+  if (auto late = turn_away(x))
+    return std::move(*late);
   if (x.quarantine() && !policy_->in_step())
     return quarantine(x);
   const bool here = x.samples() == 0 || x.quarantine() || !policy_->needs_gradients()
@@ -218,6 +224,21 @@ void parameter_shard::tell_admitted() {
     for (std::size_t i = 0; i < listeners_.size(); ++i)
       if (workers_[i].task.index == worker)
         send(listeners_[i], news);
+}
+
+// The update of its step is made without it. Nothing of it was applied anywhere.
+std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
+  const auto outcome = policy_->late(x, versions_->version());
+  if (!outcome)
+    return std::nullopt;
+  staged_.take(x.id());
+  proto::Pushed answer;
+  answer.set_outcome(*outcome);
+  answer.set_version(versions_->version());
+  answer.set_staleness(staleness(x.base_version()));
+  journal_.record(x.id(), answer, x.lease(), x.batch());
+  deliver(x.id(), answer);
+  return answer;
 }
 
 void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& answer) {
@@ -365,7 +386,7 @@ void parameter_shard::advance() {
     answers.push_back(decide(part));
   make_version(update);
   norms_.forget(news.step());
-  norm_shared_ = false;
+  norm_shared_ = parts_told_ = false;
   policy_->made(before, versions_->published(), answers.front());
   news.set_version(versions_->version());
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -399,6 +420,59 @@ proto::Pushed parameter_shard::decide(const contribution& x) {
 
 bool parameter_shard::clips_in_step() const {
   return context_->rule.clip_norm > 0 && policy_->in_step();
+}
+
+// Shard 0 has chosen the gradients of the next update, for all shards.
+void parameter_shard::tell_parts() {
+  if (options_.index != 0 || !policy_->chooses() || std::exchange(parts_told_, true))
+    return;
+  proto::StepParts news;
+  news.set_view(options_.view.number);
+  news.set_step(versions_->version());
+  for (auto& part : policy_->parts())
+    *news.add_part() = part.header.id();
+  for (auto& x : workers_)
+    options_.board->arrived(x.task);
+  for (std::size_t i = 1; i < shards_.size(); ++i)
+    ask(
+      this, shards_[i], options_.requests, [](const proto::Ack&) {},
+      [this, i](const caf::error& error) {
+        fail("cannot tell " + to_string(task_name{job_kind::ps, static_cast<std::uint32_t>(i)})
+             + " which gradients make an update: " + explain(error));
+      },
+      news);
+}
+
+caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x) {
+  if (!policy_->chooses() || options_.index == 0)
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index)
+                        + " is told which gradients make an update, which nobody else chooses");
+  // A step begins once all shards have made the one before.
+  if (x.step() > versions_->version() + 1)
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index) + " is at step "
+                        + std::to_string(versions_->version()) + ", and told the gradients of step "
+                        + std::to_string(x.step()));
+  if (x.step() < versions_->version())
+    return proto::Ack{};
+  policy_->choose(x.step(), {x.part().begin(), x.part().end()});
+  if (x.step() == versions_->version())
+    for (auto& worker : workers_)
+      if (std::ranges::none_of(x.part(),
+                               [&](auto& id) { return id.worker() == worker.task.index; }))
+        options_.board->arrived(worker.task);
+  make_updates();
+  return proto::Ack{};
+}
+
+caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
+  if (x.number() <= idle_told_)
+    return proto::Ack{};
+  idle_told_ = x.number();
+  policy_->set_idle({x.worker().begin(), x.worker().end()});
+  make_updates();
+  return proto::Ack{};
 }
 
 // The norm of the step's gradient takes all shards.
@@ -457,6 +531,7 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
 bool parameter_shard::update_ready() {
   if (!policy_->ready())
     return false;
+  tell_parts();
   share_norm();
   return !norm_shared_ || norms_.complete(versions_->version());
 }

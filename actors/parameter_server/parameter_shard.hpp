@@ -25,8 +25,8 @@ namespace troupe {
 /// for slower workers.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// Synchronizers of all workers, and where the job clips by norm all shards, in order. Comes after
-/// the start, since they are started in any order, and before the first step.
+/// Synchronizers of all workers, and where shards talk to each other all shards, in order. Comes
+/// after the start, since they are started in any order, and before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -61,7 +61,8 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// it is pushed, and takes effect when its worker commits it; it is decided once. Which gradients
 /// make an update is the policy's. The update is made out of place, as a new version, and then
 /// published. Where workers go in step and the job clips by norm, it is not made before the shards
-/// have told each other their parts of the norm.
+/// have told each other their parts of the norm. Where the policy chooses among the gradients of a
+/// step, shard 0 does so for all shards.
 ///
 /// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
 /// optimizer's state, and goes on; while two are on their way, none is sent.
@@ -99,6 +100,8 @@ private:
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
   caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
+  caf::result<proto::Ack> on_step_parts(const proto::StepParts& x);
+  caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
 
   /// Why a gradient of that name is not taken: `problem`, or that no worker of the view has it.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
@@ -107,6 +110,7 @@ private:
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
+  std::optional<proto::Pushed> turn_away(const proto::Commit& x);
   void finish(const proto::Fence& x);
   void take(const proto::Commit& x);
   void tell_admitted();
@@ -114,6 +118,7 @@ private:
   bool clips_in_step() const;
   void advance();
   proto::Pushed decide(const contribution& x);
+  void tell_parts();
   void share_norm();
   void tell_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();
@@ -143,6 +148,10 @@ private:
   /// In step, clipping by norm: parts of the norms, and whether this shard has told its own.
   norm_exchange norms_;
   bool norm_shared_ = false;
+  /// Shard 0 has told the others which gradients make the next update.
+  bool parts_told_ = false;
+  /// Of the newest proto::IdleWorkers.
+  std::uint64_t idle_told_ = 0;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;

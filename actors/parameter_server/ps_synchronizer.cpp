@@ -51,11 +51,13 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   gradient_norm_.reset();
   outcome_ = proto::OUTCOME_UNSET;
   ranges_.assign(parts_.size(), {});
+  early_.reset();
   pulls_open_ = parts_.size();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     part = {.where = part.where,
             .kept = std::move(part.kept),
+            .told = part.told,
             .missing = part.where.size(),
             .live = std::move(part.live)};
     choose_rows(i, x.rows);
@@ -79,6 +81,7 @@ void ps_synchronizer::begin_pulls() {
 void ps_synchronizer::pull(std::size_t shard) {
   auto& part = parts_[shard];
   part.waits = false;
+  part.pulling = true;
   proto::Pull header;
   header.set_view(options_.view);
   header.set_worker(options_.worker);
@@ -221,9 +224,17 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   options_.board->arrived(name_of(shard));
   options_.board->count_bytes_received(data.size());
   part.base_version = header.version();
+  part.pulling = false;
   // In step, all shards are at the same version, and it is the number of the step.
   steps_ = {header.version()};
   ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
+  if (options_.first_decides)
+    hand_on_if_of_one_version();
+  else
+    hand_on(shard);
+}
+
+void ps_synchronizer::hand_on(std::size_t shard) {
   const bool last = --pulls_open_ == 0;
   if (last && options_.policy)
     options_.policy->read(ranges_);
@@ -231,12 +242,39 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   if (last)
     ranges_.clear();
   if (options_.bounded) {
-    part.slow.clear();
-    part.behind = 0;
+    parts_[shard].slow.clear();
+    parts_[shard].behind = 0;
     show_slow_workers();
     for (std::size_t i = 1; shard == 0 && i < parts_.size(); ++i)
       pull(i);
   }
+}
+
+// Steps may go on while this worker pulls; and after a late gradient, the update that it was late
+// for may not be made yet. A shard tells when it has a newer version.
+void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
+  auto newest = next_version_;
+  for (auto& part : parts_)
+    newest = std::max(newest, part.base_version);
+  bool ready = true;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    auto& part = parts_[i];
+    const bool behind = part.base_version < newest;
+    ready = ready && !behind && !part.pulling;
+    if (part.pulling || !behind)
+      continue;
+    ranges_[i] = {}; // The shard can use its memory again.
+    options_.board->await(name_of(i));
+    if (ask_again || part.told >= newest)
+      pull(i);
+    else
+      remind();
+  }
+  if (!ready)
+    return;
+  steps_ = {newest};
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    hand_on(i);
 }
 
 // -- contribute: push ---------------------------------------------------------------------------
@@ -314,9 +352,11 @@ void ps_synchronizer::on_commit(const commit& x) {
 void ps_synchronizer::commit_parts() {
   if (!done_ || admission_ == admission::asked || admission_ == admission::refused)
     return;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
+  const std::size_t count = options_.first_decides ? 1 : parts_.size();
+  for (std::size_t i = 0; i < count; ++i)
     if (!parts_[i].committed)
       commit_part(i);
+  next_version_ = steps_.value + 1;
 }
 
 void ps_synchronizer::complete_header() {
@@ -383,33 +423,60 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
     if (!parts_[shard].on_its_way)
       push(shard);
     commit_part(shard);
-  } else if (x.outcome() != proto::ACCEPTED) {
-    decide(shard, x.outcome(), x.staleness());
+  } else if (x.outcome() == proto::ACCEPTED) {
+    accepted(shard);
   } else {
-    remind();
+    decide(shard, x.outcome(), x.staleness());
+    const bool used = x.outcome() == proto::APPLIED || x.outcome() == proto::QUARANTINED;
+    for (std::size_t i = 1; options_.first_decides && shard == 0 && i < parts_.size(); ++i)
+      if (!used)
+        decide(i, x.outcome(), x.staleness());
+      else if (!parts_[i].committed)
+        commit_part(i);
   }
   finish_if_decided();
 }
 
-// What is waited for comes as a message, which may be lost with a connection: look again.
-void ps_synchronizer::remind() {
-  if (reminded_)
+// The update waits for other workers; its message may be lost with a connection, so look again.
+void ps_synchronizer::accepted(std::size_t shard) {
+  remind();
+  if (!options_.first_decides || shard != 0)
     return;
-  reminded_ = true;
-  delayed_send(this, options_.requests.timeout, tick{});
+  for (std::size_t i = 1; i < parts_.size(); ++i)
+    if (!parts_[i].committed)
+      commit_part(i);
+  parts_[0].taken = true;
+  if (early_)
+    on_advanced(*early_);
+}
+
+void ps_synchronizer::remind() {
+  if (!std::exchange(reminded_, true))
+    delayed_send(this, options_.requests.timeout, tick{});
 }
 
 void ps_synchronizer::on_advanced(const proto::Advanced& x) {
-  if (options_.bounded && x.shard() < parts_.size()) {
-    auto& part = parts_[x.shard()];
+  if (x.shard() >= parts_.size())
+    return;
+  auto& part = parts_[x.shard()];
+  if (options_.bounded) {
     part.slowest = std::max(part.slowest, x.step());
     if (part.waits)
       pull(x.shard());
     return;
   }
-  if (!options_.in_step || x.step() != steps_.value || x.shard() >= parts_.size()
-      || !parts_[x.shard()].committed || parts_[x.shard()].decided)
+  if (!options_.in_step)
     return;
+  part.told = std::max(part.told, x.version());
+  if (options_.first_decides && pulls_open_ > 0)
+    hand_on_if_of_one_version();
+  if (x.step() != steps_.value || !part.committed || part.decided)
+    return;
+  // Shard 0 may have made the update with this gradient or without it.
+  if (options_.first_decides && x.shard() == 0 && !part.taken) {
+    early_ = x;
+    return;
+  }
   samples_of_step_ = x.samples();
   if (x.has_gradient_norm())
     gradient_norm_ = x.gradient_norm();
@@ -424,6 +491,9 @@ void ps_synchronizer::on_tick() {
       pull(i);
     else if (done_ && parts_[i].committed && !parts_[i].decided)
       commit_part(i);
+  // What a shard told may be lost.
+  if (options_.first_decides && pulls_open_ > 0)
+    hand_on_if_of_one_version(true);
 }
 
 void ps_synchronizer::on_abandon(const abandon& x) {

@@ -58,6 +58,9 @@ struct ps_synchronizer_options {
   bool writes = false;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
+  /// In step: shard 0 decides whether a gradient is in time, and other shards hear of it only then.
+  /// A step is computed from weights of one version, and each version is used once.
+  bool first_decides = false;
 };
 
 /// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
@@ -69,6 +72,9 @@ struct ps_synchronizer_options {
 ///
 /// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before it
 /// is committed, so that its parts never differ.
+///
+/// Where steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
+/// before the others, and weights are pulled again until they are all of one version.
 ///
 /// A commit that is not answered in time is asked again; the part itself is only sent again if the
 /// shard has not got it.
@@ -98,7 +104,11 @@ private:
     std::optional<proto::Selection> rows = std::nullopt;
     /// The weights as far as they were pulled, where only rows are.
     payload kept = {};
+    /// first_decides: the newest version that the shard has told of.
+    std::uint64_t told = 0;
     std::uint64_t base_version = 0;
+    /// Asked for its weights.
+    bool pulling = false;
     /// Elements that backward has not handed over yet.
     std::size_t missing = 0;
     /// A shard may have no elements: its part is pushed with the first contribution.
@@ -114,6 +124,8 @@ private:
     std::uint64_t behind = 0;
     /// The slowest worker's step, as the shard told since the pull.
     std::uint64_t slowest = 0;
+    /// first_decides: shard 0 has taken it for its step.
+    bool taken = false;
     /// Commits so far.
     int attempts = 0;
     /// Shared by the shard.
@@ -142,6 +154,9 @@ private:
   void on_advanced(const proto::Advanced& x);
   void on_tick();
 
+  void hand_on(std::size_t shard);
+  void hand_on_if_of_one_version(bool ask_again = false);
+  void accepted(std::size_t shard);
   void ask_admission();
   void push(std::size_t shard);
   void commit_parts();
@@ -180,6 +195,10 @@ private:
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
   /// In step: updates of the weights before this one.
   weights_version steps_;
+  /// first_decides: the least version that the next gradient may be computed from; and what was
+  /// told of the update of shard 0 before this gradient was known to be part of it.
+  std::uint64_t next_version_ = 0;
+  std::optional<proto::Advanced> early_;
   bool reminded_ = false;
   /// Bounded: the step that this worker makes, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;

@@ -45,11 +45,25 @@ public:
   virtual std::optional<std::string> refusal(const proto::Commit& x,
                                              std::uint64_t version) const = 0;
 
+  /// What becomes of this gradient if the update that it belongs to is made without it. Nothing: it
+  /// is in time.
+  virtual std::optional<proto::Outcome> late(const proto::Commit& /*x*/,
+                                             std::uint64_t /*version*/) const {
+    return std::nullopt;
+  }
+
   /// Takes a gradient. False if this one is here already.
   virtual bool take(contribution x) = 0;
 
   /// An update can be made.
   virtual bool ready() const noexcept = 0;
+
+  /// Shard 0 chooses the gradients of a step, and tells the others which (choose()).
+  virtual bool chooses() const noexcept { return false; }
+  /// In shards other than 0: these gradients, and no others, make the update of this step.
+  virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
+  /// In shard 0: no gradients of these workers are to come for now.
+  virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
   /// The gradients of the next update; of those that are here, where it is not ready.
   virtual std::span<const contribution> parts() const noexcept = 0;

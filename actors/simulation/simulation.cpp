@@ -94,6 +94,7 @@ coordinator_setup simulation::make_coordinator() {
   coordinator_setup result;
   result.data = options_.data;
   auto job = options_.job;
+  check_workers(job, options_.workers, traits_of(options_.protocols));
   divide_batch(job, options_.workers);
   result.context =
     make_job_context(job, shape_of(*options_.data.train), traits_of(options_.protocols), {},

@@ -27,7 +27,7 @@ std::span<std::int32_t> integers_of(payload& x) {
 
 /// Memory for the features of some records, in the payloads of a batch.
 feature_batch make_features(std::span<const std::uint64_t> records, const dataset& data,
-                            batch_read& out) {
+                            sample_batch& out) {
   feature_batch result;
   if (data.record().features == feature_kind::sparse) {
     const auto entries = data.entries(records);
@@ -99,13 +99,12 @@ void input_reader::load() {
 // the batch travel as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
-  if (plan.row_sparse_gradients().empty())
+  if (plan.row_sparse_gradients().empty() || x.rows == 0)
     return nullptr;
-  auto named = integers_of(x.features);
-  if (context_->data.features == feature_kind::sparse)
-    named =
-      integers_of(x.columns).first(static_cast<std::size_t>(integers_of(x.row_starts)[x.rows]));
-  std::vector<std::int32_t> rows(named.begin(), named.end());
+  std::vector<std::int32_t> rows;
+  for (auto& batch : x.batches)
+    add_named(batch, rows);
+  const auto named = rows.size();
   std::ranges::sort(rows);
   rows.erase(std::ranges::unique(rows).begin(), rows.end());
   auto result = std::make_shared<proto::Selection>();
@@ -113,7 +112,7 @@ batch_rows input_reader::touched_by(const batch_read& x) const {
     const auto& entry = plan.parameters().entries()[table.parameter];
     const auto height = static_cast<std::size_t>(entry.shape[0]);
     const bool known = rows.empty() || (rows.front() >= 0 && std::cmp_less(rows.back(), height));
-    if (table.feed != 0 || named.size() >= height || !known)
+    if (table.feed != 0 || named >= height || !known)
       continue;
     const auto where = entry.elements();
     auto& tensor = *result->add_tensor();
@@ -125,30 +124,51 @@ batch_rows input_reader::touched_by(const batch_read& x) const {
   return result->tensor().empty() ? nullptr : result;
 }
 
+void input_reader::add_named(const sample_batch& x, std::vector<std::int32_t>& rows) const {
+  auto named = integers_of(x.features);
+  if (context_->data.features == feature_kind::sparse)
+    named =
+      integers_of(x.columns).first(static_cast<std::size_t>(integers_of(x.row_starts)[x.rows]));
+  rows.insert(rows.end(), named.begin(), named.end());
+}
+
 void input_reader::on_read(const read_batch& x) {
-  batch_read result;
-  result.ticket = x.ticket;
-  if (x.end < x.begin || x.end > data_->size() || x.end - x.begin > context_->batch())
+  const auto most = context_->gradient_samples();
+  if (x.end < x.begin || x.end > data_->size() || x.end - x.begin > most)
     throw input_error("the coordinator leased positions " + std::to_string(x.begin) + " to "
                       + std::to_string(x.end) + ", but there are " + std::to_string(data_->size())
-                      + " records, in batches of " + std::to_string(context_->batch()));
+                      + " records, in batches of " + std::to_string(most));
+  batch_read result;
+  result.ticket = x.ticket;
   result.rows = x.end - x.begin;
-  result.seed = stream_key(context_->job.seed(), {x.epoch, x.begin});
-  if (result.rows > 0) {
-    records_.resize(result.rows);
-    permutation{data_->size(), context_->job.seed(), x.epoch}.fill(x.begin, records_);
-    const auto& shape = data_->record();
-    const auto features = make_features(records_, *data_, result);
-    result.labels = payload::floats(result.rows * shape.label_elements());
-    label_batch labels;
-    if (shape.labels == label_kind::classes)
-      labels.classes = integers_of(result.labels);
-    else
-      labels.targets = result.labels.as_mutable_floats();
-    data_->read(records_, features, labels);
-    result.touched = touched_by(result);
-  }
+  auto begin = x.begin;
+  do {
+    const auto end = std::min<std::uint64_t>(begin + context_->batch(), x.end);
+    result.batches.push_back(read(x.epoch, begin, end));
+    begin = end;
+  } while (begin < x.end);
+  result.touched = touched_by(result);
   send(listener_, std::move(result));
+}
+
+sample_batch input_reader::read(std::uint32_t epoch, std::uint64_t begin, std::uint64_t end) {
+  sample_batch result;
+  result.rows = end - begin;
+  result.seed = stream_key(context_->job.seed(), {epoch, begin});
+  if (result.rows == 0)
+    return result;
+  records_.resize(result.rows);
+  permutation{data_->size(), context_->job.seed(), epoch}.fill(begin, records_);
+  const auto& shape = data_->record();
+  const auto features = make_features(records_, *data_, result);
+  result.labels = payload::floats(result.rows * shape.label_elements());
+  label_batch labels;
+  if (shape.labels == label_kind::classes)
+    labels.classes = integers_of(result.labels);
+  else
+    labels.targets = result.labels.as_mutable_floats();
+  data_->read(records_, features, labels);
+  return result;
 }
 
 } // namespace troupe

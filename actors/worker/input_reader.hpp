@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -16,7 +17,7 @@ namespace troupe {
 /// under the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
 
-/// Read the batch at positions [begin, end) of an epoch's permutation.
+/// Read the samples at positions [begin, end) of an epoch's permutation.
 struct read_batch {
   std::uint64_t ticket = 0;
   std::uint32_t epoch = 0;
@@ -27,8 +28,7 @@ struct read_batch {
 /// A batch: `rows` samples, features (rows, dims...) float32, or int32 for tokens; labels (rows,
 /// labels_per_record) int32 or (rows, label_width) float32. Sparse features: their values, with
 /// row_starts (rows + 1) and columns int32; values and columns may have room to spare.
-struct batch_read {
-  std::uint64_t ticket = 0;
+struct sample_batch {
   std::size_t rows = 0;
   /// Of random masks, as of dropout: from the job's seed, the epoch and where in it the batch
   /// begins. A batch that is trained again, by another worker, after a rejection or in a run that
@@ -38,6 +38,16 @@ struct batch_read {
   payload row_starts;
   payload columns;
   payload labels;
+};
+
+/// The samples of a gradient, in one batch, or with `accumulate` in several.
+struct batch_read {
+  std::uint64_t ticket = 0;
+  /// Of all batches.
+  std::size_t rows = 0;
+  /// At least one, which may be empty.
+  std::vector<sample_batch> batches;
+  /// Of all batches.
   batch_rows touched;
 };
 
@@ -74,6 +84,8 @@ protected:
 private:
   void load();
   void on_read(const read_batch& x);
+  sample_batch read(std::uint32_t epoch, std::uint64_t begin, std::uint64_t end);
+  void add_named(const sample_batch& x, std::vector<std::int32_t>& rows) const;
   batch_rows touched_by(const batch_read& x) const;
 
   std::shared_ptr<const job_context> context_;

@@ -1,5 +1,6 @@
 #include "actors/worker/trainer.hpp"
 
+#include "kernels/cpu/reduce.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ feed<float> fed(const payload& data, bool as_integers) {
   return as_integers ? feed<float>{integers(data)} : feed<float>{data.as_floats().data()};
 }
 
-feed<float> fed_features(const batch_read& x, feature_kind kind) {
+feed<float> fed_features(const sample_batch& x, feature_kind kind) {
   if (kind == feature_kind::sparse)
     return sparse_rows<float>{integers(x.row_starts), integers(x.columns),
                               x.features.as_floats().data()};
@@ -78,14 +79,20 @@ trainer::behavior_type trainer::make_behavior() {
 
 void trainer::on_train(const train_batch& x) {
   batch_ = x.batch;
-  feeds_ = {fed_features(batch_, context_->data.features),
-            fed(batch_.labels, context_->data.labels == label_kind::classes)};
+  at_ = 0;
   gradient_ = payload::floats(context_->parameters().size());
   done_ = {};
   done_.step = x.step;
   done_.samples = batch_.rows;
-  executor_.restart();
+  begin_batch();
   on_weights({x.step, x.weights, x.last});
+}
+
+void trainer::begin_batch() {
+  const auto& batch = batch_.batches[at_];
+  feeds_ = {fed_features(batch, context_->data.features),
+            fed(batch.labels, context_->data.labels == label_kind::classes)};
+  executor_.restart();
 }
 
 void trainer::on_weights(const more_weights& x) {
@@ -99,14 +106,23 @@ void trainer::on_weights(const more_weights& x) {
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
   auto how = arguments();
   how.on_bucket = on_bucket;
-  if (const auto result = executor_.advance(how))
-    finish(*result);
+  while (const auto result = executor_.advance(how)) {
+    end_batch(*result);
+    if (last_batch()) {
+      finish();
+      return;
+    }
+    ++at_;
+    begin_batch();
+    how = arguments();
+    how.on_bucket = on_bucket;
+  }
 }
 
 run_arguments<float> trainer::arguments() {
   run_arguments<float> result;
-  result.rows = batch_.rows;
-  result.seed = batch_.seed;
+  result.rows = batch_.batches[at_].rows;
+  result.seed = batch_.batches[at_].seed;
   result.weights = binding_.pointers();
   result.feeds = feeds_;
   result.gradient = gradient_.as_mutable_floats();
@@ -117,8 +133,15 @@ void trainer::on_bucket(std::size_t bucket) {
   const auto& buckets = context_->training->buckets();
   const auto where = buckets[bucket].elements;
   // Here, because the bucket is in the cache.
-  done_.squared_norm += squared_norm(context_->parameters(), where,
-                                     gradient_.as_floats().subspan(where.begin, where.size()));
+  const auto part = gradient_.as_mutable_floats().subspan(where.begin, where.size());
+  if (at_ > 0)
+    accumulate(part, std::span<const float>{sum_}.subspan(where.begin, where.size()));
+  if (!last_batch()) {
+    sum_.resize(gradient_.as_floats().size());
+    std::ranges::copy(part, sum_.begin() + static_cast<std::ptrdiff_t>(where.begin));
+    return;
+  }
+  done_.squared_norm += squared_norm(context_->parameters(), where, part);
   // The last one waits for the loss.
   if (bucket + 1 < buckets.size())
     hand_over(bucket);
@@ -129,16 +152,22 @@ void trainer::hand_over(std::size_t bucket) {
   send(synchronizer_, contribute{done_.step, where.begin, where.end, batch_.rows, gradient_});
 }
 
-void trainer::finish(const run_result& result) {
-  done_.loss_sum = result.loss;
-  const bool loss_is_finite = std::isfinite(done_.loss_sum);
-  if (!loss_is_finite || !std::isfinite(done_.squared_norm))
-    done_.not_finite = first_not_finite();
+void trainer::end_batch(const run_result& result) {
+  done_.loss_sum += result.loss;
+  if (!std::isfinite(result.loss) && done_.not_finite.empty())
+    done_.not_finite = loss_not_finite();
+}
+
+void trainer::finish() {
   const auto& buckets = context_->training->buckets();
-  if (!loss_is_finite) {
+  const auto& parameters = context_->parameters();
+  if (!std::isfinite(done_.loss_sum)) {
     done_.squared_norm = std::numeric_limits<double>::quiet_NaN();
     gradient_.as_mutable_floats()[buckets.back().elements.begin] =
       std::numeric_limits<float>::quiet_NaN();
+  } else if (!std::isfinite(done_.squared_norm)) {
+    done_.not_finite = "the gradient of "
+      + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
   }
   hand_over(buckets.size() - 1);
   binding_.clear();
@@ -148,12 +177,8 @@ void trainer::finish(const run_result& result) {
 }
 
 // The gradient of the first run is lent: a second one computes another.
-std::string trainer::first_not_finite() {
-  const auto& parameters = context_->parameters();
-  if (std::isfinite(done_.loss_sum))
-    return "the gradient of "
-      + troupe::first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
-  auto spare = payload::floats(parameters.size());
+std::string trainer::loss_not_finite() {
+  auto spare = payload::floats(context_->parameters().size());
   auto how = arguments();
   how.gradient = spare.as_mutable_floats();
   return executor_.find_not_finite(how);

@@ -78,7 +78,8 @@ private:
   std::vector<payload> gathered_;
 };
 
-/// Computes gradients, on a thread of its own.
+/// Computes gradients, on a thread of its own. The gradients of several batches are added up; while
+/// the last of them runs backward, their sum is contributed.
 ///
 /// If the loss is not finite, neither is the gradient that it contributes. So the sum of several
 /// workers' gradients alone shows that one of them must be left out.
@@ -99,11 +100,14 @@ protected:
 private:
   void on_train(const train_batch& x);
   void on_weights(const more_weights& x);
+  void begin_batch();
   void on_bucket(std::size_t bucket);
   void hand_over(std::size_t bucket);
-  void finish(const run_result& result);
+  void end_batch(const run_result& result);
+  void finish();
+  bool last_batch() const noexcept { return at_ + 1 == batch_.batches.size(); }
   run_arguments<float> arguments();
-  std::string first_not_finite();
+  std::string loss_not_finite();
 
   std::shared_ptr<const job_context> context_;
   synchronizer_actor synchronizer_;
@@ -113,8 +117,12 @@ private:
 
   // -- the step under way --
   batch_read batch_;
+  /// Which of its batches is under way.
+  std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
+  /// Of the batches before; empty where a gradient is of one batch.
+  std::vector<float> sum_;
   batch_trained done_;
 };
 

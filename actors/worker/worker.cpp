@@ -97,6 +97,8 @@ void worker::enter(phase x) {
       return proto::TaskStatus::COMPUTING;
     case phase::committing:
       return proto::TaskStatus::WAITING_FOR_UPDATE;
+    case phase::returning:
+      return proto::TaskStatus::WAITING_FOR_LEASE;
     default:
       return proto::TaskStatus::DOING_UNSET;
     }
@@ -147,13 +149,14 @@ void worker::on_lease(const proto::Lease& x) {
     read_ahead();
 }
 
-void worker::report_front_lease(std::function<void()> then) {
+void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   auto done = identified<proto::LeaseDone>();
   done.set_lease(leases_.front().id());
   done.set_batches(batch_);
   done.set_samples(lease_samples_);
   done.set_loss_sum(lease_loss_);
   done.set_loss_samples(lease_loss_samples_);
+  done.set_drops_next(drops_next);
   *done.mutable_progress() = progress();
   ask(
     this, options_.coordinator, options_.requests, [then](const proto::Ack&) { then(); },
@@ -162,6 +165,20 @@ void worker::report_front_lease(std::function<void()> then) {
   leases_.pop_front();
   batch_ = lease_samples_ = lease_loss_samples_ = 0;
   lease_loss_ = 0;
+}
+
+// The coordinator must know before the next gradient is decided: a checkpoint counts the batches of
+// a lease as trained if gradients of a later lease were applied.
+void worker::give_back_lease(bool drops_next) {
+  enter(phase::returning);
+  data_.reset();
+  ahead_.clear();
+  report_front_lease(
+    [this] {
+      if (phase_ == phase::returning)
+        next_step();
+    },
+    drops_next);
 }
 
 // -- a step -------------------------------------------------------------------------------------
@@ -285,6 +302,11 @@ void worker::on_committed(const committed& x) {
     break;
   case proto::REJECTED_STALE:
     break;
+  case proto::LATE_DROPPED:
+  case proto::LATE_REQUEUED:
+    options_.board->count_step(clock().now());
+    give_back_lease(x.outcome == proto::LATE_DROPPED);
+    return;
   case proto::REQUEUED:
     ++requeued_;
     break;

@@ -71,7 +71,9 @@ struct worker_options {
 ///
 /// A step passes through `reading` (waiting for its batch), `acquiring` (waiting for weights, of
 /// which the trainer gets each range as it comes), `computing` and `committing`; the batches after
-/// it are read meanwhile.
+/// it are read meanwhile. If its gradient came too late, the worker gives the rest of the lease
+/// back
+/// (`returning`).
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -87,7 +89,7 @@ protected:
   void on_exit() override;
 
 private:
-  enum class phase { idle, reading, acquiring, computing, committing, left };
+  enum class phase { idle, reading, acquiring, computing, committing, returning, left };
 
   void on_parts(const worker_parts& x);
   void on_lease(const proto::Lease& x);
@@ -111,7 +113,8 @@ private:
   void take_batch();
   void read_ahead();
   void acquire_if_read();
-  void report_front_lease(std::function<void()> then);
+  void report_front_lease(std::function<void()> then, bool drops_next = false);
+  void give_back_lease(bool drops_next);
   void leave();
   void fail(const std::string& reason, bool not_finite = false);
   /// A header with this worker's view, index and incarnation.

@@ -227,16 +227,21 @@ void print_data(const job_context& context, const job_data& data) {
 // -- the cluster --------------------------------------------------------------------------------
 
 void print_steps(const job_context& context, const cluster_shape& cluster) {
-  const std::uint64_t batch = context.batch();
+  const std::uint64_t batch = context.gradient_samples();
   line("batch", batch_text(context, cluster.workers));
-  const bool in_step = context.protocol.in_step;
-  const auto samples = in_step ? batch * cluster.workers : batch;
+  const auto gradients = context.protocol.gradients_of_step(context.job, cluster.workers);
+  const auto samples = batch * gradients;
   const auto steps = (context.data.train_records + samples - 1) / samples;
-  line("steps",
-       in_step ? fmt::format("{} per epoch, each of {} samples ({} from each of {})", number(steps),
-                             number(samples), number(batch), count(cluster.workers, "worker"))
-               : fmt::format("{} per epoch, each of {} samples from one of {}", number(steps),
-                             number(samples), count(cluster.workers, "worker")));
+  const auto text = fmt::format("{} per epoch, each of {} samples", number(steps), number(samples));
+  const auto workers = count(cluster.workers, "worker");
+  if (context.protocol.in_step)
+    line("steps", fmt::format("{} ({} from each of {})", text, number(batch), workers));
+  else if (context.protocol.tells_idle)
+    line("steps",
+         fmt::format("{} ({} from each of the first {} of {})", text, number(batch), gradients,
+                     workers));
+  else
+    line("steps", fmt::format("{} from one of {}", text, workers));
 }
 
 /// The tensors of a range: "dense_1.weight (50,885 of 100,352), dense_1.bias".
@@ -365,6 +370,7 @@ int run(const check_command& x) {
   const auto program = program_bytes();
   auto job = load_job(x.job, x.overrides, x.protocol, "");
   const auto cluster = shape_of_cluster(x, job);
+  check_workers(job, cluster.workers);
   divide_batch(job, cluster.workers);
   const auto processes = processes_of(x, cluster);
   print_job(job);

@@ -210,7 +210,7 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
   sub
     ->add_option("--work", x.works,
                  "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
-                 "digits, a9a, slow, slow_in_turns, lenet, lstm, straggler, replicas")
+                 "digits, a9a, slow, slow_in_turns, lenet, lstm, straggler, replicas, backup")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->capture_default_str()
@@ -245,7 +245,8 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
               "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
               "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
               "  troupe bench async --work=straggler --seeds=1\n"
-              "  troupe bench async --work=replicas --workers=4");
+              "  troupe bench async --work=replicas --workers=4\n"
+              "  troupe bench async --work=backup --seeds=3");
   return *sub;
 }
 

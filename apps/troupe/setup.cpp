@@ -96,6 +96,7 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
                                          std::size_t ps, const std::optional<std::string>& resume) {
   require_shards(given, ps);
   auto job = given;
+  check_workers(job, workers);
   divide_batch(job, workers);
   coordinator_setup result;
   result.data = build_data(job);

@@ -4,17 +4,34 @@
 
 namespace troupe {
 
-sync_policy::sync_policy(range where, std::vector<std::uint32_t> workers)
-  : workers_(std::move(workers)), sum_(workers_.size(), where.size()) {}
+sync_policy::sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
+                         const proto::SyncPs& how)
+  : shard_(shard), workers_(std::move(workers)), how_(how), sum_(workers_.size(), where.size()) {}
 
 std::optional<std::string> sync_policy::refusal(const proto::Commit& x,
                                                 std::uint64_t version) const {
   if (std::ranges::find(workers_, x.id().worker()) == workers_.end())
     return "it is no worker of this view";
-  if (x.step() != version)
+  const bool may_be_late = chooses() && shard_ == 0;
+  if (x.step() != version && !(may_be_late && x.step() < version))
     return "it commits step " + std::to_string(x.step()) + ", but the shard is at step "
       + std::to_string(version);
   return std::nullopt;
+}
+
+std::optional<proto::Outcome> sync_policy::late(const proto::Commit& x,
+                                                std::uint64_t version) const {
+  if (!chooses() || shard_ != 0 || (x.step() == version && (!closed_ || here(x.id()))))
+    return std::nullopt;
+  return how_.late() == proto::SyncPs::REJECT ? proto::LATE_DROPPED : proto::LATE_REQUEUED;
+}
+
+bool sync_policy::here(const proto::GradientId& x) const {
+  return std::ranges::any_of(parts_, [&](auto& part) {
+    const auto& id = part.header.id();
+    return id.worker() == x.worker() && id.incarnation() == x.incarnation()
+      && id.sequence() == x.sequence();
+  });
 }
 
 bool sync_policy::take(contribution x) {
@@ -22,8 +39,42 @@ bool sync_policy::take(contribution x) {
   const auto samples = x.header.quarantine() ? 0 : x.header.samples();
   if (!sum_.add(static_cast<std::size_t>(rank), samples, std::move(x.gradient)))
     return false;
+  step_ = x.header.step();
   parts_.push_back({std::move(x.header), {}});
+  close_if_enough();
   return true;
+}
+
+// Once closed it stays closed: others have been told.
+void sync_policy::close_if_enough() {
+  if (!chooses() || shard_ != 0 || parts_.empty())
+    return;
+  const auto idle = [&](std::uint32_t worker) {
+    return std::ranges::find(idle_, worker) != idle_.end();
+  };
+  const auto awaited = std::ranges::count_if(workers_, [&](auto worker) {
+    return !idle(worker)
+      && std::ranges::none_of(parts_, [&](auto& x) { return x.header.id().worker() == worker; });
+  });
+  closed_ = closed_ || awaited == 0 || parts_.size() + how_.backup_workers() >= workers_.size();
+}
+
+bool sync_policy::ready() const noexcept {
+  if (!chooses())
+    return !workers_.empty() && sum_.complete();
+  if (shard_ == 0)
+    return closed_;
+  const auto chosen = chosen_.find(step_);
+  return chosen != chosen_.end() && parts_.size() == chosen->second.size();
+}
+
+void sync_policy::choose(std::uint64_t step, std::vector<proto::GradientId> parts) {
+  chosen_[step] = std::move(parts);
+}
+
+void sync_policy::set_idle(std::vector<std::uint32_t> workers) {
+  idle_ = std::move(workers);
+  close_if_enough();
 }
 
 planned_update sync_policy::plan(std::span<const float>, std::uint64_t) {
@@ -33,6 +84,8 @@ planned_update sync_policy::plan(std::span<const float>, std::uint64_t) {
 void sync_policy::made(std::span<const float>, std::span<const float>, const proto::Pushed&) {
   sum_.clear();
   parts_.clear();
+  closed_ = false;
+  chosen_.erase(chosen_.begin(), chosen_.upper_bound(step_));
 }
 
 } // namespace troupe

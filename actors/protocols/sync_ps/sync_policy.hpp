@@ -2,32 +2,55 @@
 
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
+#include "messages/proto/job.pb.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace troupe {
 
 /// SYNC_PS: a step's gradients are added in order of rank, and make one update once each worker has
 /// committed its own. One that is quarantined counts as committed, and adds nothing.
+///
+/// With b backup workers, the first n - b gradients of n workers make the update (Chen et al. 2016,
+/// arXiv 1604.00981). Shard 0 chooses: a gradient that is committed there once the step has enough
+/// is late. The other shards update when they have the gradients that it names, so all shards apply
+/// the same. A step does not wait for workers that are idle.
 class sync_policy : public shard_policy {
 public:
   /// `workers`: their indices, in order of rank.
-  sync_policy(range where, std::vector<std::uint32_t> workers);
+  sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
+              const proto::SyncPs& how = {});
 
   bool in_step() const noexcept override { return true; }
   std::optional<std::string> refusal(const proto::Commit& x, std::uint64_t version) const override;
+  std::optional<proto::Outcome> late(const proto::Commit& x, std::uint64_t version) const override;
   bool take(contribution x) override;
-  bool ready() const noexcept override { return !workers_.empty() && sum_.complete(); }
+  bool ready() const noexcept override;
+  bool chooses() const noexcept override { return how_.backup_workers() > 0; }
+  void choose(std::uint64_t step, std::vector<proto::GradientId> parts) override;
+  void set_idle(std::vector<std::uint32_t> workers) override;
   std::span<const contribution> parts() const noexcept override { return parts_; }
   planned_update plan(std::span<const float> weights, std::uint64_t version) override;
   void made(std::span<const float> before, std::span<const float> after,
             const proto::Pushed& decided) override;
 
 private:
+  bool here(const proto::GradientId& x) const;
+  void close_if_enough();
+
+  std::size_t shard_;
   std::vector<std::uint32_t> workers_;
+  proto::SyncPs how_;
   step_aggregator sum_;
   std::vector<contribution> parts_;
+  /// Shard 0 with backup workers: who is idle, and whether the step has all its gradients.
+  std::vector<std::uint32_t> idle_;
+  bool closed_ = false;
+  /// Other shards with backup workers: the step, and the gradients of steps from this one on.
+  std::uint64_t step_ = 0;
+  std::map<std::uint64_t, std::vector<proto::GradientId>> chosen_;
 };
 
 } // namespace troupe

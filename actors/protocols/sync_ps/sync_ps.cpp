@@ -8,6 +8,7 @@ namespace troupe {
 void start_sync_ps_worker(const worker_site& site) {
   ps_synchronizer_options manners;
   manners.in_step = true;
+  manners.first_decides = site.context->job.sync_ps().backup_workers() > 0;
   start_ps_worker(site, std::move(manners));
 }
 
@@ -15,10 +16,11 @@ void start_sync_ps_shard(const shard_site& site) {
   std::vector<std::uint32_t> indices;
   for (auto& x : site.view.of(job_kind::worker))
     indices.push_back(x.task.index);
-  const auto shard = start_shard(site, std::make_shared<sync_policy>(range_of(site), indices));
-  give_listeners(site, shard,
-                 site.context->rule.clip_norm > 0 ? site.view.of(job_kind::ps)
-                                                  : std::vector<member>{});
+  const auto& how = site.context->job.sync_ps();
+  const auto shard =
+    start_shard(site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how));
+  const bool shards_talk = site.context->rule.clip_norm > 0 || how.backup_workers() > 0;
+  give_listeners(site, shard, shards_talk ? site.view.of(job_kind::ps) : std::vector<member>{});
 }
 
 } // namespace troupe

@@ -71,6 +71,7 @@ void check(const bench_async_command& x) {
   auto known = names_of(async_works());
   known.emplace_back(straggler_name);
   known.emplace_back(replicas_name);
+  known.emplace_back(backup_name);
   for (const auto& name : x.works)
     if (std::ranges::find(known, name) == known.end())
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
@@ -297,6 +298,55 @@ std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
   return result;
 }
 
+// -- backup workers -----------------------------------------------------------------------------
+
+std::vector<backup_result> measure_backups(const bench_async_command& x) {
+  const auto* what = row_named(async_works(), "mlp");
+  const auto data = build_data(what->job(1, x.epochs));
+  const auto sync = [](std::uint32_t backup, proto::SyncPs::Late late) {
+    return [=](proto::Job& job) {
+      job.set_protocol(proto::SYNC_PS);
+      if (backup == 0)
+        return;
+      job.mutable_sync_ps()->set_backup_workers(backup);
+      job.mutable_sync_ps()->set_late(late);
+    };
+  };
+  struct way {
+    std::string name;
+    async_cluster where;
+    std::function<void(proto::Job&)> change;
+  };
+  const async_cluster slow{straggler_workers, x.ps, true};
+  const way ways[] = {
+    {"serial", {}, sync(0, {})},
+    {"sync_ps", slow, sync(0, {})},
+    {"sync_ps, 1 backup, REQUEUE", slow, sync(1, proto::SyncPs::REQUEUE)},
+    {"sync_ps, 1 backup, REJECT", slow, sync(1, proto::SyncPs::REJECT)},
+    {"async_ps", slow, [](proto::Job&) {}},
+  };
+  std::vector<backup_result> result;
+  std::vector<std::function<void()>> tasks;
+  for (const auto& way : ways) {
+    const std::vector<double> unknown(x.seeds);
+    result.push_back({way.name, unknown, unknown, unknown});
+  }
+  for (std::uint32_t i = 0; i < x.seeds; ++i)
+    for (std::size_t k = 0; k < std::size(ways); ++k)
+      tasks.emplace_back([&, i, k] {
+        auto job = what->job(i + 1, x.epochs);
+        ways[k].change(job);
+        const auto run = run_in_turns(job, data, ways[k].where);
+        auto& row = result[k];
+        row.speeds[i] = run.samples_per_second;
+        row.accuracies[i] = run.test_accuracy.value();
+        const auto left_out = static_cast<double>(run.dropped_samples);
+        row.left_out[i] = left_out / (left_out + static_cast<double>(run.samples));
+      });
+  run_all(tasks, x.jobs > 0 ? x.jobs : std::thread::hardware_concurrency());
+  return result;
+}
+
 } // namespace
 
 int run(const bench_async_command& x) {
@@ -314,6 +364,10 @@ int run(const bench_async_command& x) {
         print(results.replicas);
       continue;
     }
+    if (name == backup_name) {
+      results.backups = measure_backups(x);
+      continue;
+    }
     work_results of_work;
     of_work.what = row_named(async_works(), name);
     const auto data = build_data(of_work.what->job(1, x.epochs));
@@ -327,8 +381,12 @@ int run(const bench_async_command& x) {
   }
   if (x.json)
     fmt::print("{}\n", json_text(results));
-  else if (!results.stragglers.empty())
-    print_stragglers(results.stragglers, straggler_goal, straggler_delay);
+  else {
+    if (!results.stragglers.empty())
+      print_stragglers(results.stragglers, straggler_goal, straggler_delay);
+    if (!results.backups.empty())
+      print_backups(results.backups);
+  }
   int code = exit_done;
   for (const auto& row : results.stragglers)
     if (!row.failure.empty()) {

@@ -195,6 +195,29 @@ void print_stragglers(const std::vector<straggler_result>& x, double goal,
   table.print();
 }
 
+void print_backups(const std::vector<backup_result>& x) {
+  const auto seeds = x.front().speeds.size();
+  fmt::print("\nbackup: MLP 784-256-128-10, MNIST, momentum; 4 workers, one {}x slower\n",
+             slow_factor);
+  fmt::print("Medians of {} seed{}, under a virtual clock on which a gradient takes 1 ms: the same "
+             "numbers on every machine.\n\n",
+             seeds, seeds == 1 ? "" : "s");
+  text_table table(
+    {"protocol", "samples/s", "to sync_ps", "accuracy", "to serial", "samples left out"});
+  const auto percent = [](const std::vector<double>& parts) {
+    return 100 * statistics{parts}.median;
+  };
+  for (const auto& row : x) {
+    const auto speed = statistics{row.speeds}.median;
+    table.add({row.name, fmt::format("{:.0f}", speed),
+               fmt::format("{:.2f}x", speed / statistics{x[1].speeds}.median),
+               fmt::format("{:.2f}", percent(row.accuracies)),
+               fmt::format("{:+.2f}", percent(row.accuracies) - percent(x[0].accuracies)),
+               fmt::format("{:.1f} %", percent(row.left_out))});
+  }
+  table.print();
+}
+
 std::string json_text(const async_results& x) {
   nlohmann::json result{{"seeds", x.seeds}, {"works", nlohmann::json::array()}};
   for (const auto& y : x.works)
@@ -215,6 +238,11 @@ std::string json_text(const async_results& x) {
                                     {"seconds", y.totals},
                                     {"accuracies", y.accuracies},
                                     {"failure", y.failure}});
+  for (const auto& y : x.backups)
+    result["backups"].push_back({{"protocol", y.name},
+                                 {"samples_per_second", y.speeds},
+                                 {"accuracies", y.accuracies},
+                                 {"left_out", y.left_out}});
   return result.dump(2);
 }
 

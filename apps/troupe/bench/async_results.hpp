@@ -79,17 +79,30 @@ struct straggler_result {
   std::string failure;
 };
 
+/// Runs of a way to train with one slow worker in virtual time, one per seed.
+struct backup_result {
+  std::string name;
+  /// Samples per second, if a gradient takes 1 ms.
+  std::vector<double> speeds;
+  std::vector<double> accuracies;
+  /// Part of the samples that was not trained.
+  std::vector<double> left_out;
+};
+
 struct async_results {
   std::uint32_t seeds = 0;
   std::vector<work_results> works;
   std::vector<straggler_result> stragglers;
   replica_results replicas;
+  /// The first one is serial, the second sync_ps without backups.
+  std::vector<backup_result> backups;
 };
 
 void print(const work_results& x);
 void print(const replica_results& x);
 void print_stragglers(const std::vector<straggler_result>& x, double goal,
                       std::chrono::milliseconds delay);
+void print_backups(const std::vector<backup_result>& x);
 std::string json_text(const async_results& x);
 
 } // namespace troupe::bench

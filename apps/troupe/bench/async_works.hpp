@@ -61,4 +61,7 @@ inline constexpr std::string_view replicas_name = "replicas";
 /// MNIST's perceptron, for `--work=straggler`.
 inline constexpr std::string_view straggler_name = "straggler";
 
+/// The same, for `--work=backup`.
+inline constexpr std::string_view backup_name = "backup";
+
 } // namespace troupe::bench

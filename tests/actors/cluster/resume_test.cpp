@@ -147,8 +147,6 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
-// trained once, the ledger balances (or the run fails), and the model is better for it.
 // Masks follow from which batch is trained; running statistics are weights like others.
 BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
   const auto model = [](const std::string& rate) {
@@ -172,6 +170,25 @@ BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
+  for (auto& [protocol, workers, ps] : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      const auto job = forty_steps(protocol, workers,
+                                   {"accumulate=4", "data.batch=" + std::to_string(4 / workers)});
+      site first{simulated(job, workers, ps)};
+      const auto whole = simulate(first.options).summary;
+      BOOST_TEST_REQUIRE(whole.failure == "");
+      BOOST_TEST(first.checkpoints().size() == steps);
+      for (const std::uint64_t k : {1, 9, 25}) {
+        const auto resumed = simulate(going_on(first, job, workers, ps, k)).summary;
+        BOOST_TEST(resumed.weights_sha256 == whole.weights_sha256);
+        BOOST_TEST(resumed.samples == samples_left(k));
+      }
+    }
+}
+
+// Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
+// trained once, the ledger balances (or the run fails), and the model is better for it.
 BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers);

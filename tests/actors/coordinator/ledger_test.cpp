@@ -110,6 +110,21 @@ BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   BOOST_TEST(x.lost == 2u);
 }
 
+// A gradient that came too late, and whose samples are not trained again.
+BOOST_AUTO_TEST_CASE(dropped) {
+  shards two{2};
+  two.apply(0, 1);
+  two.decide(0, 0, 2, proto::LATE_DROPPED);
+  two.decide(0, 0, 3, proto::LATE_REQUEUED);
+  two.apply(0, 4);
+  lease_account lent{.expected = 30, .leased = 40, .released = 10, .committed = 20, .dropped = 10};
+  auto x = balance({account(0, 4)}, two.reports(), lent);
+  expect_balanced(x);
+  BOOST_TEST(x.rejected_stale == 4u);
+  lent.dropped = 0;
+  BOOST_TEST(!balance({account(0, 4)}, two.reports(), lent).balanced());
+}
+
 BOOST_AUTO_TEST_CASE(a_worker_that_did_nothing) {
   shards one{1};
   one.apply(0, 1);

@@ -345,4 +345,23 @@ BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
   BOOST_TEST(samples_of(x, 3) == 19u);
 }
 
+// A batch that is dropped counts toward the end of the epoch, and is not leased again.
+BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
+  lease_book book{{.records = 10, .batch = 2, .workers = 1}};
+  book.open_epoch(0);
+  std::uint64_t trained = 0;
+  while (const auto lease = book.next(0)) {
+    const bool drops = lease->begin() == 0;
+    const auto batches = drops ? 0 : batches_of(*lease);
+    BOOST_TEST(!book.settle(lease->id(), batches_of(*lease), lease->end() - lease->begin(), true));
+    BOOST_TEST(book.settle(lease->id(), batches, samples_of(*lease, batches), drops));
+    trained += samples_of(*lease, batches);
+  }
+  BOOST_TEST(trained == 8U);
+  BOOST_TEST(book.dropped() == 2U);
+  BOOST_TEST(book.committed() == 8U);
+  BOOST_TEST(book.leased() - book.released() == 10U);
+  BOOST_TEST(book.epoch_done());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

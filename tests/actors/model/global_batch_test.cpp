@@ -35,6 +35,34 @@ BOOST_AUTO_TEST_CASE(divided_among_the_workers) {
   BOOST_TEST(other.data().batch() == 8u);
 }
 
+BOOST_AUTO_TEST_CASE(divided_among_batches_that_are_added_up) {
+  auto job = job_with("data.global_batch=48");
+  apply_override(job, "accumulate=3");
+  divide_batch(job, 4);
+  BOOST_TEST(job.data().batch() == 4u);
+  const auto context = make_job_context(job, shape_of(*build_data(job).train));
+  BOOST_TEST(context->gradient_samples() == 12u);
+  BOOST_TEST(batch_text(*context, 4)
+             == "12 samples per worker (3 batches of 4), 48 over all 4 workers");
+  apply_override(job, "data.global_batch=52");
+  BOOST_TEST(error_of([&] { divide_batch(job, 4); })
+             == "data.global_batch: 52 samples cannot be divided among 4 workers with accumulate: "
+                "3; expected a multiple of 12");
+}
+
+BOOST_AUTO_TEST_CASE(accumulate_that_cannot_be) {
+  const auto problem = [](const std::vector<std::string>& changes) {
+    auto job = digits_job();
+    for (auto& x : changes)
+      apply_override(job, x);
+    return error_of([&] { validate(job); });
+  };
+  BOOST_TEST(problem({"accumulate=4"}) == "(no error)");
+  BOOST_TEST(contains(problem({"accumulate=0"}), "accumulate: 0; expected a number of batches"));
+  BOOST_TEST(contains(problem({"accumulate=2", "data.batch=0"}), "accumulate: data.batch is 0"));
+  BOOST_TEST(contains(problem({"accumulate=4294967295"}), "accumulate: 4294967295 batches of"));
+}
+
 BOOST_AUTO_TEST_CASE(what_does_not_divide) {
   auto job = job_with("data.global_batch=50");
   BOOST_TEST(error_of([&] { divide_batch(job, 4); })

@@ -160,6 +160,35 @@ BOOST_AUTO_TEST_CASE(hogwild_takes_plain_sgd) {
                       "state of an optimizer; expected SGD"));
 }
 
+BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
+  const auto sync = [](std::vector<std::string> changes) {
+    changes.insert(changes.begin(), {"protocol=SYNC_PS"});
+    return problems(changes);
+  };
+  BOOST_TEST(sync({}) == "(no error)");
+  BOOST_TEST(sync({"sync_ps.backup_workers=1", "sync_ps.late=REJECT"}) == "(no error)");
+  BOOST_TEST(contains(sync({"sync_ps.late=REJECT"}),
+                      "sync_ps.late: no gradient is late without backup workers; leave it out"));
+  BOOST_TEST(contains(sync({"sync_ps.backup_workers=1", "sync_ps.late=LATE_UNSET"}),
+                      "sync_ps.late: expected REJECT or REQUEUE"));
+  BOOST_TEST(
+    contains(problems({"sync_ps={}", "protocol=RING"}), "sync_ps: only protocol SYNC_PS reads it"));
+  auto job = with({"protocol=SYNC_PS"});
+  BOOST_TEST(adapted_traits(job).in_step);
+  BOOST_TEST(adapted_traits(job).gradients_of_step(job, 4) == 4U);
+  job = with({"protocol=SYNC_PS", "sync_ps.backup_workers=1"});
+  BOOST_TEST(!adapted_traits(job).in_step);
+  BOOST_TEST(adapted_traits(job).needs_all);
+  BOOST_TEST(adapted_traits(job).gradients_of_step(job, 4) == 3U);
+  BOOST_TEST(adapted_traits(job).exchange(job)
+             == "the gradients of a step are added up, and applied, without the last one, whose "
+                "samples are trained again");
+  check_workers(job, 2);
+  BOOST_TEST(contains(error_of([&] { check_workers(job, 1); }),
+                      "sync_ps.backup_workers: 1 of 1 worker would leave none for a step; expected "
+                      "less than the number of workers"));
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));

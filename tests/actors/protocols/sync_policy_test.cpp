@@ -1,0 +1,121 @@
+#include "actors/protocols/sync_ps/sync_policy.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+
+namespace {
+
+contribution gradient(std::uint32_t worker, std::uint64_t step, float value,
+                      std::uint64_t samples = 2) {
+  contribution x;
+  x.header.mutable_id()->set_worker(worker);
+  x.header.mutable_id()->set_sequence(step + 1);
+  x.header.set_step(step);
+  x.header.set_samples(samples);
+  x.gradient = payload::floats(1);
+  x.gradient.as_mutable_floats()[0] = value;
+  return x;
+}
+
+proto::SyncPs with(std::uint32_t backup, proto::SyncPs::Late late = proto::SyncPs::REQUEUE) {
+  proto::SyncPs result;
+  result.set_backup_workers(backup);
+  result.set_late(late);
+  return result;
+}
+
+sync_policy shard(std::size_t index, const proto::SyncPs& how) {
+  return {range{0, 1}, index, {0, 1, 2, 3}, how};
+}
+
+planned_update update(sync_policy& x, std::uint64_t version) {
+  const std::vector<float> weights(1);
+  return x.plan(weights, version);
+}
+
+void make(sync_policy& x) {
+  x.made({}, {}, {});
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(sync_policy_test)
+
+BOOST_AUTO_TEST_CASE(a_step_takes_all_without_backups) {
+  auto x = shard(0, {});
+  for (const std::uint32_t worker : {2, 0, 3}) {
+    BOOST_TEST(x.take(gradient(worker, 0, 1)));
+    BOOST_TEST(!x.ready());
+  }
+  BOOST_TEST(!x.take(gradient(3, 0, 1)));
+  BOOST_TEST(x.take(gradient(1, 0, 1)));
+  BOOST_TEST(x.ready());
+  BOOST_TEST(!x.late(gradient(1, 0, 1).header, 1).has_value());
+  BOOST_TEST(x.refusal(gradient(1, 0, 1).header, 1).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
+  auto x = shard(0, with(1));
+  for (const std::uint32_t worker : {3, 0, 1}) {
+    BOOST_TEST(!x.ready());
+    x.take(gradient(worker, 0, static_cast<float>(worker)));
+  }
+  BOOST_TEST(x.ready());
+  // Before the update is made, and after it.
+  BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
+  BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
+  const auto made = update(x, 0);
+  BOOST_TEST(made.samples == 6U);
+  BOOST_TEST(made.gradient[0] == 4.0F);
+  make(x);
+  BOOST_TEST(!x.ready());
+  BOOST_TEST((x.late(gradient(2, 0, 9).header, 1) == proto::LATE_REQUEUED));
+  BOOST_TEST(!x.late(gradient(2, 1, 9).header, 1).has_value());
+  BOOST_TEST(!x.refusal(gradient(2, 0, 9).header, 1).has_value());
+  BOOST_TEST(x.refusal(gradient(2, 2, 9).header, 1).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(late_ones_are_dropped_where_the_job_says_so) {
+  auto x = shard(0, with(3, proto::SyncPs::REJECT));
+  x.take(gradient(1, 0, 1));
+  BOOST_TEST(x.ready());
+  BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_DROPPED));
+}
+
+BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
+  auto x = shard(0, with(1));
+  x.take(gradient(1, 0, 1));
+  x.set_idle({0, 2});
+  BOOST_TEST(!x.ready());
+  x.set_idle({0, 2, 3});
+  BOOST_TEST(x.ready());
+  // Others have been told of the step by now.
+  x.set_idle({});
+  BOOST_TEST(x.ready());
+  make(x);
+  x.set_idle({0, 1, 2, 3});
+  BOOST_TEST(!x.ready());
+}
+
+BOOST_AUTO_TEST_CASE(other_shards_wait_for_what_was_chosen) {
+  for (const bool told_first : {true, false}) {
+    auto x = shard(1, with(1));
+    const std::vector chosen{gradient(2, 0, 1).header.id(), gradient(0, 0, 1).header.id()};
+    if (told_first)
+      x.choose(0, chosen);
+    x.take(gradient(0, 0, 1));
+    BOOST_TEST(!x.ready());
+    x.take(gradient(2, 0, 1));
+    x.choose(0, chosen);
+    BOOST_TEST(x.ready());
+    make(x);
+    BOOST_TEST(!x.ready());
+    x.take(gradient(2, 1, 1));
+    BOOST_TEST(!x.ready());
+    x.choose(1, {gradient(2, 1, 1).header.id()});
+    BOOST_TEST(x.ready());
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
