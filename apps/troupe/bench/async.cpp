@@ -235,15 +235,17 @@ replica_results measure_replicas(const bench_async_command& x) {
       out.cells.push_back({&recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
   for (std::uint32_t i = 0; i < x.seeds; ++i) {
-    tasks.emplace_back(
-      [&, i] { out.serial[i] = outcome_of(run_in_turns(what.job(i + 1, x.epochs), data, {})); });
+    tasks.emplace_back([&, i] {
+      const auto job = what.job(i + 1, x.epochs);
+      out.serial[i] = outcome_of(run_in_turns(job, data, {}), job);
+    });
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
         auto job = what.job(i + 1, x.epochs);
         for (const auto& change : cell.recipe->changes)
           apply_override(job, change);
         const auto run = run_replicas(job, data, cell.workers);
-        cell.runs[i] = outcome_of(run.summary);
+        cell.runs[i] = outcome_of(run.summary, job);
         // The same for all seeds: as many steps, and as long vectors.
         if (i == 0)
           cell.bytes_per_sample =
@@ -317,7 +319,7 @@ std::vector<backup_result> measure_backups(const bench_async_command& x) {
     async_cluster where;
     std::function<void(proto::Job&)> change;
   };
-  const async_cluster slow{straggler_workers, x.ps, true};
+  const async_cluster slow{straggler_workers, x.ps, slowness::one};
   const way ways[] = {
     {"serial", {}, sync(0, {})},
     {"sync_ps", slow, sync(0, {})},
