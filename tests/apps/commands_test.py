@@ -400,7 +400,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "train", "--proc"), ["--processes"])
         self.assertEqual(self.complete(script, "troupe", "predict", "--wor"), [])
         # An equals sign is a word of its own.
-        self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "=", "s"), ["sync_ps"])
+        self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "=", "s"), ["sync_ps", "ssp"])
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "="), protocols())
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "r"), ["ring"])
         self.assertEqual(self.complete(script, "troupe", "train", "--job", "=", "job."), ["job.textproto"])

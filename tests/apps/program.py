@@ -46,6 +46,10 @@ epochs: 100000
 """
 
 
+# Protocols whose tasks must be in one process.
+IN_ONE_PROCESS = {"hogwild"}
+
+
 def protocols():
     """All protocols, as the help lists them."""
     text = subprocess.run([PROGRAM, "train", "--help"], check=True, capture_output=True, text=True).stdout

@@ -5,7 +5,7 @@ import signal
 import struct
 import xml.etree.ElementTree
 
-from program import LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
+from program import IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
 
 END_FIELDS = {
     "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
@@ -49,9 +49,16 @@ class Train(TestCase):
                 self.assertEqual(self.train(protocol, "--ps=2")["applied"], 2 * 2 * 40)
 
     def test_protocols_in_several_processes(self):
-        for protocol in protocols():
+        for protocol in set(protocols()) - IN_ONE_PROCESS:
             with self.subTest(protocol=protocol):
                 self.assertEqual(self.train(protocol, "--processes", "--ps=2")["applied"], 2 * 2 * 40)
+
+    def test_workers_that_share_weights_must_share_a_process(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        for protocol in IN_ONE_PROCESS:
+            process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", "--processes")
+            self.assert_exit(process, 1)
+            self.assertIn("use `troupe train` without --processes", process.output)
 
     def test_parameter_servers_are_idle_in_a_ring(self):
         for more in ([], ["--processes"]):

@@ -19,10 +19,10 @@ namespace troupe {
 /// newer ones. With s = 0 it has all updates of the steps before c, and none of step c: the version
 /// of that moment is kept for those who read it later.
 ///
-/// A worker counts from its first pull on. It does not count any more when it has no other batch to
-/// train, has left or was lost; if it goes on, it does so at the step of the slowest, or at its own
-/// where that is later. Shard 0 says which step that is, and is asked before the others, so that a
-/// worker is at the same step everywhere: what waits at one shard cannot wait in a circle.
+/// A worker counts from its first pull on. It does not count any more when it has paused, has left
+/// or was lost; if it goes on, it does so at the step of the slowest, or at its own where that is
+/// later. Shard 0 says which step that is, and is asked before the others, so that a worker is at
+/// the same step everywhere: what waits at one shard cannot wait in a circle.
 ///
 /// Repeating a pull or a commit is safe, as is an old repetition that comes late.
 class step_clocks : public read_gate {
