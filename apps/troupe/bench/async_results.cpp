@@ -113,12 +113,11 @@ std::optional<double> median_of(const std::vector<double>& seconds) {
 void print(const work_results& x) {
   const summary serial{x.serial};
   fmt::print("\n{}: {}\n", x.what->name, x.what->what);
-  fmt::print(
-    "Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
-    "on one thread, in turns, under\na virtual clock: each is as stale as the table says, "
-    "and the numbers are the same on every machine.\n"
-    "Speed: gradients of all workers in the time that one takes.\n\n",
-    x.serial.size(), x.serial.size() == 1 ? "" : "s");
+  fmt::print("Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
+             "on one thread, in turns, under\na virtual clock: each is as stale as the table says, "
+             "and the numbers are the same on every machine.\n"
+             "Speed: gradients of all workers in the time that one takes.\n\n",
+             x.serial.size(), x.serial.size() == 1 ? "" : "s");
   text_table table({"recipe", "workers", "mean", "worst", "to serial", "staleness", "speed"});
   table.add(row_of("serial", 1, serial, serial, true));
   for (const auto& cell : x.cells)
