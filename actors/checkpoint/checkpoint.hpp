@@ -13,15 +13,15 @@
 //
 //   checkpoint.json         where training stood; size and hash of the other files
 //   weights.safetensors     the weights, as a run writes them at its end
-//   optimizer.safetensors   the optimizer's state: a tensor per parameter and slot, such as
-//                           "exp_avg/dense_1.weight"; without tensors if it has none
+//   optimizer.safetensors   the state of optimizers: a tensor per parameter and slot, such as
+//                           "exp_avg/dense_1.weight"; without tensors if there is none
 
 namespace troupe {
 
 /// The state of a run, read back or to be written.
 struct checkpoint {
   checkpoint_manifest manifest;
-  /// The whole flat parameter vector, float32; then the same of each of the optimizer's slots.
+  /// The whole flat parameter vector, float32; then as long ones, those of state_names().
   std::vector<payload> slots;
   /// Where it was found.
   std::filesystem::path directory;
