@@ -88,9 +88,9 @@ private:
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// first_decides: shard 0 has taken it for its step.
+    /// The shard has taken it for its step.
     bool taken = false;
-    /// Commits so far.
+    /// Commits since the last answer.
     int attempts = 0;
   };
 
