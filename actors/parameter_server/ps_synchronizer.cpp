@@ -439,13 +439,13 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
 
 // The update waits for other workers; its message may be lost with a connection, so look again.
 void ps_synchronizer::accepted(std::size_t shard) {
+  parts_[shard].taken = true;
   remind();
   if (!options_.first_decides || shard != 0)
     return;
   for (std::size_t i = 1; i < parts_.size(); ++i)
     if (!parts_[i].committed)
       commit_part(i);
-  parts_[0].taken = true;
   if (early_)
     on_advanced(*early_);
 }
@@ -486,11 +486,14 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 
 void ps_synchronizer::on_tick() {
   reminded_ = false;
+  // Of others, a request is on its way.
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (parts_[i].waits)
+    if (parts_[i].waits) {
       pull(i);
-    else if (done_ && parts_[i].committed && !parts_[i].decided)
+    } else if (done_ && parts_[i].taken && !parts_[i].decided) {
+      parts_[i].attempts = 0;
       commit_part(i);
+    }
   // What a shard told may be lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);

@@ -124,9 +124,9 @@ private:
     std::uint64_t behind = 0;
     /// The slowest worker's step, as the shard told since the pull.
     std::uint64_t slowest = 0;
-    /// first_decides: shard 0 has taken it for its step.
+    /// The shard has taken it for its step.
     bool taken = false;
-    /// Commits so far.
+    /// Commits since the last answer.
     int attempts = 0;
     /// Shared by the shard.
     std::shared_ptr<live_writer> live = nullptr;

@@ -48,6 +48,7 @@ simulation::simulation(simulation_options options)
   : options_(std::move(options)),
     files_(options_.files ? options_.files : std::make_shared<memory_storage>()),
     order_(options_.seed, "order") {
+  check_workers(options_.job, options_.workers, traits_of(options_.protocols));
   configure(config_);
   config_.set("scheduler.policy", caf::atom("testing"));
   system_ = std::make_unique<caf::actor_system>(config_);
@@ -94,7 +95,6 @@ coordinator_setup simulation::make_coordinator() {
   coordinator_setup result;
   result.data = options_.data;
   auto job = options_.job;
-  check_workers(job, options_.workers, traits_of(options_.protocols));
   divide_batch(job, options_.workers);
   result.context =
     make_job_context(job, shape_of(*options_.data.train), traits_of(options_.protocols), {},

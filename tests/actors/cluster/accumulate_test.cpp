@@ -3,6 +3,7 @@
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
+#include "kernels/formats/file.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/example_job.hpp"
