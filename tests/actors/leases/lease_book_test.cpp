@@ -347,7 +347,7 @@ BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
 
 // A batch that is dropped counts toward the end of the epoch, and is not leased again.
 BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
-  lease_book book{{.records = 10, .batch = 2, .workers = 1}};
+  troupe::lease_book book{{.records = 10, .batch = 2, .workers = 1}};
   book.open_epoch(0);
   std::uint64_t trained = 0;
   while (const auto lease = book.next(0)) {
