@@ -27,11 +27,11 @@ struct lease_account {
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
-  /// Of batches whose gradient came too late, and that are not trained again.
-  std::uint64_t dropped = 0;
   /// Per shard, samples of gradients that it missed because their worker vanished while sending;
   /// empty for none.
   std::vector<std::uint64_t> lost = {};
+  /// Of batches whose gradient came too late, and that are not trained again.
+  std::uint64_t dropped = 0;
 };
 
 /// The fate of all gradients of a run, in parts (gradient x shard or rank).
