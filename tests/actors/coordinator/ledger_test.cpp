@@ -233,13 +233,13 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
     two.apply(0, s);
   two.apply(1, 1);
   const auto x =
-    balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, 0, {}});
+    balance({account(0, 3, 0, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(x);
   BOOST_TEST(x.produced == 10u);
   BOOST_TEST(x.applied == 10u);
   // The other way round: it said that it had begun more than the shards ever saw.
   const auto y =
-    balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, 0, {}});
+    balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(y);
   BOOST_TEST(y.produced == 14u);
   BOOST_TEST(y.requeued == 4u);
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   auto reports = two.reports();
   reports[0].set_samples(20);
   reports[1].set_samples(10);
-  const auto x = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, 0, {0, 10}});
+  const auto x = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, {0, 10}});
   expect_balanced(x);
   BOOST_TEST(x.applied == 3u);
   BOOST_TEST(x.lost == 1u);
@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   reports = two.reports();
   reports[0].set_samples(20);
   reports[1].set_samples(10);
-  const auto y = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, 0, {0, 10}});
+  const auto y = balance({account(0, 2, 0, true)}, reports, {20, 20, 0, 20, {0, 10}});
   expect_balanced(y);
   BOOST_TEST(y.lost == 1u);
 }
