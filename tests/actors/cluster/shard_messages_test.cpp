@@ -40,7 +40,7 @@ struct shard_fixture {
     }
     options.where = context->shard(0, 1);
     if (in_step)
-      options.policy = std::make_shared<sync_policy>(options.where, indices);
+      options.policy = std::make_shared<sync_policy>(options.where, options.index, indices);
     else
       options.policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
     board = options.board;
