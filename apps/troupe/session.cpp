@@ -67,18 +67,27 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1";
 }
 
-/// The address at which others reach the node.
-std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
-                   const session_options& options) {
+struct listen_address {
   std::string host;
   std::uint16_t port = 0;
-  if (!split_address(options.listen, host, port))
+};
+
+listen_address address_of(const session_options& options) {
+  listen_address result;
+  if (!split_address(options.listen, result.host, result.port))
     throw input_error{"'" + options.listen + "' is not host:port"};
-  if (!is_loopback(host) && !options.insecure)
+  if (!is_loopback(result.host) && !options.insecure)
     throw input_error{
       options.listen
       + " is not on loopback, and nodes neither encrypt nor authenticate what they send: "
         "pass --insecure if everyone on that network may read and steer this run"};
+  return result;
+}
+
+/// The address at which others reach the node.
+std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
+                   const session_options& options) {
+  auto [host, port] = address_of(options);
   try {
     port = basp_transport::listen(sys, node, is_loopback(host) ? host : "", port);
   } catch (const input_error& error) {
@@ -92,9 +101,10 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
                                             const session_options& options) {
   if (options.transport == "basp")
     return nullptr;
+  const auto host = address_of(options).host;
   channel_host_options how;
-  std::uint16_t port = 0;
-  split_address(options.listen, how.address, port);
+  // Others may know this host by a name that is not one of its own addresses.
+  how.address = is_loopback(host) ? host : "0.0.0.0";
   how.port = options.channel_port;
   how.local = options.transport == "auto";
   how.max_bytes = options.node.links.transfer.max_bytes;
@@ -166,14 +176,14 @@ run_summary run_session(session_options options) {
   // Outlives the system: the system's actors report their end to it.
   std::promise<run_summary> ended;
   caf::actor_system sys{cfg};
-  auto observer = sys.spawn<console, caf::detached>();
-  options.node.observer = observer;
-  options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
     options.node.links.channels = make_channels(sys, options);
   }
   const channels_end stop_channels{options.node.links.channels};
+  auto observer = sys.spawn<console, caf::detached>();
+  options.node.observer = observer;
+  options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send_exit(node, caf::exit_reason::user_shutdown);

@@ -145,7 +145,8 @@ class Manual(TestCase):
                 (folder / about).write_text(block)
             if language == "textproto":
                 (folder / "checked.textproto").write_text(whole_job(block))
-                execute(block, PROGRAM, "check", "--job=checked.textproto", code=2 if about == "refused" else 0)
+                execute(block, PROGRAM, "check", "--job=checked.textproto", "--workers=2",
+                        code=2 if about == "refused" else 0)
             if language == "sh" and about != "not-run":
                 execute(block, "bash", "-euo", "pipefail", "-c", block)
         return failures + unknown_words(command_lines(text))

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
   BOOST_TEST(contains(sync({"sync_ps.late=REJECT"}),
                       "sync_ps.late: no gradient is late without backup workers; leave it out"));
   BOOST_TEST(contains(sync({"sync_ps.backup_workers=1", "sync_ps.late=LATE_UNSET"}),
-                      "sync_ps.late: expected REJECT or REQUEUE"));
+                      "no value \"LATE_UNSET\"; valid: \"REJECT\", \"REQUEUE\""));
   BOOST_TEST(
     contains(problems({"sync_ps={}", "protocol=RING"}), "sync_ps: only protocol SYNC_PS reads it"));
   auto job = with({"protocol=SYNC_PS"});

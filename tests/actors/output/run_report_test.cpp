@@ -30,6 +30,7 @@ run_summary summary() {
   x.requeued = 2;
   x.lost = 3;
   x.quarantined = 6;
+  x.dropped_samples = 7;
   x.updates_per_second = 1250;
   x.pacing = pacing_status{2.5, 0.75, 0.5, 1, 8, 17};
   x.split = 4;
@@ -82,6 +83,7 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
     {"requeued", 2},
     {"lost", 3},
     {"quarantined", 6},
+    {"dropped_samples", 7},
     {"updates_per_second", 1250.0},
     {"staleness_running", 2.5},
     {"gradient_norm_running", 0.75},
@@ -148,8 +150,8 @@ BOOST_AUTO_TEST_CASE(what_was_not_counted_is_not_zero) {
   auto x = summary();
   x.counted = false;
   const auto line = json::parse(to_json(x));
-  for (const char* name :
-       {"applied", "rejected_stale", "requeued", "lost", "quarantined", "split", "duplicates"})
+  for (const char* name : {"applied", "rejected_stale", "requeued", "lost", "quarantined",
+                           "dropped_samples", "split", "duplicates"})
     BOOST_TEST(line.at(name).is_null(), name);
 }
 
