@@ -9,7 +9,9 @@
 #include <atomic>
 #include <fstream>
 #include <random>
+#include <system_error>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -28,6 +30,9 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 
 /// What is no longer needed of a peer waits so long for a message to travel with.
 constexpr std::chrono::nanoseconds tick{1'000'000};
+
+/// What waits to be written when all ends is given up after this.
+constexpr std::chrono::milliseconds last_words{300};
 
 std::string random_text() {
   std::array<unsigned char, 16> bytes{};
@@ -61,6 +66,16 @@ void clear(int bell) {
 
 } // namespace
 
+/// For what lacks memory or descriptors: the connection that it is about is lost, and no other.
+template <class Task>
+void guarded(const Task& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    spdlog::error("a connection is lost: {}", error.what());
+  }
+}
+
 /// Goes off a tick after it was set; setting it again before changes nothing. Outlives the host
 /// where channels do.
 class channel_host::timer {
@@ -92,7 +107,8 @@ private:
 
 channel_host::channel_host(caf::actor_system& sys, channel_host_options options)
   : sys_(sys), options_(std::move(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), timer_(std::make_shared<timer>()) {
+    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+    spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()) {
   if (!epoll_ || !bell_)
     fail_with("epoll");
   if (options_.local) {
@@ -129,8 +145,13 @@ void channel_host::stop() {
     thread_.join();
   local_ = {};
   remote_ = {};
-  tasks_.clear();
-  expected_.clear();
+  std::vector<std::function<void()>> tasks;
+  std::map<std::string, on_channel> expected;
+  {
+    const std::lock_guard guard{mutex_};
+    tasks.swap(tasks_);
+    expected.swap(expected_);
+  }
   strangers_.clear();
   handlers_.clear();
   channels_.clear();
@@ -141,23 +162,33 @@ void channel_host::stop() {
 
 void channel_host::run() {
   std::array<epoll_event, 32> events{};
+  bool stops = false;
+  time_point last{};
   for (;;) {
-    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
-    {
+    const int n =
+      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), stops ? 10 : -1);
+    if (!stops) {
       const std::lock_guard guard{mutex_};
-      if (stopping_)
-        return;
+      stops = stopping_;
+      last = std::chrono::steady_clock::now() + last_words;
     }
+    // Peers are to hear what was said last.
+    if (stops
+        && (std::chrono::steady_clock::now() >= last
+            || std::ranges::all_of(channels_, [](auto& x) { return x.second->idle(); })))
+      return;
     for (int i = 0; i < n; ++i)
       // An event of a file that the one before has closed is nobody's.
       if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
-        (*std::shared_ptr{x->second})(events[i].events);
+        guarded([&] { (*std::shared_ptr{x->second})(events[i].events); });
   }
 }
 
 void channel_host::post(std::function<void()> task) {
   {
     const std::lock_guard guard{mutex_};
+    if (stopping_)
+      return;
     tasks_.push_back(std::move(task));
   }
   ring(bell_.get());
@@ -171,7 +202,7 @@ void channel_host::run_tasks() {
     tasks.swap(tasks_);
   }
   for (auto& x : tasks)
-    x();
+    guarded(x);
 }
 
 void channel_host::watch(int file, std::uint32_t events, handler then) {
@@ -179,8 +210,10 @@ void channel_host::watch(int file, std::uint32_t events, handler then) {
   epoll_event x{};
   x.events = events;
   x.data.fd = file;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, file, &x) != 0)
-    fail_with("epoll_ctl");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, file, &x) != 0) {
+    handlers_.erase(file);
+    fail_with("a connection cannot be watched");
+  }
 }
 
 void channel_host::forget(int file) {
@@ -194,7 +227,8 @@ proto::ChannelOffer channel_host::offer(on_channel then) {
   auto result = offer_;
   result.set_token(random_text());
   const std::lock_guard guard{mutex_};
-  expected_.emplace(result.token(), std::move(then));
+  if (!stopping_)
+    expected_.emplace(result.token(), std::move(then));
   return result;
 }
 
@@ -207,7 +241,7 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
                            on_channel then) {
   if (!offer.host().empty() && offer.host() == offer_.host())
     if (auto socket = connect_locally(offer.socket())) {
-      connected(std::move(socket), {offer.token(), {}, 0, true, {}}, then);
+      connected(std::move(socket), {offer.token(), {}, 0, true}, then);
       return;
     }
   if (offer.port() == 0 || address.empty()) {
@@ -220,7 +254,7 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
     bool refused = false;
     auto socket = connect_to(address, port, options_.connect_timeout, problem, refused);
     if (socket)
-      connected(std::move(socket), {offer.token(), address, port, true, {}}, then);
+      connected(std::move(socket), {offer.token(), address, port, true}, then);
     else
       post([then, problem] { then(nullptr, problem); });
   });
@@ -230,13 +264,14 @@ void channel_host::in_background(std::function<void()> task) {
   const std::lock_guard guard{mutex_};
   if (stopping_)
     return;
-  ++background_;
-  std::thread{[this, task = std::move(task)] {
+  std::thread{[this, task = std::move(task)]() mutable {
     task();
+    task = nullptr; // What it holds must not outlive stop().
     const std::lock_guard guard{mutex_};
     --background_;
     changed_.notify_all();
   }}.detach();
+  ++background_;
 }
 
 // False where all ends.
@@ -268,8 +303,16 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
 
 void channel_host::on_connection(int listener, bool same_host) {
   auto socket = accept_on(listener);
-  if (!socket)
+  if (!socket) {
+    // Too many open files: the connection is closed, or it would wait here for ever.
+    if (errno == EMFILE || errno == ENFILE) {
+      spdlog::warn("a connection was refused: this process may open no more files (`ulimit -n`)");
+      spare_ = {};
+      accept_on(listener);
+      spare_ = file_descriptor{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    }
     return;
+  }
   auto channel = make_channel(std::move(socket), same_host);
   strangers_.push_back(channel);
   watch(channel->socket(), EPOLLIN, [this, channel](auto) { on_greeting(channel); });
@@ -293,13 +336,16 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
     if (auto x = expected_.extract(greeting.token()))
       then = std::move(x.mapped());
   }
-  const auto known = std::ranges::find_if(
-    routes_, [&](auto& x) { return !x.second.ours && x.second.token == greeting.token(); });
+  const auto known = std::ranges::find_if(routes_, [&](auto& x) {
+    return !greeting.token().empty() && !x.second.ours && x.second.token == greeting.token();
+  });
   if (then) {
-    auto where = peer_of(channel->socket());
-    if (!where.empty())
-      routes_[channel] = {
-        greeting.token(), where, static_cast<std::uint16_t>(greeting.port()), false, {}};
+    if (auto where = peer_of(channel->socket()); !where.empty()) {
+      // If it broke before this side had seen it, the peer waits for an answer to its greeting.
+      channel->greet(greeting.token(), 0);
+      ask_whether_it_is_reachable(
+        channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});
+    }
     serve(channel);
     then(channel, {});
   } else if (known != routes_.end()) {
@@ -353,16 +399,22 @@ void channel_host::on_cut(const channel_ptr& channel) {
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + options_.grace;
   spdlog::debug("the connection to {} broke", where.address);
-  if (where.ours)
-    in_background([this, keep, where] { connect_again(keep, where); });
-  else
-    in_background([this, keep, where] { ask_whether_it_runs(keep, where); });
+  try {
+    in_background([this, keep, where, cuts = keep->cuts()] {
+      if (where.ours)
+        connect_again(keep, where, cuts);
+      else
+        ask_whether_it_runs(keep, where, cuts);
+    });
+  } catch (const std::system_error& error) {
+    give_up(keep, keep->cuts(), error.what());
+  }
 }
 
 // In the background. Waits longer each time, but for jitter, so that many peers of one host do not
 // come at once.
-void channel_host::connect_again(const channel_ptr& channel, route where) {
-  const auto cuts = channel->cuts();
+void channel_host::connect_again(const channel_ptr& channel, const route& where,
+                                 std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
   std::string problem = "it did not answer";
   for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait});
@@ -388,12 +440,29 @@ void channel_host::connect_again(const channel_ptr& channel, route where) {
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 
+// A refused connection says that a process has ended only where it was not refused before: there
+// may be a firewall.
+void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const route& where) {
+  routes_[channel] = where;
+  if (where.port == 0)
+    return;
+  in_background([this, channel, where] {
+    std::string problem;
+    bool refused = false;
+    if (connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
+      post([this, channel] {
+        if (const auto x = routes_.find(channel); x != routes_.end())
+          x->second.reachable = true;
+      });
+  });
+}
+
 // In the background. The peer comes again by itself, unless it has ended.
-void channel_host::ask_whether_it_runs(const channel_ptr& channel, route where) {
-  const auto cuts = channel->cuts();
+void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
+                                       std::uint64_t cuts) {
   std::string problem;
   bool refused = false;
-  if (where.port != 0)
+  if (where.reachable)
     connect_to(where.address, where.port, options_.connect_timeout, problem, refused);
   if (refused)
     problem = "its process has ended";

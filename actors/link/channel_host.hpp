@@ -74,7 +74,9 @@ private:
     /// This side connects; the other waits.
     bool ours = false;
     /// Where the channel is cut.
-    time_point give_up{};
+    time_point give_up = {};
+    /// The port of a peer that has connected was seen to be open.
+    bool reachable = false;
   };
 
   void run();
@@ -90,8 +92,9 @@ private:
   channel_ptr make_channel(file_descriptor socket, bool same_host);
   void connected(file_descriptor socket, const route& where, const on_channel& then);
   void on_cut(const channel_ptr& channel);
-  void connect_again(const channel_ptr& channel, route where);
-  void ask_whether_it_runs(const channel_ptr& channel, route where);
+  void connect_again(const channel_ptr& channel, const route& where, std::uint64_t cuts);
+  void ask_whether_it_is_reachable(const channel_ptr& channel, const route& where);
+  void ask_whether_it_runs(const channel_ptr& channel, const route& where, std::uint64_t cuts);
   void resume(const channel_ptr& channel, file_descriptor socket, const proto::Greeting* greeting);
   void give_up(const channel_ptr& channel, std::uint64_t cuts, const std::string& reason);
   void drop(const channel_ptr& channel);
@@ -106,6 +109,8 @@ private:
   file_descriptor remote_;
   file_descriptor epoll_;
   file_descriptor bell_;
+  /// Given up for a moment where no other is to be had.
+  file_descriptor spare_;
   std::shared_ptr<timer> timer_;
 
   std::mutex mutex_;

@@ -151,13 +151,15 @@ channel_host::on_channel link::channel_listener() {
         caf::anon_send(link, std::move(what));
     };
     if (channel) {
-      session->use(channel);
+      const bool used = session->use(channel);
       channel->listen({
         [session](const proto::Frame& frame, caf::message content) {
           session->receive(frame, std::move(content), nullptr);
         },
         [tell](const std::string& reason) { tell(channel_lost{reason}); },
       });
+      if (!used)
+        channel->end(); // The link has ended meanwhile.
     }
     tell(channel_settled{problem});
   };

@@ -16,10 +16,11 @@ link_session::link_session(caf::actor_system& sys, std::shared_ptr<directory> lo
 
 link_session::~link_session() = default;
 
-void link_session::use(std::shared_ptr<stream_channel> channel) {
+bool link_session::use(std::shared_ptr<stream_channel> channel) {
   const std::lock_guard guard{mutex_};
   if (!closed_)
     channel_ = std::move(channel);
+  return !closed_;
 }
 
 bool link_session::has_channel() const {
@@ -72,9 +73,15 @@ void link_session::transmit(proto::Frame frame, caf::message content,
     channel = channel_;
     link = link_;
   }
-  if (channel)
-    channel->send(std::move(frame), std::move(content));
-  else if (link)
+  if (channel) {
+    const auto id = frame.id();
+    const auto kind = frame.kind();
+    if (auto error = channel->send(std::move(frame), std::move(content))) {
+      spdlog::error("a message cannot be sent: {}", explain(error));
+      if (kind == proto::Frame::REQUEST)
+        receive_answer(id, caf::make_message(std::move(error)), context);
+    }
+  } else if (link)
     link->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {},
                                             outbound{std::move(frame), std::move(content)}),
                   context);

@@ -33,8 +33,8 @@ public:
                caf::strong_actor_ptr link);
   ~link_session();
 
-  /// From now on, messages travel over this channel.
-  void use(std::shared_ptr<stream_channel> channel);
+  /// From now on, messages travel over this channel. False after close().
+  bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
   /// See stream_channel::keep_alive(). True without a channel.

@@ -1,5 +1,7 @@
 #include "actors/link/stream_channel.hpp"
 
+#include "messages/errors.hpp"
+
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
 
@@ -12,6 +14,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -107,7 +110,7 @@ stream_channel::~stream_channel() = default;
 
 // -- sending ------------------------------------------------------------------------------------
 
-void stream_channel::send(proto::Frame frame, caf::message content) {
+caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
   if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
@@ -122,11 +125,14 @@ void stream_channel::send(proto::Frame frame, caf::message content) {
   std::vector<char> encoded;
   caf::binary_serializer sink{sys_, encoded};
   if (auto error = sink(content))
-    throw std::logic_error{"a message cannot be encoded: " + caf::to_string(error)};
+    return error;
+  if (encoded.size() > max_head_bytes / 2)
+    return make_error(errc::malformed,
+                      "a message of " + std::to_string(encoded.size()) + " bytes is too long");
   outgoing x;
   const std::lock_guard guard{mutex_};
   if (broken_ || ended_)
-    return;
+    return caf::none;
   if (options_.lends && !body.empty() && body.storage()->shared().number != 0)
     lend(frame, body, x);
   else
@@ -140,6 +146,7 @@ void stream_channel::send(proto::Frame frame, caf::message content) {
   put_header(x.head, proto::MESSAGE, x.body.size());
   push_news();
   push(std::move(x));
+  return caf::none;
 }
 
 void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) {
@@ -166,6 +173,7 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
     known_.push_back(file.number);
   }
   lent_.emplace(loan.number(), x);
+  out.lent = x;
 }
 
 void stream_channel::greet(const std::string& token, std::uint16_t port) {
@@ -173,7 +181,7 @@ void stream_channel::greet(const std::string& token, std::uint16_t port) {
   x.set_token(token);
   x.set_port(port);
   const std::lock_guard guard{mutex_};
-  push({record_of(proto::GREETING, x), {}, -1, false});
+  push({record_of(proto::GREETING, x), {}, -1, {}, false});
 }
 
 void stream_channel::end() {
@@ -207,7 +215,7 @@ void stream_channel::push_news() {
   if (options_.resumes && received_ != acknowledged_) {
     proto::Acknowledge x;
     x.set_received(acknowledged_ = received_);
-    push({record_of(proto::ACKNOWLEDGE, x), {}, -1, false});
+    push({record_of(proto::ACKNOWLEDGE, x), {}, -1, {}, false});
   }
 }
 
@@ -227,8 +235,12 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   if (broken_ || cut_)
     return true;
   if (now - said_ >= suspect_after / 4)
-    push({record_of(proto::PING), {}, -1, false});
+    push({record_of(proto::PING), {}, -1, {}, false});
   if (now - heard_ <= suspect_after)
+    return true;
+  // Said, and not read yet.
+  int waiting = 0;
+  if (::ioctl(socket_.get(), FIONREAD, &waiting) == 0 && waiting > 0)
     return true;
   // The thread that reads hears of it.
   if (options_.resumes)
@@ -267,8 +279,12 @@ void stream_channel::flush() {
       continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       return;
-    if (sent < 0)
-      return; // The thread that reads hears of it, too.
+    if (sent < 0) {
+      // The thread that reads hears of an end, too. Others, such as a lack of memory, may pass.
+      if (errno != EPIPE && errno != ECONNRESET)
+        options_.wake();
+      return;
+    }
     said_ = clock::now();
     written_ += static_cast<std::size_t>(sent);
     if (written_ == x.head.size() + x.body.size()) {
@@ -287,8 +303,15 @@ void stream_channel::on_writable() {
 
 void stream_channel::on_tick() {
   const std::lock_guard guard{mutex_};
-  if (!broken_)
-    push_news();
+  if (broken_)
+    return;
+  push_news();
+  flush();
+}
+
+bool stream_channel::idle() const {
+  const std::lock_guard guard{mutex_};
+  return queue_.empty() || broken_ || cut_;
 }
 
 bool stream_channel::finished() const {
@@ -342,7 +365,7 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     proto::Greeting x;
     x.set_token(token);
     x.set_received(acknowledged_ = received_);
-    queue_.push_front({record_of(proto::GREETING, x), {}, -1, false});
+    queue_.push_front({record_of(proto::GREETING, x), {}, -1, {}, false});
     flush();
   }
   if (!possible)
@@ -417,10 +440,11 @@ bool stream_channel::read_some() {
   const auto got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0 && errno == EINTR)
     return true;
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+  const int error = got < 0 ? errno : 0;
+  if (error == EAGAIN || error == EWOULDBLOCK)
     return false;
   if (got <= 0) {
-    const std::string reason = got == 0 ? "its process ended or closed it" : text_of(errno);
+    const std::string reason = got == 0 ? "its process ended or closed it" : text_of(error);
     {
       const std::lock_guard guard{mutex_};
       if (options_.resumes && !over_ && !ended_ && !broken_) {
@@ -434,8 +458,10 @@ bool stream_channel::read_some() {
     {
       const std::lock_guard guard{mutex_};
       broken_ = true;
-      lent_.swap(no_longer_read);
       queue_.swap(not_sent);
+      // The proof that the peer reads no more; another error is none.
+      if (got == 0 || error == ECONNRESET || error == EPIPE)
+        lent_.swap(no_longer_read);
     }
     fail(reason);
     return false;
@@ -467,7 +493,9 @@ void stream_channel::take_descriptors(msghdr& from) {
       descriptors_.emplace_back(value);
     }
   }
-  if (descriptors_.size() > max_descriptors || (from.msg_flags & MSG_CTRUNC) != 0)
+  if ((from.msg_flags & MSG_CTRUNC) != 0)
+    mistrust("shared memory, and this process may open no more files (`ulimit -n`)");
+  else if (descriptors_.size() > max_descriptors)
     mistrust("more descriptors than it announced");
 }
 
@@ -490,7 +518,8 @@ void stream_channel::parse() {
       if (!events_.received && !greeting_.token().empty())
         return; // Records after the greeting wait for listen().
       const bool fits = head <= (events_.received ? max_head_bytes : max_greeting_bytes)
-        && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE);
+        && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE)
+        && (events_.received || kind == proto::GREETING);
       if (!fits) {
         mistrust("a record that cannot be decoded");
         return;
@@ -573,9 +602,10 @@ bool stream_channel::on_greeting() {
     return true;
   std::deque<outgoing> dropped;
   const std::lock_guard guard{mutex_};
-  if (!holding_ || !acknowledge(greeting_.received(), dropped))
+  if (!acknowledge(greeting_.received(), dropped))
     return false;
-  holding_ = false;
+  if (!std::exchange(holding_, false))
+    return true;
   resend();
   flush();
   return true;
@@ -680,7 +710,7 @@ void stream_channel::on_return(const proto::Return& x) {
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};
-  begin_ = end_ = 0;
+  begin_ = end_ = body_read_ = 0;
   descriptors_.clear();
   fail("it sent " + sent);
 }

@@ -89,8 +89,9 @@ public:
   void listen(events to);
 
   /// Thread-safe. Messages of one thread stay in order. What cannot be written at once waits here,
-  /// by reference. Does nothing once the channel is closed.
-  void send(proto::Frame frame, caf::message content);
+  /// by reference. Does nothing once the channel is closed. An error if the message cannot travel
+  /// at all.
+  caf::error send(proto::Frame frame, caf::message content);
 
   /// The first record of the side that connected.
   /// @param port where this process listens, for a peer that wants to know whether it still runs
@@ -130,6 +131,9 @@ public:
   /// No other socket is to be had.
   void give_up(const std::string& reason);
 
+  /// Nothing waits to be written that could be.
+  bool idle() const;
+
   /// Neither side needs the socket any more.
   bool finished() const;
 
@@ -154,6 +158,8 @@ private:
     std::vector<char> head;
     payload body;
     int descriptor = -1;
+    /// Keeps the descriptor open until it is written.
+    payload lent = {};
     /// Counts for Greeting::received.
     bool numbered = true;
   };

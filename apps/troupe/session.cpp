@@ -16,6 +16,8 @@
 #include <system_error>
 #include <thread>
 
+#include <sys/resource.h>
+
 namespace troupe {
 
 namespace {
@@ -102,6 +104,7 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   if (options.transport == "basp")
     return nullptr;
   const auto host = address_of(options).host;
+  allow_many_files();
   channel_host_options how;
   // Others may know this host by a name that is not one of its own addresses.
   how.address = is_loopback(host) ? host : "0.0.0.0";
@@ -113,6 +116,15 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()}
                       + ": choose another --channel-port, or --transport=basp to do without"};
+  }
+}
+
+/// Shared memory takes descriptors; the default limit is made for programs that use few.
+void allow_many_files() {
+  rlimit x{};
+  if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
+    x.rlim_cur = x.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &x);
   }
 }
 

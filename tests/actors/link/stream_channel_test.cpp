@@ -476,8 +476,8 @@ BOOST_AUTO_TEST_CASE(a_silent_peer) {
   connection x{true};
   BOOST_TEST(x.a->channel->keep_alive(std::chrono::hours{1}));
   BOOST_TEST(!x.a->channel->keep_alive(std::chrono::nanoseconds{1}));
-  // A sign of life.
-  BOOST_TEST(x.b->channel->keep_alive(std::chrono::nanoseconds{4}) == false);
+  // What was said is not read yet.
+  BOOST_TEST(x.b->channel->keep_alive(std::chrono::nanoseconds{1}));
   x.run();
   BOOST_TEST(x.a->closed == "");
   breaking y;
@@ -498,7 +498,7 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
     record(proto::MESSAGE, ~std::uint64_t{0}, ""),
     record(proto::RETURN, 7, ""),
     record(proto::RETURN, 0, "\xff\xff\xff"),
-    record(proto::GREETING, 0, "\x0a\x01x"),
+    record(proto::GREETING, 0, "\x0a\x01x\x10\x05"),
   };
   auto large = record(proto::MESSAGE, 0, "");
   large[7] = '\x7f';
@@ -513,6 +513,28 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
     x.a->send(1, patterned(10));
     x.run();
     BOOST_TEST(x.b->messages.empty(), "nothing is believed afterwards");
+  }
+}
+
+// Before it has said who it is, nothing is done for it, and nothing allocated.
+BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
+  codec system;
+  const auto content = system.encode(caf::make_message(proto::Segment{}));
+  std::string head(4, '\0');
+  head.append(content.begin(), content.end());
+  for (const auto& bytes :
+       {record(proto::MESSAGE, 0, head), record(proto::MESSAGE, std::uint64_t{1} << 36, head),
+        record(proto::END, 0, ""), record(proto::RETURN, 0, ""), record(proto::PING, 0, ""),
+        record(proto::GREETING, 0, std::string(300, 'x'))}) {
+    std::array<int, 2> sockets{};
+    BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0);
+    end_point stranger{system.system(), sockets[1], true, std::uint64_t{1} << 36};
+    BOOST_REQUIRE(::write(sockets[0], bytes.data(), bytes.size())
+                  == static_cast<ssize_t>(bytes.size()));
+    stranger.run();
+    BOOST_TEST(stranger.channel->over());
+    BOOST_TEST(stranger.channel->greeting().token() == "");
+    ::close(sockets[0]);
   }
 }
 
