@@ -110,7 +110,7 @@ class Signals(TestCase):
         self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
 
     def test_training_goes_on_without_a_child_that_was_killed(self):
-        process, children = self.train("--processes", "--ps=2", "--set=epochs=40")
+        process, children = self.train("--processes", "--ps=2", "--set=epochs=12")
         worker = next(x for x in children if "--role=worker" in arguments_of(x) and "--task=1" in arguments_of(x))
         os.kill(worker, signal.SIGKILL)
         self.assert_exit(process, 0)
