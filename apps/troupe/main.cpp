@@ -362,6 +362,13 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 
 } // namespace
 
+#ifdef __SANITIZE_ADDRESS__
+// The framework's broker can be left with messages that came while it ended.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libcaf_io\n";
+}
+#endif
+
 int main(int argc, char** argv) {
   troupe::block_stop_signals();
   CLI::App app{"troupe trains a model on many machines with actors", "troupe"};
