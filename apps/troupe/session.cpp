@@ -98,6 +98,15 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   return host + ':' + std::to_string(port);
 }
 
+/// Shared memory takes descriptors; the default limit is made for programs that use few.
+void allow_many_files() {
+  rlimit x{};
+  if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
+    x.rlim_cur = x.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &x);
+  }
+}
+
 /// The connections of links; null if they are to do without.
 std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
                                             const session_options& options) {
@@ -116,15 +125,6 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()}
                       + ": choose another --channel-port, or --transport=basp to do without"};
-  }
-}
-
-/// Shared memory takes descriptors; the default limit is made for programs that use few.
-void allow_many_files() {
-  rlimit x{};
-  if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
-    x.rlim_cur = x.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &x);
   }
 }
 
