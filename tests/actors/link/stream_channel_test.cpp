@@ -120,13 +120,13 @@ std::size_t open_files() {
   return result;
 }
 
-std::vector<char> record(std::uint32_t kind, std::uint64_t body, std::string_view head) {
-  std::vector<char> result(16);
+std::vector<char> record(std::uint32_t kind, std::uint64_t body, const std::string& head) {
+  std::vector<char> result(16 + head.size());
   const auto size = static_cast<std::uint32_t>(head.size());
   std::memcpy(result.data(), &kind, 4);
   std::memcpy(result.data() + 4, &size, 4);
   std::memcpy(result.data() + 8, &body, 8);
-  result.insert(result.end(), head.begin(), head.end());
+  std::ranges::copy(head, result.begin() + 16);
   return result;
 }
 
