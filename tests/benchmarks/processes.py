@@ -56,7 +56,8 @@ if rank == 0:
 def start_troupe(options, folder, *more):
     return subprocess.Popen(
         [options.program, "train", f"--job={ROOT / 'apps/examples/mnist_mlp.textproto'}", f"--set=epochs={EPOCHS}",
-         f"--set=data.batch={options.batch}", f"--out={folder}", *more], stdout=subprocess.DEVNULL)
+         f"--set=data.batch={options.batch}", f"--out={folder}", *more],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def troupe(options, *more, copies=1):
@@ -71,8 +72,9 @@ def troupe(options, *more, copies=1):
 def ddp(options):
     with tempfile.TemporaryDirectory() as folder:
         settings = [str(options.batch), str(EPOCHS), f"{folder}/store"]
-        ranks = [subprocess.Popen([options.python, "-c", DDP, str(rank), *settings], stdout=subprocess.PIPE, text=True)
-                 for rank in range(2)]
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        ranks = [subprocess.Popen([options.python, "-c", DDP, str(rank), *settings], stdout=subprocess.PIPE, text=True,
+                                  env=one_thread) for rank in range(2)]
         said = [x.communicate()[0] for x in ranks]
         speed, accuracy = map(float, said[0].split())
         return speed, accuracy
