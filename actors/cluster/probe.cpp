@@ -1,6 +1,7 @@
 #include "actors/cluster/probe.hpp"
 
 #include "actors/cluster/address.hpp"
+#include "actors/link/file_descriptor.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
@@ -38,21 +39,6 @@ constexpr char identity_end = ';';
 
 /// Connections tried at the same time.
 constexpr std::size_t most_at_once = 16;
-
-class file_descriptor {
-public:
-  explicit file_descriptor(int value) : value_(value) {}
-  ~file_descriptor() {
-    if (value_ >= 0)
-      ::close(value_);
-  }
-  file_descriptor(const file_descriptor&) = delete;
-  file_descriptor& operator=(const file_descriptor&) = delete;
-  int get() const noexcept { return value_; }
-
-private:
-  int value_;
-};
 
 /// Whether something happens on the socket before the deadline.
 bool wait_for(int socket, short event, steady_clock::time_point deadline) {

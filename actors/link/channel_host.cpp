@@ -411,7 +411,7 @@ void channel_host::on_cut(const channel_ptr& channel) {
   }
 }
 
-// In the background. Waits longer each time, but for jitter, so that many peers of one host do not
+// In the background. Waits longer each time, with jitter, so that many peers of one host do not
 // come at once.
 void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {

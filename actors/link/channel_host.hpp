@@ -103,7 +103,7 @@ private:
 
   caf::actor_system& sys_;
   channel_host_options options_;
-  /// Of the offers that this process makes, but for the token.
+  /// What all offers of this process share: everything except the token.
   proto::ChannelOffer offer_;
   file_descriptor local_;
   file_descriptor remote_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/stream_channel.hpp"
+#include "actors/link/file_descriptor.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -77,11 +77,6 @@ std::string text_of(int error) {
 
 } // namespace
 
-file_descriptor::~file_descriptor() {
-  if (value_ >= 0)
-    ::close(value_);
-}
-
 /// The peer's memory, until the last reference is gone.
 class stream_channel::borrowed final : public buffer {
 public:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/link/file_descriptor.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -22,26 +23,6 @@
 struct msghdr;
 
 namespace troupe {
-
-/// A file descriptor and its owner.
-class file_descriptor {
-public:
-  file_descriptor() noexcept = default;
-  explicit file_descriptor(int value) noexcept : value_(value) {}
-  file_descriptor(file_descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  file_descriptor& operator=(file_descriptor other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  ~file_descriptor();
-
-  explicit operator bool() const noexcept { return value_ >= 0; }
-  int get() const noexcept { return value_; }
-  int release() noexcept { return std::exchange(value_, -1); }
-
-private:
-  int value_ = -1;
-};
 
 struct stream_options {
   /// The peer runs on this host, and the socket can pass descriptors: payloads in shared memory are
