@@ -83,9 +83,6 @@ inline plan_options cpu_plan_options() {
   return result;
 }
 
-/// Whether executors run instructions with this operation.
-bool cpu_runs(operation op);
-
 /// Runs a plan on the CPU. T: float, or double for reference tests.
 ///
 /// All memory is allocated by the constructor; `run` allocates nothing. One run at a time per

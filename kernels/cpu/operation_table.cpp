@@ -60,8 +60,4 @@ const fusion_table& cpu_fusion() {
   return table;
 }
 
-bool cpu_runs(operation op) {
-  return cpu::row_of<float>(op).run != nullptr && cpu::row_of<double>(op).run != nullptr;
-}
-
 } // namespace troupe
