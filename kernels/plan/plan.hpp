@@ -66,11 +66,12 @@ struct row_sparse_gradient {
 /// How a graph is executed: instructions in order, each with the place of its operands. Built once,
 /// immutable, shared by any number of executors and threads; does not refer to its graph.
 ///
-/// Order is topological, the gradients of the last layers come first. Fused: matmul + bias +
-/// activation; matmul + derivative of the activation; softmax + cross-entropy + gradient + number
-/// of correct ones; chains of element-wise operations. Activations live in one arena, laid out by
-/// lifetime (best fit) and in place where an element-wise operation reads its operand last.
-/// Gradients of parameters are written directly to their place in the flat gradient.
+/// Order is topological, the gradients of the last layers come first. Fused: softmax +
+/// cross-entropy + gradient + number of correct ones; chains of element-wise operations; and, if
+/// the device can (plan_options::fusion), matmul + bias + activation, matmul + derivative of the
+/// activation. Activations live in one arena, laid out by lifetime (best fit) and in place where an
+/// element-wise operation reads its operand last. Gradients of parameters are written directly to
+/// their place in the flat gradient.
 class plan {
 public:
   /// Throws input_error if `gradients` is set without a loss, a loss is not a scalar, or an

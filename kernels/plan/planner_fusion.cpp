@@ -1,7 +1,8 @@
 // Middle of the planner: which nodes one step computes together.
 
-#include "kernels/graph/operation_traits.hpp"
 #include "kernels/plan/planner.hpp"
+
+#include "kernels/graph/operation_traits.hpp"
 
 #include <algorithm>
 
