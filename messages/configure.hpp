@@ -9,7 +9,7 @@ class actor_system_config;
 namespace troupe {
 
 /// Increased whenever nodes of the old and the new build could misunderstand each other.
-inline constexpr std::uint32_t wire_version = 4;
+inline constexpr std::uint32_t wire_version = 5;
 
 /// Of this build, such as "0.1.0".
 const char* version() noexcept;

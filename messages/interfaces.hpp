@@ -28,7 +28,8 @@ using shard_actor =
                    rpc<proto::Pushed, proto::Admit>, rpc<proto::Fenced, proto::Fence>,
                    rpc<proto::Report, proto::ReportRequest>,
                    rpc<proto::Ack, proto::Restore, payload>, rpc<proto::Ack, proto::PartialNorm>,
-                   rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>>;
+                   rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>,
+                   rpc<void, proto::Damping>>;
 
 /// Serves published versions of a slice without the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;

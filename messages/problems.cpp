@@ -64,9 +64,13 @@ std::string problem_of(const proto::Commit& x, std::uint64_t most_samples) {
     return numbered("a loss", x.loss());
   if (!not_negative(x.scale()) || x.scale() > 1)
     return numbered("a scale", x.scale());
-  if (!not_negative(x.damping()) || x.damping() > 1)
-    return numbered("a damping", x.damping());
   return "";
+}
+
+std::string problem_of(const proto::Damping& x) {
+  return not_negative(x.factor()) && x.factor() > 0 && x.factor() <= 1
+    ? ""
+    : numbered("a damping", x.factor());
 }
 
 std::string problem_of(const proto::PartialNorm& x) {

@@ -22,6 +22,7 @@ std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 
 /// A sum of squares is finite, and not negative.
 std::string problem_of(const proto::PartialNorm& x);
+std::string problem_of(const proto::Damping& x);
 
 /// Its batches can be counted, and lie within it.
 std::string problem_of(const proto::Lease& x);

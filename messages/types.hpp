@@ -50,5 +50,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Commit))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::ChannelRefused))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::StepParts))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::IdleWorkers))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::Damping))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

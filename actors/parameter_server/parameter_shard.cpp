@@ -53,6 +53,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_partial_norm),
     in_view(this, &parameter_shard::on_step_parts),
     in_view(this, &parameter_shard::on_idle_workers),
+    in_view(this, &parameter_shard::on_damping),
     [this](const step_listeners& x) {
       listeners_ = x.actors;
       shards_ = x.shards;
@@ -404,6 +405,7 @@ void parameter_shard::advance() {
   tell_admitted();
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);
+  tell_damping();
   capture_if_due();
 }
 
@@ -464,6 +466,22 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
         options_.board->arrived(worker.task);
   make_updates();
   return proto::Ack{};
+}
+
+void parameter_shard::tell_damping() {
+  auto news = policy_->new_damping();
+  if (!news)
+    return;
+  news->set_view(options_.view.number);
+  for (std::size_t i = 1; i < shards_.size(); ++i)
+    send(shards_[i], *news);
+}
+
+void parameter_shard::on_damping(const proto::Damping& x) {
+  if (const auto problem = problem_of(x); problem.empty())
+    policy_->set_damping(x);
+  else
+    spdlog::warn("ps/{} ignores {}, which ps/0 is said to have sent", options_.index, problem);
 }
 
 caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {

@@ -102,6 +102,7 @@ private:
   caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
   caf::result<proto::Ack> on_step_parts(const proto::StepParts& x);
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
+  void on_damping(const proto::Damping& x);
 
   /// Why a gradient of that name is not taken: `problem`, or that no worker of the view has it.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
@@ -119,6 +120,7 @@ private:
   void advance();
   proto::Pushed decide(const contribution& x);
   void tell_parts();
+  void tell_damping();
   void share_norm();
   void tell_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();

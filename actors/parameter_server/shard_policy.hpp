@@ -110,6 +110,11 @@ public:
 
   /// For the next gradient of a worker, where the protocol tells it anything.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
+  /// In shard 0: what the other shards are to multiply the rate with, where it has changed since
+  /// the last call.
+  virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
+  /// In shards other than 0: shard 0 says so. It has no problem_of().
+  virtual void set_damping(const proto::Damping& /*x*/) {}
   /// For a checkpoint, where the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
   /// Before training: goes on at the pace of a checkpoint. False: its values make no sense.

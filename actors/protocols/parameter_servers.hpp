@@ -32,9 +32,9 @@ struct shard_reading {
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Gives the shard the synchronizers of all workers, and these shards, once they can be reached;
-/// then it is ready.
+/// Gives the shard the synchronizers of these workers, and these shards, once they can be reached;
+/// then it is ready. Either list may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
-                    const std::vector<member>& shards);
+                    const std::vector<member>& workers, const std::vector<member>& shards);
 
 } // namespace troupe

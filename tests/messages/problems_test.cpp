@@ -21,7 +21,6 @@ proto::Commit good_commit() {
   result.set_gradient_norm(2);
   result.set_loss(-0.5);
   result.set_scale(0.5);
-  result.set_damping(1);
   return result;
 }
 
@@ -54,10 +53,16 @@ BOOST_AUTO_TEST_CASE(commits) {
     BOOST_TEST(with([bad](auto& x) { x.set_gradient_norm(bad); }) != "");
     BOOST_TEST(with([bad](auto& x) { x.set_loss(bad); }) != "");
     BOOST_TEST(with([bad](auto& x) { x.set_scale(bad); }) != "");
-    BOOST_TEST(with([bad](auto& x) { x.set_damping(bad); }) != "");
   }
   BOOST_TEST(with([](auto& x) { x.set_gradient_norm(-1); }) == "a norm of -1.000000");
   BOOST_TEST(with([](auto& x) { x.set_scale(1.5); }) != "");
+  proto::Damping damping;
+  for (const auto bad : {nan_value, infinite, -1.0, 0.0, 1.5}) {
+    damping.set_factor(bad);
+    BOOST_TEST(problem_of(damping) != "");
+  }
+  damping.set_factor(1);
+  BOOST_TEST(problem_of(damping) == "");
   // Left out by all shards, so nothing is done with its numbers.
   BOOST_TEST(with([](auto& x) {
                x.set_quarantine(true);

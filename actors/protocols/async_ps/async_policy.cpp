@@ -14,6 +14,9 @@ constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
 
+/// Changes of the damping that the other shards are not told of, as a share of it.
+constexpr double least_news = 0.01;
+
 double distance(std::span<const float> a, std::span<const float> b) {
   double result = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -67,9 +70,7 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    // Shard 0 knows it best; to the others it comes with the worker's next gradient.
-    const double told = header.damping() > 0 ? header.damping() : 1;
-    result.terms.rate_factor = first_shard_ ? pacing_.damping() : told;
+    result.terms.rate_factor = pacing_.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
@@ -157,7 +158,23 @@ std::optional<proto::PacingState> async_policy::pacing_state() const {
 }
 
 bool async_policy::restore_pacing(const proto::PacingState& x) {
-  return !paces() || pacing_.restore(x);
+  return how_ != proto::AsyncPs::AUTO || pacing_.restore(x);
+}
+
+std::optional<proto::Damping> async_policy::new_damping() {
+  if (!paces() || std::abs(pacing_.damping() - told_) <= least_news * told_)
+    return std::nullopt;
+  proto::Damping result;
+  result.set_gradients(pacing_.gradients());
+  result.set_factor(told_ = pacing_.damping());
+  return result;
+}
+
+void async_policy::set_damping(const proto::Damping& x) {
+  if (first_shard_ || x.gradients() < told_at_)
+    return;
+  told_at_ = x.gradients();
+  pacing_.set_damping(x.factor());
 }
 
 } // namespace troupe

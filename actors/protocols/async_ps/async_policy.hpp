@@ -51,6 +51,8 @@ public:
   }
   void forget(std::uint32_t worker, std::uint64_t incarnation) override;
   std::optional<proto::Pacing> pacing() const override;
+  std::optional<proto::Damping> new_damping() override;
+  void set_damping(const proto::Damping& x) override;
   std::optional<proto::PacingState> pacing_state() const override;
   bool restore_pacing(const proto::PacingState& x) override;
 
@@ -64,7 +66,12 @@ private:
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
+  /// Shard 0 decides; the others are told the damping, and know nothing else.
   async_pacing pacing_;
+  /// Shard 0: the damping that the others were told last. Others: how many gradients shard 0 had
+  /// applied then.
+  double told_ = 0;
+  std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
   /// GAP_AWARE: the running length of a step.
   double step_length_ = 0;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include "actors/view.hpp"
+
+#include <vector>
+
 namespace troupe {
 
 struct shard_site;
@@ -10,5 +14,8 @@ void start_async_ps_worker(const worker_site& site);
 
 /// ASYNC_PS: a shard applies each gradient when it arrives, and waits for nobody.
 void start_async_ps_shard(const shard_site& site);
+
+/// All shards, where this is shard 0 and damps the rate for all; else none.
+std::vector<member> shards_to_tell(const shard_site& site);
 
 } // namespace troupe
