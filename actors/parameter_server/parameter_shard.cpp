@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// Readers hold all versions: how soon to look again.
+/// While readers hold all versions: time until the next look.
 constexpr std::chrono::microseconds slot_poll{500};
 
 bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
@@ -75,7 +75,7 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
-// Gradients of others would wait here for ever.
+// Refused because gradients of unknown workers would wait here forever.
 std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                                                    std::string problem) const {
   if (problem.empty())
@@ -163,7 +163,7 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
   }
-  // In step, the update waits for others: it is told of later.
+  // In step, the update waits for other workers and is announced later.
   const bool now = policy_->in_step() && here;
   decision promise;
   if (!now) {
@@ -199,7 +199,7 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// Nothing of it was applied anywhere: it was only staged.
+// No part of it was applied anywhere: it was only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
   proto::Pushed answer;
@@ -212,7 +212,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   return answer;
 }
 
-/// Where the message is lost, the worker pulls again all the same, only later.
+/// If the message is lost, the worker still pulls again, only later.
 void parameter_shard::tell_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
@@ -226,7 +226,7 @@ void parameter_shard::tell_admitted() {
         send(listeners_[i], news);
 }
 
-// The update of its step is made without it. Nothing of it was applied anywhere.
+// The update of its step was made without it. No part of it was applied anywhere.
 std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
   const auto outcome = policy_->late(x, versions_->version());
   if (!outcome)
@@ -266,7 +266,7 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     answer.set_duplicate(true);
     return answer;
   }
-  // What is admitted will be applied, so it counts, whether it has arrived or not.
+  // An admitted gradient will be applied, so it counts even before it arrives.
   answer.set_staleness(admitted_ - std::min(admitted_, x.base_version()));
   const auto& bounds = context_->job.async_ps();
   const bool stale = bounds.has_max_staleness() && answer.staleness() > bounds.max_staleness();
@@ -310,7 +310,7 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   if (!x.has_last())
     return result;
   last_taken_.erase(key);
-  // What was admitted and has not come will not come.
+  // An admitted gradient that has not come will not come.
   auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {
     if (last->second > result.decided().sequence())
@@ -366,7 +366,7 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
 
 // -- updates ------------------------------------------------------------------------------------
 
-// The slot was found by find_slot().
+// find_slot() has reserved the slot.
 void parameter_shard::advance() {
   proto::Advanced news;
   news.set_view(options_.view.number);
@@ -448,7 +448,7 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
                         + " is told which gradients make an update, which nobody else chooses");
-  // A step begins once all shards have made the one before.
+  // A step begins once all shards have made the previous one.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "
@@ -475,7 +475,7 @@ caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorker
   return proto::Ack{};
 }
 
-// The norm of the step's gradient takes all shards.
+// The norm of the step's gradient needs the parts of all shards.
 void parameter_shard::share_norm() {
   if (!clips_in_step() || norm_shared_ || !policy_->ready())
     return;
@@ -527,7 +527,7 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
   return proto::Ack{};
 }
 
-/// All is here for the next update.
+/// Everything for the next update is here.
 bool parameter_shard::update_ready() {
   if (!policy_->ready())
     return false;
@@ -547,8 +547,7 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
 
 // -- versions -----------------------------------------------------------------------------------
 
-// The slot was found by versions_->begin(). An update without samples leaves the weights as they
-// are.
+// versions_->begin() has reserved the slot. An update without samples does not change the weights.
 void parameter_shard::make_version(const planned_update& update) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();

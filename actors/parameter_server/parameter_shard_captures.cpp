@@ -1,4 +1,4 @@
-// What a shard gives to checkpoints and evaluations, and takes from a checkpoint.
+// A shard's captures for checkpoints and evaluations, and its restore from a checkpoint.
 
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-// The weights are held, not copied; the optimizer's state is changed in place, and must be.
+// The weights are held, not copied. The optimizer's state is changed in place, so it must be
+// copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
     return;
@@ -57,13 +58,13 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                         + std::to_string(values.size()) + " bytes of slot "
                         + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
   if (versions_->version() > x.version())
-    return proto::Ack{}; // A repetition that came late: training has begun.
+    return proto::Ack{}; // A late repetition: training has begun.
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());
   } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
-    // Nobody reads before training begins, so there is a slot.
+    // No worker reads before training begins, so a slot is free.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
     policy_->restored(values.as_floats(), x.samples(), x.version());

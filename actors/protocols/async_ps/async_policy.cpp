@@ -7,8 +7,8 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
-/// weight of the correction.
+/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
+/// their mean, and weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
@@ -67,7 +67,7 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    // Shard 0 knows it best; to the others it comes with the worker's next gradient.
+    // Shard 0 has the newest value; other shards get it with the worker's next gradient.
     const double told = header.damping() > 0 ? header.damping() : 1;
     result.terms.rate_factor = first_shard_ ? pacing_.damping() : told;
     result.terms.look_ahead = true;
@@ -103,7 +103,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Of the gradient's mean; then summed over the samples again, as updates expect it.
+// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());

@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// ASYNC_PS with compensation AUTO, a worker's part: limits its gradients (limit_factor), tells
-/// shard 0 whether the weights overshoot (slope_probe), and passes on by how much shard 0 damps the
-/// rate.
+/// The worker's part of ASYNC_PS with compensation AUTO: limits its gradients (limit_factor), tells
+/// shard 0 whether the weights overshoot (slope_probe), and passes on how much shard 0 damps the
+/// learning rate.
 class async_worker : public worker_policy {
 public:
   async_worker(std::uint64_t parameters, std::size_t workers);
