@@ -146,7 +146,7 @@ private:
     return i != jobs_.end() && !i->second.empty();
   }
 
-  /// What the jobs of the text are here.
+  /// Maps the jobs of the text to troupe's jobs.
   cluster_spec shape() const {
     const bool chief_trains = !has("ps");
     cluster_spec result;
@@ -187,7 +187,7 @@ private:
 
   std::string name_;
   std::map<std::string, addresses> jobs_;
-  /// Address -> where it stands.
+  /// Address -> its position in the text.
   std::map<std::string, std::string> seen_;
 };
 
@@ -197,7 +197,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// What stands for the same job in a text.
+/// Whether a process's job in the text means `type`.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

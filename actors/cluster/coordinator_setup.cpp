@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-// Data of a program may fail to be read: the workers that need them will say so.
+// A program's data may fail to be read: the workers that need them will report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;

@@ -44,7 +44,7 @@ std::span<const float> trained::tensor(std::string_view name) const {
 }
 
 training_actor spawn_training(caf::actor_system& sys, training_options options) {
-  // Reads files, and plans: a thread of its own.
+  // Reads files and plans, so it needs its own thread.
   return sys.spawn<training, caf::detached>(std::move(options));
 }
 

@@ -148,7 +148,7 @@ void progress::record_next() {
   }
 }
 
-// However long it takes: to ask again costs nothing, and a disk that is slow is no failure.
+// Waits as long as it takes: asking again costs nothing, and a slow disk is no failure.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -178,7 +178,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes what is still queued first, so that the last line can report a failure to write.
+// Writes the queued records first, so that the last line can report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

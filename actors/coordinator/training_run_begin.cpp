@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-// How a run begins: with the weights of a checkpoint, those that were given, or none; or it solves
-// for them.
+// The beginning of a run: with the weights of a checkpoint, with given weights, or with the
+// initializers; or with the exact solver.
 
 namespace troupe {
 
@@ -49,7 +49,7 @@ void training_run::restore() {
   }
 }
 
-// A worker with an optimizer of its own gets that optimizer's state, in the usual slots.
+// A worker with its own optimizer gets that optimizer's state in the usual slots.
 training_run::states training_run::state_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
@@ -101,7 +101,7 @@ void training_run::start_training() {
   if (options_.resume) {
     cut = options_.resume->manifest.cut;
     last_checkpoint_ = options_.resume->directory.string();
-    // Everybody has what it held.
+    // All reporters have received its state.
     options_.resume.reset();
     const auto& protocol = options_.context->protocol;
     if (protocol.tells_idle)
@@ -126,8 +126,8 @@ void training_run::watch() {
   send(options_.progress, std::move(order));
 }
 
-// A run that solves for the weights: no view, no leases, no gradients. Its one snapshot goes the
-// way of those that end an epoch.
+// A run with the exact solver: no view, no leases, no gradients. Its one snapshot is handled like
+// the snapshot at the end of an epoch.
 void training_run::start_solver() {
   phase_ = phase::solving;
   began_ = clock().now();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-// The end of a run: what was decided is counted, and what was captured written.
+// The end of a run: counts the decisions and waits for the captures to be written.
 
 namespace troupe {
 
@@ -38,7 +38,7 @@ void training_run::finish_captures_of_reports() {
 
 void training_run::settle_accounts() {
   summary_.counted = true;
-  if (!solves()) { // Otherwise nobody decided on gradients.
+  if (!solves()) { // Otherwise there were no gradients.
     const auto result = book_->balance(reports_);
     summary_.applied = result.applied;
     summary_.rejected_stale = result.rejected_stale;
@@ -115,7 +115,7 @@ void training_run::conclude() {
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);
   conclude_run order{summary_, {}};
-  // What shards said of themselves may be a moment old; their reports are final.
+  // The shards' status messages may be a moment old; their reports are final.
   if (options_.context->protocol.uses_shards() && summary_.counted)
     for (auto& x : reports_)
       order.updates.push_back(x.version());
