@@ -115,7 +115,7 @@ std::string problem_of(const proto::TaskStatus& x) {
   return not_negative(pacing.norm()) && not_negative(pacing.staleness())
       && not_negative(pacing.damping())
     ? ""
-    : "a norm, staleness or damping that is no number";
+    : "a norm, staleness or damping that is not a number from 0";
 }
 
 std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
@@ -127,22 +127,22 @@ std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
   for (auto& y : x.member()) {
     task_name task;
     if (!from_proto(y.task(), task))
-      return "a member of job '" + y.task().job() + "', which there is not";
+      return "a member of an unknown job '" + y.task().job() + "'";
     if (!members.insert(task).second)
       return to_string(task) + " is a member twice";
     here = here || (task == self && y.incarnation() == incarnation);
   }
-  return here ? "" : to_string(self) + ", as it was started here, is no member";
+  return here ? "" : to_string(self) + ", as started here, is not a member";
 }
 
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients) {
   const auto share = [](double y) { return not_negative(y) && y <= 1; };
   if ((x.has_accuracy() && !share(x.accuracy()))
       || (x.has_test_accuracy() && !share(x.test_accuracy())))
-    return "an accuracy that is no share";
+    return "an accuracy outside 0 .. 1";
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (x.weights_sha256().size() != 64 || !std::ranges::all_of(x.weights_sha256(), digit))
-    return "a hash of the weights that is none";
+    return "an invalid hash of the weights";
   const auto n = static_cast<std::uint64_t>(x.coefficients_size());
   return n == 0 || n == coefficients
     ? ""

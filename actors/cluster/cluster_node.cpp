@@ -383,8 +383,9 @@ void cluster_node::on_joined(const proto::Joined& x) {
                        x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
     suspect_as(job);
     if (context_->hash != x.job_hash())
-      throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
-                        "troupe version on all nodes"};
+      throw input_error{
+        "the coordinator's job is read differently here (another hash): run the same "
+        "troupe version on all nodes"};
   } catch (const input_error& error) {
     end_with(error.what());
   }

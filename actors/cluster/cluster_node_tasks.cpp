@@ -41,7 +41,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
     return i->second.answers.back();
   }
   if (const auto problem = problem_of(x, options_.incarnation); !problem.empty())
-    return make_error(errc::malformed, "a view was opened that cannot be: " + problem);
+    return make_error(errc::malformed, "an invalid view was opened: " + problem);
   const auto opened = from_proto(x);
   if (opened.of(job_kind::worker).empty()
       || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))

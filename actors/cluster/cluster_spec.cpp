@@ -126,7 +126,7 @@ private:
       if (host == "0.0.0.0" || host == "::")
         fail(element,
              address
-               + " is no address that others can reach: write the name or address "
+               + " is not an address that other hosts can reach: write the name or address "
                  "of the host; with --insecure it listens on all of them");
       const auto [first, added] = seen_.emplace(address, element);
       if (!added && port != 0)
@@ -182,7 +182,7 @@ private:
     for (auto& process : x.processes)
       if (process.address.ends_with(":0") && process.tasks.front() == coordinator_task)
         fail(json_element(json_field("cluster", process.name.type), process.name.index),
-             "needs a port: others must find the coordinator there");
+             "needs a port, so that other nodes can find the coordinator");
   }
 
   std::string name_;

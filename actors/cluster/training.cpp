@@ -66,7 +66,7 @@ training::behavior_type training::make_behavior() {
 
 caf::result<trained> training::on_begin() {
   if (begun_)
-    return make_error(errc::failed, "this run has begun already; spawn another");
+    return make_error(errc::failed, "this run has already begun; spawn another");
   begun_ = true;
   if (stopped_) {
     quit();

@@ -47,7 +47,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   auto& of = x.to_evaluate() ? to_evaluate_ : checkpoints_;
   const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
   if (!of)
-    return make_error(errc::malformed, "a part of " + what + ", which this job has none of");
+    return make_error(errc::malformed, "a part of " + what + ", but this job has none of them");
   if (const auto problem = of->problem(x, data.size()); !problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
   if (data.empty() && !handles_->parts[x.part()].empty()) { // Is it wanted?
@@ -70,10 +70,11 @@ void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to
   if (told > 0 || of.missed() == 0)
     return;
   told = of.missed();
-  notice(to_evaluate ? "some steps are not evaluated: evaluations take longer than the updates "
-                       "between them; raise evaluate.every_steps"
-                     : "some checkpoints are left out: to send and write one takes longer than the "
-                       "updates between them; raise checkpoint.every_steps",
+  notice(to_evaluate
+           ? "some steps are not evaluated: evaluations take longer than the updates "
+             "between them; raise evaluate.every_steps"
+           : "some checkpoints are left out: sending and writing one takes longer than the "
+             "updates between them; raise checkpoint.every_steps",
          notice_level::warning);
 }
 

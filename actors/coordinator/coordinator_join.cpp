@@ -155,7 +155,7 @@ void coordinator::open_evaluator(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           notice(to_string(task) + " cannot take part: " + explain(error)
-                 + "; the coordinator evaluates itself");
+                 + "; the coordinator evaluates instead");
         });
   });
 }

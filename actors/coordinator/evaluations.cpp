@@ -97,7 +97,7 @@ void evaluations::on_down(const caf::down_msg& x) {
 }
 
 void evaluations::give_up(const std::string& reason) {
-  notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates itself");
+  notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates instead");
   demonitor(remote_.address());
   remote_ = nullptr;
   for (auto& [number, x] : std::exchange(owed_, {}))

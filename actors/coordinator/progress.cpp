@@ -79,8 +79,8 @@ void progress::on_status(const proto::TaskStatus& x) {
   if (x.pacing().halvings() > halvings_) {
     halvings_ = x.pacing().halvings();
     notice(
-      {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
-                   "now on. Lower learning_rate.base",
+      {fmt::format("the loss has grown: from now on the learning rate is multiplied by {:g} at "
+                   "most. Lower learning_rate.base",
                    std::ldexp(1, -static_cast<int>(std::min<std::uint64_t>(halvings_, 1000)))),
        notice_level::warning});
   }

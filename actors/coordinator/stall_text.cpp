@@ -70,7 +70,7 @@ std::string stall_judge::explain() const {
     result += ": " + all;
   result += ". Root: ";
   if (roots_.empty())
-    return result + "unknown; no task says that it waits for another";
+    return result + "unknown; no task reports that it waits for another";
   std::string advices;
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     result += (i == 0 ? "" : "; ") + explain(roots_[i]);
@@ -124,7 +124,7 @@ std::string stall_judge::explain(const stall_root& x) const {
     return "the connection between " + name + " and " + to_string(x.other)
       + " is dead: both are alive, and what one sends does not reach the other";
   case kind::unresponsive:
-    return name + " is alive, but answers nobody";
+    return name + " is alive, but does not answer";
   case kind::readers:
     return name + " has found no room for a new version of its weights for " + busy
       + ": readers hold all of them";
@@ -139,7 +139,7 @@ std::string stall_judge::explain(const stall_root& x) const {
            : " has been applying one update for ")
       + busy;
   case kind::writing:
-    return "checkpoints do not get to the disk of the output directory";
+    return "checkpoints do not reach the disk of the output directory";
   default:
     return "the coordinator's evaluation of the weights does not end";
   }

@@ -57,7 +57,7 @@ training_run::states training_run::state_of(const checkpoint& from) {
   const auto shared = 1 + state_names(context, 1).size();
   const bool each = own > 0 && from.slots.size() == shared + own;
   if (own > 0 && !each)
-    notice("the checkpoint does not have the optimizer's state of each of these workers: all begin "
+    notice("the checkpoint has no optimizer state for each of these workers: all of them begin "
            "with one copy of it");
   states result(handles_->reporters.size());
   for (std::size_t i = 0; i < result.size(); ++i)
@@ -86,7 +86,7 @@ void training_run::hand_over(proto::Restore order, const states& all) {
             start_training();
         },
         [this](const caf::error& error) {
-          fail("cannot hand over the weights to begin with: " + explain(error));
+          fail("cannot send the initial weights: " + explain(error));
         },
         order, all[i][slot].slice_floats(where.begin, where.size()));
     }
@@ -105,12 +105,12 @@ void training_run::start_training() {
     options_.resume.reset();
     const auto& protocol = options_.context->protocol;
     if (protocol.tells_idle)
-      notice("workers with backups go on: which gradients are late depends on timing, so the "
-             "weights will differ a little from those of a run that was not interrupted");
+      notice("continuing with backup workers: which gradients are late depends on timing, so the "
+             "weights will differ a little from those of an uninterrupted run");
     else if (!protocol.in_step && book_->workers().size() > 1)
       notice(
-        "several asynchronous workers go on: the weights will differ a little from those of a run "
-        "that was not interrupted; a momentum per worker begins at the mean of all");
+        "continuing with several asynchronous workers: the weights will differ a little from those "
+        "of an uninterrupted run; each worker's momentum begins at the mean of all");
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
   go_on();

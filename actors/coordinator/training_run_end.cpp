@@ -85,9 +85,9 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
   if (!last_checkpoint_.empty())
     text += "The last checkpoint is " + last_checkpoint_ + ". ";
   else
-    text += "No checkpoint was written; checkpoint.every_steps makes a run write some. ";
+    text += "No checkpoint was written; to get some, set checkpoint.every_steps. ";
   if (!options_.output.empty())
-    text += "What " + options_.output + "/weights.safetensors holds, if it is there, is older. ";
+    text += options_.output + "/weights.safetensors, if it exists, is older. ";
   text +=
     "Lower learning_rate.base, set optimizer.clip_norm, or look for extreme values in the data";
   summary_.not_finite = true;

@@ -83,7 +83,7 @@ std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
   if (std::ranges::none_of(workers_, [&](auto& x) {
         return x.task.index == id.worker() && x.incarnation == id.incarnation();
       }))
-    problem = "it is no worker of this view";
+    problem = "it is not a worker of this view";
   if (problem.empty())
     return std::nullopt;
   return make_error(errc::malformed,
@@ -447,13 +447,13 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
   if (!policy_->chooses() || options_.index == 0)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
-                        + " is told which gradients make an update, which nobody else chooses");
-  // A step begins once all shards have made the one before.
+                        + " is told which gradients make an update, but it chooses them itself");
+  // A step begins once all shards have made the previous one.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "
-                        + std::to_string(versions_->version()) + ", and told the gradients of step "
-                        + std::to_string(x.step()));
+                        + std::to_string(versions_->version())
+                        + ", but is told the gradients of step " + std::to_string(x.step()));
   if (x.step() < versions_->version())
     return proto::Ack{};
   policy_->choose(x.step(), {x.part().begin(), x.part().end()});
@@ -489,7 +489,7 @@ void parameter_shard::share_norm() {
   part.set_squares(squared_norm(context_->parameters(), options_.where, update.gradient));
   if (!std::isfinite(part.squares())) {
     fail("the gradient of step " + std::to_string(part.step() + 1)
-           + " is not finite once it is added up, first that of "
+           + " is not finite after summation, first in "
            + first_not_finite(context_->parameters(), options_.where, update.gradient),
          true);
     return;
@@ -515,10 +515,10 @@ void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& par
 
 caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNorm& x) {
   if (const auto problem = problem_of(x); !problem.empty())
-    return make_error(errc::malformed, "ps/" + std::to_string(x.shard()) + " tells " + problem);
+    return make_error(errc::malformed, "ps/" + std::to_string(x.shard()) + " reports " + problem);
   if (!norms_.add(versions_->version(), x.step(), x.shard(), x.squares()))
     return make_error(errc::malformed,
-                      "ps/" + std::to_string(x.shard()) + " tells the norm of step "
+                      "ps/" + std::to_string(x.shard()) + " reports the norm of step "
                         + std::to_string(x.step()) + ", but ps/" + std::to_string(options_.index)
                         + " is at step " + std::to_string(versions_->version()));
   if (norms_.has(versions_->version(), x.shard()))

@@ -55,7 +55,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " was given "
                         + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
   if (versions_->version() > x.version())
     return proto::Ack{}; // A repetition that came late: training has begun.
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {

@@ -202,7 +202,7 @@ caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
                         + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }

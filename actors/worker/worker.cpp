@@ -137,8 +137,7 @@ void worker::on_lease(const proto::Lease& x) {
   last_lease_ = x.id();
   if (const auto problem = problem_of(x);
       !problem.empty() || leases_received_ == leases_requested_) {
-    fail(self() + " was given a lease that cannot be"
-         + (problem.empty() ? ", unasked" : ": " + problem));
+    fail(self() + " was given an invalid lease" + (problem.empty() ? ", unasked" : ": " + problem));
     return;
   }
   ++leases_received_;

@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(norms) {
 BOOST_AUTO_TEST_CASE(views) {
   proto::OpenView view;
   *view.mutable_task() = to_proto(task_name{job_kind::worker, 1});
-  BOOST_TEST(problem_of(view, 5) == "worker/1, as it was started here, is no member");
+  BOOST_TEST(problem_of(view, 5) == "worker/1, as started here, is not a member");
   auto* self = view.add_member();
   *self->mutable_task() = view.task();
   self->set_incarnation(5);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(views) {
   *view.add_member()->mutable_task() = view.task();
   BOOST_TEST(problem_of(view, 5) == "worker/1 is a member twice");
   view.mutable_member(1)->mutable_task()->set_job("what");
-  BOOST_TEST(problem_of(view, 5) == "a member of job 'what', which there is not");
+  BOOST_TEST(problem_of(view, 5) == "a member of an unknown job 'what'");
   proto::OpenView beside;
   *beside.mutable_task() = to_proto(task_name{job_kind::evaluator, 0});
   BOOST_TEST(problem_of(beside, 5) == "");
