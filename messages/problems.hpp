@@ -12,6 +12,9 @@
 
 namespace troupe {
 
+/// No run counts to more than this. Sums of 65,536 such counts fit 64 bits.
+inline constexpr std::uint64_t most_counted = std::uint64_t{1} << 48;
+
 /// Sequences count from 1.
 std::string problem_of(const proto::GradientId& x);
 
@@ -26,12 +29,20 @@ std::string problem_of(const proto::PartialNorm& x);
 /// Its batches can be counted, and lie within it.
 std::string problem_of(const proto::Lease& x);
 
-/// Seconds that are none, norms that are not finite.
+/// Seconds that are none, norms that are not finite, counts above most_counted.
 std::string problem_of(const proto::Progress& x);
 
 /// As Progress; a loss over more samples than there are.
 std::string problem_of(const proto::LeaseDone& x);
 std::string problem_of(const proto::Heartbeat& x);
+
+/// Counts above most_counted.
+std::string problem_of(const proto::CheckpointPart& x);
+std::string problem_of(const proto::Report& x);
+std::string problem_of(const proto::Restore& x);
+
+/// For the error that refuses a restore with a payload of this size.
+std::string describe(const proto::Restore& x, std::size_t bytes);
 
 /// An activity that does not exist, seconds that are none.
 std::string problem_of(const proto::TaskStatus& x);

@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -51,11 +52,11 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                                                     const payload& values) {
-  if (x.slot() > context_->rule.slots() || values.size() != options_.where.size() * sizeof(float))
+  if (!problem_of(x).empty() || x.slot() > context_->rule.slots()
+      || values.size() != options_.where.size() * sizeof(float))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
+                        + describe(x, values.size()));
   if (versions_->version() > x.version())
     return proto::Ack{}; // A repetition that came late: training has begun.
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
