@@ -12,12 +12,14 @@
 
 namespace troupe {
 
+/// No run counts further than this. Sums of 65,536 such counts fit 64 bits.
+inline constexpr std::uint64_t most_counted = std::uint64_t{1} << 48;
+
 /// Sequences start at 1.
 std::string problem_of(const proto::GradientId& x);
 
 /// Values that would spoil a shard's weights: not finite, or factors out of their range. A
-/// quarantined
-/// gradient is not checked for them.
+/// quarantined gradient is not checked for them.
 /// @param most_samples of a worker's batch
 std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 
@@ -27,12 +29,20 @@ std::string problem_of(const proto::PartialNorm& x);
 /// The lease's batches must be countable and lie within it.
 std::string problem_of(const proto::Lease& x);
 
-/// Durations must be finite and not negative, norms finite.
+/// Durations must be finite and not negative, norms finite, counts at most most_counted.
 std::string problem_of(const proto::Progress& x);
 
 /// As for Progress. The loss must not cover more samples than there are.
 std::string problem_of(const proto::LeaseDone& x);
 std::string problem_of(const proto::Heartbeat& x);
+
+/// Counts must be at most most_counted.
+std::string problem_of(const proto::CheckpointPart& x);
+std::string problem_of(const proto::Report& x);
+std::string problem_of(const proto::Restore& x);
+
+/// The text of an error that refuses a restore with a payload of `bytes` bytes.
+std::string describe(const proto::Restore& x, std::size_t bytes);
 
 /// The activity must be known, the durations finite and not negative.
 std::string problem_of(const proto::TaskStatus& x);

@@ -63,6 +63,8 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
   if (header.version() <= how_.first || header.version() % how_.every != 0)
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
+  if (header.version() > how_.last)
+    return version + ", but this job ends before version " + number(how_.last + 1);
   const auto where = place_of(header);
   if (bytes != 0 && bytes != where.size() * sizeof(float))
     return number(bytes) + " bytes in part " + number(header.part()) + " of " + version
@@ -104,6 +106,8 @@ checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPar
     return outcome::repeated;
   place = data;
   x.marks[header.part()].assign(header.mark().begin(), header.mark().end());
+  if (header.has_pacing())
+    x.pacing = header.pacing();
   if (--x.missing > 0)
     return outcome::taken;
   completed(header.version());
@@ -187,6 +191,7 @@ std::optional<assembled_checkpoint> checkpoint_assembly::next() {
   assembled_checkpoint result;
   result.version = out_ = i->first;
   result.marks = std::move(i->second.marks);
+  result.pacing = std::move(i->second.pacing);
   result.one_worker_each = how_.one_worker_each;
   for (auto& slot : i->second.slots) {
     auto& parts = result.slots.emplace_back();

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +22,7 @@ struct assembled_checkpoint {
   std::vector<std::vector<payload>> slots;
   /// What each part's holder had decided.
   std::vector<std::vector<proto::Decided>> marks;
+  std::optional<proto::PacingState> pacing = {};
   /// Each holder reports on its own worker, as ranks of a ring do. Otherwise each reports on all
   /// workers.
   bool one_worker_each = false;
@@ -68,6 +70,8 @@ public:
     /// How many of the slots, at their end, come in one piece: the state of one holder each. Their
     /// `part` is any of that holder's.
     std::size_t whole = 0;
+    /// No run of the job makes a newer version.
+    std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   };
 
   explicit checkpoint_assembly(options how);
@@ -113,6 +117,7 @@ private:
     /// By slot and part; one of slots in one piece.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
+    std::optional<proto::PacingState> pacing;
     /// Payloads that are not there yet.
     std::size_t missing = 0;
     time_point since;

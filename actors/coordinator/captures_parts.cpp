@@ -4,6 +4,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/replica_state.hpp"
 #include "messages/configure.hpp"
+#include "messages/problems.hpp"
 
 #include <utility>
 
@@ -27,6 +28,8 @@ void captures::on_begin(const begin_run& x) {
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
+  // Each update trains at least one sample.
+  how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
   if (job().has_evaluate()) {
     how.every = job().evaluate().every_steps();
@@ -48,7 +51,10 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
   if (!of)
     return make_error(errc::malformed, "a part of " + what + ", but this job has none of them");
-  if (const auto problem = of->problem(x, data.size()); !problem.empty())
+  auto problem = problem_of(x);
+  if (problem.empty())
+    problem = of->problem(x, data.size());
+  if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
   // An offer without the data: is it wanted?
   if (data.empty() && !handles_->parts[x.part()].empty()) {
@@ -149,6 +155,7 @@ void captures::write(const assembled_checkpoint& whole, std::vector<checkpoint_m
   order.manifest.view = view_.number;
   order.manifest.data = context.data;
   order.manifest.fingerprint = context.fingerprint;
+  order.manifest.pacing = whole.pacing;
   order.manifest.job = job_text(job());
   order.manifest.job_hash = context.hash;
   order.manifest.troupe_version = version();

@@ -1,5 +1,6 @@
 #include "actors/coordinator/training_run.hpp"
 #include "actors/model/job_file.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -17,6 +18,10 @@ void training_run::collect_reports() {
     ask(
       this, handles_->reporters[i], requests(),
       [this, i](const proto::Report& x) {
+        if (const auto problem = problem_of(x); !problem.empty()) {
+          fail("shard or rank " + std::to_string(i) + " reports " + problem);
+          return;
+        }
         reports_[i] = x;
         send(options_.progress, moved_on{});
         if (--reports_missing_ == 0 && phase_ == phase::finishing)

@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -42,9 +43,12 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
   header.set_view(options_.view.number);
   header.set_version(versions_->version());
   header.set_to_evaluate(to_evaluate);
-  if (!to_evaluate)
+  if (!to_evaluate) {
     for (auto& x : journal_.decided())
       *header.add_mark() = x;
+    if (auto pacing = policy_->pacing_state())
+      *header.mutable_pacing() = *std::move(pacing);
+  }
   schedule.began(versions_->version());
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
                slots_of(options_.index, slots), [&schedule] { schedule.ended(); });
@@ -52,13 +56,19 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                                                     const payload& values) {
-  if (x.slot() > context_->rule.slots() || values.size() != options_.where.size() * sizeof(float))
+  if (!problem_of(x).empty() || x.slot() > context_->rule.slots()
+      || values.size() != options_.where.size() * sizeof(float))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
+                        + describe(x, values.size()));
   if (versions_->version() > x.version())
     return proto::Ack{}; // A late repetition: training has begun.
+  if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index)
+                        + " was given a pace of training by a checkpoint whose values make no "
+                          "sense: "
+                        + x.pacing().ShortDebugString());
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());
   } else if (x.slot() > 0) {

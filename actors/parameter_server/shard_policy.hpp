@@ -108,6 +108,10 @@ public:
 
   /// Advice for a worker's next gradient, if the protocol gives any.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
+  /// For a checkpoint, where the protocol paces training and this shard decides on the pace.
+  virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
+  /// Before training: goes on at the pace of a checkpoint. False: its values make no sense.
+  virtual bool restore_pacing(const proto::PacingState& /*x*/) { return true; }
 };
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/model/replica_state.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 
@@ -199,11 +200,10 @@ caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
                                                       const payload& values) {
   if (step_ > x.version())
     return proto::Ack{}; // A late repetition: training has begun.
-  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+  if (!problem_of(x).empty() || !replica_.restore(x.slot(), x.version(), x.samples(), values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
+                        + describe(x, values.size()));
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }

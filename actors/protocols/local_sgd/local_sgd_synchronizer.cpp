@@ -2,6 +2,7 @@
 #include "actors/model/replica_state.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -353,11 +354,10 @@ caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore&
                                                            const payload& values) {
   if (step_ > x.version())
     return proto::Ack{}; // A late repetition: training has begun.
-  if (!restore(x, values))
+  if (!problem_of(x).empty() || !restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which does not fit");
+                        + describe(x, values.size()));
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }
