@@ -7,8 +7,8 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
-/// weight of the correction.
+/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
+/// their mean, and weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
@@ -104,7 +104,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Of the gradient's mean; then summed over the samples again, as updates expect it.
+// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// ASYNC_PS with compensation AUTO, a worker's part: limits its gradients (limit_factor), and
+/// The worker's part of ASYNC_PS with compensation AUTO: limits its gradients (limit_factor), and
 /// tells shard 0 whether the weights overshoot (slope_probe).
 class async_worker : public worker_policy {
 public:

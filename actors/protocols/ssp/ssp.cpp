@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Versions that step_clocks keep.
+/// Number of versions that step_clocks keeps.
 constexpr std::size_t kept_versions(std::uint64_t bound) {
   return bound == 0 ? 2 : 0;
 }
