@@ -50,7 +50,7 @@ std::string operation_text(const instruction& x) {
   if (x.bias.exists())
     result += " + bias";
   if (x.after)
-    result += " + " + std::string{to_string(x.after)};
+    result += " + " + std::string{to_string(*x.after)};
   if (x.gradient.exists())
     result += " + gradient";
   return result;
