@@ -150,6 +150,19 @@ std::string list(const std::vector<std::string>& names) {
   return result;
 }
 
+void check_placement(const proto::Job& job, bool no_shards, problem_list& problems) {
+  problems.require(job.placement() != proto::PLACEMENT_UNSET, "placement",
+                   "expected BY_BYTES or BY_TENSOR");
+  problems.require(!job.has_placement() || !no_shards, "placement",
+                   proto::Protocol_Name(job.protocol())
+                     + " has no parameter servers to place parameters on; leave it out, or choose "
+                       "another protocol");
+  const bool cut = job.has_placement() && job.placement() == proto::BY_BYTES;
+  problems.require(!cut || job.optimizer().kind() != proto::LAMB, "placement",
+                   "BY_BYTES cuts tensors, but LAMB needs their norms; leave it out, or set "
+                   "placement: BY_TENSOR");
+}
+
 /// Why there is no row for a job.
 std::string unknown(const proto::Job& job, std::span<const protocol_traits> own) {
   if (job.protocol() != proto::CUSTOM)
@@ -323,6 +336,7 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     refuse("custom_protocol", "CUSTOM");
   if (found != nullptr && found->validate)
     found->validate(job, problems);
+  check_placement(job, found != nullptr && !found->uses_shards(), problems);
 }
 
 std::string custom_parameter(const proto::Job& job, const std::string& name) {

@@ -274,8 +274,9 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
     return;
   }
   line("shards", exchange);
+  const auto shards = context.shards(cluster.ps);
   for (std::size_t i = 0; i < cluster.ps; ++i) {
-    const auto where = context.shard(i, cluster.ps);
+    const auto where = shards[i];
     if (where.empty()) {
       fmt::print("{:12}ps/{}  {:>9}  no parameters\n", "", i, readable_bytes(0));
       continue;

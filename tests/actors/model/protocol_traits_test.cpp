@@ -189,6 +189,24 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
                       "less than the number of workers"));
 }
 
+BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
+  for (const auto* protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
+    for (const auto* placement : {"BY_BYTES", "BY_TENSOR"})
+      BOOST_TEST(
+        problems({std::string{"protocol="} + protocol, std::string{"placement="} + placement})
+        == "(no error)");
+  BOOST_TEST(contains(problems({"placement=BY_LAYER"}), "no value \"BY_LAYER\""));
+  BOOST_TEST(contains(problems({"placement=PLACEMENT_UNSET"}), "placement"));
+  for (const auto* protocol : {"RING", "LOCAL_SGD"})
+    BOOST_TEST(contains(problems({std::string{"protocol="} + protocol, "placement=BY_TENSOR"}),
+                        std::string{"placement: "} + protocol
+                          + " has no parameter servers to place parameters on; leave it out"));
+  BOOST_TEST(problems({"optimizer.kind=LAMB"}) == "(no error)");
+  BOOST_TEST(problems({"optimizer.kind=LAMB", "placement=BY_TENSOR"}) == "(no error)");
+  BOOST_TEST(contains(problems({"optimizer.kind=LAMB", "placement=BY_BYTES"}),
+                      "placement: BY_BYTES cuts tensors, but LAMB needs their norms"));
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));
