@@ -123,7 +123,7 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// What shard 0 was told of workers without leases, and how often.
+  /// What shards were told of workers without leases, and how often.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_told_ = 0;
   /// While it solves; else null.

@@ -26,6 +26,8 @@ struct planned_update {
   /// 0: the weights stay as they are.
   std::uint64_t samples = 0;
   range_updater::terms terms;
+  /// False: its gradients are taken, but the weights change with a later one.
+  bool complete = true;
 };
 
 /// What a protocol makes of the gradients that workers commit at a shard: which of them it takes,
@@ -62,17 +64,19 @@ public:
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: these gradients, and no others, make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// In shard 0: no gradients of these workers are to come for now.
+  /// No gradients of these workers are to come for now. Told to shard 0, or where gradients are
+  /// held back to all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update; of those that are here, where it is not ready.
+  /// The gradients of the next update; of those that are here, where it is not ready. None in an
+  /// update with gradients that were held back, where no other comes.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
   /// The next update, once ready; starts from these weights of that version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
   /// The update was made: `parts()` are those of the next one from now on.
-  /// @param decided what became of its first part
+  /// @param decided what became of its first part, if there is one
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 

@@ -240,6 +240,10 @@ void print_steps(const job_context& context, const cluster_shape& cluster) {
     line("steps",
          fmt::format("{} ({} from each of the first {} of {})", text, number(batch), gradients,
                      workers));
+  else if (gradients > 1)
+    line("steps",
+         fmt::format("{} ({} from each of {} gradients of {})", text, number(batch), gradients,
+                     workers));
   else
     line("steps", fmt::format("{} from one of {}", text, workers));
 }

@@ -220,6 +220,11 @@ class Check(Command):
         _, errors = self.check("--protocol=ring", "--set", "placement=BY_TENSOR", code=2)
         self.assertIn("placement: RING has no parameter servers", errors)
 
+    def test_buffer(self):
+        output, _ = self.check("--workers=2", "--set", "async_ps.buffer=4")
+        self.assertIn("the mean of each 4 gradients is applied when the last of them arrives", output)
+        self.assertIn("10 per epoch, each of 64 samples (16 from each of 4 gradients of 2 workers)", output)
+
     def test_ring(self):
         output, _ = self.check("--workers=4", "--protocol=ring")
         self.assertIn("whole on each of 4 workers", output)

@@ -14,7 +14,16 @@ namespace troupe {
 /// NONE.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
+/// How many workers make gradients between two updates, at least: with async_ps.buffer, updates of
+/// W workers are as stale as those of W / buffer workers without.
+std::size_t async_peers(const proto::Job& job, std::size_t workers) noexcept;
+
 /// ASYNC_PS: each gradient is an update of its own, in the order of arrival, and nobody waits.
+///
+/// With async_ps.buffer, the mean of so many gradients is (FedBuff, Nguyen et al. 2022, arXiv
+/// 2106.06639), in the order of arrival at this shard. A gradient counts as applied once it is held
+/// for that; no version of the weights has a part of what is held. All workers then have one
+/// moment. Limit, damping and clipping by norm are those of each gradient.
 ///
 /// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r
 /// the rate:
@@ -38,7 +47,10 @@ public:
     return std::nullopt;
   }
   bool take(contribution x) override;
-  bool ready() const noexcept override { return !waiting_.empty(); }
+  bool ready() const noexcept override { return !waiting_.empty() || (all_idle_ && held_ > 0); }
+  void set_idle(std::vector<std::uint32_t> workers) override {
+    all_idle_ = workers.size() >= workers_;
+  }
   std::span<const contribution> parts() const noexcept override;
   planned_update plan(std::span<const float> weights, std::uint64_t version) override;
   void made(std::span<const float> before, std::span<const float> after,
@@ -58,14 +70,29 @@ private:
   bool paces() const noexcept { return first_shard_ && how_ == proto::AsyncPs::AUTO; }
   double gap(const proto::Commit& x, std::span<const float> weights);
   void correct(const contribution& x, std::span<const float> weights);
+  double factor_of(const proto::Commit& x) const;
+  double damping_of(const proto::Commit& x) const;
+  planned_update hold(const contribution& x);
+  planned_update held() const;
 
   std::shared_ptr<const job_context> context_;
+  range where_;
+  std::size_t workers_;
   bool first_shard_;
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
   async_pacing pacing_;
   std::shared_ptr<pulled_versions> pulled_;
+  /// With async_ps.buffer: how many gradients make an update, and how many are held; their sum, and
+  /// their samples. All workers are idle: the next update is made with what is held.
+  std::uint32_t buffer_;
+  std::uint32_t held_ = 0;
+  std::vector<float> sum_;
+  std::uint64_t sum_samples_ = 0;
+  /// What the rate of that update is multiplied with.
+  double held_damping_ = 1;
+  bool all_idle_ = false;
   /// GAP_AWARE: the running length of a step.
   double step_length_ = 0;
   /// DC: the running mean of squares, and the corrected gradient.

@@ -19,8 +19,8 @@ void start_async_ps_worker(const worker_site& site) {
   const auto& job = site.context->job;
   ps_synchronizer_options manners;
   if (compensation_of(job, workers_of(site)) == proto::AsyncPs::AUTO)
-    manners.policy =
-      std::make_shared<async_worker>(site.context->parameters().size(), workers_of(site));
+    manners.policy = std::make_shared<async_worker>(site.context->parameters().size(),
+                                                    async_peers(job, workers_of(site)));
   manners.admission = job.async_ps().has_max_staleness();
   start_ps_worker(site, std::move(manners));
 }
