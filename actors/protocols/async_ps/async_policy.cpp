@@ -7,12 +7,15 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
-/// weight of the correction.
+/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
+/// their mean, and weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
+
+/// Changes of the damping that the other shards are not told of, as a share of it.
+constexpr double least_news = 0.01;
 
 double distance(std::span<const float> a, std::span<const float> b) {
   double result = 0;
@@ -23,15 +26,17 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(result);
 }
 
+/// With async_ps.buffer there are fewer updates than gradients, so a gradient is as stale as if
+/// fewer workers made an update of each.
+std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
+  const std::size_t buffer = job.async_ps().buffer();
+  return (workers + buffer - 1) / buffer;
+}
+
 } // namespace
 
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept {
   return workers > 1 ? job.async_ps().compensation() : proto::AsyncPs::NONE;
-}
-
-std::size_t async_peers(const proto::Job& job, std::size_t workers) noexcept {
-  const std::size_t buffer = job.async_ps().buffer();
-  return (workers + buffer - 1) / buffer;
 }
 
 async_policy::async_policy(std::shared_ptr<const job_context> context, range where,
@@ -39,7 +44,7 @@ async_policy::async_policy(std::shared_ptr<const job_context> context, range whe
                            std::shared_ptr<pulled_versions> pulled)
   : context_(std::move(context)), where_(where), workers_(workers), first_shard_(shard == 0),
     how_(compensation_of(context_->job, workers)), moments_(where.size()),
-    pacing_(async_peers(context_->job, workers), how_ == proto::AsyncPs::AUTO),
+    pacing_(workers_by_staleness(context_->job, workers), how_ == proto::AsyncPs::AUTO),
     pulled_(std::move(pulled)), buffer_(context_->job.async_ps().buffer()) {
   if (buffer_ > 1)
     sum_.resize(where.size());
@@ -75,7 +80,7 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
   result.terms.factor = factor_of(header);
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    result.terms.rate_factor = damping_of(header);
+    result.terms.rate_factor = pacing_.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
@@ -107,17 +112,8 @@ double async_policy::factor_of(const proto::Commit& x) const {
   return scale * clip_factor(context_->rule.clip_norm, scale * x.gradient_norm());
 }
 
-// Shard 0 knows it best; to the others it comes with the worker's next gradient.
-double async_policy::damping_of(const proto::Commit& x) const {
-  if (how_ != proto::AsyncPs::AUTO)
-    return 1;
-  const double told = x.damping() > 0 ? x.damping() : 1;
-  return first_shard_ ? pacing_.damping() : told;
-}
-
 // Statistics of layers are not scaled.
 planned_update async_policy::hold(const contribution& x) {
-  held_damping_ = damping_of(x.header);
   if (x.header.samples() > 0) {
     const auto gradient = x.gradient.as_floats();
     const auto factor = static_cast<float>(factor_of(x.header));
@@ -137,7 +133,7 @@ planned_update async_policy::hold(const contribution& x) {
 
 planned_update async_policy::held() const {
   planned_update result{sum_, sum_samples_, {}};
-  result.terms.rate_factor = held_damping_;
+  result.terms.rate_factor = pacing_.damping();
   result.terms.look_ahead = how_ == proto::AsyncPs::AUTO;
   return result;
 }
@@ -149,7 +145,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Of the gradient's mean; then summed over the samples again, as updates expect it.
+// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
@@ -210,7 +206,23 @@ std::optional<proto::PacingState> async_policy::pacing_state() const {
 }
 
 bool async_policy::restore_pacing(const proto::PacingState& x) {
-  return !paces() || pacing_.restore(x);
+  return how_ != proto::AsyncPs::AUTO || pacing_.restore(x);
+}
+
+std::optional<proto::Damping> async_policy::new_damping() {
+  if (!paces() || std::abs(pacing_.damping() - told_) <= least_news * told_)
+    return std::nullopt;
+  proto::Damping result;
+  result.set_gradients(pacing_.gradients());
+  result.set_factor(told_ = pacing_.damping());
+  return result;
+}
+
+void async_policy::set_damping(const proto::Damping& x) {
+  if (first_shard_ || x.gradients() < told_at_)
+    return;
+  told_at_ = x.gradients();
+  pacing_.set_damping(x.factor());
 }
 
 } // namespace troupe
