@@ -9,6 +9,7 @@
 #include "messages/transfer.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -48,13 +49,12 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
 }
 
 /// Tensors that straddle shards are gathered (weight_binding).
-std::size_t straddling(const job_context& context, std::size_t shards) {
+std::size_t straddling(const job_context& context, std::span<const range> shards) {
   std::size_t result = 0;
   for (auto& entry : context.parameters().entries()) {
     const auto tensor = entry.elements();
-    bool whole = false;
-    for (std::size_t i = 0; i < shards && !whole; ++i)
-      whole = intersect(tensor, context.shard(i, shards)).size() == tensor.size();
+    const bool whole = std::ranges::any_of(
+      shards, [&](auto& x) { return intersect(tensor, x).size() == tensor.size(); });
     result += whole ? 0 : tensor.size();
   }
   return result;
@@ -101,11 +101,11 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
-    result.weights =
-      bytes_of((cluster.separate ? parameters : 0) + straddling(context, cluster.ps));
+    const auto shards = context.shards(cluster.ps);
+    result.weights = bytes_of((cluster.separate ? parameters : 0) + straddling(context, shards));
     if (cluster.separate)
-      for (std::size_t i = 0; i < cluster.ps; ++i)
-        result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
+      for (const auto& where : shards)
+        result.network += 2 * in_flight(where.size());
   }
   result.activations =
     executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
@@ -130,10 +130,9 @@ footprint of_coordinator(const job_context& context, const job_data& data,
       least_squares::memory_bytes(context.data.feature_width(), context.data.label_width);
     return result;
   }
-  const std::size_t sources = context.protocol.uses_shards() ? cluster.ps : 1;
   if (cluster.separate)
-    for (std::size_t i = 0; i < sources; ++i)
-      result.network += in_flight(context.shard(i, sources).size());
+    for (const auto& where : context.shards(context.protocol.uses_shards() ? cluster.ps : 1))
+      result.network += in_flight(where.size());
   return result;
 }
 

@@ -186,13 +186,10 @@ void coordinator::reach_tasks() {
   x.shards.resize(by_shards ? shards.size() : 0);
   x.readers.resize(by_shards ? shards.size() : 1);
   x.reporters.resize(by_shards ? shards.size() : workers.size());
-  if (!by_shards)
-    x.parts = replica_parts(*options_.context, workers.size());
-  for (std::size_t i = 0; i < x.reporters.size(); ++i) {
-    if (by_shards)
-      x.parts.push_back(options_.context->shard(i, shards.size()));
-    x.restored.push_back(by_shards ? x.parts.back() : range{0, parameters});
-  }
+  x.parts = by_shards ? options_.context->shards(shards.size())
+                      : replica_parts(*options_.context, workers.size());
+  for (std::size_t i = 0; i < x.reporters.size(); ++i)
+    x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
   // One more than the open requests until all are made, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {

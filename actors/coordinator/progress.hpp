@@ -49,6 +49,7 @@ private:
   void on_watch(const watch_tasks& x);
   void on_state(const run_state& x);
   void publish(run_progress x);
+  void tell_hot_shard();
   void summarize_tasks();
 
   // -- the output --
@@ -65,6 +66,7 @@ private:
   std::uint64_t view_ = 0;
   /// How often the guard of an asynchronous protocol has halved the learning rate.
   std::uint64_t halvings_ = 0;
+  bool hot_shard_told_ = false;
   task_table tasks_;
   stall_judge stalls_;
   coordinator_wait captures_wait_;

@@ -48,12 +48,24 @@ public:
   /// Gradients that were not finite.
   std::uint64_t quarantined() const;
 
+  struct hot_shard {
+    task_name task;
+    /// Bytes to and from it, as a multiple of the mean over all shards, and per second.
+    double times_mean = 0;
+    double bytes_per_second = 0;
+  };
+
+  /// The shard with the most bytes since training began, if these are more than twice the mean, and
+  /// so many that it matters.
+  std::optional<hot_shard> hottest_shard(time_point now) const;
+
   /// From shard 0, if it reports this.
   std::optional<pacing_status> pacing() const;
 
 private:
   struct rate_window {
     time_point begin;
+    std::uint64_t steps = 0;
     std::uint64_t samples = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;

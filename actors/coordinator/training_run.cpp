@@ -77,17 +77,25 @@ void training_run::give_leases() {
   }
 }
 
-// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows them.
+// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows them; if
+// shards hold gradients back, once all shards do.
 void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
   news.set_view(view_.number);
   news.set_number(++idle_told_);
   news.mutable_worker()->Add(idle_.begin(), idle_.end());
-  ask(
-    this, handles_->shards.front(), requests(), [then](const proto::Ack&) { then(); },
-    [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
-    news);
+  const auto told = options_.context->protocol.holds_back ? handles_->shards.size() : 1;
+  const auto missing = std::make_shared<std::size_t>(told);
+  for (std::size_t i = 0; i < told; ++i)
+    ask(
+      this, handles_->shards[i], requests(),
+      [then, missing](const proto::Ack&) {
+        if (--*missing == 0)
+          then();
+      },
+      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      news);
 }
 
 // Called after samples were committed or given back.
@@ -111,7 +119,18 @@ void training_run::snapshot() {
   const auto at_the_end = report(false);
   if (const auto text = loss_watch_->epoch(at_the_end.epoch, at_the_end.train_loss))
     notice(*text, notice_level::warning);
-  send(options_.captures, take_snapshot{at_the_end, book_->last_epoch()});
+  const take_snapshot order{at_the_end, book_->last_epoch()};
+  if (!options_.context->protocol.holds_back) {
+    send(options_.captures, order);
+    return;
+  }
+  std::vector<std::uint32_t> all;
+  for (auto& x : view_.of(job_kind::worker))
+    all.push_back(x.task.index);
+  tell_idle(std::move(all), [this, order] {
+    if (phase_ == phase::snapshot)
+      send(options_.captures, order);
+  });
 }
 
 void training_run::on_snapshot(const snapshot_taken&) {

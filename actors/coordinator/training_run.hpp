@@ -124,7 +124,7 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// The workers without leases that shard 0 was told last, and the number of such messages.
+  /// The workers without leases that shards were told last, and the number of such messages.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_told_ = 0;
   /// The solver while it works; else null.

@@ -69,6 +69,9 @@ void parameter_shard::on_exit() {
   for (auto& x : open_)
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   open_.clear();
+  for (auto& x : idle_answers_)
+    x.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
+  idle_answers_.clear();
   listeners_.clear();
   shards_.clear();
   options_.coordinator = nullptr;
@@ -268,8 +271,9 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     return answer;
   }
   // An admitted gradient will be applied, so it counts even before it arrives.
-  answer.set_staleness(admitted_ - std::min(admitted_, x.base_version()));
   const auto& bounds = context_->job.async_ps();
+  const auto updates = admitted_ / bounds.buffer();
+  answer.set_staleness(updates - std::min(updates, x.base_version()));
   const bool stale = bounds.has_max_staleness() && answer.staleness() > bounds.max_staleness();
   answer.set_outcome(stale ? proto::REJECTED_STALE : proto::ACCEPTED);
   if (stale) {
@@ -385,10 +389,14 @@ void parameter_shard::advance() {
   std::vector<proto::Pushed> answers;
   for (const auto& part : parts)
     answers.push_back(decide(part));
-  make_version(update);
+  if (update.complete)
+    make_version(update);
   norms_.forget(news.step());
   norm_shared_ = parts_told_ = false;
-  policy_->made(before, versions_->published(), answers.front());
+  policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
+  // All that was admitted is applied.
+  if (parts.empty())
+    admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto& answer = answers[i];
@@ -406,7 +414,8 @@ void parameter_shard::advance() {
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);
   tell_damping();
-  capture_if_due();
+  if (update.complete)
+    capture_if_due();
 }
 
 proto::Pushed parameter_shard::decide(const contribution& x) {
@@ -485,12 +494,16 @@ void parameter_shard::on_damping(const proto::Damping& x) {
 }
 
 caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
-  if (x.number() <= idle_told_)
+  if (x.number() > idle_told_) {
+    idle_told_ = x.number();
+    policy_->set_idle({x.worker().begin(), x.worker().end()});
+    make_updates();
+  }
+  // Readers may hold all versions.
+  if (policy_->in_step() || !policy_->ready())
     return proto::Ack{};
-  idle_told_ = x.number();
-  policy_->set_idle({x.worker().begin(), x.worker().end()});
-  make_updates();
-  return proto::Ack{};
+  idle_answers_.push_back(make_response_promise<proto::Ack>());
+  return idle_answers_.back();
 }
 
 // The norm of the step's gradient needs the parts of all shards.
@@ -601,9 +614,13 @@ void parameter_shard::make_updates() {
     advance();
     ready = update_ready();
   }
-  if (ready)
+  if (ready) {
     retry_soon();
-  else if (norm_shared_)
+    return;
+  }
+  for (auto& x : std::exchange(idle_answers_, {}))
+    x.deliver(proto::Ack{});
+  if (norm_shared_)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_NORM, clock().now());
   else
     options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());

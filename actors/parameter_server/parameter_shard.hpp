@@ -153,8 +153,10 @@ private:
   bool norm_shared_ = false;
   /// Shard 0 has told the others which gradients make the next update.
   bool parts_told_ = false;
-  /// Number of the newest proto::IdleWorkers.
+  /// Number of the newest proto::IdleWorkers. If workers do not go in step, these are answered once
+  /// the update that they caused is made.
   std::uint64_t idle_told_ = 0;
+  std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;

@@ -82,7 +82,8 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   }
   updater_.restore(x.samples(), x.version());
   samples_before_ = x.samples();
-  first_version_ = admitted_ = x.version();
+  first_version_ = x.version();
+  admitted_ = x.version() * context_->job.async_ps().buffer();
   return proto::Ack{};
 }
 

@@ -21,8 +21,9 @@ ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const j
                                  ps_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), parts_(options_.shards.size()) {
+  const auto shards = context_->shards(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    parts_[i].where = context_->shard(i, parts_.size());
+    parts_[i].where = shards[i];
 }
 
 ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {

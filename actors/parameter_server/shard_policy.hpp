@@ -25,6 +25,8 @@ struct planned_update {
   /// 0: the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
+  /// False: its gradients are taken, but the weights change with a later one.
+  bool complete = true;
 };
 
 /// A protocol's treatment of the gradients that workers commit at a shard: which it takes, which
@@ -60,17 +62,19 @@ public:
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// In shard 0: do not wait for gradients of these workers for now.
+  /// Do not wait for gradients of these workers for now. Called in shard 0; if gradients are held
+  /// back (protocol_traits::holds_back), in all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update; if it is not ready, those that are here.
+  /// The gradients of the next update; if it is not ready, those that are here. Empty if the update
+  /// is made of gradients that were held back, and no other.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
   /// The next update, once ready. It starts from these weights, which have that version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
   /// The update was made. From now on `parts()` are those of the next update.
-  /// @param decided outcome of its first part
+  /// @param decided outcome of its first part, if it has one
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 

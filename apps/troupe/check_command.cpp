@@ -218,6 +218,10 @@ void print_steps(const job_context& context, const cluster_shape& cluster) {
     line("steps",
          fmt::format("{} ({} from each of the first {} of {})", text, number(batch), gradients,
                      workers));
+  else if (gradients > 1)
+    line("steps",
+         fmt::format("{} ({} from each of {} gradients of {})", text, number(batch), gradients,
+                     workers));
   else
     line("steps", fmt::format("{} from one of {}", text, workers));
 }
@@ -252,8 +256,9 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
     return;
   }
   line("shards", exchange);
+  const auto shards = context.shards(cluster.ps);
   for (std::size_t i = 0; i < cluster.ps; ++i) {
-    const auto where = context.shard(i, cluster.ps);
+    const auto where = shards[i];
     if (where.empty()) {
       fmt::print("{:12}ps/{}  {:>9}  no parameters\n", "", i, readable_bytes(0));
       continue;

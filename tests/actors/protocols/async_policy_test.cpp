@@ -86,6 +86,10 @@ public:
     std::ranges::copy(gradient, x.gradient.as_mutable_floats().begin());
     BOOST_TEST_REQUIRE(policy_.take(std::move(x)));
     const auto update = policy_.plan(weights_, version_);
+    if (!update.complete) {
+      policy_.made(weights_, weights_, {});
+      return;
+    }
     std::vector<float> updated(n_);
     updater_.apply(weights_, update.gradient, update.samples, updated, update.terms);
     proto::Pushed decided;
@@ -328,6 +332,53 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
         / (std::sqrt(squares[i] / (1 - std::pow(0.999, t))) + 1e-8);
     }
     check_close(tested.weights(), expected);
+  }
+}
+
+// One update with the mean of two gradients, and of one where no other comes.
+BOOST_AUTO_TEST_CASE(gradients_are_held) {
+  const auto context =
+    job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});
+  shard tested{context, 3};
+  BOOST_TEST(!tested.policy().keeps_moments());
+  tested.push(0, std::vector<float>(tested.size(), 2), 0);
+  BOOST_TEST(tested.version() == 0U);
+  BOOST_TEST(!tested.policy().ready());
+  tested.push(1, std::vector<float>(tested.size(), 6), 0);
+  BOOST_TEST(tested.version() == 1U);
+  BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F * 2)) < 1e-6F, "(2 + 6) / 4 samples");
+  tested.policy().set_idle({0, 1, 2});
+  BOOST_TEST(!tested.policy().ready(), "nothing is held");
+  tested.policy().set_idle({});
+  tested.push(0, std::vector<float>(tested.size(), 5), 1);
+  tested.policy().set_idle({0, 1});
+  BOOST_TEST(!tested.policy().ready(), "worker 2 has a lease");
+  tested.policy().set_idle({0, 1, 2});
+  BOOST_TEST_REQUIRE(tested.policy().ready());
+  BOOST_TEST(tested.policy().parts().empty());
+  const auto rest = tested.policy().plan(tested.weights(), 1);
+  BOOST_TEST(rest.complete);
+  BOOST_TEST(rest.samples == 2U);
+  BOOST_TEST(rest.gradient[0] == 5.0F);
+  tested.policy().made(tested.weights(), tested.weights(), {});
+  BOOST_TEST(!tested.policy().ready());
+}
+
+// With AUTO, all workers have one moment, and the step looks ahead by it.
+BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
+  const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
+  shard tested{context, 4};
+  BOOST_TEST(!tested.policy().keeps_moments());
+  double w = 0.5;
+  double v = 0;
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    for (std::uint32_t i = 0; i < 2; ++i)
+      tested.push(2 * (step % 2) + i, std::vector<float>(tested.size(), i == 0 ? 2 : 4), step);
+    const double mean = (2 + 4) / 4.0;
+    v = 0.5 * v + mean;
+    w -= 0.1 * async_pacing::first_damping(2) * (mean + 0.5 * v);
+    BOOST_TEST(tested.version() == step + 1);
+    BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - w) < 1e-6);
   }
 }
 
