@@ -68,6 +68,7 @@ WITHOUT_CAF = (
     "actors/ring/ring_collective.*",
     "actors/ring/ring_reductions.*",
     "actors/ring/ring_step.*",
+    "actors/schedules/*",
     "actors/status/activity_board.*",
 )
 
