@@ -82,11 +82,13 @@ void collective_node::on_dialled(const dialled& x) {
 
 // A second process of a rank that is there is not answered, and gives up.
 void collective_node::on_hello(const proto::Hello& x) {
-  const auto rank = std::size_t{x.task().index()};
+  task_name peer;
+  const bool known = from_proto(x.task(), peer) && peer == task_of(peer.index);
   if (!current_sender())
     return;
-  if (rank >= options_.rank || links_.contains(rank) || met_) {
-    spdlog::warn("rank {} of a collective is not to connect to rank {} now", rank, options_.rank);
+  if (!known || peer.index >= options_.rank || links_.contains(peer.index) || met_) {
+    spdlog::warn("{}/{} is not to connect to rank {} of a collective now", x.task().job(),
+                 x.task().index(), options_.rank);
     return;
   }
   link::accept_from how{current_sender(), x, task_of(options_.rank), options_.incarnation};
