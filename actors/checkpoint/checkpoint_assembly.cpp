@@ -104,6 +104,8 @@ checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPar
     return outcome::repeated;
   place = data;
   x.marks[header.part()].assign(header.mark().begin(), header.mark().end());
+  if (header.has_pacing())
+    x.pacing = header.pacing();
   if (--x.missing > 0)
     return outcome::taken;
   completed(header.version());
@@ -187,6 +189,7 @@ std::optional<assembled_checkpoint> checkpoint_assembly::next() {
   assembled_checkpoint result;
   result.version = out_ = i->first;
   result.marks = std::move(i->second.marks);
+  result.pacing = std::move(i->second.pacing);
   result.one_worker_each = how_.one_worker_each;
   for (auto& slot : i->second.slots) {
     auto& parts = result.slots.emplace_back();

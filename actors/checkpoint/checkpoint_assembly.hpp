@@ -21,6 +21,7 @@ struct assembled_checkpoint {
   std::vector<std::vector<payload>> slots;
   /// What each part's holder had decided.
   std::vector<std::vector<proto::Decided>> marks;
+  std::optional<proto::PacingState> pacing = {};
   /// Each holder reports on its own worker, as ranks of a ring do. Otherwise each reports on all
   /// workers.
   bool one_worker_each = false;
@@ -113,6 +114,7 @@ private:
     /// By slot and part; one of slots in one piece.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
+    std::optional<proto::PacingState> pacing;
     /// Payloads that are not there yet.
     std::size_t missing = 0;
     time_point since;

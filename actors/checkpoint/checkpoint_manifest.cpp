@@ -4,6 +4,7 @@
 #include "kernels/error.hpp"
 #include "kernels/formats/json_text.hpp"
 
+#include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -37,6 +38,15 @@ public:
   }
 
   bool has(const char* key) const { return object_.contains(key); }
+
+  template <class Message>
+  Message message(const char* key) const {
+    Message result;
+    const auto status = google::protobuf::util::JsonStringToMessage(value(key).dump(), &result);
+    if (!status.ok())
+      fail(key, status.ToString());
+    return result;
+  }
 
   std::string text(const char* key) const {
     const auto& x = value(key);
@@ -196,6 +206,12 @@ std::string to_json(const checkpoint_manifest& x) {
                 {"marks", marks},           {"files", files}};
   if (x.fingerprint)
     result["fingerprint"] = to_text(*x.fingerprint);
+  if (x.pacing) {
+    std::string text;
+    // Fails for values that no message has.
+    (void)google::protobuf::util::MessageToJsonString(*x.pacing, &text);
+    result["pacing"] = object::parse(text);
+  }
   return result.dump(1, ' ', false, object::error_handler_t::replace) + '\n';
 }
 
@@ -219,6 +235,8 @@ checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string
   result.view = in.number<std::uint64_t>("view");
   result.job_hash = in.text("job_hash");
   result.job = in.text("job");
+  if (in.has("pacing"))
+    result.pacing = in.message<proto::PacingState>("pacing");
   result.marks = parse_marks(in);
   result.files = parse_files(in);
   return result;

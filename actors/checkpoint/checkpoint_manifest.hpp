@@ -52,6 +52,8 @@ struct checkpoint_manifest {
   std::string job;
   std::string job_hash;
   std::string troupe_version;
+  /// Where the protocol paces training.
+  std::optional<proto::PacingState> pacing = {};
   std::vector<checkpoint_mark> marks;
   std::vector<checkpoint_file> files;
 };

@@ -147,6 +147,7 @@ void captures::write(const assembled_checkpoint& whole, std::vector<checkpoint_m
   order.manifest.view = view_.number;
   order.manifest.data = context.data;
   order.manifest.fingerprint = context.fingerprint;
+  order.manifest.pacing = whole.pacing;
   order.manifest.job = job_text(job());
   order.manifest.job_hash = context.hash;
   order.manifest.troupe_version = version();

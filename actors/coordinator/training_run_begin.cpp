@@ -41,6 +41,8 @@ void training_run::restore() {
   if (const auto& from = options_.resume) {
     order.set_version(from->manifest.step);
     order.set_samples(from->manifest.samples);
+    if (const auto& pacing = from->manifest.pacing)
+      *order.mutable_pacing() = *pacing;
     hand_over(order, state_of(*from));
   } else if (options_.initial.size() > 0) {
     hand_over(order, states(handles_->reporters.size(), {std::exchange(options_.initial, {})}));

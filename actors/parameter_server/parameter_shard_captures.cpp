@@ -41,9 +41,12 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
   header.set_view(options_.view.number);
   header.set_version(versions_->version());
   header.set_to_evaluate(to_evaluate);
-  if (!to_evaluate)
+  if (!to_evaluate) {
     for (auto& x : journal_.decided())
       *header.add_mark() = x;
+    if (auto pacing = policy_->pacing_state())
+      *header.mutable_pacing() = *std::move(pacing);
+  }
   schedule.began(versions_->version());
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
                slots_of(options_.index, slots), [&schedule] { schedule.ended(); });
@@ -58,6 +61,12 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                         + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
   if (versions_->version() > x.version())
     return proto::Ack{}; // A repetition that came late: training has begun.
+  if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
+    return make_error(errc::malformed,
+                      "ps/" + std::to_string(options_.index)
+                        + " was given a pace of training by a checkpoint whose values make no "
+                          "sense: "
+                        + x.pacing().ShortDebugString());
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());
   } else if (x.slot() > 0) {

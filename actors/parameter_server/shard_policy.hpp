@@ -110,6 +110,10 @@ public:
 
   /// For the next gradient of a worker, where the protocol tells it anything.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
+  /// For a checkpoint, where the protocol paces training and this shard decides on the pace.
+  virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
+  /// Before training: goes on at the pace of a checkpoint. False: its values make no sense.
+  virtual bool restore_pacing(const proto::PacingState& /*x*/) { return true; }
 };
 
 } // namespace troupe

@@ -149,9 +149,15 @@ void async_policy::forget(std::uint32_t worker, std::uint64_t incarnation) {
 }
 
 std::optional<proto::Pacing> async_policy::pacing() const {
-  if (!first_shard_ || how_ != proto::AsyncPs::AUTO)
-    return std::nullopt;
-  return pacing_.now();
+  return paces() ? std::optional{pacing_.now()} : std::nullopt;
+}
+
+std::optional<proto::PacingState> async_policy::pacing_state() const {
+  return paces() ? std::optional{pacing_.state()} : std::nullopt;
+}
+
+bool async_policy::restore_pacing(const proto::PacingState& x) {
+  return !paces() || pacing_.restore(x);
 }
 
 } // namespace troupe

@@ -51,8 +51,11 @@ public:
   }
   void forget(std::uint32_t worker, std::uint64_t incarnation) override;
   std::optional<proto::Pacing> pacing() const override;
+  std::optional<proto::PacingState> pacing_state() const override;
+  bool restore_pacing(const proto::PacingState& x) override;
 
 private:
+  bool paces() const noexcept { return first_shard_ && how_ == proto::AsyncPs::AUTO; }
   double gap(const proto::Commit& x, std::span<const float> weights);
   void correct(const contribution& x, std::span<const float> weights);
 

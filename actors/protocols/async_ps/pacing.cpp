@@ -1,6 +1,7 @@
 #include "actors/protocols/async_ps/pacing.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace troupe {
@@ -18,9 +19,11 @@ constexpr double least_memory = 3;
 /// fastest.
 constexpr double most_share = 0.6;
 constexpr double share_width = 0.3;
-/// How much the rate falls in a round, at most, and rises.
+/// How much the rate falls in a round, at most; how much it rises where the weights go past the
+/// minimum; and how much more, at most, where they stop short of it.
 constexpr double fall = 0.8;
 constexpr double rise = 0.05;
+constexpr double further_rise = 0.1;
 
 /// Of the first loss: how far the loss may grow, and for how many rounds.
 constexpr double guard_margin = 0.5;
@@ -40,7 +43,7 @@ double async_pacing::first_damping(std::size_t workers) noexcept {
 }
 
 async_pacing::async_pacing(std::size_t workers, bool damps)
-  : damps_(damps), least_damping_(1 / static_cast<double>(workers)),
+  : workers_(workers), damps_(damps), least_damping_(1 / static_cast<double>(workers)),
     staleness_(static_cast<double>(workers)), damping_(damps ? first_damping(workers) : 1) {}
 
 void async_pacing::applied(double norm, std::uint64_t staleness, double loss) noexcept {
@@ -73,13 +76,14 @@ void async_pacing::moved(const proto::Slopes& x) noexcept {
   before_ += weight * (x.before() - before_);
   after_ += weight * (x.after() - after_);
   const double sum = std::abs(before_) + std::abs(after_);
-  const double excess = sum > 0 ? after_ / sum - most_share : 0;
-  if (excess > 0) {
-    damping_ *= 1 - fall / staleness_ * std::min(1.0, excess / share_width);
+  const double share = sum > 0 ? after_ / sum : 0;
+  if (share > most_share) {
+    damping_ *= 1 - fall / staleness_ * std::min(1.0, (share - most_share) / share_width);
     damping_ = std::max(damping_, most_ * least_damping_);
     ++overshoots_;
   } else {
-    damping_ = std::min(most_, damping_ * (1 + rise / staleness_));
+    const double grows = rise + further_rise * std::clamp(-2 * share, 0.0, 1.0);
+    damping_ = std::min(most_, damping_ * (1 + grows / staleness_));
   }
 }
 
@@ -91,6 +95,50 @@ proto::Pacing async_pacing::now() const {
   result.set_overshoots(overshoots_);
   result.set_halvings(halvings_);
   return result;
+}
+
+proto::PacingState async_pacing::state() const {
+  proto::PacingState result;
+  *result.mutable_pacing() = now();
+  result.set_workers(static_cast<std::uint32_t>(workers_));
+  result.set_most_damping(most_);
+  result.set_slope_before(before_);
+  result.set_slope_after(after_);
+  result.set_gradients(count_);
+  result.set_first_loss(first_loss_);
+  result.set_loss(loss_);
+  result.set_least_loss(least_loss_);
+  result.set_gradients_since_low(count_ - low_);
+  return result;
+}
+
+bool async_pacing::restore(const proto::PacingState& x) {
+  const auto& was = x.pacing();
+  const auto is_factor = [](double value) { return value > 0 && value <= 1; };
+  const std::array finite{was.norm(),     was.staleness(), x.slope_before(), x.slope_after(),
+                          x.first_loss(), x.loss(),        x.least_loss()};
+  if (!is_factor(was.damping()) || !is_factor(x.most_damping()) || was.norm() < 0
+      || was.staleness() <= 0 || x.workers() == 0 || x.gradients_since_low() > x.gradients()
+      || !std::ranges::all_of(finite, [](double value) { return std::isfinite(value); }))
+    return false;
+  norm_ = was.norm();
+  overshoots_ = was.overshoots();
+  halvings_ = was.halvings();
+  most_ = x.most_damping();
+  damping_ = was.damping();
+  if (x.workers() == workers_)
+    staleness_ = was.staleness();
+  else if (damps_)
+    damping_ *= first_damping(workers_) / first_damping(x.workers());
+  damping_ = std::clamp(damping_, most_ * least_damping_, most_);
+  before_ = x.slope_before();
+  after_ = x.slope_after();
+  count_ = x.gradients();
+  first_loss_ = x.first_loss();
+  loss_ = x.loss();
+  least_loss_ = x.least_loss();
+  low_ = count_ - x.gradients_since_low();
+  return true;
 }
 
 } // namespace troupe

@@ -25,8 +25,9 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 /// the next round will do so again, and farther. With the slopes a at the end and b at the
 /// beginning (proto::Slopes, running means over a fifth of a round, 3 gradients at least), a / (|a|
 /// + |b|) is about 0 where the weights stop at the minimum along the way, and 1/2 where they go
-/// twice as far. Above 0.6 the rate falls, by 0.8 / T per gradient at most; else it rises by 0.05 /
-/// T per gradient, up to the job's rate. It starts at W^-0.5 of that, and is at least 1 / W of it:
+/// twice as far; -1/2 where the slope did not change at all. Above 0.6 the rate falls, by 0.8 / T
+/// per gradient at most; else it rises up to the job's rate, by 0.05 / T per gradient from 0 on,
+/// and by up to 0.15 / T below. It starts at W^-0.5 of the job's rate, and is at least 1 / W of it:
 /// all gradients of a round together then move the weights about as far as one of them would at the
 /// job's rate. T is the running staleness, W the number of workers.
 ///
@@ -54,11 +55,21 @@ public:
   void moved(const proto::Slopes& x) noexcept;
 
   proto::Pacing now() const;
+
+  /// For a checkpoint.
+  proto::PacingState state() const;
+
+  /// Before training: goes on from such a state. For another number of workers, the running
+  /// staleness begins anew, and the damping changes as first_damping() does.
+  /// @return false, and nothing is changed, if its values are not finite or out of their bounds
+  bool restore(const proto::PacingState& x);
+
   double damping() const noexcept { return damping_; }
 
 private:
   void guard(double loss) noexcept;
 
+  std::size_t workers_;
   bool damps_;
   double least_damping_;
   double norm_ = 0;

@@ -20,6 +20,9 @@ checkpoint_manifest example() {
   x.job = "epochs: 3\n";
   x.job_hash = "abc";
   x.troupe_version = "0.1.0";
+  x.pacing.emplace().set_loss(0.1);
+  x.pacing->set_gradients(~std::uint64_t{0});
+  x.pacing->mutable_pacing()->set_damping(1.0 / 3);
   x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}};
   x.files = {{"weights.safetensors", 12, "def"}};
   return x;
@@ -65,12 +68,16 @@ BOOST_AUTO_TEST_CASE(there_and_back) {
   BOOST_TEST(y.job == x.job);
   BOOST_TEST(y.job_hash == x.job_hash);
   BOOST_TEST(y.troupe_version == x.troupe_version);
+  BOOST_TEST(y.pacing.value().ShortDebugString() == x.pacing->ShortDebugString());
+  BOOST_TEST((y.pacing->pacing().damping() == 1.0 / 3 && y.pacing->loss() == 0.1), "all digits");
   BOOST_TEST((y.marks == x.marks));
   BOOST_TEST((y.files == x.files));
 }
 
 BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("step", nullptr), "checkpoint.json: step: missing"));
+  BOOST_TEST(contains(error_with("pacing", 3), "checkpoint.json: pacing: "));
+  BOOST_TEST(contains(error_with("pacing", {{"loss", "much"}}), "checkpoint.json: pacing: "));
   BOOST_TEST(contains(error_with("step", 0), "step: expected at least 1"));
   BOOST_TEST(contains(error_with("step", -1), "step: expected a whole number"));
   BOOST_TEST(contains(error_with("step", "50"), "step: expected a whole number"));

@@ -72,6 +72,12 @@ simulation_options going_on(const site& from, const proto::Job& job, std::size_t
   return result;
 }
 
+/// The step of a checkpoint about half-way. With asynchronous workers, some steps have none.
+std::uint64_t some_step(const site& x) {
+  const auto names = x.checkpoints();
+  return checkpoint_step(names.at(names.size() / 2));
+}
+
 struct setting {
   proto::Protocol protocol;
   std::size_t workers;
@@ -107,6 +113,46 @@ BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
         BOOST_TEST(resumed.summary.samples == samples_left(k));
       }
   }
+}
+
+// Asynchronous workers: how far the rate is damped, and what the guard remembers.
+BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
+  for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
+      const auto job = forty_steps(protocol, 4);
+      site first{simulated(job, 4, 2)};
+      BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+      const auto step = some_step(first);
+      const auto interrupted = first.load(step, job)->manifest.pacing.value();
+      BOOST_TEST(interrupted.gradients() == step);
+      BOOST_TEST(interrupted.workers() == 4U);
+      for (const std::size_t workers : {4, 2, 1}) {
+        auto how = going_on(first, job, workers, 1, step);
+        how.files = std::make_shared<memory_storage>();
+        const site second{how};
+        simulation cluster{second.options};
+        BOOST_TEST_REQUIRE(cluster.run().summary.failure == "");
+        const auto pacing = second.newest(job)->manifest.pacing;
+        BOOST_TEST(pacing.has_value() == (workers > 1), "one worker is not paced");
+        if (!pacing)
+          continue;
+        BOOST_TEST(pacing->gradients() > interrupted.gradients());
+        BOOST_TEST(pacing->first_loss() == interrupted.first_loss());
+        BOOST_TEST(pacing->workers() == workers);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
+  const auto job = forty_steps(proto::ASYNC_PS, 2);
+  site first{simulated(job, 2, 1)};
+  BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+  auto how = going_on(first, job, 2, 1, some_step(first));
+  auto damaged = std::make_shared<checkpoint>(*how.resume);
+  damaged->manifest.pacing.value().mutable_pacing()->set_damping(-1);
+  how.resume = damaged;
+  const auto failure = simulate(how).summary.failure;
+  BOOST_TEST(failure.find("a pace of training") != std::string::npos, failure);
 }
 
 // All slots of the optimizer, and the number of updates, on which Adam depends.

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <random>
 
 using namespace troupe;
@@ -188,6 +189,67 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(guarded.damping() == std::ldexp(1, -static_cast<int>(halvings)), "it stays that low");
   BOOST_TEST(free.now().halvings() == 0u);
   BOOST_TEST(free.damping() == 1.0);
+}
+
+// Past: gradients with overshoots and a loss that grew. Both then go the same way.
+BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
+  const auto future = [](async_pacing& x) {
+    std::vector<std::string> seen;
+    for (int i = 0; i < 100; ++i) {
+      x.applied(1 + i % 3, 3, i < 50 ? 0.9 : 8);
+      x.moved(slopes(-1, i < 30 ? 0.9 : -0.5));
+      seen.push_back(x.state().ShortDebugString());
+    }
+    return seen;
+  };
+  async_pacing first{4, true};
+  for (int i = 0; i < 300; ++i) {
+    first.applied(2, 3 + i % 5, i < 100 ? 1 : 3);
+    first.moved(slopes(-0.5, i % 7 == 0 ? 2 : 0.1));
+  }
+  BOOST_TEST_REQUIRE(first.now().halvings() > 0u);
+  const auto state = first.state();
+  async_pacing second{4, true};
+  BOOST_TEST(second.restore(state));
+  BOOST_TEST(future(first) == future(second), boost::test_tools::per_element());
+
+  // Four times as many workers: their updates are damped twice as much.
+  async_pacing more{16, true};
+  BOOST_TEST(more.restore(state));
+  BOOST_TEST(more.damping() == state.pacing().damping() / 2);
+  BOOST_TEST(more.now().staleness() == 16.0);
+  BOOST_TEST(more.now().halvings() == state.pacing().halvings());
+  async_pacing fewer{1, true};
+  BOOST_TEST(fewer.restore(state));
+  BOOST_TEST(fewer.damping() == state.most_damping(), "no more than the guard allows");
+}
+
+BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense) {
+  async_pacing source{4, true};
+  source.applied(1, 3, 1);
+  const auto good = source.state();
+  const std::vector<std::function<void(proto::PacingState&)>> faults{
+    [](auto& x) { x.mutable_pacing()->set_damping(0); },
+    [](auto& x) { x.mutable_pacing()->set_damping(1.5); },
+    [](auto& x) { x.mutable_pacing()->set_damping(std::nan("")); },
+    [](auto& x) { x.mutable_pacing()->set_norm(-1); },
+    [](auto& x) { x.mutable_pacing()->set_norm(INFINITY); },
+    [](auto& x) { x.mutable_pacing()->set_staleness(0); },
+    [](auto& x) { x.set_most_damping(0); },
+    [](auto& x) { x.set_workers(0); },
+    [](auto& x) { x.set_slope_after(INFINITY); },
+    [](auto& x) { x.set_loss(std::nan("")); },
+    [](auto& x) { x.set_gradients_since_low(x.gradients() + 1); },
+    [](auto& x) { x.Clear(); }};
+  for (std::size_t i = 0; i < faults.size(); ++i)
+    BOOST_TEST_CONTEXT("fault " << i) {
+      auto bad = good;
+      faults[i](bad);
+      async_pacing x{4, true};
+      const auto before = x.state().ShortDebugString();
+      BOOST_TEST(!x.restore(bad));
+      BOOST_TEST(x.state().ShortDebugString() == before);
+    }
 }
 
 // f(w) = a w^2 / 2 in many dimensions: the slope at the end of a step from w to w' is a w'.
