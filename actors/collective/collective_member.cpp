@@ -169,7 +169,8 @@ std::string collective_member::misfit(const proto::CollectivePiece& x) const {
     return differ("a number of ranks of", std::to_string(x.ranks()),
                   std::to_string(header_.ranks()));
   if (x.schedule() != header_.schedule())
-    return differ("schedule", std::to_string(x.schedule()), std::to_string(header_.schedule()));
+    return differ("schedule", to_string(static_cast<all_reduce_schedule>(x.schedule())),
+                  to_string(options_.schedule));
   if (x.elements() != header_.elements() || x.kind() != header_.kind())
     return differ("a vector of", vector(x), vector(header_));
   if (x.chunk_elements() != header_.chunk_elements())

@@ -45,6 +45,10 @@ moves direct_moves(std::size_t rank, const chunk_layout& cut) {
 
 } // namespace
 
+const char* to_string(all_reduce_schedule x) noexcept {
+  return x == all_reduce_schedule::direct ? "direct" : "ring";
+}
+
 std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept {
   if (ranks < 2)
     return 0;

@@ -25,6 +25,9 @@ enum class all_reduce_schedule : std::uint8_t {
   ring,
 };
 
+/// "direct".
+const char* to_string(all_reduce_schedule x) noexcept;
+
 /// A chunk on its way from one rank to another.
 struct all_reduce_move {
   /// From 1. A rank sends in step k + 1 what follows from what it has received in step k.

@@ -144,13 +144,20 @@ std::vector<measurement> run_rank(collective& group, const bench_allreduce_comma
   return results;
 }
 
+std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
+  for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+    if (text == to_string(x))
+      return x;
+  return std::nullopt;
+}
+
 collective_options options_of(const bench_allreduce_command& x) {
   collective_options result;
   result.rank = x.rank;
   result.addresses = x.addresses;
   result.deadline = patience;
   result.share_memory = x.transport == "auto";
-  result.schedule = x.schedule == "ring" ? all_reduce_schedule::ring : all_reduce_schedule::direct;
+  result.schedule = *parse_schedule(x.schedule);
   return result;
 }
 
@@ -285,7 +292,7 @@ void check(const bench_allreduce_command& x) {
     throw input_error{fmt::format("--rounds must be at least {}", turns)};
   for (const auto& text : x.sizes)
     parse_size(text);
-  if (x.schedule != "direct" && x.schedule != "ring")
+  if (!parse_schedule(x.schedule))
     throw input_error{fmt::format("--schedule={}: direct or ring was expected", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
     throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};

@@ -283,6 +283,39 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
     }
 }
 
+// Members whose programs gave them other options. Either may find it first.
+BOOST_AUTO_TEST_CASE(another_option) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  const member_options usual{.rank = 0, .ranks = 2};
+  auto ring = usual;
+  ring.schedule = all_reduce_schedule::ring;
+  auto chunks = usual;
+  chunks.chunk_bytes = 8;
+  auto more = usual;
+  more.ranks = 3;
+  for (auto& [other, text] :
+       {std::pair{ring, "has schedule "}, std::pair{chunks, "has elements per chunk of "},
+        std::pair{more, "has a number of ranks of "}}) {
+    auto options = other;
+    options.rank = 1;
+    const auto a = sys.spawn<collective_member>(usual);
+    const auto b = sys.spawn<collective_member>(options);
+    self->send(a, meet_members{{collective_peer{}, b}});
+    meet_members all{{a, collective_peer{}}};
+    all.peers.resize(options.ranks);
+    self->send(b, all);
+    self->send(b, all_reduce{payload::floats(100)});
+    std::string found;
+    self->request(a, 30s, all_reduce{payload::floats(100)})
+      .receive([](const all_reduced&) {}, [&](const caf::error& error) { found = explain(error); });
+    BOOST_TEST(found.find(text) != std::string::npos, found);
+    for (const auto& x : {a, b})
+      self->send_exit(x, caf::exit_reason::user_shutdown);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_vector_of_broken_elements_harms_nobody_else) {
   config cfg;
   caf::actor_system sys{cfg};
