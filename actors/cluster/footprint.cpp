@@ -19,8 +19,8 @@ std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
 }
 
-/// What is on its way of a tensor in one direction of one link: the chunks of the window, as a
-/// message and in the socket's buffer.
+/// Bytes of a tensor in transit in one direction of one link: the chunks of the window, as messages
+/// and in the socket's buffer.
 std::size_t in_flight(std::size_t parameters) {
   constexpr std::size_t copies = 2;
   const transfer_limits limits;
@@ -39,7 +39,7 @@ std::size_t bytes_of_data(const job_data& data) {
   return result;
 }
 
-/// Of a record in a batch; of sparse ones, on average.
+/// Bytes of a record in a batch; for sparse records, on average.
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   const auto labels = bytes_of(context.data.label_elements());
   if (context.data.features == feature_kind::sparse)
@@ -72,7 +72,7 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   result.optimizer = states * range_updater::memory_bytes(context, elements);
   if (const auto& more = context.protocol.shard_state)
     result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
-  // Each worker may have one gradient on its way.
+  // Each worker may have one gradient in transit.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   result.gradients = (received + context.protocol.memory.shard) * bytes_of(elements);
   // Weights go to each worker and to the coordinator, gradients come from each worker.
@@ -86,7 +86,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
-  // One more where those of several batches are added up.
+  // One more if the gradients of several batches are added up.
   const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
   result.gradients =
     (computed + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
@@ -97,7 +97,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
     result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
-    // Pieces of a step are not held back: all of them may be on their way, in and out.
+    // Pieces of a step are not held back: all of them may be in transit, in and out.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
@@ -109,10 +109,10 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   }
   result.activations =
     executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // Those of a gradient are trained while others are read.
+  // The batches of one gradient are trained while others are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
-  // It lets go of test records that training does not share.
+  // It releases test records that training does not share.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
@@ -120,7 +120,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
 footprint of_coordinator(const job_context& context, const job_data& data,
                          const cluster_shape& cluster) {
   footprint result;
-  // A snapshot, put together to be evaluated, and written.
+  // A snapshot, assembled to be evaluated and written.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations = model_tester::memory_bytes(context);

@@ -79,8 +79,8 @@ void progress::on_status(const proto::TaskStatus& x) {
   if (x.pacing().halvings() > halvings_) {
     halvings_ = x.pacing().halvings();
     notice(
-      {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
-                   "now on. Lower learning_rate.base",
+      {fmt::format("the loss has grown: from now on the learning rate is multiplied by {:g} at "
+                   "most. Lower learning_rate.base",
                    std::ldexp(1, -static_cast<int>(std::min<std::uint64_t>(halvings_, 1000)))),
        notice_level::warning});
   }
@@ -148,7 +148,7 @@ void progress::record_next() {
   }
 }
 
-// However long it takes: to ask again costs nothing, and a disk that is slow is no failure.
+// Waits as long as it takes: asking again costs nothing, and a slow disk is no failure.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -178,7 +178,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes what is still queued first, so that the last line can report a failure to write.
+// Writes the queued records first, so that the last line can report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

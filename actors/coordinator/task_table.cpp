@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// A rate is taken over one to two of these.
+/// Rates are measured over one to two of these windows.
 constexpr std::chrono::seconds rate_window_length{2};
 
 double seconds(std::chrono::nanoseconds x) {

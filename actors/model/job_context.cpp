@@ -1,6 +1,7 @@
 #include "actors/model/job_context.hpp"
 
 #include "actors/model/job_file.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/graph/initializers.hpp"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->data = data;
   result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = result->batch();
   options.loss = result->model.training_loss;
   options.gradients = true;

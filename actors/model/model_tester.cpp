@@ -1,5 +1,7 @@
 #include "actors/model/model_tester.hpp"
 
+#include "kernels/cpu/executor.hpp"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -23,7 +25,7 @@ std::size_t bytes_of(const plan& x, const record_shape& record) {
 /// sums over other groups of records may have other bits.
 std::shared_ptr<const plan> testing_plan(const job_context& context) {
   const auto& model = context.model;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.loss = model.loss;
   options.correct = model.correct;
   options.fetches = {model.output};

@@ -1,5 +1,6 @@
 #include "actors/model/text_generator.hpp"
 
+#include "kernels/cpu/executor.hpp"
 #include "kernels/error.hpp"
 #include "kernels/random.hpp"
 
@@ -20,7 +21,7 @@ std::shared_ptr<const plan> output_plan(const job_context& context) {
     throw input_error("only a model that predicts the next character at each position (data.text, "
                       "SOFTMAX_CROSS_ENTROPY) can generate text, but the records here are "
                       + to_string(static_cast<const record_shape&>(data)));
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = 1;
   options.fetches = {context.model.output};
   return std::make_shared<plan>(*context.model.graph, options);

@@ -49,7 +49,7 @@ std::string operation_text(const instruction& x) {
     return fmt::format("elementwise, {} steps", x.program.size());
   if (x.bias.exists())
     result += " + bias";
-  if (x.after != epilogue::none)
+  if (x.after)
     result += " + " + std::string{to_string(x.after)};
   if (x.gradient.exists())
     result += " + gradient";

@@ -205,7 +205,7 @@ void conv2d_weight_gradient(const images& in, const images& out, const window& h
             rows_of(rows, g.positions).transposed(), one, width, scratch);
     for (std::size_t f = 0; f < g.filters; ++f) {
       T* const sum = dw + (group * g.filters + f) * g.patch + part.begin;
-      binary<T>(operation::add, width, sum, one + f * width, T(1), sum);
+      loop_of<T>(operation::add)(width, sum, one + f * width, nullptr, T(1), sum);
     }
   });
 }
@@ -213,7 +213,7 @@ void conv2d_weight_gradient(const images& in, const images& out, const window& h
 template <class T>
 void add_channel_bias(const images& size, const T* x, const T* b, T* out) {
   for (std::size_t n = 0; n < size.count; ++n)
-    add_row_bias<T>(size.channels, size.pixels(), x + n * size.per_image(), b, epilogue::none,
+    add_row_bias<T>(size.channels, size.pixels(), x + n * size.per_image(), b, std::nullopt,
                     nullptr, out + n * size.per_image());
 }
 

@@ -36,7 +36,7 @@ template <class T>
 struct finish {
   /// One per channel; nullptr for none.
   const T* bias = nullptr;
-  epilogue after = epilogue::none;
+  std::optional<operation> after;
   /// Of the size of the result.
   const T* operand = nullptr;
 };

@@ -216,7 +216,7 @@ void direct_weight_gradient(const images& in, const images& out, const window& h
       std::fill_n(one, part.size() * stride, T(0));
       gemm_lines<T>(part.size(), c.filters, c.rows, c.columns, padded, offsets + part.begin,
                     c.line(), panels, one, stride);
-      binary<T>(operation::add, part.size() * stride, total, one, T(1), total);
+      loop_of<T>(operation::add)(part.size() * stride, total, one, nullptr, T(1), total);
     }
     for (std::size_t f = 0; f < c.filters; ++f) {
       T* to = dw + (g * c.filters + f) * c.patch();

@@ -5,6 +5,7 @@
 #include "kernels/cpu/vectorize.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace troupe::cpu {
@@ -53,172 +54,155 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
-operation operation_of(epilogue derivative) {
-  return derivative == epilogue::relu_gradient ? operation::relu_gradient
-    : derivative == epilogue::tanh_gradient    ? operation::tanh_gradient
-                                               : operation::sigmoid_gradient;
+/// What this file does with an operation.
+template <class T>
+struct element_row {
+  operation op;
+  element_loop<T>* loop;
+  /// out = f(x + b), b (columns) or null; out = f(x + b), b (rows) or null. Null: two passes.
+  void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
+  void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
+  bool epilogue = false;
+};
+
+// f(x, factor), f(x, y, factor), f(x, y, z, factor)
+
+template <class T, class F>
+constexpr element_row<T> unary(operation op, F) {
+  return {op, [](std::size_t n, const T* a, const T*, const T*, T factor, T* out) {
+            map(n, a, out, [factor](T x) { return F{}(x, factor); });
+          }};
 }
+
+template <class T, class F>
+constexpr element_row<T> binary(operation op, F) {
+  return {op, [](std::size_t n, const T* a, const T* b, const T*, T factor, T* out) {
+            map(n, a, b, out, [factor](T x, T y) { return F{}(x, y, factor); });
+          }};
+}
+
+template <class T, class F>
+constexpr element_row<T> ternary(operation op, F) {
+  return {op, [](std::size_t n, const T* a, const T* b, const T* c, T factor, T* out) {
+            map(n, a, b, c, out, [factor](T x, T y, T z) { return F{}(x, y, z, factor); });
+          }};
+}
+
+template <class T, class F>
+void map_with_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, T* out, F f) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    const T bias = b != nullptr ? b[r] : T(0);
+    map(columns, x + r * columns, out + r * columns, [f, bias](T v) { return f(v + bias); });
+  }
+}
+
+/// An activation that products apply to their result.
+template <class T, class F>
+constexpr element_row<T> activation(operation op, F f) {
+  auto row = unary<T>(op, f);
+  row.after_bias = [](std::size_t rows, std::size_t columns, const T* x, const T* b, T* out) {
+    map_rows(rows, columns, x, b, out, [](T v) { return F{}(v, T(1)); });
+  };
+  row.after_row_bias = [](std::size_t rows, std::size_t columns, const T* x, const T* b, T* out) {
+    map_with_row_bias(rows, columns, x, b, out, [](T v) { return F{}(v, T(1)); });
+  };
+  row.epilogue = true;
+  return row;
+}
+
+/// The derivative of one, times the result; the second operand is the epilogue's.
+template <class T, class F>
+constexpr element_row<T> derivative(operation op, F f) {
+  auto row = binary<T>(op, f);
+  row.epilogue = true;
+  return row;
+}
+
+template <class T>
+const std::array<element_row<T>, operation_count>& element_rows() {
+  using op = operation;
+  static constexpr auto table = [] {
+    std::array<element_row<T>, operation_count> result{};
+    for (const auto& row : {
+           binary<T>(op::add, [](T x, T y, T) { return x + y; }),
+           binary<T>(op::subtract, [](T x, T y, T) { return x - y; }),
+           binary<T>(op::multiply, [](T x, T y, T) { return x * y; }),
+           binary<T>(op::divide, [](T x, T y, T) { return x / y; }),
+           unary<T>(op::scale, [](T x, T factor) { return factor * x; }),
+           unary<T>(op::offset, [](T x, T factor) { return x + factor; }),
+           unary<T>(op::exp, [](T x, T) { return cpu::exp(x); }),
+           unary<T>(op::log, [](T x, T) { return cpu::log(x); }),
+           unary<T>(op::square_root, [](T x, T) { return std::sqrt(x); }),
+           unary<T>(op::absolute, [](T x, T) { return std::abs(x); }),
+           unary<T>(op::sign, [](T x, T) { return cpu::sign(x); }),
+           unary<T>(op::erf, [](T x, T) { return cpu::erf(x); }),
+           unary<T>(op::gelu, [](T x, T) { return cpu::gelu(x); }),
+           unary<T>(op::softplus, [](T x, T) { return cpu::softplus(x); }),
+           activation<T>(op::relu, [](T x, T) { return cpu::relu(x); }),
+           activation<T>(op::tanh, [](T x, T) { return cpu::tanh(x); }),
+           activation<T>(op::sigmoid, [](T x, T) { return cpu::sigmoid(x); }),
+           unary<T>(op::leaky_relu, [](T x, T factor) { return x > T(0) ? x : factor * x; }),
+           derivative<T>(op::relu_gradient, [](T x, T y, T) { return cpu::relu_gradient(x, y); }),
+           derivative<T>(op::tanh_gradient, [](T x, T y, T) { return cpu::tanh_gradient(x, y); }),
+           derivative<T>(op::sigmoid_gradient,
+                         [](T x, T y, T) { return cpu::sigmoid_gradient(x, y); }),
+           binary<T>(op::leaky_relu_gradient,
+                     [](T x, T y, T factor) { return cpu::leaky_relu_gradient(x, y, factor); }),
+           binary<T>(op::gelu_gradient, [](T x, T y, T) { return cpu::gelu_gradient(x, y); }),
+           binary<T>(op::maximum, [](T x, T y, T) { return cpu::maximum(x, y); }),
+           binary<T>(op::minimum, [](T x, T y, T) { return cpu::minimum(x, y); }),
+           unary<T>(op::at_least, [](T x, T factor) { return x < factor ? factor : x; }),
+           unary<T>(op::at_most, [](T x, T factor) { return x > factor ? factor : x; }),
+           binary<T>(op::greater, [](T x, T y, T) { return cpu::greater(x, y); }),
+           unary<T>(op::above, [](T x, T factor) { return cpu::above(x, factor); }),
+           ternary<T>(op::select, [](T m, T x, T y, T) { return cpu::select(m, x, y); }),
+         })
+      result[static_cast<std::size_t>(row.op)] = row;
+    return result;
+  }();
+  return table;
+}
+
+template <class T>
+const element_row<T>& row_of(operation op) {
+  return element_rows<T>()[static_cast<std::size_t>(op)];
+}
+
+constexpr auto same = [](auto v) { return v; };
 
 } // namespace
 
 template <class T>
-void unary(operation op, std::size_t n, const T* x, T factor, T* out) {
-  switch (op) {
-  case operation::scale:
-    map(n, x, out, [factor](T v) { return factor * v; });
-    break;
-  case operation::offset:
-    map(n, x, out, [factor](T v) { return v + factor; });
-    break;
-  case operation::exp:
-    map(n, x, out, [](T v) { return cpu::exp(v); });
-    break;
-  case operation::log:
-    map(n, x, out, [](T v) { return cpu::log(v); });
-    break;
-  case operation::square_root:
-    map(n, x, out, [](T v) { return std::sqrt(v); });
-    break;
-  case operation::absolute:
-    map(n, x, out, [](T v) { return std::abs(v); });
-    break;
-  case operation::sign:
-    map(n, x, out, [](T v) { return cpu::sign(v); });
-    break;
-  case operation::erf:
-    map(n, x, out, [](T v) { return cpu::erf(v); });
-    break;
-  case operation::gelu:
-    map(n, x, out, [](T v) { return cpu::gelu(v); });
-    break;
-  case operation::softplus:
-    map(n, x, out, [](T v) { return cpu::softplus(v); });
-    break;
-  case operation::relu:
-    map(n, x, out, [](T v) { return cpu::relu(v); });
-    break;
-  case operation::leaky_relu:
-    map(n, x, out, [factor](T v) { return v > T(0) ? v : factor * v; });
-    break;
-  case operation::tanh:
-    map(n, x, out, [](T v) { return cpu::tanh(v); });
-    break;
-  case operation::sigmoid:
-    map(n, x, out, [](T v) { return cpu::sigmoid(v); });
-    break;
-  case operation::at_least:
-    map(n, x, out, [factor](T v) { return v < factor ? factor : v; });
-    break;
-  case operation::at_most:
-    map(n, x, out, [factor](T v) { return v > factor ? factor : v; });
-    break;
-  case operation::above:
-    map(n, x, out, [factor](T v) { return cpu::above(v, factor); });
-    break;
-  default:
-    break;
-  }
+element_loop<T>* loop_of(operation op) noexcept {
+  return row_of<T>(op).loop;
+}
+
+bool is_epilogue(operation op) noexcept {
+  return row_of<float>(op).epilogue;
 }
 
 template <class T>
-void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* out) {
-  switch (op) {
-  case operation::add:
-    map(n, a, b, out, [](T x, T y) { return x + y; });
-    break;
-  case operation::subtract:
-    map(n, a, b, out, [](T x, T y) { return x - y; });
-    break;
-  case operation::multiply:
-    map(n, a, b, out, [](T x, T y) { return x * y; });
-    break;
-  case operation::divide:
-    map(n, a, b, out, [](T x, T y) { return x / y; });
-    break;
-  case operation::leaky_relu_gradient:
-    map(n, a, b, out, [factor](T x, T y) { return cpu::leaky_relu_gradient(x, y, factor); });
-    break;
-  case operation::relu_gradient:
-    map(n, a, b, out, [](T x, T y) { return cpu::relu_gradient(x, y); });
-    break;
-  case operation::tanh_gradient:
-    map(n, a, b, out, [](T x, T y) { return cpu::tanh_gradient(x, y); });
-    break;
-  case operation::gelu_gradient:
-    map(n, a, b, out, [](T x, T y) { return cpu::gelu_gradient(x, y); });
-    break;
-  case operation::sigmoid_gradient:
-    map(n, a, b, out, [](T x, T y) { return cpu::sigmoid_gradient(x, y); });
-    break;
-  case operation::maximum:
-    map(n, a, b, out, [](T x, T y) { return cpu::maximum(x, y); });
-    break;
-  case operation::minimum:
-    map(n, a, b, out, [](T x, T y) { return cpu::minimum(x, y); });
-    break;
-  case operation::greater:
-    map(n, a, b, out, [](T x, T y) { return cpu::greater(x, y); });
-    break;
-  default:
-    break;
-  }
-}
-
-template <class T>
-void ternary(operation op, std::size_t n, const T* a, const T* b, const T* c, T* out) {
-  if (op == operation::select)
-    map(n, a, b, c, out, [](T m, T x, T y) { return cpu::select(m, x, y); });
-}
-
-template <class T>
-void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
-              const T* operand, T* out) {
-  switch (after) {
-  case epilogue::none:
-    if (b != nullptr)
-      map_rows(rows, columns, x, b, out, [](T v) { return v; });
-    return;
-  case epilogue::relu:
-    map_rows(rows, columns, x, b, out, [](T v) { return cpu::relu(v); });
-    return;
-  case epilogue::tanh:
-    map_rows(rows, columns, x, b, out, [](T v) { return cpu::tanh(v); });
-    return;
-  case epilogue::sigmoid:
-    map_rows(rows, columns, x, b, out, [](T v) { return cpu::sigmoid(v); });
-    return;
-  default:
-    break;
-  }
+void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
+              std::optional<operation> after, const T* operand, T* out) {
+  const auto* const row = after ? &row_of<T>(*after) : nullptr;
+  if (row != nullptr && row->after_bias != nullptr)
+    return row->after_bias(rows, columns, x, b, out);
   if (b != nullptr)
-    map_rows(rows, columns, x, b, out, [](T v) { return v; });
-  binary(operation_of(after), rows * columns, b != nullptr ? out : x, operand, T(1), out);
+    map_rows(rows, columns, x, b, out, same);
+  if (row != nullptr)
+    row->loop(rows * columns, b != nullptr ? out : x, operand, nullptr, T(1), out);
 }
 
 template <class T>
-void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
-                  const T* operand, T* out) {
-  const auto finish = [&](auto f) {
-    for (std::size_t r = 0; r < rows; ++r) {
-      const T bias = b != nullptr ? b[r] : T(0);
-      map(columns, x + r * columns, out + r * columns, [f, bias](T v) { return f(v + bias); });
-    }
-  };
-  switch (after) {
-  case epilogue::none:
-    if (b != nullptr)
-      finish([](T v) { return v; });
-    return;
-  case epilogue::relu:
-    return finish([](T v) { return cpu::relu(v); });
-  case epilogue::tanh:
-    return finish([](T v) { return cpu::tanh(v); });
-  case epilogue::sigmoid:
-    return finish([](T v) { return cpu::sigmoid(v); });
-  default:
-    // Derivatives of activations follow products without a bias.
-    return binary(operation_of(after), rows * columns, x, operand, T(1), out);
-  }
+void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
+                  std::optional<operation> after, const T* operand, T* out) {
+  const auto* const row = after ? &row_of<T>(*after) : nullptr;
+  if (row != nullptr && row->after_row_bias != nullptr)
+    return row->after_row_bias(rows, columns, x, b, out);
+  if (b != nullptr)
+    map_with_row_bias(rows, columns, x, b, out, same);
+  if (row != nullptr)
+    row->loop(rows * columns, b != nullptr ? out : x, operand, nullptr, T(1), out);
 }
 
 template <class T>
@@ -234,16 +218,7 @@ void elementwise(std::span<const element_step> program, std::size_t n,
     for (const auto& x : program) {
       const auto at = [&](std::size_t i) { return registers[i] + (i < inputs ? begin : 0); };
       T* const result = &x == &program.back() ? out + begin : temporary(x.result);
-      switch (elementwise_arity(x.op)) {
-      case 1:
-        unary(x.op, count, at(x.a), static_cast<T>(x.factor), result);
-        break;
-      case 2:
-        binary(x.op, count, at(x.a), at(x.b), static_cast<T>(x.factor), result);
-        break;
-      default:
-        ternary(x.op, count, at(x.a), at(x.b), at(x.c), result);
-      }
+      loop_of<T>(x.op)(count, at(x.a), at(x.b), at(x.c), static_cast<T>(x.factor), result);
     }
   }
 }
@@ -284,14 +259,13 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
 
 // NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
 #define TROUPE_INSTANTIATE(T)                                                                      \
-  template void unary(operation, std::size_t, const T*, T, T*);                                    \
-  template void binary(operation, std::size_t, const T*, const T*, T, T*);                         \
-  template void ternary(operation, std::size_t, const T*, const T*, const T*, T*);                 \
+  template element_loop<T>* loop_of<T>(operation) noexcept;                                        \
   template void elementwise(std::span<const element_step>, std::size_t, std::span<const T*>,       \
                             std::size_t, T*, T*);                                                  \
-  template void add_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*, T*);    \
-  template void add_row_bias(std::size_t, std::size_t, const T*, const T*, epilogue, const T*,     \
-                             T*);                                                                  \
+  template void add_bias(std::size_t, std::size_t, const T*, const T*, std::optional<operation>,   \
+                         const T*, T*);                                                            \
+  template void add_row_bias(std::size_t, std::size_t, const T*, const T*,                         \
+                             std::optional<operation>, const T*, T*);                              \
   template double sum(std::size_t, const T*);                                                      \
   template void sum_leading(std::size_t, std::size_t, std::size_t, const T*, T*);                  \
   template void sum_last(std::size_t, std::size_t, const T*, T*);                                  \

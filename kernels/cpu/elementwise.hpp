@@ -4,6 +4,7 @@
 #include "kernels/plan/instruction.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 namespace troupe::cpu {
@@ -11,17 +12,17 @@ namespace troupe::cpu {
 // Element-wise operations and reductions on contiguous memory. `out` may be one of the operands.
 // Formulas: see kernels/graph/operations.hpp. T: float, double.
 
-/// Operations with elementwise_arity 1: out[i] = f(x[i]). `factor` as in node::factor.
+/// out[i] = f(a[i], b[i], c[i]) with node::factor; operands that the operation does not have are
+/// not read.
 template <class T>
-void unary(operation op, std::size_t n, const T* x, T factor, T* out);
+using element_loop = void(std::size_t n, const T* a, const T* b, const T* c, T factor, T* out);
 
-/// Operations with elementwise_arity 2: out[i] = f(a[i], b[i]).
+/// The loop of an operation; null unless it is element-wise.
 template <class T>
-void binary(operation op, std::size_t n, const T* a, const T* b, T factor, T* out);
+element_loop<T>* loop_of(operation op) noexcept;
 
-/// Operations with elementwise_arity 3: out[i] = f(a[i], b[i], c[i]).
-template <class T>
-void ternary(operation op, std::size_t n, const T* a, const T* b, const T* c, T* out);
+/// Whether add_bias and add_row_bias can apply the operation to their result.
+bool is_epilogue(operation op) noexcept;
 
 /// Elements that `elementwise` handles at once.
 inline constexpr std::size_t elementwise_block = 1024;
@@ -36,13 +37,13 @@ void elementwise(std::span<const element_step> program, std::size_t n,
 /// out (rows, columns) = x (rows, columns) + b (columns), b nullptr for none, and then `after` with
 /// its operand (rows, columns).
 template <class T>
-void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
-              const T* operand, T* out);
+void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
+              std::optional<operation> after, const T* operand, T* out);
 
 /// The same with b (rows): b[r] is added to row r.
 template <class T>
-void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b, epilogue after,
-                  const T* operand, T* out);
+void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
+                  std::optional<operation> after, const T* operand, T* out);
 
 /// Sum of all elements, added up in double.
 template <class T>

@@ -1,16 +1,11 @@
-#include "kernels/cpu/executor_state.hpp"
+#include "kernels/cpu/executor.hpp"
 
-#include "kernels/cpu/dropout.hpp"
-#include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
-#include "kernels/cpu/losses.hpp"
-#include "kernels/cpu/sparse.hpp"
+#include "kernels/cpu/operation_table.hpp"
 #include "kernels/error.hpp"
-#include "kernels/random.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -25,42 +20,29 @@ namespace troupe {
 
 namespace {
 
-/// Scratch space shared by products and chains, which never run at the same time.
+/// A multiple of 16: parts of threads share no cache line.
 template <class T>
 std::size_t scratch_elements(const plan& what) {
   auto result = cpu::gemm_scratch_elements<T>();
-  for (const auto& x : what.instructions()) {
-    result = std::max(result, x.temporaries * cpu::elementwise_block);
-    const auto convolve = [&](const operand& in, const operand& out) {
-      result =
-        std::max(result, cpu::conv2d_scratch_elements<T>(one_image(in), one_image(out), x.window));
-    };
-    if (x.op == operation::recurrent || x.op == operation::recurrent_gradient)
-      result =
-        std::max(result, cpu::recurrent_scratch_elements<T>(recurrence_of(x, what.max_rows())));
-    else if (x.op == operation::conv2d)
-      convolve(x.inputs[0], x.output);
-    else if (x.op == operation::conv2d_input_gradient)
-      convolve(x.output, x.inputs[0]);
-    else if (x.op == operation::conv2d_weight_gradient)
-      convolve(x.inputs[0], x.inputs[1]);
-  }
+  for (const auto& x : what.instructions())
+    if (const auto scratch = cpu::row_of<T>(x.op).scratch)
+      result = std::max(result, scratch(x, what.max_rows()));
   return (result + 15) / 16 * 16;
 }
 
-/// For the partial sums of sum_leading, which all threads share.
-std::size_t partial_elements(const plan& what) {
-  std::size_t columns = 0;
+template <class T>
+std::size_t shared_elements(const plan& what) {
+  std::size_t result = 0;
   for (const auto& x : what.instructions())
-    if (x.op == operation::sum_leading)
-      columns = std::max(columns, matrix_extent(x.inputs[0].shape, what.max_rows()).columns);
-  return row_blocks * columns;
+    if (const auto shared = cpu::row_of<T>(x.op).shared)
+      result = std::max(result, shared(x, what.max_rows()));
+  return result;
 }
 
 } // namespace
 
 template <class T>
-void executor<T>::state::bind(const run_arguments<T>& arguments) {
+void executor_state<T>::bind(const run_arguments<T>& arguments) {
   auto fail = [](const std::string& text) { throw std::invalid_argument("executor: " + text); };
   if (arguments.rows > what->max_rows())
     fail(std::to_string(arguments.rows) + " rows, the plan is for "
@@ -94,7 +76,7 @@ void executor<T>::state::bind(const run_arguments<T>& arguments) {
 }
 
 template <class T>
-const T* executor<T>::state::read(const operand& x) const {
+const T* executor_state<T>::read(const operand& x) const {
   switch (x.where) {
   case operand::place::weight:
     return weights[x.index];
@@ -111,7 +93,7 @@ const T* executor<T>::state::read(const operand& x) const {
 }
 
 template <class T>
-T* executor<T>::state::write(const operand& x) const {
+T* executor_state<T>::write(const operand& x) const {
   switch (x.where) {
   case operand::place::arena:
     return arena.get() + x.index;
@@ -123,7 +105,7 @@ T* executor<T>::state::write(const operand& x) const {
 }
 
 template <class T>
-void executor<T>::state::write_scalar(const operand& where, double value) {
+void executor_state<T>::write_scalar(const operand& where, double value) {
   scalar = value;
   if (T* p = write(where))
     *p = static_cast<T>(value);
@@ -132,263 +114,14 @@ void executor<T>::state::write_scalar(const operand& where, double value) {
 /// The value of the loss after its instruction: not rounded, if that instruction itself sums over
 /// samples.
 template <class T>
-double executor<T>::state::loss_of(const instruction& x) const {
-  switch (x.op) {
-  case operation::softmax_cross_entropy:
-  case operation::squared_error:
-  case operation::sum:
-    return scalar;
-  default:
-    return static_cast<double>(*read(what->loss()));
-  }
+double executor_state<T>::loss() const {
+  return scalar ? *scalar : static_cast<double>(*read(what->loss()));
 }
 
 template <class T>
-void executor<T>::state::execute_matmul(const instruction& x) {
-  const auto a = matrix_extent(x.inputs[0].shape, rows);
-  const auto b = matrix_extent(x.inputs[1].shape, rows);
-  cpu::matrix<T> left{read(x.inputs[0]), a.columns, 1};
-  cpu::matrix<T> right{read(x.inputs[1]), b.columns, 1};
-  if (x.transpose_a)
-    left = left.transposed();
-  if (x.transpose_b)
-    right = right.transposed();
-  const auto m = x.transpose_a ? a.columns : a.rows;
-  const auto k = x.transpose_a ? a.rows : a.columns;
-  const auto n = x.transpose_b ? b.rows : b.columns;
-  T* const out = write(x.output);
-  const T* const bias = read(x.bias);
-  const T* const operand = read(x.epilogue_operand);
-  const auto least = [&](std::size_t width) {
-    return least_products / std::max<std::size_t>(width * k, 1) + 1;
-  };
-  // Rows stay with the thread that computed them. But each thread packs the whole right operand,
-  // which takes relatively long for few rows.
-  if (m >= 512 || m >= 2 * n) {
-    // A product of one row sums in another order.
-    split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
-      T* const to = out + part.begin * n;
-      cpu::gemm<T>(part.size(), n, k,
-                   {left.data + part.begin * left.row_stride, left.row_stride, left.column_stride},
-                   right, to, n, scratch_of(thread));
-      cpu::add_bias<T>(part.size(), n, to, bias, x.after,
-                       operand != nullptr ? operand + part.begin * n : nullptr, to);
-    });
-    return;
-  }
-  split(n, least(m) + 16, [&](range part, std::size_t thread) {
-    T* to = out + part.begin;
-    cpu::gemm<T>(
-      m, part.size(), k, left,
-      {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride}, to, n,
-      scratch_of(thread));
-    if (part.size() == n) {
-      cpu::add_bias<T>(m, n, to, bias, x.after, operand, to);
-      return;
-    }
-    for (std::size_t r = 0; r < m; ++r, to += n)
-      cpu::add_bias<T>(1, part.size(), to, bias != nullptr ? bias + part.begin : nullptr, x.after,
-                       operand != nullptr ? operand + r * n + part.begin : nullptr, to);
-  });
-}
-
-template <class T>
-void executor<T>::state::execute_sparse(const instruction& x) {
-  const auto& matrix = feeds[x.inputs[0].index].sparse;
-  const auto features = static_cast<std::size_t>(x.inputs[0].shape.last());
-  const auto units = static_cast<std::size_t>(x.output.shape.last());
-  if (x.op == operation::sparse_matmul)
-    cpu::sparse_matmul(rows, features, units, matrix, read(x.inputs[1]), write(x.output));
-  else
-    cpu::sparse_matmul_gradient(rows, features, units, matrix, read(x.inputs[1]), write(x.output));
-}
-
-template <class T>
-void executor<T>::state::execute_chain(const instruction& x) {
-  const auto inputs = x.inputs.size();
-  split(elements(x.output), least_elements, [&](range part, std::size_t thread) {
-    const auto mine = std::span{registers}.subspan(thread * register_count, inputs + x.temporaries);
-    for (std::size_t i = 0; i < inputs; ++i)
-      mine[i] = read(x.inputs[i]) + part.begin;
-    cpu::elementwise<T>(x.program, part.size(), mine, inputs, scratch_of(thread),
-                        write(x.output) + part.begin);
-  });
-}
-
-/// The number of parts does not depend on the threads, so the sum is always the same.
-template <class T>
-void executor<T>::state::execute_softmax_loss(const instruction& x) {
-  constexpr auto parts = row_blocks;
-  const auto size = matrix_extent(x.inputs[0].shape, rows);
-  const T* const logits = read(x.inputs[0]);
-  const std::int32_t* const classes = labels(x.inputs[1]);
-  T* const gradient = write(x.gradient);
-  std::array<cpu::classification, parts> results;
-  split(parts, least_elements / (size.rows * size.columns / parts + 1) + 1,
-        [&](range some, std::size_t) {
-          for (auto i = some.begin; i < some.end; ++i) {
-            const auto part = part_of(size.rows, parts, i);
-            const auto begin = part.begin * size.columns;
-            results[i] = cpu::softmax_cross_entropy<T>(
-              part.size(), size.columns, logits + begin, classes + part.begin, x.labels, x.factor,
-              gradient != nullptr ? gradient + begin : nullptr, x.output.exists());
-          }
-        });
-  cpu::classification sums;
-  for (const auto& part : results) {
-    sums.loss += part.loss;
-    sums.correct += part.correct;
-    sums.counted += part.counted;
-  }
-  write_scalar(x.output, x.factor * sums.loss);
-  if (T* p = write(x.correct)) {
-    *p = static_cast<T>(sums.correct);
-    if (x.correct.index == what->correct().index) {
-      correct = sums.correct;
-      counted = sums.counted;
-    }
-  }
-}
-
-template <class T>
-void executor<T>::state::execute_reduction(const instruction& x) {
-  const T* const in = read(x.inputs[0]);
-  T* const out = write(x.output);
-  const auto input = matrix_extent(x.inputs[0].shape, rows);
-  const auto output = matrix_extent(x.output.shape, rows);
-  const auto by_rows = [&](auto f) {
-    split_rows(output.rows, output.columns, [&](range part, std::size_t) {
-      const auto begin = part.begin * output.columns;
-      f(part, begin);
-    });
-  };
-  switch (x.op) {
-  case operation::sum_leading:
-    split(row_blocks, least_elements / (input.rows * input.columns / row_blocks + 1) + 1,
-          [&](range some, std::size_t) {
-            for (auto i = some.begin; i < some.end; ++i) {
-              const auto part = part_of(input.rows, row_blocks, i);
-              cpu::sum_leading(part.size(), input.columns, input.columns,
-                               in + part.begin * input.columns,
-                               partial_sums.get() + i * input.columns);
-            }
-          });
-    cpu::sum_leading(row_blocks, input.columns, input.columns, partial_sums.get(), out);
-    break;
-  case operation::sum_last:
-    split_rows(input.rows, input.columns, [&](range part, std::size_t) {
-      cpu::sum_last(part.size(), input.columns, in + part.begin * input.columns, out + part.begin);
-    });
-    break;
-  case operation::broadcast:
-    std::fill_n(out, elements(x.output), *in);
-    break;
-  case operation::broadcast_leading:
-    by_rows([&](range part, std::size_t begin) {
-      cpu::broadcast_leading(part.size(), output.columns, in, out + begin);
-    });
-    break;
-  case operation::broadcast_last:
-    by_rows([&](range part, std::size_t begin) {
-      cpu::broadcast_last(part.size(), output.columns, in + part.begin, out + begin);
-    });
-    break;
-  case operation::softmax:
-    by_rows([&](range part, std::size_t begin) {
-      cpu::softmax(part.size(), output.columns, in + begin, out + begin);
-    });
-    break;
-  default:
-    break;
-  }
-}
-
-template <class T>
-void executor<T>::state::execute_elementwise(const instruction& x) {
-  const T* const a = read(x.inputs[0]);
-  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
-  const T* const c = x.inputs.size() > 2 ? read(x.inputs[2]) : nullptr;
-  T* const out = write(x.output);
-  const auto factor = static_cast<T>(x.factor);
-  split(elements(x.output), least_elements, [&](range part, std::size_t) {
-    const auto i = part.begin;
-    switch (elementwise_arity(x.op)) {
-    case 1:
-      cpu::unary<T>(x.op, part.size(), a + i, factor, out + i);
-      break;
-    case 2:
-      cpu::binary<T>(x.op, part.size(), a + i, b + i, factor, out + i);
-      break;
-    default:
-      cpu::ternary<T>(x.op, part.size(), a + i, b + i, c + i, out + i);
-    }
-  });
-}
-
-template <class T>
-void executor<T>::state::execute(const instruction& x) {
-  switch (x.op) {
-  case operation::matmul:
-    execute_matmul(x);
-    break;
-  case operation::add_bias: {
-    const auto size = matrix_extent(x.output.shape, rows);
-    split_rows(size.rows, size.columns, [&](range part, std::size_t) {
-      const auto begin = part.begin * size.columns;
-      cpu::add_bias<T>(part.size(), size.columns, read(x.inputs[0]) + begin, read(x.inputs[1]),
-                       epilogue::none, nullptr, write(x.output) + begin);
-    });
-    break;
-  }
-  case operation::sparse_matmul:
-  case operation::sparse_matmul_gradient:
-    execute_sparse(x);
-    break;
-  case operation::elementwise:
-    execute_chain(x);
-    break;
-  case operation::sum_leading:
-  case operation::sum_last:
-  case operation::broadcast:
-  case operation::broadcast_leading:
-  case operation::broadcast_last:
-  case operation::softmax:
-    execute_reduction(x);
-    break;
-  case operation::binary_correct:
-    correct = cpu::binary_correct(elements(x.inputs[0]), read(x.inputs[0]), labels(x.inputs[1]));
-    counted = elements(x.inputs[0]);
-    write_scalar(x.output, static_cast<double>(correct));
-    break;
-  case operation::to_float:
-    std::copy_n(labels(x.inputs[0]), elements(x.output), write(x.output));
-    break;
-  case operation::dropout:
-    cpu::dropout<T>(elements(x.output), read(x.inputs[0]), x.factor, stream_key(seed, {x.key}),
-                    write(x.output));
-    break;
-  case operation::softmax_cross_entropy:
-  case operation::softmax_cross_entropy_gradient:
-  case operation::softmax_correct:
-    execute_softmax_loss(x);
-    break;
-  case operation::squared_error:
-    write_scalar(
-      x.output,
-      x.factor * cpu::squared_error(elements(x.inputs[0]), read(x.inputs[0]), read(x.inputs[1])));
-    break;
-  case operation::sum:
-    write_scalar(x.output, cpu::sum(elements(x.inputs[0]), read(x.inputs[0])));
-    break;
-  default:
-    if (elementwise_arity(x.op) > 0)
-      execute_elementwise(x);
-    else if (x.op >= operation::transpose && x.op <= operation::recurrent_gradient)
-      execute_sequence(x);
-    else
-      execute_image(x);
-    break;
-  }
+void executor_state<T>::execute(const instruction& x) {
+  scalar.reset();
+  cpu::row_of<T>(x.op).run({*this, x});
 }
 
 namespace {
@@ -406,7 +139,7 @@ std::uint64_t physical_memory() {
 
 template <class T>
 executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
-  : state_(std::make_unique<state>()) {
+  : state_(std::make_unique<executor_state<T>>()) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
   s.what = std::move(what);
@@ -419,7 +152,7 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   s.arena = make_aligned<T>(s.what->arena_elements());
   s.scratch_size = scratch_elements<T>(*s.what);
   s.scratch = make_aligned<T>(threads * s.scratch_size);
-  s.partial_sums = make_aligned<T>(partial_elements(*s.what));
+  s.shared = make_aligned<T>(shared_elements<T>(*s.what));
   if (threads > 1)
     s.team = std::make_unique<thread_team>(threads);
   for (const auto& x : s.what->instructions())
@@ -449,7 +182,7 @@ template <class T>
 executor<T>& executor<T>::operator=(executor&&) noexcept = default;
 
 template <class T>
-void executor<T>::state::begin() {
+void executor_state<T>::begin() {
   under_way.emplace();
   correct = counted = 0;
   for (const auto& part : what->zero_gradients())
@@ -489,7 +222,7 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
     if (arguments.on_instruction)
       arguments.on_instruction(i);
     if (i == s.loss_instruction)
-      loss = s.loss_of(instructions[i]);
+      loss = s.loss();
     for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
       if (arguments.on_bucket)
         arguments.on_bucket(bucket);
@@ -525,10 +258,12 @@ std::size_t executor<T>::memory_bytes() const noexcept {
 template <class T>
 std::size_t executor<T>::memory_bytes(const plan& what, std::size_t threads) noexcept {
   return (what.arena_elements() + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what)
-          + partial_elements(what))
+          + shared_elements<T>(what))
     * sizeof(T);
 }
 
+template struct executor_state<float>;
+template struct executor_state<double>;
 template class executor<float>;
 template class executor<double>;
 

@@ -70,6 +70,19 @@ struct run_result {
   std::size_t counted = 0;
 };
 
+template <class T>
+struct executor_state;
+
+/// What the CPU computes in one step.
+const fusion_table& cpu_fusion();
+
+/// Options of a plan for the CPU.
+inline plan_options cpu_plan_options() {
+  plan_options result;
+  result.fusion = &cpu_fusion();
+  return result;
+}
+
 /// Runs a plan on the CPU. T: float, or double for reference tests.
 ///
 /// All memory is allocated by the constructor; `run` allocates nothing. One run at a time per
@@ -116,8 +129,7 @@ public:
   static std::size_t memory_bytes(const plan& what, std::size_t threads = 1) noexcept;
 
 private:
-  struct state;
-  std::unique_ptr<state> state_;
+  std::unique_ptr<executor_state<T>> state_;
 };
 
 extern template class executor<float>;

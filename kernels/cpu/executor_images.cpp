@@ -1,14 +1,16 @@
 #include "kernels/cpu/channels.hpp"
-#include "kernels/cpu/executor_state.hpp"
+#include "kernels/cpu/convolution.hpp"
+#include "kernels/cpu/operation_table.hpp"
 
-// Convolutions and pooling.
+// Convolutions, pooling and batch normalization.
 
-namespace troupe {
+namespace troupe::cpu {
+
+namespace {
 
 /// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
 /// width.
-template <class T>
-cpu::images executor<T>::state::images_of(const operand& x) const {
+images images_of(const operand& x, std::size_t rows) {
   const auto extent = [&](std::size_t axis) {
     return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
   };
@@ -19,112 +21,145 @@ cpu::images executor<T>::state::images_of(const operand& x) const {
           1};
 }
 
-/// Batch normalization.
+/// Of a convolution of `in` to `out`, or of its gradients.
 template <class T>
-void executor<T>::state::execute_channels(const instruction& x) {
-  const T* const a = read(x.inputs[0]);
-  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
-  T* const out = write(x.output);
-  const auto channels = elements(x.output); // of the summed ones
-  switch (x.op) {
-  case operation::multiply_channels:
-    cpu::multiply_channels(images_of(x.output), a, b, out);
-    break;
-  case operation::channel_moments:
-    cpu::channel_moments(images_of(x.inputs[0]), a, out);
-    break;
-  case operation::normalize_channels:
-    cpu::normalize_channels(images_of(x.output), a, b, x.factor, out);
-    break;
-  case operation::normalize_channels_gradient:
-    cpu::normalize_channels_gradient(images_of(x.output), a, b, read(x.inputs[2]), x.factor, out);
-    break;
-  case operation::summed_mean:
-    for (std::size_t c = 0; c < channels; ++c)
-      out[c] = static_cast<T>(rows) * a[c];
-    break;
-  case operation::summed_variance: {
-    const auto n = static_cast<double>(rows) * x.factor;
-    const auto factor = static_cast<T>(static_cast<double>(rows) * (n > 1 ? n / (n - 1) : 1));
-    for (std::size_t c = 0; c < channels; ++c)
-      out[c] = factor * a[channels + c];
-    break;
-  }
-  default:
-    break;
-  }
+std::size_t scratch_of(const operand& in, const operand& out, const instruction& x) {
+  auto from = images_of(in, 1);
+  auto to = images_of(out, 1);
+  from.count = to.count = 1;
+  return conv2d_scratch_elements<T>(from, to, x.window);
 }
 
 template <class T>
-void executor<T>::state::execute_image(const instruction& x) {
-  const T* const a = read(x.inputs[0]);
-  const T* const b = x.inputs.size() > 1 ? read(x.inputs[1]) : nullptr;
-  T* const out = write(x.output);
-  const auto input = images_of(x.inputs[0]);
-  const auto output = images_of(x.output);
-  const cpu::finish<T> last{read(x.bias), x.after, read(x.epilogue_operand)};
-  const auto each_image = [&](std::size_t count, std::size_t elements, auto f) {
-    split_rows(count, elements,
-               [&](range part, std::size_t thread) { f(part, scratch_of(thread)); });
-  };
-  const auto each_plane = [&](const cpu::images& size, auto f) {
-    split_rows(size.count * size.channels, size.pixels(),
-               [&](range part, std::size_t) { f(part); });
-  };
-  switch (x.op) {
-  case operation::conv2d:
-    each_image(input.count, output.per_image(), [&](range part, T* space) {
-      cpu::conv2d(input, output, x.window, a, b, last, out, space, part);
+struct image_step : step<T> {
+  image_step(const step<T>& x) : step<T>(x) {}
+
+  images input = of(0);
+  images output = images_of(this->x.output, this->run.rows);
+  const window& how = this->x.window;
+  finish<T> last{this->run.read(this->x.bias), this->x.after,
+                 this->run.read(this->x.epilogue_operand)};
+
+  images of(std::size_t i) const { return images_of(this->x.inputs[i], this->run.rows); }
+  /// Calls f(part of the images of the input, scratch).
+  template <class F>
+  void each_image(F f) const {
+    this->run.split_rows(input.count, output.per_image(), [&](range part, std::size_t thread) {
+      f(part, this->run.scratch_of(thread));
     });
-    break;
-  case operation::conv2d_input_gradient:
-    each_image(input.count, output.per_image(), [&](range part, T* space) {
-      cpu::conv2d_input_gradient(output, input, x.window, a, b, last, out, space, part);
-    });
-    break;
-  case operation::conv2d_weight_gradient: {
-    const auto patch = x.output.shape.elements(1) / extent(x.output, 0);
-    split(patch, 8, [&](range part, std::size_t thread) {
-      cpu::conv2d_weight_gradient(input, images_of(x.inputs[1]), x.window, a, b, out,
-                                  scratch_of(thread), part);
-    });
-    break;
   }
-  case operation::add_channel_bias:
-    cpu::add_channel_bias(output, a, b, out);
-    break;
-  case operation::sum_channels:
-    split(input.channels, least_elements / (input.count * input.pixels() + 1) + 1,
-          [&](range part, std::size_t) { cpu::sum_channels(input, a, out, part); });
-    break;
-  case operation::broadcast_channels:
-    cpu::broadcast_channels(output, a, out);
-    break;
-  case operation::max_pool_select:
-    each_plane(input,
-               [&](range part) { cpu::max_pool_select(input, output, x.window, a, b, out, part); });
-    break;
-  case operation::max_pool_gradient:
-    each_plane(output, [&](range part) {
-      cpu::max_pool_gradient(output, input, x.window, a, b, last, out, part);
-    });
-    break;
-  case operation::average_pool:
-    each_plane(input,
-               [&](range part) { cpu::average_pool(input, output, x.window, a, out, part); });
-    break;
-  case operation::average_pool_gradient:
-    each_plane(output, [&](range part) {
-      cpu::average_pool_gradient(output, input, x.window, a, out, part);
-    });
-    break;
-  default:
-    execute_channels(x);
-    break;
+  /// Calls f(part of the planes): images times channels.
+  template <class F>
+  void each_plane(const images& size, F f) const {
+    this->run.split_rows(size.count * size.channels, size.pixels(),
+                         [&](range part, std::size_t) { f(part); });
   }
+};
+
+template <class T, class F>
+operation_row<T> row(operation_row<T> rest, F) {
+  rest.run = [](const step<T>& s) { F{}(image_step<T>{s}); };
+  return rest;
 }
 
-template void executor<float>::state::execute_image(const instruction&);
-template void executor<double>::state::execute_image(const instruction&);
+/// summed_mean, summed_variance: part `from` of the moments, times `factor`.
+template <class T>
+void scale_moments(const step<T>& s, std::size_t from, T factor) {
+  const auto channels = s.elements();
+  for (std::size_t c = 0; c < channels; ++c)
+    s.out[c] = factor * s.a[from * channels + c];
+}
 
-} // namespace troupe
+} // namespace
+
+template <class T>
+std::span<const operation_row<T>> image_rows() {
+  using op = operation;
+  using s = const image_step<T>&;
+  static const operation_row<T> rows[] = {
+    row<T>({.op = op::conv2d,
+            .scratch = [](const instruction& x,
+                          std::size_t) { return scratch_of<T>(x.inputs[0], x.output, x); },
+            .takes_epilogue = true,
+            .bias = op::add_channel_bias},
+           [](s i) {
+             i.each_image([&](range part, T* space) {
+               conv2d(i.input, i.output, i.how, i.a, i.b, i.last, i.out, space, part);
+             });
+           }),
+    row<T>({.op = op::conv2d_input_gradient,
+            .scratch = [](const instruction& x,
+                          std::size_t) { return scratch_of<T>(x.output, x.inputs[0], x); },
+            .takes_epilogue = true,
+            .bias = op::add_channel_bias},
+           [](s i) {
+             i.each_image([&](range part, T* space) {
+               conv2d_input_gradient(i.output, i.input, i.how, i.a, i.b, i.last, i.out, space,
+                                     part);
+             });
+           }),
+    row<T>({.op = op::conv2d_weight_gradient,
+            .scratch = [](const instruction& x,
+                          std::size_t) { return scratch_of<T>(x.inputs[0], x.inputs[1], x); }},
+           [](s i) {
+             const auto patch = i.x.output.shape.elements(1) / i.run.extent(i.x.output, 0);
+             i.run.split(patch, 8, [&](range part, std::size_t thread) {
+               conv2d_weight_gradient(i.input, i.of(1), i.how, i.a, i.b, i.out,
+                                      i.run.scratch_of(thread), part);
+             });
+           }),
+    row<T>({op::add_channel_bias}, [](s i) { add_channel_bias(i.output, i.a, i.b, i.out); }),
+    row<T>({op::sum_channels},
+           [](s i) {
+             const auto each = i.input.count * i.input.pixels();
+             i.run.split(i.input.channels, least_elements / (each + 1) + 1,
+                         [&](range part, std::size_t) { sum_channels(i.input, i.a, i.out, part); });
+           }),
+    row<T>({op::broadcast_channels}, [](s i) { broadcast_channels(i.output, i.a, i.out); }),
+    row<T>({op::multiply_channels}, [](s i) { multiply_channels(i.output, i.a, i.b, i.out); }),
+    row<T>({op::channel_moments}, [](s i) { channel_moments(i.input, i.a, i.out); }),
+    row<T>({op::normalize_channels},
+           [](s i) { normalize_channels(i.output, i.a, i.b, i.x.factor, i.out); }),
+    row<T>({op::normalize_channels_gradient},
+           [](s i) {
+             normalize_channels_gradient(i.output, i.a, i.b, i.operand(2), i.x.factor, i.out);
+           }),
+    {op::summed_mean, [](const step<T>& i) { scale_moments(i, 0, static_cast<T>(i.run.rows)); }},
+    {op::summed_variance,
+     [](const step<T>& i) {
+       const auto rows = static_cast<double>(i.run.rows);
+       const auto n = rows * i.x.factor;
+       scale_moments(i, 1, static_cast<T>(rows * (n > 1 ? n / (n - 1) : 1)));
+     }},
+    row<T>({op::max_pool_select},
+           [](s i) {
+             i.each_plane(i.input, [&](range part) {
+               max_pool_select(i.input, i.output, i.how, i.a, i.b, i.out, part);
+             });
+           }),
+    row<T>({.op = op::max_pool_gradient, .takes_epilogue = true},
+           [](s i) {
+             i.each_plane(i.output, [&](range part) {
+               max_pool_gradient(i.output, i.input, i.how, i.a, i.b, i.last, i.out, part);
+             });
+           }),
+    row<T>({op::average_pool},
+           [](s i) {
+             i.each_plane(i.input, [&](range part) {
+               average_pool(i.input, i.output, i.how, i.a, i.out, part);
+             });
+           }),
+    row<T>({op::average_pool_gradient},
+           [](s i) {
+             i.each_plane(i.output, [&](range part) {
+               average_pool_gradient(i.output, i.input, i.how, i.a, i.out, part);
+             });
+           }),
+  };
+  return rows;
+}
+
+template std::span<const operation_row<float>> image_rows();
+template std::span<const operation_row<double>> image_rows();
+
+} // namespace troupe::cpu

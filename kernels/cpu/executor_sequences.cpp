@@ -1,165 +1,216 @@
-#include "kernels/cpu/executor_state.hpp"
-
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/operation_table.hpp"
+#include "kernels/cpu/sequences.hpp"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
 // Operations on sequences.
 
-namespace troupe {
+namespace troupe::cpu {
 
-/// transpose, slice, place, concat: the outer dimensions are divided among threads.
+namespace {
+
+/// The outer dimension is divided among threads.
 template <class T>
-void executor<T>::state::execute_moves(const instruction& x) {
-  const T* const in = read(x.inputs[0]);
-  T* const out = write(x.output);
-  const auto rank = x.output.shape.rank();
-  if (x.op == operation::transpose) {
-    std::array<std::size_t, cpu::most_axes> sizes{};
-    std::array<std::size_t, cpu::most_axes> strides{};
-    for (std::size_t i = 0; i < rank; ++i) {
-      sizes[i] = extent(x.output, i);
-      strides[i] = extents(x.inputs[0], x.axes[i] + 1, rank);
-    }
-    const auto inner = extents(x.output, 1, rank);
-    split_rows(sizes[0], inner, [&](range part, std::size_t) {
-      auto mine = sizes;
-      mine[0] = part.size();
-      cpu::gather_strided(std::span{mine}.first(rank), std::span{strides}.first(rank),
-                          in + part.begin * strides[0], out + part.begin * inner);
-    });
-    return;
+void run_transpose(const step<T>& s) {
+  const auto& y = s.x.output;
+  const auto rank = y.shape.rank();
+  std::array<std::size_t, most_axes> sizes{};
+  std::array<std::size_t, most_axes> strides{};
+  for (std::size_t i = 0; i < rank; ++i) {
+    sizes[i] = s.run.extent(y, i);
+    strides[i] = s.run.extents(s.x.inputs[0], s.x.axes[i] + 1, rank);
   }
-  // Dimensions behind the axis move together; dimensions before it are rows.
-  const auto axis = x.axes[0];
-  const auto outer = extents(x.output, 0, axis);
-  const auto inner = extents(x.output, axis + 1, rank);
-  const auto width = extent(x.output, axis) * inner;
-  const auto input_width = extent(x.inputs[0], axis) * inner;
-  split_rows(outer, width, [&](range part, std::size_t) {
-    const auto count = part.size();
-    T* const to = out + part.begin * width;
-    const T* const from = in + part.begin * input_width;
-    if (x.op == operation::concat) {
-      std::size_t begin = 0;
-      for (const auto& input : x.inputs) {
-        const auto size = extent(input, axis) * inner;
-        cpu::copy_rows(count, size, read(input) + part.begin * size, size, to + begin, width);
-        begin += size;
-      }
-    } else if (x.op == operation::slice) {
-      cpu::copy_rows(count, width, from + x.axes[1] * inner, input_width, to, width);
-    } else {
-      std::fill_n(to, count * width, T(0));
-      cpu::copy_rows(count, input_width, from, input_width, to + x.axes[1] * inner, width);
+  const auto inner = s.run.extents(y, 1, rank);
+  s.run.split_rows(sizes[0], inner, [&](range part, std::size_t) {
+    auto mine = sizes;
+    mine[0] = part.size();
+    gather_strided(std::span{mine}.first(rank), std::span{strides}.first(rank),
+                   s.a + part.begin * strides[0], s.out + part.begin * inner);
+  });
+}
+
+/// Moves along an axis: dimensions behind it move together, dimensions before it are rows, which
+/// are divided among threads.
+template <class T>
+struct move_step {
+  const step<T>& s;
+  std::size_t axis = s.x.axes[0];
+  std::size_t inner = s.run.extents(s.x.output, axis + 1, s.x.output.shape.rank());
+  /// Of a row of the result.
+  std::size_t width = width_of(s.x.output);
+
+  std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
+  /// First element of slice and place.
+  std::size_t begin() const { return s.x.axes[1] * inner; }
+  /// Calls f(part of the rows, its first element of the result).
+  template <class F>
+  void each(F f) const {
+    s.run.split_rows(s.run.extents(s.x.output, 0, axis), width,
+                     [&](range part, std::size_t) { f(part, s.out + part.begin * width); });
+  }
+};
+
+template <class T>
+void run_slice(const step<T>& s) {
+  const move_step<T> move{s};
+  const auto from = move.width_of(s.x.inputs[0]);
+  move.each([&](range part, T* to) {
+    copy_rows(part.size(), move.width, s.a + part.begin * from + move.begin(), from, to,
+              move.width);
+  });
+}
+
+template <class T>
+void run_place(const step<T>& s) {
+  const move_step<T> move{s};
+  const auto from = move.width_of(s.x.inputs[0]);
+  move.each([&](range part, T* to) {
+    std::fill_n(to, part.size() * move.width, T(0));
+    copy_rows(part.size(), from, s.a + part.begin * from, from, to + move.begin(), move.width);
+  });
+}
+
+template <class T>
+void run_concat(const step<T>& s) {
+  const move_step<T> move{s};
+  move.each([&](range part, T* to) {
+    for (const auto& input : s.x.inputs) {
+      const auto size = move.width_of(input);
+      copy_rows(part.size(), size, s.run.read(input) + part.begin * size, size, to, move.width);
+      to += size;
     }
   });
 }
 
 template <class T>
-void executor<T>::state::execute_products(const instruction& x) {
+void run_batched_matmul(const step<T>& s) {
+  const auto& x = s.x;
   const auto rank = x.output.shape.rank();
-  const auto m = extent(x.output, rank - 2);
-  const auto n = extent(x.output, rank - 1);
-  const auto k = extent(x.inputs[0], x.transpose_a ? rank - 2 : rank - 1);
-  split(extents(x.output, 0, rank - 2), least_products / (m * n * k + 1) + 1,
-        [&](range part, std::size_t thread) {
-          for (auto i = part.begin; i < part.end; ++i) {
-            cpu::matrix<T> left{read(x.inputs[0]) + i * m * k, x.transpose_a ? m : k, 1};
-            cpu::matrix<T> right{read(x.inputs[1]) + i * k * n, x.transpose_b ? k : n, 1};
-            if (x.transpose_a)
-              left = left.transposed();
-            if (x.transpose_b)
-              right = right.transposed();
-            cpu::gemm<T>(m, n, k, left, right, write(x.output) + i * m * n, n, scratch_of(thread));
-          }
-        });
+  const auto m = s.run.extent(x.output, rank - 2);
+  const auto n = s.run.extent(x.output, rank - 1);
+  const auto k = s.run.extent(x.inputs[0], x.transpose_a ? rank - 2 : rank - 1);
+  s.run.split(s.run.extents(x.output, 0, rank - 2), least_products / (m * n * k + 1) + 1,
+              [&](range part, std::size_t thread) {
+                for (auto i = part.begin; i < part.end; ++i) {
+                  matrix<T> left{s.a + i * m * k, x.transpose_a ? m : k, 1};
+                  matrix<T> right{s.b + i * k * n, x.transpose_b ? k : n, 1};
+                  if (x.transpose_a)
+                    left = left.transposed();
+                  if (x.transpose_b)
+                    right = right.transposed();
+                  gemm<T>(m, n, k, left, right, s.out + i * m * n, n, s.run.scratch_of(thread));
+                }
+              });
 }
 
-/// Samples are independent: each thread goes through time with its own samples.
-template <class T>
-void executor<T>::state::execute_recurrence(const instruction& x) {
-  const auto size = recurrence_of(x, rows);
-  const auto step = size.gates() * size.hidden * size.hidden * size.time;
-  split(rows, least_products / (step + 1) + 1, [&](range part, std::size_t thread) {
+recurrence recurrence_of(const instruction& x, std::size_t weight, std::size_t rows) {
+  return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
+          static_cast<std::size_t>(x.inputs[weight].shape.last())};
+}
+
+/// Samples are independent: each thread goes through time with its own samples. Calls f(samples,
+/// scratch, g); g(i) is the first element of input i for them, and g(x) that of another operand.
+template <class T, class F>
+void by_sample(const step<T>& s, std::size_t weight, F f) {
+  const auto size = recurrence_of(s.x, weight, s.run.rows);
+  const auto work = size.gates() * size.hidden * size.hidden * size.time;
+  s.run.split(s.run.rows, least_products / (work + 1) + 1, [&](range part, std::size_t thread) {
     auto mine = size;
     mine.batch = part.size();
-    const auto begin = [&](const operand& y) { return part.begin * extents(y, 1, 3); };
-    const T* const a = read(x.inputs[0]) + begin(x.inputs[0]);
-    T* const out = write(x.output) + begin(x.output);
-    if (x.op == operation::recurrent)
-      cpu::recurrent(mine, a, read(x.inputs[1]), x.inputs.size() > 2 ? read(x.inputs[2]) : nullptr,
-                     out, scratch_of(thread));
-    else
-      cpu::recurrent_gradient(mine, a, read(x.inputs[1]) + begin(x.inputs[1]), read(x.inputs[2]),
-                              out, scratch_of(thread));
+    f(mine, s.run.scratch_of(thread),
+      [&](const operand& y) { return part.begin * s.run.extents(y, 1, 3); });
   });
 }
 
 template <class T>
-void executor<T>::state::execute_sequence(const instruction& x) {
-  const T* const a = x.inputs[0].type == dtype::int32 ? nullptr : read(x.inputs[0]);
-  T* const out = write(x.output);
-  const auto size = matrix_extent(x.output.shape, rows);
-  const auto columns = size.columns;
-  /// f(rows, first element)
-  const auto by_rows = [&](auto f) {
-    split_rows(size.rows, columns, [&](range part, std::size_t) { f(part, part.begin * columns); });
-  };
-  switch (x.op) {
-  case operation::batched_matmul:
-    execute_products(x);
-    break;
-  case operation::multiply_rows:
-    by_rows([&](range part, std::size_t i) {
-      cpu::multiply_rows(part.size(), columns, a + i, read(x.inputs[1]), out + i);
-    });
-    break;
-  case operation::embedding:
-    by_rows([&](range part, std::size_t i) {
-      cpu::embedding(std::span{labels(x.inputs[1]) + part.begin, part.size()},
-                     extent(x.inputs[0], 0), columns, a, out + i);
-    });
-    break;
-  case operation::embedding_gradient: {
-    const std::span ids{labels(x.inputs[1]), elements(x.inputs[1])};
-    split(columns, least_elements / (ids.size() + 1) + 16, [&](range part, std::size_t) {
-      cpu::embedding_gradient(ids, size.rows, columns, part, a, out);
-    });
-    break;
-  }
-  case operation::normalize_rows:
-    by_rows([&](range part, std::size_t i) {
-      cpu::normalize_rows(part.size(), columns, a + i, x.factor, out + i);
-    });
-    break;
-  case operation::normalize_rows_gradient:
-    by_rows([&](range part, std::size_t i) {
-      cpu::normalize_rows_gradient(part.size(), columns, a + i, read(x.inputs[1]) + i, x.factor,
-                                   out + i);
-    });
-    break;
-  case operation::causal_softmax: {
-    const auto square = columns * columns;
-    split_rows(elements(x.output) / std::max<std::size_t>(square, 1), square,
-               [&](range part, std::size_t) {
-                 const auto i = part.begin * square;
-                 cpu::causal_softmax(part.size(), columns, a + i, out + i);
-               });
-    break;
-  }
-  case operation::recurrent:
-  case operation::recurrent_gradient:
-    execute_recurrence(x);
-    break;
-  default:
-    execute_moves(x);
-    break;
-  }
+void run_recurrent(const step<T>& s) {
+  by_sample(s, 1, [&](const recurrence& size, T* scratch, auto begin) {
+    recurrent(size, s.a + begin(s.x.inputs[0]), s.b, s.operand(2), s.out + begin(s.x.output),
+              scratch);
+  });
 }
 
-template void executor<float>::state::execute_sequence(const instruction&);
-template void executor<double>::state::execute_sequence(const instruction&);
+template <class T>
+void run_recurrent_gradient(const step<T>& s) {
+  by_sample(s, 2, [&](const recurrence& size, T* scratch, auto begin) {
+    recurrent_gradient(size, s.a + begin(s.x.inputs[0]), s.b + begin(s.x.inputs[1]), s.operand(2),
+                       s.out + begin(s.x.output), scratch);
+  });
+}
 
-} // namespace troupe
+template <class T, std::size_t weight>
+std::size_t recurrent_scratch(const instruction& x, std::size_t rows) {
+  return recurrent_scratch_elements<T>(recurrence_of(x, weight, rows));
+}
+
+} // namespace
+
+template <class T>
+std::span<const operation_row<T>> sequence_rows() {
+  using op = operation;
+  using s = const step<T>&;
+  static const operation_row<T> rows[] = {
+    {op::transpose, run_transpose<T>},
+    {op::batched_matmul, run_batched_matmul<T>},
+    {op::slice, run_slice<T>},
+    {op::place, run_place<T>},
+    {op::concat, run_concat<T>},
+    {op::embedding,
+     [](s i) {
+       const auto* const ids = i.run.labels(i.x.inputs[1]);
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         embedding(std::span{ids + part.begin, part.size()}, i.run.extent(i.x.inputs[0], 0),
+                   columns, i.a, i.out + begin);
+       });
+     }},
+    {op::embedding_gradient,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       const std::span ids{i.run.labels(i.x.inputs[1]), i.run.elements(i.x.inputs[1])};
+       i.run.split(size.columns, least_elements / (ids.size() + 1) + 16,
+                   [&](range part, std::size_t) {
+                     embedding_gradient(ids, size.rows, size.columns, part, i.a, i.out);
+                   });
+     }},
+    {op::normalize_rows,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         normalize_rows(part.size(), columns, i.a + begin, i.x.factor, i.out + begin);
+       });
+     }},
+    {op::normalize_rows_gradient,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         normalize_rows_gradient(part.size(), columns, i.a + begin, i.b + begin, i.x.factor,
+                                 i.out + begin);
+       });
+     }},
+    {op::multiply_rows,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         multiply_rows(part.size(), columns, i.a + begin, i.b, i.out + begin);
+       });
+     }},
+    {op::causal_softmax,
+     [](s i) {
+       const auto columns = i.matrix(i.x.output).columns;
+       const auto square = columns * columns;
+       i.run.split_rows(i.elements() / std::max<std::size_t>(square, 1), square,
+                        [&](range part, std::size_t) {
+                          const auto begin = part.begin * square;
+                          causal_softmax(part.size(), columns, i.a + begin, i.out + begin);
+                        });
+     }},
+    {op::recurrent, run_recurrent<T>, recurrent_scratch<T, 1>},
+    {op::recurrent_gradient, run_recurrent_gradient<T>, recurrent_scratch<T, 2>},
+  };
+  return rows;
+}
+
+template std::span<const operation_row<float>> sequence_rows();
+template std::span<const operation_row<double>> sequence_rows();
+
+} // namespace troupe::cpu

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/convolution.hpp"
 #include "kernels/cpu/executor.hpp"
-#include "kernels/cpu/sequences.hpp"
 #include "kernels/cpu/thread_team.hpp"
 #include "kernels/range.hpp"
 
@@ -11,8 +9,7 @@
 #include <optional>
 #include <vector>
 
-// Internal to the executor, whose instructions are in executor.cpp, executor_images.cpp and
-// executor_sequences.cpp.
+// Internal to the executor; kernels/cpu/operation_table.hpp has its instructions.
 
 namespace troupe {
 
@@ -50,17 +47,6 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
   return {leading, columns};
 }
 
-inline cpu::images one_image(const operand& x) {
-  const auto extent = [&](std::size_t axis) { return static_cast<std::size_t>(x.shape[axis]); };
-  return {1, extent(1), extent(2), extent(3)};
-}
-
-inline cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
-  const auto& weight = x.inputs[x.op == operation::recurrent ? 1 : 2];
-  return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
-          static_cast<std::size_t>(weight.shape.last())};
-}
-
 /// Below this many elements, or multiply-adds, dividing costs more than it saves: another thread
 /// must be notified, and its operands mostly come from the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
@@ -70,7 +56,7 @@ inline constexpr std::size_t least_products = std::size_t{1} << 20;
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
-struct executor<T>::state {
+struct executor_state {
   std::shared_ptr<const plan> what;
   aligned_array<T> arena;
   /// A part for each thread, scratch_size elements.
@@ -82,8 +68,8 @@ struct executor<T>::state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
-  /// The sums of blocks of rows: row_blocks times the columns of the widest sum_leading.
-  aligned_array<T> partial_sums;
+  /// Of all threads.
+  aligned_array<T> shared;
   /// Pointers for a chain, register_count for each thread.
   std::vector<const T*> registers;
   std::size_t register_count = 0;
@@ -98,8 +84,8 @@ struct executor<T>::state {
 
   /// The last instruction that writes the loss, or none.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The last scalar result, before it was rounded to T.
-  double scalar = 0;
+  /// The scalar result of the last instruction, before it was rounded to T.
+  std::optional<double> scalar;
   std::size_t correct = 0;
   std::size_t counted = 0;
 
@@ -147,19 +133,6 @@ struct executor<T>::state {
   T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
 
   void execute(const instruction& x);
-  void execute_matmul(const instruction& x);
-  void execute_chain(const instruction& x);
-  void execute_elementwise(const instruction& x);
-  void execute_softmax_loss(const instruction& x);
-  void execute_sparse(const instruction& x);
-  void execute_reduction(const instruction& x);
-  void execute_image(const instruction& x);
-  void execute_channels(const instruction& x);
-  cpu::images images_of(const operand& x) const;
-  void execute_sequence(const instruction& x);
-  void execute_moves(const instruction& x);
-  void execute_products(const instruction& x);
-  void execute_recurrence(const instruction& x);
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
   }
@@ -171,7 +144,7 @@ struct executor<T>::state {
     return result;
   }
   void write_scalar(const operand& where, double value);
-  double loss_of(const instruction& x) const;
+  double loss() const;
 };
 
 } // namespace troupe

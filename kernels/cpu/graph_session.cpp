@@ -71,7 +71,7 @@ executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches,
   if (found != executors_.end() && found->second.what().max_rows() >= rows
       && found->second.what().parameters().size() == variables_.size())
     return found->second;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = std::bit_ceil(std::max<std::size_t>(rows, 1));
   options.fetches.assign(fetches.begin(), fetches.end());
   executor<T> made{std::make_shared<plan>(graph_, options)};

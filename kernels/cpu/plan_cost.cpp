@@ -1,6 +1,7 @@
 #include "kernels/cpu/plan_cost.hpp"
 
 #include "kernels/cpu/executor.hpp"
+#include "kernels/graph/operation_traits.hpp"
 
 #include <algorithm>
 #include <map>
@@ -19,103 +20,16 @@ std::uint64_t bytes_of(const operand& x, std::size_t rows) {
   return elements_of(x, rows) * size_of(x.type);
 }
 
-/// Products that one element of a convolution's result adds up; `w`: (filters, C / groups, height,
-/// width).
-std::uint64_t kernel_size(const shape& w) {
-  return static_cast<std::uint64_t>(w[1] * w[2] * w[3]);
-}
-
-std::uint64_t matmul_flops(const instruction& x, std::size_t rows) {
-  const auto& a = x.inputs[0];
-  const auto all = elements_of(a, rows);
-  const auto last = static_cast<std::uint64_t>(a.shape.last());
-  const auto inner = x.transpose_a ? all / std::max<std::uint64_t>(last, 1) : last;
-  return 2 * inner * elements_of(x.output, rows);
-}
-
-std::uint64_t batched_flops(const instruction& x, std::size_t rows) {
-  const auto& a = x.inputs[0].shape;
-  const auto inner = a[a.rank() - (x.transpose_a ? 2 : 1)];
-  return 2 * static_cast<std::uint64_t>(inner) * elements_of(x.output, rows);
-}
-
-/// Per time step and sample: the states times a matrix, and three operations per gate.
-std::uint64_t recurrent_flops(const instruction& x, std::size_t rows, const operand& w) {
-  const auto hidden = static_cast<std::uint64_t>(w.shape.last());
-  const auto gates = elements_of(w, rows) / std::max<std::uint64_t>(hidden, 1);
-  const auto steps = rows * static_cast<std::uint64_t>(x.output.shape[1]);
-  return steps * gates * (2 * hidden + 3);
-}
-
-std::uint64_t window_size(const instruction& x) {
-  return static_cast<std::uint64_t>(x.window.height * x.window.width);
-}
-
-/// Operations per element of the first input; 0 for operations that only move elements.
-std::uint64_t per_input_element(operation op) {
-  switch (op) {
-  case operation::sum:
-  case operation::sum_leading:
-  case operation::sum_last:
-  case operation::sum_channels:
-  case operation::embedding_gradient:
-  case operation::add_bias:
-  case operation::add_channel_bias:
-  case operation::multiply_rows:
-  case operation::multiply_channels:
-  case operation::dropout:
-  case operation::max_pool_gradient:
-  case operation::softmax_correct:
-  case operation::binary_correct:
-    return 1;
-  case operation::normalize_channels:
-    return 2;
-  case operation::squared_error: // the difference, its square, the sum
-    return 3;
-  case operation::softmax:        // minus the maximum, exp, the sum, the quotient
-  case operation::causal_softmax: // as if it were whole
-  case operation::softmax_cross_entropy_gradient:
-  case operation::channel_moments: // the sum; the difference, its square, their sum
-    return 4;
-  case operation::normalize_rows: // the moments, the difference, the product
-    return 6;
-  case operation::normalize_channels_gradient: // two sums, three products, three sums
-    return 8;
-  case operation::normalize_rows_gradient: // that, and the moments again
-    return 14;
-  default:
-    return static_cast<std::uint64_t>(elementwise_arity(op) > 0 ? 1 : 0);
-  }
-}
-
 std::uint64_t main_flops(const instruction& x, std::size_t rows) {
-  switch (x.op) {
-  case operation::matmul:
-    return matmul_flops(x, rows);
-  case operation::batched_matmul:
-    return batched_flops(x, rows);
-  case operation::conv2d:
-    return 2 * elements_of(x.output, rows) * kernel_size(x.inputs[1].shape);
-  case operation::conv2d_input_gradient:
-    return 2 * elements_of(x.inputs[0], rows) * kernel_size(x.inputs[1].shape);
-  case operation::conv2d_weight_gradient:
-    return 2 * elements_of(x.inputs[1], rows) * kernel_size(x.output.shape);
-  case operation::max_pool_select:
-  case operation::average_pool:
-    return elements_of(x.output, rows) * window_size(x);
-  case operation::average_pool_gradient:
-    return elements_of(x.inputs[0], rows) * window_size(x);
-  case operation::recurrent:
-    return recurrent_flops(x, rows, x.inputs[1]);
-  case operation::recurrent_gradient:
-    return recurrent_flops(x, rows, x.inputs[2]);
-  case operation::elementwise:
-    return x.program.size() * elements_of(x.output, rows);
-  case operation::softmax_cross_entropy:
-    return (x.gradient.exists() ? 4 : 3) * elements_of(x.inputs[0], rows);
-  default:
-    return x.inputs.empty() ? 0 : per_input_element(x.op) * elements_of(x.inputs[0], rows);
-  }
+  // One pass for both.
+  const auto op = x.gradient.exists() ? operation::softmax_cross_entropy_gradient : x.op;
+  const auto flops = traits_of(op).flops;
+  if (flops == nullptr)
+    return x.program.size() * elements_of(x.output, rows); // element by element
+  operation_sizes sizes{rows, {}, &x.output.shape, x.transpose_a, x.window};
+  for (const auto& input : x.inputs)
+    sizes.inputs.push_back(&input.shape);
+  return flops(sizes);
 }
 
 /// What an instruction writes.
@@ -144,8 +58,7 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   for (const auto* o : read_by(x))
     if (seen.emplace(o->where, o->index).second)
       result += bytes_of(*o, rows);
-  // Reads only a part of the first input.
-  if (x.op == operation::embedding || x.op == operation::slice)
+  if (traits_of(x.op).reads_part)
     result -= bytes_of(x.inputs[0], rows) - bytes_of(x.output, rows);
   return result;
 }
@@ -180,7 +93,7 @@ instruction_cost& instruction_cost::operator+=(const instruction_cost& x) noexce
 instruction_cost cost_of(const instruction& x, std::size_t rows) {
   instruction_cost result;
   result.flops = main_flops(x, rows);
-  for (const bool more : {x.bias.exists(), x.after != epilogue::none})
+  for (const bool more : {x.bias.exists(), x.after.has_value()})
     result.flops += more ? elements_of(x.output, rows) : 0;
   result.bytes_read = bytes_read_by(x, rows);
   for (const auto* o : written_by(x))

@@ -114,11 +114,12 @@ enum class operation : std::uint8_t {
   // the same elements, in another shape or as if they were constant
   reshape,
   stop_gradient,
+  /// No operation; stays the last.
+  end,
 };
 
-/// Operands of an operation that works element by element on tensors of one shape: 1 to 3; 0 for
-/// all others.
-int elementwise_arity(operation op) noexcept;
+/// Tables have a row for each.
+inline constexpr auto operation_count = static_cast<std::size_t>(operation::end);
 
 /// Such as "matmul".
 std::string_view to_string(operation op) noexcept;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/error.hpp"
-#include "kernels/graph/graph.hpp"
+#include "kernels/graph/operation_traits.hpp"
 
 #include <span>
 #include <string>
@@ -29,8 +29,7 @@ inline void check_float(operation op, expression x) {
 
 /// Only products with sparse matrices take one.
 inline void check_not_sparse(operation op, expression x) {
-  if (x.node().type == dtype::sparse && op != operation::sparse_matmul
-      && op != operation::sparse_matmul_gradient)
+  if (x.node().type == dtype::sparse && !traits_of(op).takes_sparse)
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
 }
 

@@ -4,7 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -32,21 +33,6 @@ struct operand {
 
   bool exists() const noexcept { return where != place::none; }
 };
-
-/// Applied to each element of an operation's result before it leaves the cache.
-enum class epilogue : std::uint8_t {
-  none,
-  relu,
-  tanh,
-  sigmoid,
-  // derivative of an activation: result times f'(y), y = instruction::epilogue_operand
-  relu_gradient,
-  tanh_gradient,
-  sigmoid_gradient,
-};
-
-/// Such as "relu"; "" for none.
-std::string_view to_string(epilogue x) noexcept;
 
 /// One operation of an `elementwise` instruction. Its operands are numbered: first the
 /// instruction's inputs, then temporaries.
@@ -84,7 +70,9 @@ struct instruction {
 
   /// matmul: added to each row if it exists; conv2d: to each channel.
   operand bias;
-  epilogue after = epilogue::none;
+  /// Applied to each element before it leaves the cache: an activation, or the derivative of one
+  /// with epilogue_operand, its result.
+  std::optional<operation> after;
   operand epilogue_operand;
 
   /// elementwise: the steps, and the number of temporaries.

@@ -10,26 +10,6 @@ plan::plan(const graph& source, const plan_options& options) {
   planner(*this, source, options).run();
 }
 
-std::string_view to_string(epilogue x) noexcept {
-  switch (x) {
-  case epilogue::none:
-    return "";
-  case epilogue::relu:
-    return "relu";
-  case epilogue::tanh:
-    return "tanh";
-  case epilogue::sigmoid:
-    return "sigmoid";
-  case epilogue::relu_gradient:
-    return "relu_gradient";
-  case epilogue::tanh_gradient:
-    return "tanh_gradient";
-  case epilogue::sigmoid_gradient:
-    return "sigmoid_gradient";
-  }
-  return "invalid";
-}
-
 namespace {
 
 std::string describe(const operand& x) {
@@ -60,8 +40,8 @@ std::string describe(const instruction& x) {
   out << ')';
   if (x.bias.exists())
     out << " + " << describe(x.bias);
-  if (x.after != epilogue::none)
-    out << " | " << to_string(x.after);
+  if (x.after)
+    out << " | " << to_string(*x.after);
   if (x.epilogue_operand.exists())
     out << '(' << describe(x.epilogue_operand) << ')';
   out << " -> " << describe(x.output);

@@ -4,11 +4,26 @@
 #include "kernels/plan/instruction.hpp"
 #include "kernels/range.hpp"
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace troupe {
+
+/// What one step of a device computes together with an operation.
+struct fusion_traits {
+  /// The result may get an epilogue before it leaves the cache (instruction::after).
+  bool takes_epilogue = false;
+  /// Before that, it may get a bias, which is what this operation adds.
+  std::optional<operation> bias;
+  /// May be an epilogue itself: element-wise, of the result and at most one more operand.
+  bool is_epilogue = false;
+};
+
+/// By operation; each device has its own.
+using fusion_table = std::array<fusion_traits, operation_count>;
 
 /// What a plan computes.
 struct plan_options {
@@ -24,6 +39,9 @@ struct plan_options {
   bool gradients = false;
   /// Least size of a bucket of gradients, in bytes of float32.
   std::size_t bucket_bytes = std::size_t{256} * 1024;
+  /// Of the device that will run the plan, such as cpu_fusion(). Null: bias and activation are
+  /// steps of their own.
+  const fusion_table* fusion = nullptr;
 };
 
 /// A contiguous range of whole tensors in the flat vector. Its gradient is handed over as one unit
@@ -48,11 +66,12 @@ struct row_sparse_gradient {
 /// How a graph is executed: instructions in order, each with the place of its operands. Built once,
 /// immutable, shared by any number of executors and threads; does not refer to its graph.
 ///
-/// Order is topological, the gradients of the last layers come first. Fused: matmul + bias +
-/// activation; matmul + derivative of the activation; softmax + cross-entropy + gradient + number
-/// of correct ones; chains of element-wise operations. Activations live in one arena, laid out by
-/// lifetime (best fit) and in place where an element-wise operation reads its operand last.
-/// Gradients of parameters are written directly to their place in the flat gradient.
+/// Order is topological, the gradients of the last layers come first. Fused: softmax +
+/// cross-entropy + gradient + number of correct ones; chains of element-wise operations; and, if
+/// the device can (plan_options::fusion), matmul + bias + activation, matmul + derivative of the
+/// activation. Activations live in one arena, laid out by lifetime (best fit) and in place where an
+/// element-wise operation reads its operand last. Gradients of parameters are written directly to
+/// their place in the flat gradient.
 class plan {
 public:
   /// Throws input_error if `gradients` is set without a loss, a loss is not a scalar, or an

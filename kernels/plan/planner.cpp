@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
+#include "kernels/graph/operation_traits.hpp"
 #include "kernels/graph/operations.hpp"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ void planner::run() {
 }
 
 std::uint32_t planner::root(std::uint32_t id) const {
-  while (at(id).op == operation::reshape || at(id).op == operation::stop_gradient)
+  while (traits_of(at(id).op).kind == operation_kind::view)
     id = at(id).inputs[0];
   return id;
 }
@@ -57,8 +58,7 @@ void planner::choose_targets() {
   }
   if (options_.correct.valid()) {
     correct_ = check("number of correct samples", options_.correct);
-    if (at(correct_).op != operation::softmax_correct
-        && at(correct_).op != operation::binary_correct)
+    if (!traits_of(at(correct_).op).counts_correct)
       throw input_error("plan: \"" + at(correct_).name
                         + "\" is not made by softmax_correct or binary_correct");
   }
@@ -129,9 +129,8 @@ bool planner::reads_rows_alone(std::size_t entry) const {
     return at(id).op == operation::variable && at(id).index == entry;
   };
   for (std::uint32_t id = 0; id < needed_.size(); ++id) {
-    const auto op = at(id).op;
-    if (needed_[id] && op != operation::sparse_matmul && op != operation::embedding
-        && std::ranges::any_of(at(id).inputs, is_parameter))
+    const bool all_rows = traits_of(at(id).op).names_read_rows == operation_traits::none;
+    if (needed_[id] && all_rows && std::ranges::any_of(at(id).inputs, is_parameter))
       return false;
   }
   return std::ranges::none_of(fetches_, is_parameter);
@@ -139,10 +138,10 @@ bool planner::reads_rows_alone(std::size_t entry) const {
 
 void planner::find_row_sparse() {
   for (const auto& [id, entry] : parameter_gradients_) {
-    const auto op = at(id).op;
-    if (op != operation::sparse_matmul_gradient && op != operation::embedding_gradient)
+    const auto input = traits_of(at(id).op).names_written_rows;
+    if (input == operation_traits::none)
       continue;
-    const auto& names_rows = at(at(id).inputs[op == operation::embedding_gradient ? 1 : 0]);
+    const auto& names_rows = at(at(id).inputs[input]);
     if (names_rows.op == operation::placeholder && reads_rows_alone(entry))
       plan_.row_sparse_.push_back({entry, names_rows.index});
   }

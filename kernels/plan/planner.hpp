@@ -26,7 +26,7 @@ private:
     std::vector<std::uint32_t> inputs;
     std::uint32_t output = none;
     std::uint32_t bias = none;
-    epilogue after = epilogue::none;
+    std::optional<operation> after;
     std::uint32_t epilogue_operand = none;
     std::uint32_t gradient = none;
     std::uint32_t correct = none;
@@ -70,6 +70,10 @@ private:
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
+  fusion_traits fuses(operation op) const {
+    return options_.fusion != nullptr ? (*options_.fusion)[static_cast<std::size_t>(op)]
+                                      : fusion_traits{};
+  }
   /// The node whose elements `id` has in another shape; usually `id` itself.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;

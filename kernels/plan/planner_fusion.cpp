@@ -2,6 +2,8 @@
 
 #include "kernels/plan/planner.hpp"
 
+#include "kernels/graph/operation_traits.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -9,40 +11,7 @@ namespace troupe {
 namespace {
 
 bool is_softmax_loss(operation op) {
-  return op == operation::softmax_cross_entropy || op == operation::softmax_cross_entropy_gradient
-    || op == operation::softmax_correct;
-}
-
-/// Operations whose result may get a bias and an activation before it leaves the cache.
-bool is_product(operation op) {
-  return op == operation::matmul || op == operation::conv2d
-    || op == operation::conv2d_input_gradient || op == operation::max_pool_gradient;
-}
-
-/// The operation that adds a bias to a product; placeholder: none.
-operation bias_after(operation product) {
-  return product == operation::matmul         ? operation::add_bias
-    : product == operation::max_pool_gradient ? operation::placeholder
-                                              : operation::add_channel_bias;
-}
-
-epilogue epilogue_of(operation op) {
-  switch (op) {
-  case operation::relu:
-    return epilogue::relu;
-  case operation::tanh:
-    return epilogue::tanh;
-  case operation::sigmoid:
-    return epilogue::sigmoid;
-  case operation::relu_gradient:
-    return epilogue::relu_gradient;
-  case operation::tanh_gradient:
-    return epilogue::tanh_gradient;
-  case operation::sigmoid_gradient:
-    return epilogue::sigmoid_gradient;
-  default:
-    return epilogue::none;
-  }
+  return traits_of(op).kind == operation_kind::softmax_loss;
 }
 
 } // namespace
@@ -57,7 +26,7 @@ std::uint32_t planner::sole_user(std::uint32_t id) const {
 void planner::emit_steps() {
   emitted_.assign(needed_.size(), false);
   for (std::uint32_t id = 0; id < needed_.size(); ++id)
-    if (needed_[id] && is_product(at(id).op))
+    if (needed_[id] && fuses(at(id).op).takes_epilogue)
       fuse_product(id);
   choose_chains();
   for (std::uint32_t id = 0; id < needed_.size(); ++id) {
@@ -100,17 +69,15 @@ void planner::fuse_product(std::uint32_t id) {
   s.source = id;
   auto last = id;
   auto next = sole_user(last);
-  if (next != none && at(next).op == bias_after(s.op) && at(next).inputs[0] == last) {
+  if (next != none && at(next).op == fuses(s.op).bias && at(next).inputs[0] == last) {
     s.bias = at(next).inputs[1];
     last = next;
     next = sole_user(last);
   }
-  if (next != none && at(next).inputs[0] == last) {
-    s.after = epilogue_of(at(next).op);
-    if (s.after != epilogue::none) {
-      s.epilogue_operand = at(next).inputs.size() > 1 ? at(next).inputs[1] : none;
-      last = next;
-    }
+  if (next != none && at(next).inputs[0] == last && fuses(at(next).op).is_epilogue) {
+    s.after = at(next).op;
+    s.epilogue_operand = at(next).inputs.size() > 1 ? at(next).inputs[1] : none;
+    last = next;
   }
   if (last == id)
     return;
@@ -161,7 +128,7 @@ void planner::choose_chains() {
 }
 
 bool planner::is_elementwise(std::uint32_t id) const {
-  return elementwise_arity(at(id).op) > 0 && !emitted_[id] && !fused_.contains(id);
+  return troupe::is_elementwise(at(id).op) && !emitted_[id] && !fused_.contains(id);
 }
 
 planner::step planner::chain_ending_at(std::uint32_t id) const {

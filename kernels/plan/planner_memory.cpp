@@ -3,6 +3,7 @@
 #include "kernels/plan/planner.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/graph/operation_traits.hpp"
 
 #include <algorithm>
 
@@ -19,29 +20,6 @@ constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
   return (n + block - 1) / block * block;
-}
-
-/// Operations whose output may overwrite an input of the same size: they read element i before they
-/// write element i, and not later.
-bool works_in_place(operation op) {
-  switch (op) {
-  case operation::elementwise:
-  case operation::add_bias:
-  case operation::add_channel_bias:
-  case operation::dropout:
-  case operation::multiply_channels:
-  case operation::normalize_channels:
-  case operation::normalize_channels_gradient:
-  case operation::multiply_rows:
-  case operation::normalize_rows:
-  case operation::normalize_rows_gradient:
-  case operation::causal_softmax:
-  case operation::softmax:
-  case operation::softmax_cross_entropy:
-    return true;
-  default:
-    return elementwise_arity(op) > 0;
-  }
 }
 
 } // namespace
@@ -128,7 +106,7 @@ void planner::place_leaves() {
 }
 
 bool planner::place_over_input(const step& s, std::size_t position, std::uint32_t id) {
-  if (!works_in_place(s.op) || id == s.correct
+  if (!traits_of(s.op).in_place || id == s.correct
       || (s.op == operation::softmax_cross_entropy && id != s.gradient))
     return false;
   for (auto reshaped : s.inputs) {

@@ -3,6 +3,7 @@
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/cpu/graph_session.hpp"
 #include "kernels/cpu/plan_cost.hpp"
 #include "kernels/graph/graph.hpp"
@@ -36,7 +37,7 @@ bool is_small(const graph& g, const std::vector<expression>& outputs) {
   }
   if (elements > most_elements)
     return false;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = rows;
   options.fetches = outputs;
   const plan planned{g, options};

@@ -157,7 +157,7 @@ leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes, std
 template <class T>
 executed execute(const graph& g, const leaves& values, expression loss,
                  const std::vector<expression>& fetches, bool gradients, expression correct) {
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = std::max<std::size_t>(values.rows, 1);
   options.loss = loss;
   options.correct = correct;

@@ -1,8 +1,8 @@
 // A second, naive implementation of every operation: plain loops in double over all nodes up to the
 // requested one.
 
+#include "kernels/graph/operation_traits.hpp"
 #include "tests/kernels/numeric.hpp"
-#include "tests/kernels/reference_images.hpp"
 #include "tests/kernels/reference_sequences.hpp"
 
 #include <algorithm>
@@ -161,8 +161,8 @@ double element(const node& n, double a, double b) {
   }
 }
 
-values evaluate(const node& n, const std::vector<values>& x, const std::vector<table>& t,
-                std::size_t batch) {
+values evaluate(const graph& g, const node& n, const std::vector<values>& x,
+                const std::vector<table>& t, std::size_t batch) {
   const auto size = n.shape.elements(batch);
   const auto out = table_of(n.shape, batch);
   values y(size);
@@ -223,6 +223,8 @@ values evaluate(const node& n, const std::vector<values>& x, const std::vector<t
       y[0] += element(n, x[0][i], x[1][i]);
     return y;
   default:
+    if (!is_elementwise(n.op))
+      return sequence_value(g, n, x, batch);
     for (std::size_t i = 0; i < size; ++i)
       y[i] = element(n, x[0][i], x.size() > 1 ? x[1][i] : 0);
     return y;
@@ -251,11 +253,7 @@ std::vector<double> reference_value(const graph& g, std::uint32_t id, const leav
         inputs.push_back(computed[input]);
         tables.push_back(table_of(g.at(input).shape, given.rows));
       }
-      const bool sequence = n.op >= operation::transpose && n.op != operation::reshape;
-      const bool image = n.op >= operation::conv2d && !sequence;
-      computed.push_back(sequence  ? sequence_value(g, n, inputs, given.rows)
-                           : image ? image_value(g, n, inputs, given.rows)
-                                   : evaluate(n, inputs, tables, given.rows));
+      computed.push_back(evaluate(g, n, inputs, tables, given.rows));
     }
   }
   return computed[id];

@@ -86,6 +86,12 @@ void clip(onnx_node& node) {
     low = node.number_of(1, "lower limit");
   if (node.has_input(2))
     high = node.number_of(2, "upper limit");
+  // Exporters write the largest floats for no limit.
+  constexpr double largest = std::numeric_limits<float>::max();
+  if (low <= -largest)
+    low = -infinity;
+  if (high >= largest)
+    high = infinity;
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
     [&](double x) { return std::min(std::max(x, low), high); });

@@ -7,12 +7,15 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
-/// weight of the correction.
+/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
+/// their mean, and weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
+
+/// Changes of the damping that the other shards are not told of, as a share of it.
+constexpr double least_news = 0.01;
 
 double distance(std::span<const float> a, std::span<const float> b) {
   double result = 0;
@@ -67,9 +70,7 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    // Shard 0 knows it best; to the others it comes with the worker's next gradient.
-    const double told = header.damping() > 0 ? header.damping() : 1;
-    result.terms.rate_factor = first_shard_ ? pacing_.damping() : told;
+    result.terms.rate_factor = pacing_.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
@@ -103,7 +104,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Of the gradient's mean; then summed over the samples again, as updates expect it.
+// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
@@ -157,7 +158,23 @@ std::optional<proto::PacingState> async_policy::pacing_state() const {
 }
 
 bool async_policy::restore_pacing(const proto::PacingState& x) {
-  return !paces() || pacing_.restore(x);
+  return how_ != proto::AsyncPs::AUTO || pacing_.restore(x);
+}
+
+std::optional<proto::Damping> async_policy::new_damping() {
+  if (!paces() || std::abs(pacing_.damping() - told_) <= least_news * told_)
+    return std::nullopt;
+  proto::Damping result;
+  result.set_gradients(pacing_.gradients());
+  result.set_factor(told_ = pacing_.damping());
+  return result;
+}
+
+void async_policy::set_damping(const proto::Damping& x) {
+  if (first_shard_ || x.gradients() < told_at_)
+    return;
+  told_at_ = x.gradients();
+  pacing_.set_damping(x.factor());
 }
 
 } // namespace troupe

@@ -4,9 +4,9 @@
 //   allreduce                                  three threads in this process
 //   allreduce RANK HOST:PORT HOST:PORT ...     one process per rank; all get the same addresses
 
-#include <actors/collective/collective.hpp>
-#include <kernels/error.hpp>
-#include <messages/configure.hpp>
+#include <troupe/actors/collective/collective.hpp>
+#include <troupe/kernels/error.hpp>
+#include <troupe/messages/configure.hpp>
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>

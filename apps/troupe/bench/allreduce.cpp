@@ -3,10 +3,10 @@
 #include "apps/troupe/bench/gloo_peer.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
-#include "apps/troupe/bench/text_table.hpp"
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
 

@@ -2,9 +2,9 @@
 #include "apps/troupe/bench/openblas.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
-#include "apps/troupe/bench/text_table.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/losses.hpp"
@@ -216,17 +216,15 @@ void measure_operations(std::size_t n, const bench_kernels_command& how,
   const auto add = [&](std::string_view name, std::size_t arrays, const std::function<void()>& f) {
     results.push_back(measure_stream(std::string{name}, n, arrays, how, f));
   };
-  const auto unary = [&](operation op) {
-    add(to_string(op), 2, [&, op] { cpu::unary<float>(op, n, a.data(), 1, out.data()); });
-  };
-  const auto binary = [&](operation op) {
-    add(to_string(op), 3,
-        [&, op] { cpu::binary<float>(op, n, a.data(), b.data(), 1, out.data()); });
+  const auto elements = [&](operation op, std::size_t arrays) {
+    add(to_string(op), arrays, [&, loop = cpu::loop_of<float>(op)] {
+      loop(n, a.data(), b.data(), nullptr, 1, out.data());
+    });
   };
   for (auto op : {operation::relu, operation::tanh, operation::sigmoid, operation::exp})
-    unary(op);
+    elements(op, 2);
   for (auto op : {operation::add, operation::multiply, operation::relu_gradient})
-    binary(op);
+    elements(op, 3);
   add("softmax of rows of 128", 2,
       [&] { cpu::softmax<float>(rows, columns, a.data(), out.data()); });
   add("normalize_rows of 128", 2,

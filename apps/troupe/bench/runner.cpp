@@ -1,6 +1,7 @@
 #include "apps/troupe/bench/runner.hpp"
 
 #include "apps/troupe/bench/statistics.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/graph/initializers.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/random.hpp"
@@ -26,7 +27,7 @@ struct description {
   }
 
   std::shared_ptr<const troupe::plan> plan(std::size_t batch) const {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = batch;
     options.loss = loss;
     options.gradients = true;

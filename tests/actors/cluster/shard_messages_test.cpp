@@ -250,7 +250,6 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused_and_the_shard_goes_on) {
   BOOST_TEST(refused([](auto& x) { x.set_gradient_norm(nan); }));
   BOOST_TEST(refused([](auto& x) { x.set_loss(nan); }));
   BOOST_TEST(refused([](auto& x) { x.set_scale(2); }));
-  BOOST_TEST(refused([](auto& x) { x.set_damping(nan); }));
   BOOST_TEST(refused([](auto& x) { x.mutable_id()->set_worker(7); }));
   proto::Admit admit;
   admit.set_view(current_view);

@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(values) {
   const auto value = [](const std::string& layers, const shape& dims, const shape& output,
                         std::vector<float> x) {
     const auto model = build(layers, dims, output);
-    plan_options options;
+    auto options = cpu_plan_options();
     options.fetches = {model.output};
     executor<float> run(std::make_shared<plan>(*model.graph, options));
     const std::array<feed<float>, 2> feeds{feed<float>{x.data()}, {}};

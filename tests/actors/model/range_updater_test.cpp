@@ -1,4 +1,5 @@
 #include "actors/model/job_context.hpp"
+#include "kernels/cpu/executor.hpp"
 #include "kernels/graph/operations.hpp"
 
 #include "tests/actors/model/example_job.hpp"
@@ -34,7 +35,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   const auto first = g.variable("first", {3, 2}, initializer::constant(1));
   g.variable("mean", {3}, initializer::constant(1), parameter_kind::state, 0.25);
   const auto second = g.variable("second", {2, 3}, initializer::constant(1));
-  plan_options options;
+  auto options = cpu_plan_options();
   options.loss = sum(matmul(matmul(x, first, false, true), second, false, true));
   options.gradients = true;
   auto result = std::make_shared<job_context>();

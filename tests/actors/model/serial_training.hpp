@@ -21,7 +21,7 @@ class serial_training {
 public:
   explicit serial_training(const proto::Job& job)
     : job_(job), data_(build_data(job)), model_(build_model(job.model(), data_.train->record())) {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = job.data().batch();
     options.loss = model_.training_loss;
     options.correct = model_.correct;

@@ -121,7 +121,7 @@ public:
   trained_model(const built_model& model, const example& what)
     : what_(what), weights_(model.graph->parameters().size()), momentum_(weights_.size()),
       gradient_(weights_.size()) {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = rows;
     options.loss = model.training_loss;
     options.gradients = true;

@@ -394,24 +394,49 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
-// Shards other than the first take the damping that the commit brings.
-BOOST_AUTO_TEST_CASE(a_commit_without_damping) {
+// A shard other than 0 begins with the damping that shard 0 begins with, and then takes the newest
+// one that it is told.
+BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
   const auto context = job_with({});
   const range where{0, context->parameters().size()};
   const std::vector<float> weights(where.size());
-  for (const auto& [told, expected] : {std::pair{0.25, 0.25}, {0.0, 1.0}}) {
-    troupe::async_policy policy{context, where, 1, 2,
-                                std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1})};
-    contribution x;
-    x.header.mutable_id()->set_sequence(1);
-    x.header.set_samples(2);
-    x.header.set_gradient_norm(1);
-    x.header.set_damping(told);
-    x.gradient = payload::floats(where.size());
-    std::ranges::fill(x.gradient.as_mutable_floats(), 1.0F);
-    BOOST_TEST_REQUIRE(policy.take(std::move(x)));
-    BOOST_TEST(policy.plan(weights, 0).terms.rate_factor == expected);
+  const auto pulled = std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1, 2, 3});
+  troupe::async_policy first{context, where, 0, 4, pulled};
+  troupe::async_policy other{context, where, 1, 4, pulled};
+  const auto factor_of = [&](troupe::async_policy& x, const proto::Slopes& seen) {
+    contribution c;
+    c.header.mutable_id()->set_sequence(1);
+    c.header.set_samples(2);
+    c.header.set_gradient_norm(1);
+    *c.header.mutable_slopes() = seen;
+    c.gradient = payload::floats(where.size());
+    std::ranges::fill(c.gradient.as_mutable_floats(), 1.0F);
+    BOOST_TEST_REQUIRE(x.take(std::move(c)));
+    const auto result = x.plan(weights, 0).terms.rate_factor;
+    x.made(weights, weights, {});
+    return result;
+  };
+  BOOST_TEST(factor_of(other, {}) == 0.5);
+  BOOST_TEST(!other.new_damping().has_value());
+  std::vector<proto::Damping> told;
+  for (int i = 0; i < 40; ++i) {
+    factor_of(first, slopes(-1, -1));
+    if (auto news = first.new_damping())
+      told.push_back(*std::move(news));
   }
+  BOOST_TEST(told.size() > 20u, "each change of a percent");
+  for (auto& x : told) {
+    other.set_damping(x);
+    BOOST_TEST(factor_of(other, {}) == x.factor());
+  }
+  const double now = factor_of(first, {});
+  BOOST_TEST(now > 0.7);
+  BOOST_TEST(std::abs(factor_of(other, {}) / now - 1) < 0.02);
+  other.set_damping(told.front());
+  BOOST_TEST(factor_of(other, {}) == told.back().factor(), "one that came late");
+  first.set_damping(told.front());
+  BOOST_TEST(factor_of(first, {}) == now, "shard 0 is told nothing");
+  BOOST_TEST(!first.new_damping().has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

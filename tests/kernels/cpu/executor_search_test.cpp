@@ -36,7 +36,7 @@ struct model {
   std::size_t rows = 2;
 
   std::shared_ptr<const plan> make_plan() const {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = 2;
     options.loss = loss;
     options.gradients = true;
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3}, dtype::sparse);
   const auto w = g.variable("w", {3, 2});
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = 2;
   options.loss = sum(sparse_matmul(x, w));
   executor<float> runner{std::make_shared<const plan>(g, options)};

@@ -57,7 +57,7 @@ struct classifier {
   }
 
   std::shared_ptr<const troupe::plan> make_plan(bool gradients = true) {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = max_rows;
     options.loss = loss;
     options.correct = correct;
@@ -86,7 +86,7 @@ void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
   auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
   auto h = dense_layer(x, "dense_1", static_cast<std::int64_t>(hidden), activation::sigmoid);
   auto logits = dense_layer(h, "dense_2", 100);
-  plan_options options;
+  auto options = cpu_plan_options();
   options.loss = softmax_cross_entropy(logits, labels) + 0.1 * mean_squared_error(h, h * h);
   options.correct = softmax_correct(logits, labels);
   options.gradients = true;
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(nan_and_infinity_reach_loss_and_gradient) {
 
 BOOST_AUTO_TEST_CASE(forward_only_needs_no_labels) {
   classifier c;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = 33;
   options.fetches = {c.logits, c.x, c.g.find("dense_3.bias")};
   troupe::executor<float> run(std::make_shared<const troupe::plan>(c.g, options));

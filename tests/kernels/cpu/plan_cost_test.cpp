@@ -1,5 +1,6 @@
 #include "kernels/cpu/plan_cost.hpp"
 
+#include "kernels/cpu/executor.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::size_t rows = 8;
 
 plan forward(graph& g, expression y) {
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = rows;
   options.fetches = {y};
   return {g, options};
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(memory_of_training) {
   auto y = x;
   for (const auto* name : {"a", "b", "c"})
     y = dense_layer(y, name, 64, activation::relu);
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = rows;
   options.loss = softmax_cross_entropy(y, labels);
   options.gradients = true;

@@ -51,7 +51,7 @@ struct trained {
   }
 
   outcome run(std::size_t threads) {
-    plan_options options;
+    auto options = cpu_plan_options();
     options.max_rows = rows;
     options.loss = loss;
     options.gradients = true;

@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
 BOOST_AUTO_TEST_CASE(masks_follow_the_seed_of_the_run) {
   graph g;
   auto x = g.placeholder("x", {batch, 64});
-  plan_options options;
+  auto options = cpu_plan_options();
   options.fetches = {dropout(x, 0.5, "drop")};
   executor<float> run(std::make_shared<plan>(g, options));
   const std::vector<float> ones(64 * 64, 1);

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(repeated_and_unknown_columns) {
   graph g;
   auto x = sparse_input(g, 3);
   auto y = sparse_matmul(x, g.variable("w", {3, 2}));
-  plan_options options;
+  auto options = cpu_plan_options();
   options.fetches = {y};
   options.loss = sum(y);
   options.gradients = true;
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {
   auto y =
     add_bias(sparse_matmul(x, w) + embedding(table, ids) + sparse_matmul(x, penalized), first);
   auto loss = sum(y * y) + sum(penalized * penalized);
-  plan_options options;
+  auto options = cpu_plan_options();
   options.max_rows = 2;
   options.loss = loss;
   options.gradients = true;

@@ -1,5 +1,6 @@
 #include "kernels/plan/plan.hpp"
 
+#include "kernels/cpu/executor.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/operations.hpp"
 
@@ -22,7 +23,7 @@ struct mlp {
   expression correct = softmax_correct(logits, labels);
 
   plan_options options() {
-    plan_options result;
+    auto result = cpu_plan_options();
     result.loss = loss;
     result.gradients = true;
     result.bucket_bytes = 2048;
@@ -43,7 +44,7 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   // of weights and bias, for two of them that of the input with the derivative of relu.
   BOOST_TEST(p.instructions().size() == 4U + 6U + 2U);
   const auto& first = p.instructions()[0];
-  BOOST_TEST((first.op == operation::matmul && first.after == epilogue::relu));
+  BOOST_TEST((first.op == operation::matmul && first.after == operation::relu));
   BOOST_TEST(first.bias.name == "dense_1.bias");
   const auto& loss = p.instructions()[3];
   BOOST_TEST((loss.gradient.exists() && loss.correct.exists()));
@@ -59,7 +60,7 @@ BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
   graph g;
   auto x = g.placeholder("x", {shape::batch, 8});
   auto y = g.placeholder("y", {shape::batch, 8});
-  plan_options options;
+  auto options = cpu_plan_options();
   options.fetches = {tanh((x + y) * sigmoid(x - y))};
   const troupe::plan p(g, options);
   BOOST_TEST(p.instructions().size() == 1U);
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_bucket_waits_for_the_last_reader_of_its_weights) {
   auto h = relu(dense(x, shared));
   auto own = g.variable("own", {4, 4});
   h = relu(dense(h, own));
-  plan_options options;
+  auto options = cpu_plan_options();
   options.loss = sum(dense(h, shared));
   options.gradients = true;
   options.bucket_bytes = 1;
@@ -118,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_bucket_waits_for_the_last_reader_of_its_weights) {
 
 BOOST_AUTO_TEST_CASE(forward_only) {
   mlp m;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.fetches = {m.logits};
   const troupe::plan p(m.g, options);
   BOOST_TEST(p.instructions().size() == 3U);
@@ -136,7 +137,7 @@ BOOST_AUTO_TEST_CASE(buffers_are_reused) {
     y = tanh(dense(y, g.variable(std::string("w").append(std::to_string(i)), {64, 64})));
   for (int i = 0; i < 20; ++i)
     y = sigmoid(y);
-  plan_options options;
+  auto options = cpu_plan_options();
   options.fetches = {y};
   BOOST_TEST(troupe::plan(g, options).arena_elements() == 2U * 64 * 64);
 }
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(state_has_no_gradient) {
   auto x = g.placeholder("x", {shape::batch, 4});
   auto mean = g.variable("mean", {4}, initializer::zeros(), parameter_kind::state);
   auto w = g.variable("w", {4, 4});
-  plan_options options;
+  auto options = cpu_plan_options();
   options.loss = sum(dense(add_bias(x, mean), w));
   options.gradients = true;
   const troupe::plan p(g, options);
@@ -160,7 +161,7 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_have_no_gradient) {
     graph g;
     auto x = g.placeholder("x", {shape::batch, 4});
     auto hidden = tanh(dense(x, g.variable("first", {8, 4}, {}, kind)));
-    plan_options options;
+    auto options = cpu_plan_options();
     options.loss = sum(dense(hidden, g.variable("second", {2, 8})));
     options.gradients = true;
     return troupe::plan(g, options);
@@ -176,7 +177,7 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_have_no_gradient) {
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
   mlp m;
   mlp other;
-  plan_options options;
+  auto options = cpu_plan_options();
   options.gradients = true;
   BOOST_CHECK_THROW(troupe::plan(m.g, options), input_error);
   options.loss = m.logits;

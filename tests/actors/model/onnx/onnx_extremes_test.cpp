@@ -234,6 +234,17 @@ BOOST_AUTO_TEST_CASE(clip) {
       return single_node{"Clip", 6}.feed("x", dims).real("min", 0).real("max", 6);
     },
     [](double x) { return clipped(x, 0, 6); });
+  // The largest floats are no limits: infinity stays.
+  const double largest = std::numeric_limits<float>::max();
+  for (const auto& [low, high] : {std::pair{-largest, largest}, {-largest, 2.0}, {-2.0, largest}})
+    check_unary(
+      "Clip(" + std::to_string(low) + ", " + std::to_string(high) + ")",
+      [low = low, high = high](const extents& dims) {
+        return single_node{"Clip"}.feed("x", dims).constant({low}, {}).constant({high}, {});
+      },
+      [&, low = low, high = high](double x) {
+        return clipped(x, low == -largest ? -infinity : low, high == largest ? infinity : high);
+      });
 }
 
 BOOST_AUTO_TEST_CASE(minimum_and_maximum) {

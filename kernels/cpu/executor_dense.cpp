@@ -1,0 +1,214 @@
+#include "kernels/cpu/dropout.hpp"
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/losses.hpp"
+#include "kernels/cpu/operation_table.hpp"
+#include "kernels/cpu/sparse.hpp"
+#include "kernels/random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+// Products, chains, reductions and losses.
+
+namespace troupe::cpu {
+
+namespace {
+
+template <class T>
+void run_matmul(const step<T>& s) {
+  const auto& x = s.x;
+  const auto a = s.matrix(x.inputs[0]);
+  const auto b = s.matrix(x.inputs[1]);
+  matrix<T> left{s.a, a.columns, 1};
+  matrix<T> right{s.b, b.columns, 1};
+  if (x.transpose_a)
+    left = left.transposed();
+  if (x.transpose_b)
+    right = right.transposed();
+  const auto m = x.transpose_a ? a.columns : a.rows;
+  const auto k = x.transpose_a ? a.rows : a.columns;
+  const auto n = x.transpose_b ? b.rows : b.columns;
+  const T* const bias = s.run.read(x.bias);
+  const T* const operand = s.run.read(x.epilogue_operand);
+  const auto least = [&](std::size_t width) {
+    return least_products / std::max<std::size_t>(width * k, 1) + 1;
+  };
+  // Rows stay with the thread that computed them. But each thread packs the whole right operand,
+  // which takes relatively long for few rows.
+  if (m >= 512 || m >= 2 * n) {
+    // A product of one row sums in another order.
+    s.run.split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
+      T* const to = s.out + part.begin * n;
+      gemm<T>(part.size(), n, k,
+              {left.data + part.begin * left.row_stride, left.row_stride, left.column_stride},
+              right, to, n, s.run.scratch_of(thread));
+      add_bias<T>(part.size(), n, to, bias, x.after,
+                  operand != nullptr ? operand + part.begin * n : nullptr, to);
+    });
+    return;
+  }
+  s.run.split(n, least(m) + 16, [&](range part, std::size_t thread) {
+    T* to = s.out + part.begin;
+    gemm<T>(m, part.size(), k, left,
+            {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride},
+            to, n, s.run.scratch_of(thread));
+    if (part.size() == n) {
+      add_bias<T>(m, n, to, bias, x.after, operand, to);
+      return;
+    }
+    for (std::size_t r = 0; r < m; ++r, to += n)
+      add_bias<T>(1, part.size(), to, bias != nullptr ? bias + part.begin : nullptr, x.after,
+                  operand != nullptr ? operand + r * n + part.begin : nullptr, to);
+  });
+}
+
+/// Of both products with a sparse matrix.
+template <class T, auto product>
+void run_sparse(const step<T>& s) {
+  const auto& features = s.x.inputs[0];
+  product(s.run.rows, static_cast<std::size_t>(features.shape.last()),
+          static_cast<std::size_t>(s.x.output.shape.last()), s.run.feeds[features.index].sparse,
+          s.b, s.out);
+}
+
+template <class T>
+void run_chain(const step<T>& s) {
+  const auto inputs = s.x.inputs.size();
+  s.run.split(s.elements(), least_elements, [&](range part, std::size_t thread) {
+    const auto mine =
+      std::span{s.run.registers}.subspan(thread * s.run.register_count, inputs + s.x.temporaries);
+    for (std::size_t i = 0; i < inputs; ++i)
+      mine[i] = s.operand(i) + part.begin;
+    elementwise<T>(s.x.program, part.size(), mine, inputs, s.run.scratch_of(thread),
+                   s.out + part.begin);
+  });
+}
+
+/// The number of parts does not depend on the threads, so the sum is always the same.
+template <class T>
+void run_softmax_loss(const step<T>& s) {
+  constexpr auto parts = row_blocks;
+  const auto& x = s.x;
+  const auto size = s.matrix(x.inputs[0]);
+  const std::int32_t* const classes = s.run.labels(x.inputs[1]);
+  T* const gradient = s.run.write(x.gradient);
+  std::array<classification, parts> results;
+  s.run.split(parts, least_elements / (size.rows * size.columns / parts + 1) + 1,
+              [&](range some, std::size_t) {
+                for (auto i = some.begin; i < some.end; ++i) {
+                  const auto part = part_of(size.rows, parts, i);
+                  const auto begin = part.begin * size.columns;
+                  results[i] = softmax_cross_entropy<T>(
+                    part.size(), size.columns, s.a + begin, classes + part.begin, x.labels,
+                    x.factor, gradient != nullptr ? gradient + begin : nullptr, x.output.exists());
+                }
+              });
+  classification sums;
+  for (const auto& part : results) {
+    sums.loss += part.loss;
+    sums.correct += part.correct;
+    sums.counted += part.counted;
+  }
+  s.run.write_scalar(x.output, x.factor * sums.loss);
+  if (T* p = s.run.write(x.correct)) {
+    *p = static_cast<T>(sums.correct);
+    if (x.correct.index == s.run.what->correct().index) {
+      s.run.correct = sums.correct;
+      s.run.counted = sums.counted;
+    }
+  }
+}
+
+template <class T>
+void run_sum_leading(const step<T>& s) {
+  const auto [rows, columns] = s.matrix(s.x.inputs[0]);
+  const auto n = columns;
+  T* const partial = s.run.shared.get();
+  s.run.split(row_blocks, least_elements / (rows * n / row_blocks + 1) + 1,
+              [&, rows = rows](range some, std::size_t) {
+                for (auto i = some.begin; i < some.end; ++i) {
+                  const auto part = part_of(rows, row_blocks, i);
+                  sum_leading(part.size(), n, n, s.a + part.begin * n, partial + i * n);
+                }
+              });
+  sum_leading(row_blocks, n, n, partial, s.out);
+}
+
+} // namespace
+
+template <class T>
+std::span<const operation_row<T>> dense_rows() {
+  using op = operation;
+  using s = const step<T>&;
+  static const operation_row<T> rows[] = {
+    {.op = op::matmul, .run = run_matmul<T>, .takes_epilogue = true, .bias = op::add_bias},
+    {op::add_bias,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         add_bias<T>(part.size(), columns, i.a + begin, i.b, std::nullopt, nullptr, i.out + begin);
+       });
+     }},
+    {op::sparse_matmul, run_sparse<T, sparse_matmul<T>>},
+    {op::sparse_matmul_gradient, run_sparse<T, sparse_matmul_gradient<T>>},
+    {op::elementwise, run_chain<T>,
+     [](const instruction& x, std::size_t) { return x.temporaries * elementwise_block; }},
+    {op::sum, [](s i) { i.run.write_scalar(i.x.output, sum(i.run.elements(i.x.inputs[0]), i.a)); }},
+    {.op = op::sum_leading,
+     .run = run_sum_leading<T>,
+     .shared =
+       [](const instruction& x, std::size_t most) {
+         return row_blocks * matrix_extent(x.inputs[0].shape, most).columns;
+       }},
+    {op::sum_last,
+     [](s i) {
+       const auto size = i.matrix(i.x.inputs[0]);
+       i.run.split_rows(size.rows, size.columns, [&](range part, std::size_t) {
+         sum_last(part.size(), size.columns, i.a + part.begin * size.columns, i.out + part.begin);
+       });
+     }},
+    {op::broadcast, [](s i) { std::fill_n(i.out, i.elements(), *i.a); }},
+    {op::broadcast_leading,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         broadcast_leading(part.size(), columns, i.a, i.out + begin);
+       });
+     }},
+    {op::broadcast_last,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         broadcast_last(part.size(), columns, i.a + part.begin, i.out + begin);
+       });
+     }},
+    {op::softmax,
+     [](s i) {
+       i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
+         softmax(part.size(), columns, i.a + begin, i.out + begin);
+       });
+     }},
+    {op::softmax_cross_entropy, run_softmax_loss<T>},
+    {op::binary_correct,
+     [](s i) {
+       i.run.counted = i.run.elements(i.x.inputs[0]);
+       i.run.correct = binary_correct(i.run.counted, i.a, i.run.labels(i.x.inputs[1]));
+       i.run.write_scalar(i.x.output, static_cast<double>(i.run.correct));
+     }},
+    {op::squared_error,
+     [](s i) {
+       const auto n = i.run.elements(i.x.inputs[0]);
+       i.run.write_scalar(i.x.output, i.x.factor * squared_error(n, i.a, i.b));
+     }},
+    {op::to_float, [](s i) { std::copy_n(i.run.labels(i.x.inputs[0]), i.elements(), i.out); }},
+    {op::dropout,
+     [](s i) {
+       dropout<T>(i.elements(), i.a, i.x.factor, stream_key(i.run.seed, {i.x.key}), i.out);
+     }},
+  };
+  return rows;
+}
+
+template std::span<const operation_row<float>> dense_rows();
+template std::span<const operation_row<double>> dense_rows();
+
+} // namespace troupe::cpu

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "kernels/cpu/executor_state.hpp"
+
+#include <cstddef>
+#include <span>
+
+// What the CPU does with each operation. Internal to the executor. Rows stand beside their loops'
+// callers: executor_dense.cpp, executor_images.cpp, executor_sequences.cpp.
+
+namespace troupe::cpu {
+
+/// An instruction of a run, and what most operations need of it.
+template <class T>
+struct step {
+  executor_state<T>& run;
+  const instruction& x;
+  /// The first two inputs: null if there is none, or if it is not dense.
+  const T* a = operand(0);
+  const T* b = operand(1);
+  T* out = run.write(x.output);
+
+  const T* operand(std::size_t i) const {
+    return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
+  }
+  std::size_t elements() const { return run.elements(x.output); }
+  extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
+  /// Calls f(part of the rows of the result, columns, first element of the part).
+  template <class F>
+  void by_rows(F f) const {
+    const auto size = matrix(x.output);
+    run.split_rows(size.rows, size.columns, [&](range part, std::size_t) {
+      f(part, size.columns, part.begin * size.columns);
+    });
+  }
+};
+
+template <class T>
+struct operation_row {
+  operation op = operation::placeholder;
+  void (*run)(const step<T>&) = nullptr;
+  /// Elements of scratch space that a thread needs in a run of `rows` samples.
+  std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
+  /// Elements of it that all threads share.
+  std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
+  /// See fusion_traits.
+  bool takes_epilogue = false;
+  std::optional<operation> bias = std::nullopt;
+};
+
+template <class T>
+std::span<const operation_row<T>> dense_rows();
+template <class T>
+std::span<const operation_row<T>> image_rows();
+template <class T>
+std::span<const operation_row<T>> sequence_rows();
+
+/// The row of an operation; `run` is null for operations that no instruction has.
+template <class T>
+const operation_row<T>& row_of(operation op);
+
+} // namespace troupe::cpu
