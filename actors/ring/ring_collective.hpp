@@ -1,6 +1,7 @@
 #pragma once
 
-#include "kernels/range.hpp"
+#include "actors/schedules/all_reduce_schedule.hpp"
+#include "actors/schedules/element_kind.hpp"
 #include "messages/buffer.hpp"
 
 #include <cstdint>
@@ -17,6 +18,8 @@ struct ring_place {
   std::size_t chunk_elements = 65'536;
   /// Run the two halves of an all-reduce as separate collectives: see ring_reductions.
   bool in_halves = false;
+  /// Of all vectors.
+  element_kind elements = element_kind::float32;
 };
 
 /// What a ring_collective does: an all-reduce, or a half of it.
@@ -24,7 +27,7 @@ enum class ring_work : std::uint8_t { all_reduce, reduce_scatter, all_gather };
 
 /// The segment whose sum a rank completes.
 constexpr std::size_t own_segment(const ring_place& place) noexcept {
-  return (place.rank + 1) % place.ranks;
+  return ring_own_segment(place.rank, place.ranks);
 }
 
 /// A message between neighbours: part of a segment that travels round the ring.
@@ -62,13 +65,11 @@ constexpr bool refused(piece_fate x) noexcept {
 /// For error messages: "its size is wrong".
 const char* describe(piece_fate x) noexcept;
 
-/// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan
-/// 2009), in chunks. Plain state: the owner passes in pieces from the left neighbour and gets the
-/// pieces to send to the right one.
+/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
+/// passes in pieces from the left neighbour and gets the pieces to send to the right one. A hop is
+/// a step of the schedule.
 ///
-/// The n elements are split into `ranks` segments. Segment s starts at rank s and is summed in the
-/// order s, s + 1, ...: the order of addition never depends on timing, so all ranks get the same
-/// bits in every run.
+/// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///
 /// Pieces may come late, repeatedly, and in any order that the hops allow. For each chunk at most
 /// two pieces are due at a rank, the partial sum and later the sum, and each is taken once.
@@ -84,8 +85,8 @@ public:
   ring_collective(const ring_place& place, std::size_t elements,
                   ring_work work = ring_work::all_reduce);
 
-  /// This rank's own vector (all_gather: its own segment), float32, held until the collective ends.
-  /// Appends the pieces to send. Called once.
+  /// This rank's own vector (all_gather: its own segment), held until the collective ends. Appends
+  /// the pieces to send. Called once.
   /// @param samples in the vector's sum; for all_gather, of all segments
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
@@ -95,6 +96,9 @@ public:
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
+  /// The first hop of which a piece is still to come; 0 if none is.
+  std::uint32_t awaited_hop() const;
+
   /// The sum over ranks, once complete. reduce_scatter: of the own segment. all_gather: all
   /// segments.
   const payload& sum() const noexcept { return sum_; }
@@ -102,14 +106,16 @@ public:
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
-  /// Elements of a chunk.
-  range where(std::uint32_t segment, std::uint32_t chunk) const;
-  std::uint32_t chunks(std::uint32_t segment) const;
   piece_fate judge(const ring_piece& piece) const;
   /// Which pieces of a chunk have come: bits `partial_came` and `sum_came`.
-  std::uint8_t& came(const ring_piece& piece) { return came_[first_[piece.segment] + piece.chunk]; }
+  std::uint8_t& came(const ring_piece& piece) {
+    return came_[cut_.number(piece.segment, piece.chunk)];
+  }
   std::uint8_t came(const ring_piece& piece) const {
-    return came_[first_[piece.segment] + piece.chunk];
+    return came_[cut_.number(piece.segment, piece.chunk)];
+  }
+  payload slice(const payload& x, std::size_t begin, std::size_t count) const {
+    return slice_elements(x, place_.elements, begin, count);
   }
   bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
   /// Sends a segment of the own vector. The vector begins at `offset` of all elements.
@@ -121,9 +127,8 @@ private:
 
   ring_place place_;
   ring_work work_;
-  std::vector<range> segments_;
-  /// The number of each segment's first chunk, counted over all segments; one byte per chunk.
-  std::vector<std::size_t> first_;
+  chunk_layout cut_;
+  /// One byte per chunk.
   std::vector<std::uint8_t> came_;
   bool contributed_ = false;
   payload own_;

@@ -57,5 +57,6 @@ use_package(foreign "${SOURCE}")
 # The example, as it was installed.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
+use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")
 # The installed program finds its libraries, too.
 run("${WORK}/prefix/bin/troupe" --version)
