@@ -8,19 +8,19 @@
 
 namespace troupe {
 
-/// How often a request is made before it counts as failed. Receivers recognize repetitions, so they
-/// are safe.
+/// How often a request is repeated before it counts as failed. Receivers recognize repetitions, so
+/// these are safe.
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
 
-  /// For requests with large payloads: a second more for each MiB, to allow for slow links.
+  /// For requests with large payloads: one more second per MiB, for slow links.
   patience for_bytes(std::size_t bytes) const noexcept {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For requests that carry a payload: sent once, with the time of all attempts, so that the
-  /// payload is never sent twice.
+  /// For requests with a payload: a single attempt with the total time, so that the payload is
+  /// never sent twice.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }

@@ -19,7 +19,7 @@ struct member {
   std::string address;
 };
 
-/// The members from now until the next view. Ranks are positions among the workers.
+/// The members until the next view. Ranks are positions among the workers.
 struct view {
   std::uint64_t number = 0;
   /// In order of task name.

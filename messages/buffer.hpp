@@ -16,11 +16,12 @@
 
 namespace troupe {
 
-/// The memory of a buffer, as other processes on this host can open it.
+/// A buffer's memory, in a form that other processes on this host can open.
 struct shared_file {
-  /// 0: they cannot. Otherwise differs for all buffers that this process ever made.
+  /// 0: other processes cannot open it. Otherwise unique among all buffers that this process ever
+  /// made.
   std::uint64_t number = 0;
-  /// See shared_memory::open(). Of the buffer, and closed with it.
+  /// See shared_memory::open(). The buffer owns and closes it.
   int descriptor = -1;
 };
 
@@ -41,10 +42,10 @@ public:
   }
   std::size_t refs() const noexcept { return refs_.load(std::memory_order_seq_cst); }
 
-  /// The bytes may be written by their only holder. Another process's may not.
+  /// The only holder may write to the bytes. False for memory of another process.
   bool writable() const noexcept { return writable_; }
 
-  /// What other processes on this host can read; empty if they cannot read this.
+  /// The memory, for other processes on this host; empty if they cannot read it.
   virtual shared_file shared() const noexcept { return {}; }
 
 protected:
@@ -62,11 +63,11 @@ private:
   bool writable_;
 };
 
-/// A range of a buffer: the tensor bytes of a message. Copying it, or a slice of it, shares the
-/// bytes: within a process nothing is ever copied.
+/// A range of a buffer: the tensor bytes of a message. Copies and slices share the bytes; nothing
+/// is ever copied within a process.
 ///
-/// The owner of a new payload may write to it until it is first sent. From then on it must not be
-/// written while others hold it (see `unique()`). May be passed between threads like a
+/// The owner of a new payload may write to it until it is first sent. After that, it may be written
+/// only while nobody else holds it (see `unique()`). Passing it between threads is as safe as for a
 /// `shared_ptr`.
 class payload {
 public:
@@ -76,10 +77,11 @@ public:
   payload& operator=(payload other) noexcept;
   ~payload();
 
-  /// New bytes with unspecified contents, from the process's pool: no allocation in a steady state.
+  /// New bytes with unspecified contents, from the process's pool. A training step in steady state
+  /// allocates nothing.
   static payload allocate(std::size_t bytes);
 
-  /// The bytes [offset, offset + bytes) of a buffer, whose reference it takes over.
+  /// The bytes [offset, offset + bytes) of a buffer. Takes over the caller's reference.
   static payload adopt(buffer* storage, std::size_t offset, std::size_t bytes) noexcept;
 
   /// New float32 values with unspecified contents.
@@ -114,7 +116,7 @@ public:
 
   /// Null if empty.
   const buffer* storage() const noexcept { return buffer_; }
-  /// Of the first byte, in its storage.
+  /// Position of the first byte in its buffer.
   std::size_t offset() const noexcept { return offset_; }
 
 private:
@@ -136,24 +138,24 @@ public:
   /// The pool behind `payload::allocate`.
   static buffer_pool& process();
 
-  /// From now on, new buffers of at least `bytes` are memory that other processes on this host can
-  /// read, as far as the system has it.
+  /// New buffers of at least `bytes` use memory that other processes on this host can read, if the
+  /// system provides it.
   void share_from(std::size_t bytes) noexcept { share_from_ = bytes; }
 
-  /// A buffer with one reference and at least `bytes` of capacity; new memory is zeroed, and so
-  /// faulted in, once.
+  /// A buffer with one reference and a capacity of at least `bytes`. New memory is zeroed once,
+  /// which also faults it in.
   buffer* take(std::size_t bytes);
 
   /// Bytes of unused memory held.
   std::size_t retained() const;
 
-  /// Which of these numbers are of buffers that this pool has freed.
+  /// Those of `numbers` whose buffers this pool has freed.
   std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
 private:
   class pooled;
 
-  /// Null if the system has no such memory to give.
+  /// Null if the system has no such memory left.
   pooled* take_shared(std::size_t capacity);
   void give_back(pooled* x) noexcept;
 

@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// No message may ask the receiver to take more than this in one piece; larger payloads travel in
-/// chunks (transfer.hpp).
+/// Largest payload that a message carries in one piece. Larger payloads travel in chunks
+/// (transfer.hpp).
 inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
 
 template <class T>
@@ -25,8 +25,8 @@ concept header = std::derived_from<T, google::protobuf::MessageLite>;
 template <class T>
 struct is_local_message : std::false_type {};
 
-/// The types that may be in a message: Protobuf headers, payloads, and local structs. Keeps numbers
-/// out of the framework's own packing, which mangles NaN, infinity, -0 and denormals.
+/// Types that a message may contain: Protobuf headers, payloads and local structs. Plain numbers
+/// are excluded because the framework's packing alters NaN, infinity, -0 and denormals.
 template <class T>
 concept message_type = header<T> || std::same_as<T, payload> || is_local_message<T>::value;
 
@@ -56,18 +56,18 @@ inline constexpr bool is_output = message_type<T> || std::same_as<T, void>;
 template <class... Ts>
 inline constexpr bool is_output<reply<Ts...>> = true;
 
-/// One-to-one with a header's bytes; bounded by `max_inline_bytes`.
+/// A header as its bytes, at most `max_inline_bytes`.
 caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x);
 caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite& x);
 
 } // namespace detail
 
-/// A typed signature: `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights,
-/// payload>, Pull>` by two values, `rpc<void, Heartbeat>` not at all.
+/// A typed signature. `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights,
+/// payload>, Pull>` by two values. `rpc<void, Heartbeat>` is not answered.
 template <class Out, message_type... In>
 requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 
-/// Raw bytes behind a length: one copy each way.
+/// A length, then the raw bytes: one copy each way.
 caf::error inspect(caf::serializer& sink, payload& x);
 caf::error inspect(caf::deserializer& source, payload& x);
 std::string to_string(const payload& x);

@@ -1,5 +1,6 @@
 #include "messages/configure.hpp"
 
+#include "messages/collective.hpp"
 #include "messages/errors.hpp"
 #include "messages/types.hpp"
 
@@ -14,6 +15,7 @@ const char* version() noexcept {
 
 void configure(caf::actor_system_config& cfg) {
   cfg.add_message_types<caf::id_block::troupe>();
+  cfg.add_message_types<caf::id_block::troupe_collective>();
   cfg.error_renderers.emplace(caf::atom("troupe"),
                               [](std::uint8_t code, caf::atom_value, const caf::message& context) {
                                 return explain({code, caf::atom("troupe"), context});

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// A count that only grows. Each kind is a type of its own, so that a step is never compared with a
+/// A count that only grows. Each kind is its own type, so that a step is never compared with a
 /// version.
 template <class Tag>
 struct counter {
@@ -18,13 +18,13 @@ struct counter {
 /// Updates of the weights, including those of earlier runs.
 using weights_version = counter<struct weights_version_tag>;
 
-/// A step of a worker, as its synchronizer counts them.
+/// A worker's step, as its synchronizer counts steps.
 using step_number = counter<struct step_number_tag>;
 
-/// Batches whose gradients were decided, of one worker in this run.
+/// Number of a worker's batches in this run whose gradients were decided.
 using worker_clock = counter<struct worker_clock_tag>;
 
-/// A worker's gradients, from 1.
+/// Number of a worker's gradient, from 1.
 using gradient_sequence = counter<struct gradient_sequence_tag>;
 
 } // namespace troupe

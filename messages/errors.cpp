@@ -15,9 +15,8 @@ namespace {
 constexpr auto category = caf::atom("troupe");
 
 constexpr std::array names{
-  "none",      "old view",  "fenced",    "join refused", "no such endpoint",
-  "link lost", "malformed", "timed out", "not finite",   "interrupted",
-  "failed",    "bad input"};
+  "none",      "old view",  "fenced",     "join refused", "no such endpoint", "link lost",
+  "malformed", "timed out", "not finite", "interrupted",  "failed",           "bad input"};
 
 } // namespace
 
@@ -43,7 +42,8 @@ std::string explain(const caf::error& x) {
     return "it has ended";
   if (x.category() == category) {
     std::string result = to_string(static_cast<errc>(x.code()));
-    if (x.context().match_elements<std::string>())
+    // Some carry more than the text.
+    if (!x.context().empty() && x.context().match_element<std::string>(0))
       result += ": " + x.context().get_as<std::string>(0);
     return result;
   }

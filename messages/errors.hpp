@@ -7,22 +7,22 @@
 
 namespace troupe {
 
-/// What can go wrong between actors. Each error carries a text for the operator: who, where, what
-/// was expected, what to do.
+/// Errors between actors. Each has a text for the operator: which task, where, what was expected,
+/// what to do.
 enum class errc : std::uint8_t {
   none = 0,
   /// A message from a view that is not the current one.
   old_view,
-  /// The gradient's worker was fenced off: its leases are trained by others.
+  /// The gradient's worker was fenced off: other workers train its leases.
   fenced,
-  /// A node of another version, with another job, or with a task that is not in the cluster wants
-  /// to join.
+  /// A node that wants to join has another version, another job, or a task that is not in the
+  /// cluster.
   join_refused,
-  /// The asked node has no actor of that name.
+  /// The node has no actor of that name.
   no_such_endpoint,
   /// The connection to a peer broke, or it could not be reached in time.
   link_lost,
-  /// A frame or header that does not fit: wrong size, unknown field values.
+  /// A frame or header with a wrong size or unknown field values.
   malformed,
   /// A deadline passed.
   timed_out,
@@ -45,7 +45,7 @@ caf::error make_error(errc code);
 /// The code of an error of our category, `errc::none` for other errors.
 errc code_of(const caf::error& x) noexcept;
 
-/// A text a person can read, for any error.
+/// A readable text for any error.
 std::string explain(const caf::error& x);
 
 } // namespace troupe

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// A process of the cluster: starts the actors of its tasks when a view opens, and quits with them
-/// at the end.
+/// A process of the cluster. Starts the actors of its tasks when a view opens; quits with them at
+/// the end.
 using node_actor =
   caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
                    rpc<proto::Ack, proto::Shutdown>, rpc<proto::Probed, proto::Probe>>;
@@ -28,9 +28,10 @@ using shard_actor =
                    rpc<proto::Pushed, proto::Admit>, rpc<proto::Fenced, proto::Fence>,
                    rpc<proto::Report, proto::ReportRequest>,
                    rpc<proto::Ack, proto::Restore, payload>, rpc<proto::Ack, proto::PartialNorm>,
-                   rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>>;
+                   rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>,
+                   rpc<void, proto::Damping>>;
 
-/// Serves published versions of a slice without the writer's mailbox.
+/// Serves published versions of a slice. Readers do not wait in the writer's mailbox.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;
 
 /// Leases data, drives the trainer, and talks to one synchronizer.
@@ -40,7 +41,7 @@ using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquire
 /// One rank of a ring.
 using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>>;
 
-/// Evaluates snapshots on a node of its own. Repeating one is safe.
+/// Evaluates snapshots on a separate node. Repeating a request is safe.
 using evaluation_actor = caf::typed_actor<rpc<proto::Ack, proto::Evaluate, payload>>;
 
 } // namespace troupe

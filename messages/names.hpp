@@ -8,12 +8,12 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. The order determines who dials: of two nodes, the one with the lower
-/// (job, task) dials. So no connection is made twice, and only the dialled tasks need an address
-/// that is known in advance. A node that hosts several tasks goes by the highest of them.
+/// The jobs of a cluster. The order determines which node dials: the one with the lower (job,
+/// task). So no connection is made twice, and only dialled tasks need an address known in advance.
+/// A node that hosts several tasks counts as the highest of them.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
-/// A task of a ClusterSpec. Tasks are named, never referred to by handle, in all messages.
+/// A task of a ClusterSpec. Messages refer to tasks by name, never by handle.
 struct task_name {
   job_kind job = job_kind::worker;
   std::uint32_t index = 0;
@@ -29,8 +29,8 @@ std::string to_string(const task_name& x);
 /// The job's name in a ClusterSpec.
 const char* to_string(job_kind x) noexcept;
 
-/// The address of an actor: which task, and what it does there. Stable over reconnections and
-/// views.
+/// The address of an actor: its task, and what it does there. It stays the same over reconnections
+/// and views.
 struct endpoint {
   task_name task;
   proto::Service service = proto::SERVICE_UNSET;

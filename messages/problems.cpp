@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <set>
+#include <utility>
 
 namespace troupe {
 
@@ -32,6 +34,28 @@ std::string numbered(const char* what, double x) {
 
 std::string seconds_problem(double x) {
   return not_negative(x) && x <= most_seconds ? "" : numbered("a time", x) + " s";
+}
+
+/// The first of these counts that no run reaches.
+std::string counts_problem(std::initializer_list<std::pair<const char*, std::uint64_t>> counts) {
+  for (auto& [what, x] : counts)
+    if (x > most_counted)
+      return std::string{what} + ' ' + std::to_string(x) + ", more than any run counts";
+  return "";
+}
+
+std::string decided_problem(const google::protobuf::RepeatedPtrField<proto::Decided>& all) {
+  for (auto& x : all)
+    if (auto problem = counts_problem({{"applied gradients", x.applied()},
+                                       {"rejected gradients", x.rejected_stale()},
+                                       {"lost gradients", x.lost()},
+                                       {"quarantined gradients", x.quarantined()},
+                                       {"gradient", x.sequence()},
+                                       {"lease", x.lease()},
+                                       {"batch", x.batch()}});
+        !problem.empty())
+      return problem;
+  return "";
 }
 
 std::string loss_problem(double sum, std::uint64_t counted, std::uint64_t samples) {
@@ -64,9 +88,13 @@ std::string problem_of(const proto::Commit& x, std::uint64_t most_samples) {
     return numbered("a loss", x.loss());
   if (!not_negative(x.scale()) || x.scale() > 1)
     return numbered("a scale", x.scale());
-  if (!not_negative(x.damping()) || x.damping() > 1)
-    return numbered("a damping", x.damping());
   return "";
+}
+
+std::string problem_of(const proto::Damping& x) {
+  return not_negative(x.factor()) && x.factor() > 0 && x.factor() <= 1
+    ? ""
+    : numbered("a damping", x.factor());
 }
 
 std::string problem_of(const proto::PartialNorm& x) {
@@ -90,7 +118,16 @@ std::string problem_of(const proto::Progress& x) {
       return problem;
   if (x.has_gradient_norm() && !not_negative(x.gradient_norm()))
     return numbered("a norm", x.gradient_norm());
-  return "";
+  for (const auto count : x.staleness())
+    if (auto problem = counts_problem({{"stale gradients", count}}); !problem.empty())
+      return problem;
+  return counts_problem({{"gradients", x.produced()},
+                         {"requeued gradients", x.requeued()},
+                         {"applied gradients", x.applied()},
+                         {"samples", x.samples()},
+                         {"updates of staleness", x.staleness_sum()},
+                         {"quarantined gradients", x.quarantined()},
+                         {"limited gradients", x.limited()}});
 }
 
 std::string problem_of(const proto::LeaseDone& x) {
@@ -101,6 +138,32 @@ std::string problem_of(const proto::LeaseDone& x) {
 std::string problem_of(const proto::Heartbeat& x) {
   auto problem = loss_problem(x.loss_sum(), x.loss_samples(), x.samples());
   return problem.empty() ? problem_of(x.progress()) : problem;
+}
+
+std::string problem_of(const proto::CheckpointPart& x) {
+  auto problem = counts_problem({{"version", x.version()}});
+  return problem.empty() ? decided_problem(x.mark()) : problem;
+}
+
+std::string problem_of(const proto::Restore& x) {
+  return counts_problem({{"version", x.version()}, {"samples", x.samples()}});
+}
+
+std::string describe(const proto::Restore& x, std::size_t bytes) {
+  const auto problem = problem_of(x);
+  return std::to_string(bytes) + " bytes of slot " + std::to_string(x.slot())
+    + " of a checkpoint, which does not fit" + (problem.empty() ? "" : ": ") + problem;
+}
+
+std::string problem_of(const proto::Report& x) {
+  auto problem = counts_problem({{"repeated messages", x.duplicates()},
+                                 {"samples", x.samples()},
+                                 {"quarantined samples", x.quarantined_samples()},
+                                 {"updates of staleness", x.staleness_sum()},
+                                 {"version", x.version()},
+                                 {"captured version", x.captured()},
+                                 {"captured version", x.captured_to_evaluate()}});
+  return problem.empty() ? decided_problem(x.decided()) : problem;
 }
 
 std::string problem_of(const proto::TaskStatus& x) {
@@ -115,7 +178,7 @@ std::string problem_of(const proto::TaskStatus& x) {
   return not_negative(pacing.norm()) && not_negative(pacing.staleness())
       && not_negative(pacing.damping())
     ? ""
-    : "a norm, staleness or damping that is no number";
+    : "a norm, staleness or damping that is not a number from 0";
 }
 
 std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
@@ -127,22 +190,22 @@ std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
   for (auto& y : x.member()) {
     task_name task;
     if (!from_proto(y.task(), task))
-      return "a member of job '" + y.task().job() + "', which there is not";
+      return "a member of an unknown job '" + y.task().job() + "'";
     if (!members.insert(task).second)
       return to_string(task) + " is a member twice";
     here = here || (task == self && y.incarnation() == incarnation);
   }
-  return here ? "" : to_string(self) + ", as it was started here, is no member";
+  return here ? "" : to_string(self) + ", as started here, is not a member";
 }
 
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients) {
   const auto share = [](double y) { return not_negative(y) && y <= 1; };
   if ((x.has_accuracy() && !share(x.accuracy()))
       || (x.has_test_accuracy() && !share(x.test_accuracy())))
-    return "an accuracy that is no share";
+    return "an accuracy outside 0 .. 1";
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (x.weights_sha256().size() != 64 || !std::ranges::all_of(x.weights_sha256(), digit))
-    return "a hash of the weights that is none";
+    return "an invalid hash of the weights";
   const auto n = static_cast<std::uint64_t>(x.coefficients_size());
   return n == 0 || n == coefficients
     ? ""

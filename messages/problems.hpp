@@ -5,43 +5,55 @@
 #include <cstdint>
 #include <string>
 
-// What cannot be in a message of a peer, as far as the message itself shows it. The receiver
-// answers with errc::malformed, or ignores the message, and goes on. Each function returns what is
-// wrong, such as "a loss of nan"; empty: nothing. What depends on the receiver's state is checked
-// where that state is.
+// Checks of peers' messages, as far as a message alone can be checked. Each function returns the
+// problem, such as "a loss of nan", or an empty text. The receiver then answers with
+// errc::malformed or ignores the message, and goes on. Checks that depend on the receiver's state
+// are made where that state is.
 
 namespace troupe {
 
-/// Sequences count from 1.
+/// No run counts further than this. Sums of 65,536 such counts fit 64 bits.
+inline constexpr std::uint64_t most_counted = std::uint64_t{1} << 48;
+
+/// Sequences start at 1.
 std::string problem_of(const proto::GradientId& x);
 
-/// Numbers that would spoil the weights of a shard: not finite, or factors out of their range. A
-/// quarantined gradient has none.
+/// Values that would spoil a shard's weights: not finite, or factors out of their range. A
+/// quarantined gradient is not checked for them.
 /// @param most_samples of a worker's batch
 std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 
-/// A sum of squares is finite, and not negative.
+/// The sum of squares must be finite and not negative.
 std::string problem_of(const proto::PartialNorm& x);
+std::string problem_of(const proto::Damping& x);
 
-/// Its batches can be counted, and lie within it.
+/// The lease's batches must be countable and lie within it.
 std::string problem_of(const proto::Lease& x);
 
-/// Seconds that are none, norms that are not finite.
+/// Durations must be finite and not negative, norms finite, counts at most most_counted.
 std::string problem_of(const proto::Progress& x);
 
-/// As Progress; a loss over more samples than there are.
+/// As for Progress. The loss must not cover more samples than there are.
 std::string problem_of(const proto::LeaseDone& x);
 std::string problem_of(const proto::Heartbeat& x);
 
-/// An activity that does not exist, seconds that are none.
+/// Counts must be at most most_counted.
+std::string problem_of(const proto::CheckpointPart& x);
+std::string problem_of(const proto::Report& x);
+std::string problem_of(const proto::Restore& x);
+
+/// The text of an error that refuses a restore with a payload of `bytes` bytes.
+std::string describe(const proto::Restore& x, std::size_t bytes);
+
+/// The activity must be known, the durations finite and not negative.
 std::string problem_of(const proto::TaskStatus& x);
 
-/// Members with a name each of its own; `task` among them, with that incarnation, unless it is an
-/// evaluator.
+/// Members must have different names. `task` must be one of them, with this incarnation, unless it
+/// is an evaluator.
 std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation);
 
-/// An accuracy that is none, another hash than SHA-256, coefficients of another number than
-/// `coefficients`, unless there are none.
+/// The accuracy must be from 0 to 1, the hash a SHA-256, and the number of coefficients 0 or
+/// `coefficients`.
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients);
 
 } // namespace troupe

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// Memory that another process on this host can map: an anonymous file (memfd_create), which nobody
-/// can shrink. Freed when the last process has let go of it.
+/// Memory that another process on this host can map: an anonymous file (memfd_create) that cannot
+/// shrink. The system frees it after the last process has unmapped it.
 class shared_memory {
 public:
   shared_memory() noexcept = default;
@@ -16,18 +16,19 @@ public:
   shared_memory& operator=(shared_memory other) noexcept;
   ~shared_memory();
 
-  /// New memory, zeroed, with all its pages there. Empty if the system has none to give.
+  /// New zeroed memory, fully allocated. Empty if the system has too little.
   static shared_memory create(std::size_t bytes) noexcept;
 
-  /// Maps what another process has created, to be read only. Takes the descriptor. Empty if that is
-  /// not a file of at least `bytes` that cannot shrink: reading it might then end this process.
+  /// Maps memory of another process for reading. Takes ownership of the descriptor. Empty if it is
+  /// not a file of at least `bytes` that cannot shrink: reading a shrunk file would kill this
+  /// process.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
   explicit operator bool() const noexcept { return data_ != nullptr; }
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
-  /// What another process needs to open it; -1 for memory that was opened.
+  /// Descriptor for other processes; -1 if this memory was opened.
   int file() const noexcept { return file_; }
 
 private:

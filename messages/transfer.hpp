@@ -5,17 +5,17 @@
 #include <cstdint>
 #include <optional>
 
-// The one layer that knows chunks. A payload too large for one frame is announced by its frame,
-// then sent in order, in chunks, at most a window ahead of what the receiver has taken. Plain
-// state: links feed it with messages.
+// The only layer that knows about chunks. If a payload is too large for one frame, the frame
+// announces it, and chunks follow in order, at most a window ahead of what the receiver has taken.
+// Plain state: links feed it with messages.
 
 namespace troupe {
 
 struct transfer_limits {
-  /// Bytes per chunk. A frame is received in one piece, and delays everything behind it on the same
-  /// connection.
+  /// Bytes per chunk. A chunk delays everything behind it on the same connection.
   std::size_t chunk_bytes = std::size_t{1} << 20;
-  /// Chunks on their way; bounds what a slow receiver makes the sender's connection queue up.
+  /// Chunks in flight. This bounds the queue that a slow receiver causes in the sender's
+  /// connection.
   std::size_t window = 4;
   /// Largest payload accepted from a peer.
   std::size_t max_bytes = std::size_t{1} << 36;
@@ -34,8 +34,8 @@ public:
   /// The next chunk that may be sent now, if any.
   std::optional<chunk> next();
 
-  /// The receiver has taken all bytes before `received`. False if that cannot be: more than was
-  /// sent, or going back.
+  /// The receiver has taken all bytes before `received`. False if that is impossible: more than was
+  /// sent, or less than before.
   bool credit(std::uint64_t received);
 
   bool done() const noexcept { return acknowledged_ == data_.size(); }
@@ -53,7 +53,7 @@ class incoming_transfer {
 public:
   explicit incoming_transfer(std::size_t bytes);
 
-  /// Takes a chunk. False if it is empty, does not continue what has arrived or goes beyond the
+  /// Takes a chunk. False if it is empty, does not continue the received bytes, or exceeds the
   /// announced size.
   bool accept(std::uint64_t offset, const payload& data);
 

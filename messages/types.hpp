@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// All types of messages between nodes, and nothing else. The block starts far above the first
-// custom ID, to leave room for an embedding program's types.
+// All types of messages between nodes. The block starts far above the first custom ID, to leave
+// room for an embedding program's types.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 
@@ -50,5 +50,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::Commit))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::ChannelRefused))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::StepParts))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::IdleWorkers))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::Damping))
 
 CAF_END_TYPE_ID_BLOCK(troupe)

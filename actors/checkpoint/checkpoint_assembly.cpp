@@ -63,6 +63,8 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
   if (header.version() <= how_.first || header.version() % how_.every != 0)
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
+  if (header.version() > how_.last)
+    return version + ", but this job ends before version " + number(how_.last + 1);
   const auto where = place_of(header);
   if (bytes != 0 && bytes != where.size() * sizeof(float))
     return number(bytes) + " bytes in part " + number(header.part()) + " of " + version

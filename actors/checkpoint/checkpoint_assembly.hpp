@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,6 +70,8 @@ public:
     /// How many of the slots, at their end, come in one piece: the state of one holder each. Their
     /// `part` is any of that holder's.
     std::size_t whole = 0;
+    /// No run of the job makes a newer version.
+    std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   };
 
   explicit checkpoint_assembly(options how);

@@ -3,6 +3,7 @@
 #include "actors/model/data_fingerprint.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/json_text.hpp"
+#include "messages/problems.hpp"
 
 #include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,14 @@ public:
     if (!x.is_number_unsigned() || x.get<std::uint64_t>() > std::numeric_limits<Unsigned>::max())
       fail(key, "expected a whole number, 0 or more");
     return x.get<Unsigned>();
+  }
+
+  /// A number that a run counts.
+  std::uint64_t count(const char* key) const {
+    const auto result = number<std::uint64_t>(key);
+    if (result > most_counted)
+      fail(key, "expected at most " + std::to_string(most_counted));
+    return result;
   }
 
   bool has(const char* key) const { return object_.contains(key); }
@@ -86,7 +95,7 @@ private:
 
 data_shape parse_data(const field_reader& in) {
   data_shape result;
-  result.train_records = in.number<std::uint64_t>("train_records");
+  result.train_records = in.count("train_records");
   const auto features = in.text("features");
   const std::array kinds{feature_kind::numbers, feature_kind::tokens, feature_kind::sparse};
   const auto kind = std::ranges::find(kinds, features, [](feature_kind x) { return to_string(x); });
@@ -95,14 +104,14 @@ data_shape parse_data(const field_reader& in) {
   result.features = *kind;
   std::vector<std::int64_t> dims;
   for (auto& x : in.list("dims")) {
-    if (!x.is_number_unsigned())
-      in.fail("dims", "expected numbers from 0");
+    if (!x.is_number_unsigned() || x.get<std::uint64_t>() > most_counted)
+      in.fail("dims", "expected numbers from 0 to " + std::to_string(most_counted));
     dims.push_back(x.get<std::int64_t>());
   }
   result.dims = shape{std::move(dims)};
-  result.vocabulary = in.number<std::size_t>("vocabulary");
-  result.label_width = in.number<std::size_t>("label_width");
-  result.labels_per_record = in.number<std::size_t>("labels_per_record");
+  result.vocabulary = in.count("vocabulary");
+  result.label_width = in.count("label_width");
+  result.labels_per_record = in.count("labels_per_record");
   const auto labels = in.text("labels");
   if (labels != "classes" && labels != "targets")
     in.fail("labels", "expected \"classes\" or \"targets\"");
@@ -143,9 +152,8 @@ std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
   for (auto& x : in.list("marks")) {
     const field_reader mark{x, in.place_of("marks")};
     result.push_back({mark.number<std::uint32_t>("worker"),
-                      mark.number<std::uint64_t>("incarnation"),
-                      mark.number<std::uint64_t>("sequence"), mark.number<std::uint64_t>("lease"),
-                      mark.number<std::uint64_t>("batch")});
+                      mark.number<std::uint64_t>("incarnation"), mark.count("sequence"),
+                      mark.count("lease"), mark.count("batch")});
   }
   return result;
 }
@@ -224,15 +232,15 @@ checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string
               + std::to_string(format_version));
   checkpoint_manifest result;
   result.troupe_version = in.text("troupe");
-  result.step = in.number<std::uint64_t>("step");
+  result.step = in.count("step");
   if (result.step == 0)
     in.fail("step", "expected at least 1");
   result.data = parse_data(in.object("data"));
   result.fingerprint = fingerprint_in(in);
   result.cut.epoch = in.number<std::uint32_t>("epoch");
   result.cut.remaining = parse_ranges(in, result.data.train_records);
-  result.samples = in.number<std::uint64_t>("samples");
-  result.view = in.number<std::uint64_t>("view");
+  result.samples = in.count("samples");
+  result.view = in.count("view");
   result.job_hash = in.text("job_hash");
   result.job = in.text("job");
   if (in.has("pacing"))

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// "host:port" in two. False where it is not of that form, or the port not in 0 .. 65535.
+/// Splits "host:port". False if it is not of that form, or if the port is not in 0 .. 65535.
 bool split_address(const std::string& address, std::string& host, std::uint16_t& port);
 
 } // namespace troupe

@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// Why a node cannot listen there; the middleman does not say.
+/// Why a node cannot listen there. The middleman does not report it.
 std::string listen_problem(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -45,8 +45,8 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
-/// One attempt to connect. The middleman connects in its own thread and answers when that is
-/// decided.
+/// One attempt to connect. The middleman connects in its own thread and answers after success or
+/// failure.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,

@@ -17,7 +17,8 @@ public:
   void dial(const task_name& task, const std::string& address, dial_listener listener) override;
 
   /// Makes a node reachable at host:port; port 0 takes a free one. Returns the port. Throws
-  /// input_error where that is impossible, such as a port in use. Blocks briefly; not for actors.
+  /// input_error if that is impossible, such as a port in use. Blocks briefly; do not call it from
+  /// an actor.
   static std::uint16_t listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                               const std::string& host, std::uint16_t port);
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto variable = "TF_CONFIG";
 
-/// A choice of a task, and what errors call it.
+/// A choice of a task, and its name in errors.
 struct named_choice {
   task_choice task;
   std::string who;

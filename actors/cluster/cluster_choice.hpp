@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// Where a process may learn which cluster it belongs to, and which task of it it is: the command
-/// line, the cluster file, the environment.
+/// The sources from which a process learns its cluster and its task: command line, cluster file,
+/// environment.
 struct cluster_sources {
-  /// --cluster; empty where it was not given.
+  /// --cluster; empty if not given.
   std::string file;
   /// --role and --task.
   std::optional<std::string> role;
@@ -22,16 +22,16 @@ struct cluster_sources {
 
 struct cluster_choice {
   cluster_spec cluster;
-  /// What errors call the cluster: the path, or "TF_CONFIG".
+  /// Name of the cluster in errors: the path, or "TF_CONFIG".
   std::string name;
-  /// Which process this one is; nothing where no source says so.
+  /// This process; absent if no source names it.
   std::optional<cluster_process> process;
 };
 
-/// Decides, item by item: what the command line says counts before the file, and the file before
-/// TF_CONFIG. An index goes with the role beside it: --role without --task is task 0. TF_CONFIG is
-/// only read where something is missing.
-/// @throws input_error as parse_cluster_config and find_process, and where there is no cluster.
+/// Decides item by item: the command line takes precedence over the file, and the file over
+/// TF_CONFIG. An index belongs to the role given beside it: --role without --task means task 0.
+/// TF_CONFIG is read only if something is missing.
+/// @throws input_error as parse_cluster_config and find_process, and if there is no cluster.
 cluster_choice choose_cluster(const cluster_sources& sources);
 
 } // namespace troupe

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-// How a node reaches others, joins, and ends. What it starts for its tasks stands in
-// cluster_node_tasks.cpp.
+// How a node reaches others, joins, and ends. cluster_node_tasks.cpp starts the actors of its
+// tasks.
 
 namespace troupe {
 
@@ -20,14 +20,14 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
-/// A node that was told to stop gives up waiting for others after this.
+/// A stopping node waits this long for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
 } // namespace
 
 cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {
-  // The highest introduces this node to others.
+  // The highest task represents this node to others.
   std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
 }
 
@@ -66,8 +66,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
 
 // -- reaching actors ----------------------------------------------------------------------------
 
-// A node of several tasks is connected to by the highest of them. It hosts the coordinator, to
-// which every node has a link.
+// Other nodes connect to the highest task of a node. If it has several tasks, it hosts the
+// coordinator, to which every node has a link.
 task_name cluster_node::front_of(const task_name& task) const {
   const auto member = std::ranges::find(view_.members, task, &member::task);
   const auto coordinator = links_.find(coordinator_task);
@@ -95,7 +95,7 @@ void cluster_node::start(const caf::strong_actor_ptr& actor) {
   monitor(actor);
 }
 
-// An actor of ours ends only when it is told to, or by an error: then the run cannot go on.
+// An actor of this node ends only when it is told to, or by an error: then the run cannot continue.
 void cluster_node::on_down(const caf::down_msg& x) {
   if (ended_)
     return;
@@ -113,7 +113,7 @@ void cluster_node::on_down(const caf::down_msg& x) {
   const auto reason =
     to_string(options_.tasks.front()) + ": " + name + " ended by an error: " + explain(x.reason);
   auto coordinator = lookup({coordinator_task, proto::COORDINATOR});
-  // The coordinator does without an evaluator.
+  // The coordinator can continue without an evaluator.
   if (!coordinator || only(job_kind::evaluator)
       || (coordinator_ && coordinator_.address() == x.source)) {
     end_with(reason);
@@ -148,7 +148,7 @@ void cluster_node::reach(const endpoint& name, on_reached then) {
 }
 
 void cluster_node::flush_waiting() {
-  // Handlers may ask for more.
+  // Handlers may add new entries.
   for (auto& [name, then] : std::exchange(waiting_, {}))
     if (auto actor = lookup(name))
       then(std::move(actor));
@@ -156,7 +156,7 @@ void cluster_node::flush_waiting() {
       waiting_.emplace_back(name, std::move(then));
 }
 
-// The lower (job, task) dials; the other side waits for it.
+// The lower (job, task) dials; the other side waits.
 void cluster_node::dial_if_ours(const task_name& task) {
   if (ended_ || !options_.net || !(options_.tasks.front() < task) || dialling_.contains(task))
     return;
@@ -194,7 +194,7 @@ void cluster_node::on_dialled(const dialled& x) {
   }
   i->second.problem = x.problem;
   spdlog::debug("{} at {} cannot be reached: {}", to_string(x.task), i->second.address, x.problem);
-  // Exponential back-off with jitter, so that many waiting nodes do not knock at once (xorshift64,
+  // Exponential back-off with jitter, so that waiting nodes do not all dial at once (xorshift64,
   // Marsaglia 2003).
   jitter_ ^= jitter_ << 13;
   jitter_ ^= jitter_ >> 7;
@@ -215,15 +215,15 @@ void cluster_node::on_hello(const proto::Hello& x) {
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
-  // A peer of another wire version learns of it from our Welcome, and gives up.
+  // A peer with another wire version sees that in our Welcome and gives up.
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
   dialling_.erase(x.peer);
-  // A task that was started twice does not take the place of the first: what it sends is answered,
-  // and its joining refused.
+  // A second start of a task does not replace the first: its messages are answered, and its join is
+  // refused.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
     return;
   const auto address = addresses_.find(x.peer);
@@ -286,7 +286,7 @@ void cluster_node::on_tick() {
   delayed_send(this, tick_interval, tick{});
 }
 
-// Answered by an actor of its own: names are resolved and connections tried in its thread.
+// A separate actor answers: it resolves names and connects in its own thread.
 caf::result<proto::Probed> cluster_node::on_probe() {
   auto cluster = options_.cluster;
   for (auto& [task, address] : addresses_)
@@ -383,8 +383,9 @@ void cluster_node::on_joined(const proto::Joined& x) {
                        x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
     suspect_as(job);
     if (context_->hash != x.job_hash())
-      throw input_error{"the coordinator's job has another meaning here (other hash): run the same "
-                        "troupe version on all nodes"};
+      throw input_error{
+        "the coordinator's job is read differently here (another hash): run the same "
+        "troupe version on all nodes"};
   } catch (const input_error& error) {
     end_with(error.what());
   }
@@ -406,7 +407,7 @@ void cluster_node::on_stop(const stop_run& x) {
     return;
   }
   if (only(job_kind::evaluator)) {
-    end_with(""); // The coordinator does without.
+    end_with(""); // The coordinator continues without it.
     return;
   }
   if (only(job_kind::worker) && !workers_.empty()) {
@@ -459,8 +460,8 @@ void cluster_node::on_exit() {
     options_.on_end(summary);
 }
 
-// Ends what was started here, answers what waits, and drops all handles: CAF frees an actor with
-// its last reference.
+// Ends all actors started here, answers waiting requests, and drops all handles: CAF frees an actor
+// with its last reference.
 void cluster_node::end_actors(const std::string& reason) {
   ended_ = true;
   for (auto& [task, state] : opening_)

@@ -21,48 +21,46 @@
 namespace troupe {
 
 struct node_options {
-  /// Tasks that live here: one, or the coordinator and any others.
+  /// Tasks of this node: one task, or the coordinator and any others.
   std::vector<task_name> tasks;
-  /// Set where the coordinator lives here.
+  /// Set if this node hosts the coordinator.
   std::optional<coordinator_setup> coordinator;
-  /// Where the coordinator listens, otherwise.
+  /// Otherwise, the coordinator's address.
   std::string coordinator_address;
-  /// Where the tasks of the cluster are, as far as this node knows; for those who ask whom it
-  /// reaches.
+  /// Addresses of the cluster's tasks, as far as this node knows them; for probes.
   std::map<task_name, std::string> cluster;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;
-  /// As told to the coordinator, which takes its own only.
+  /// Version that this node reports. The coordinator accepts only its own.
   std::string version = troupe::version();
-  /// The job that this node was given itself, to be compared with the coordinator's.
+  /// This node's own copy of the job, to compare with the coordinator's.
   std::optional<proto::Job> job;
-  /// Null where all tasks live here.
+  /// Null if this node hosts all tasks.
   std::shared_ptr<transport> net;
   troupe::spawner spawner;
   data_source source;
-  /// Protocols that the program adds (protocol CUSTOM).
+  /// Protocols of the embedding program (protocol CUSTOM).
   std::vector<protocol> protocols;
   /// May be null.
   run_observer observer;
   link_options links;
-  /// What stands in the way where this node's tasks need so many bytes, such as "this would take
-  /// 8 TiB of memory, and this host has 64 GiB"; empty where nothing does. May be null.
+  /// Returns why this node's tasks cannot use this many bytes, such as "this would take 8 TiB of
+  /// memory, and this host has 64 GiB"; empty if they can. May be null.
   std::function<std::string(std::size_t bytes)> memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
   /// Called once, from the node's actor, when the node ends.
   std::function<void(const run_summary&)> on_end;
 };
 
-/// The node may begin: it listens at `address`, as others reach it (empty where all tasks live
-/// here).
+/// Starts the node. It listens at `address`, as seen by other nodes (empty if it hosts all tasks).
 struct begin_node {
   std::string address;
 };
 
-/// The node and all that it hosts end at once, without a word to anyone: a simulated power failure.
+/// The node and all its actors end at once without a message: a simulated power failure.
 struct crash_node {};
 
-/// Connect again to a task that could not be reached.
+/// Tries again to connect to a task that could not be reached.
 struct redial {
   task_name task;
 };
@@ -82,11 +80,12 @@ using node_shell =
                      rpc<void, redial>, rpc<void, stop_run>, rpc<void, evaluator_ready>,
                      rpc<void, tick>>;
 
-/// A process of the cluster (or a simulated one): hosts the actors of its tasks, connects to other
-/// nodes, joins the coordinator, starts its tasks' actors when the view opens, and ends with them.
+/// A process of the cluster (or a simulated one). It hosts the actors of its tasks, connects to
+/// other nodes, joins the coordinator, starts its tasks' actors when the view opens, and ends with
+/// them.
 ///
 /// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and
-/// says for whom it waits.
+/// reports which nodes it waits for.
 class cluster_node : public node_shell::base, private protocol_host {
 public:
   using super = node_shell::base;
@@ -97,7 +96,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Also after an error of ours, which nobody must wait for in vain.
+  /// Also called after an internal error, so that no waiting request stays unanswered.
   void on_exit() override;
 
 private:
@@ -111,7 +110,7 @@ private:
     std::chrono::seconds next_notice{1};
   };
 
-  /// A task whose view was opened: ready, or with the actors that wait for it.
+  /// A task whose view is open: ready, or with the actors that it still waits for.
   struct task_state {
     bool ready = false;
     std::vector<caf::typed_response_promise<proto::ViewReady>> answers;
@@ -176,7 +175,8 @@ private:
 
   node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
-  /// All actors started here, in order; ended in reverse. The node hears when one ends by itself.
+  /// All actors started here, in order of their start; they end in reverse. The node learns when
+  /// one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
   caf::actor coordinator_;
@@ -185,7 +185,7 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
-  /// Peers that knocked before this node began: what they ask for is not there yet.
+  /// Peers that connected before this node began. Their requests wait until it has.
   std::vector<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
   bool begun_ = false;
   std::uint64_t jitter_;

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-// What a node starts for its tasks when a view opens.
+// The actors that a node starts for its tasks when a view opens.
 
 namespace troupe {
 
@@ -41,7 +41,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
     return i->second.answers.back();
   }
   if (const auto problem = problem_of(x, options_.incarnation); !problem.empty())
-    return make_error(errc::malformed, "a view was opened that cannot be: " + problem);
+    return make_error(errc::malformed, "an invalid view was opened: " + problem);
   const auto opened = from_proto(x);
   if (opened.of(job_kind::worker).empty()
       || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))
@@ -52,7 +52,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
-  // A node with the coordinator was judged before it began.
+  // The node with the coordinator was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
@@ -66,7 +66,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// What all tasks here will take, records left out: they are not read yet.
+// Memory of all tasks here, without records: they are not read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";
@@ -95,7 +95,7 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
       answer.deliver(make_error(errc::failed, problem));
 }
 
-// -- what the protocol starts --------------------------------------------------------------------
+// -- functions for protocols ----------------------------------------------------------------------
 
 task_site cluster_node::site_of(const task_name& task, const coordinator_actor& coordinator) {
   task_site result;

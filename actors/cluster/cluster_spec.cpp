@@ -126,7 +126,7 @@ private:
       if (host == "0.0.0.0" || host == "::")
         fail(element,
              address
-               + " is no address that others can reach: write the name or address "
+               + " is not an address that other hosts can reach: write the name or address "
                  "of the host; with --insecure it listens on all of them");
       const auto [first, added] = seen_.emplace(address, element);
       if (!added && port != 0)
@@ -146,7 +146,7 @@ private:
     return i != jobs_.end() && !i->second.empty();
   }
 
-  /// What the jobs of the text are here.
+  /// Maps the jobs of the text to troupe's jobs.
   cluster_spec shape() const {
     const bool chief_trains = !has("ps");
     cluster_spec result;
@@ -182,12 +182,12 @@ private:
     for (auto& process : x.processes)
       if (process.address.ends_with(":0") && process.tasks.front() == coordinator_task)
         fail(json_element(json_field("cluster", process.name.type), process.name.index),
-             "needs a port: others must find the coordinator there");
+             "needs a port, so that other nodes can find the coordinator");
   }
 
   std::string name_;
   std::map<std::string, addresses> jobs_;
-  /// Address -> where it stands.
+  /// Address -> its position in the text.
   std::map<std::string, std::string> seen_;
 };
 
@@ -197,7 +197,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// What stands for the same job in a text.
+/// Whether a process's job in the text means `type`.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

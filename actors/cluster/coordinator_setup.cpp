@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-// Data of a program may fail to be read: the workers that need them will say so.
+// A program's data may fail to be read: the workers that need them will report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;
@@ -31,8 +31,9 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
     throw input_error{"checkpoint: there is no output directory to write checkpoints to; set "
                       "output, or --out"};
   if (resume && setup.context->job.solver() == proto::EXACT)
-    throw input_error{"--resume: there is nothing to go on from, as solver: EXACT takes no steps; "
-                      "leave it out"};
+    throw input_error{
+      "--resume: solver: EXACT takes no steps, so there is no checkpoint to continue from; "
+      "leave it out"};
   if (written) {
     setup.files->prepare(setup.output);
     setup.files->lock(setup.output);

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// What a node that hosts the coordinator starts it with.
+/// Everything that a coordinator's node needs to start it.
 struct coordinator_setup {
   std::shared_ptr<const job_context> context;
   job_data data;
@@ -19,23 +19,22 @@ struct coordinator_setup {
   std::shared_ptr<storage> files;
   /// Gets the weights after each epoch; may be null.
   weights_listener weights;
-  /// Stands in what is written there.
+  /// Origin of the run, written to the output.
   run_origin origin = here_and_now();
-  /// What the run goes on from; null: it begins at the beginning.
+  /// The checkpoint to continue from; null: start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// The weights that a run begins with that does not go on from a checkpoint; empty: those of the
-  /// initializers.
+  /// Initial weights of a run without a checkpoint; empty: use the initializers.
   payload initial;
-  /// The loss of a model that ignores the features, where it is known: see constant_guess_loss().
+  /// Loss of a model that ignores the features, if known: see constant_guess_loss().
   std::optional<double> constant_guess;
-  /// What the operator should know before it begins.
+  /// Notices for the operator before the run begins.
   std::vector<std::string> notices;
 };
 
-/// Makes the output directory, keeps other runs out of it, and chooses the checkpoint that the run
-/// goes on from (see choose_checkpoint), or reads the weights that it begins with. `setup` has
-/// data, context, output and files.
-/// @throws input_error, or std::system_error where the directory cannot be used.
+/// Creates the output directory and locks it against other runs. Then chooses the checkpoint to
+/// continue from (see choose_checkpoint), or reads the initial weights. `setup` must have data,
+/// context, output and files.
+/// @throws input_error, or std::system_error if the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 
 } // namespace troupe

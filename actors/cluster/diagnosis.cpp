@@ -32,7 +32,7 @@ std::string names_of(const google::protobuf::RepeatedPtrField<proto::TaskName>& 
   return result;
 }
 
-/// Collects what is known of one cluster.
+/// Combines the observations of one cluster.
 class physician {
 public:
   physician(const cluster_spec& cluster, const observations& x, const std::string& version,
@@ -56,7 +56,7 @@ public:
 private:
   std::string called(std::size_t i) const { return to_string(cluster_.processes[i].name); }
 
-  /// What is wrong with an answer; empty if nothing is.
+  /// The problem with an answer; empty if there is none.
   std::string problem_of(const Reach& r, std::size_t to) const {
     switch (r.problem()) {
     case Reach::REACHED:
@@ -91,7 +91,7 @@ private:
                                : "troupe " + r.version() + ", " + names_of(r.hosted());
   }
 
-  /// What process `from` said of process `to`; null if it said nothing.
+  /// Observation of process `from` about process `to`; null if there is none.
   const Reach* said(std::size_t from, std::size_t to) const {
     const auto i = x_.said.find(from);
     if (i == x_.said.end())
@@ -138,7 +138,7 @@ private:
     return called(from) + " could not be asked" + (i == x_.silent.end() ? "" : ": " + i->second);
   }
 
-  /// What to do about a problem, once per process.
+  /// Adds the advice for a problem, once per process.
   void advise(const Reach& r, std::size_t to, const std::string& from) {
     const auto& process = cluster_.processes[to];
     const auto text = remedy(r, to);
@@ -192,7 +192,7 @@ private:
     }
   }
 
-  /// Nodes that were started with another cluster file.
+  /// Finds nodes that were started with another cluster file.
   void compare_files() {
     for (auto& [i, probed] : x_.said)
       for (auto& r : probed.reach()) {

@@ -9,13 +9,13 @@
 
 namespace troupe {
 
-/// What is known of who reaches whom.
+/// Observations of which process reaches which.
 struct observations {
-  /// One per process of the cluster: what came of connecting to it from here.
+  /// One per process of the cluster: the result of connecting to it from here.
   std::vector<proto::Reach> here;
-  /// What the nodes said that were asked, by the position of their process.
+  /// Answers of other nodes, by the position of their process.
   std::map<std::size_t, proto::Probed> said;
-  /// Why others could not be asked.
+  /// Why other nodes gave no answer.
   std::map<std::size_t, std::string> silent;
   /// The process whose host this is, if that is known.
   std::optional<std::size_t> self;
@@ -28,31 +28,31 @@ struct pair_finding {
   std::size_t from = 0;
   std::size_t to = 0;
   state is = state::unknown;
-  /// Training cannot do without.
+  /// Training needs this connection.
   bool needed = false;
-  /// "10.0.0.7:7000"; empty where nobody has looked.
+  /// For example "10.0.0.7:7000"; empty if not tried.
   std::string resolved;
-  /// What is wrong, or why that is unknown.
+  /// The problem, or why it is unknown.
   std::string problem;
 };
 
 struct diagnosis {
-  /// One per process: what answers there, as seen from here.
+  /// One per process: the program that answers there, as seen from here.
   std::vector<std::string> processes;
   std::vector<pair_finding> pairs;
-  /// What to do, one piece of advice per line.
+  /// Advice, one item per line.
   std::vector<std::string> advice;
-  /// Every pair that training needs is reached.
+  /// All pairs that training needs can connect.
   bool well = false;
 };
 
-/// Whether training needs a connection between two processes: everybody with the coordinator;
+/// Whether training needs a connection between two processes: each process with the coordinator;
 /// workers with parameter servers or, in a cluster without any, with their neighbours in the ring.
 bool needs_connection(const cluster_spec& cluster, const cluster_process& a,
                       const cluster_process& b);
 
-/// Puts together what is known.
-/// @param version of this build; @param name what the advice calls the cluster.
+/// Combines the observations.
+/// @param version of this build; @param name the cluster's name in the advice.
 diagnosis diagnose(const cluster_spec& cluster, const observations& x, const std::string& version,
                    const std::string& name);
 

@@ -9,6 +9,7 @@
 #include "messages/transfer.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -19,8 +20,8 @@ std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
 }
 
-/// What is on its way of a tensor in one direction of one link: the chunks of the window, as a
-/// message and in the socket's buffer.
+/// Bytes of a tensor in transit in one direction of one link: the chunks of the window, as messages
+/// and in the socket's buffer.
 std::size_t in_flight(std::size_t parameters) {
   constexpr std::size_t copies = 2;
   const transfer_limits limits;
@@ -39,7 +40,7 @@ std::size_t bytes_of_data(const job_data& data) {
   return result;
 }
 
-/// Of a record in a batch; of sparse ones, on average.
+/// Bytes of a record in a batch; for sparse records, on average.
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   const auto labels = bytes_of(context.data.label_elements());
   if (context.data.features == feature_kind::sparse)
@@ -48,13 +49,12 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
 }
 
 /// Tensors that straddle shards are gathered (weight_binding).
-std::size_t straddling(const job_context& context, std::size_t shards) {
+std::size_t straddling(const job_context& context, std::span<const range> shards) {
   std::size_t result = 0;
   for (auto& entry : context.parameters().entries()) {
     const auto tensor = entry.elements();
-    bool whole = false;
-    for (std::size_t i = 0; i < shards && !whole; ++i)
-      whole = intersect(tensor, context.shard(i, shards)).size() == tensor.size();
+    const bool whole = std::ranges::any_of(
+      shards, [&](auto& x) { return intersect(tensor, x).size() == tensor.size(); });
     result += whole ? 0 : tensor.size();
   }
   return result;
@@ -72,7 +72,7 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   result.optimizer = states * range_updater::memory_bytes(context, elements);
   if (const auto& more = context.protocol.shard_state)
     result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
-  // Each worker may have one gradient on its way.
+  // Each worker may have one gradient in transit.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   result.gradients = (received + context.protocol.memory.shard) * bytes_of(elements);
   // Weights go to each worker and to the coordinator, gradients come from each worker.
@@ -86,7 +86,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
-  // One more where those of several batches are added up.
+  // One more if the gradients of several batches are added up.
   const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
   result.gradients =
     (computed + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
@@ -97,22 +97,22 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
     result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
-    // Pieces of a step are not held back: all of them may be on their way, in and out.
+    // Pieces of a step are not held back: all of them may be in transit, in and out.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
-    result.weights =
-      bytes_of((cluster.separate ? parameters : 0) + straddling(context, cluster.ps));
+    const auto shards = context.shards(cluster.ps);
+    result.weights = bytes_of((cluster.separate ? parameters : 0) + straddling(context, shards));
     if (cluster.separate)
-      for (std::size_t i = 0; i < cluster.ps; ++i)
-        result.network += 2 * in_flight(context.shard(i, cluster.ps).size());
+      for (const auto& where : shards)
+        result.network += 2 * in_flight(where.size());
   }
   result.activations =
     executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // Those of a gradient are trained while others are read.
+  // The batches of one gradient are trained while others are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
-  // It lets go of test records that training does not share.
+  // It releases test records that training does not share.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
@@ -120,7 +120,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
 footprint of_coordinator(const job_context& context, const job_data& data,
                          const cluster_shape& cluster) {
   footprint result;
-  // A snapshot, put together to be evaluated, and written.
+  // A snapshot, assembled to be evaluated and written.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations = model_tester::memory_bytes(context);
@@ -130,10 +130,9 @@ footprint of_coordinator(const job_context& context, const job_data& data,
       least_squares::memory_bytes(context.data.feature_width(), context.data.label_width);
     return result;
   }
-  const std::size_t sources = context.protocol.uses_shards() ? cluster.ps : 1;
   if (cluster.separate)
-    for (std::size_t i = 0; i < sources; ++i)
-      result.network += in_flight(context.shard(i, sources).size());
+    for (const auto& where : context.shards(context.protocol.uses_shards() ? cluster.ps : 1))
+      result.network += in_flight(where.size());
   return result;
 }
 

@@ -9,12 +9,12 @@ namespace troupe {
 std::vector<task_name> tasks_of(std::uint32_t workers, std::uint32_t ps);
 
 /// A whole cluster in one node, for `sys.spawn<cluster_node>(...)` followed by a `begin_node`: all
-/// actors live in one actor system, share the data in memory, and exchange payloads without copying
-/// them. `setup.tasks` is filled in; `setup.context` and `setup.data` must be there, from a valid
-/// job; `setup.files` where there is an output.
+/// actors run in one actor system, share the data in memory, and exchange payloads without copies.
+/// Needs `setup.context` and `setup.data` of a valid job, and `setup.files` if there is an output.
+/// It fills in `setup.tasks`.
 ///
-/// The caller may set `observer` and `on_end` in the result. `spawn_training` (training.hpp) does
-/// all this, checks included, for programs that only want to train.
+/// The caller may set `observer` and `on_end` in the result. Programs that only want to train use
+/// `spawn_training` (training.hpp), which does all this including the checks.
 node_options local_cluster(coordinator_setup setup, std::uint32_t workers, std::uint32_t ps);
 
 } // namespace troupe

@@ -29,8 +29,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// The framework's handshake (BASP): a header of 32 bytes, whose first is 0 and whose second word
-/// is the length of what follows; there stand the identifiers of the applications that may talk.
+/// The framework's handshake (BASP): a header of 32 bytes. Its first byte is 0, and its second word
+/// is the length of the rest, which lists the identifiers of the applications that may communicate.
 constexpr std::size_t header_bytes = 32;
 constexpr std::size_t longest_handshake = 4096;
 constexpr std::string_view framework_name = "generic-caf-app";
@@ -40,7 +40,7 @@ constexpr char identity_end = ';';
 /// Connections tried at the same time.
 constexpr std::size_t most_at_once = 16;
 
-/// Whether something happens on the socket before the deadline.
+/// Waits for an event on the socket. False after the deadline.
 bool wait_for(int socket, short event, steady_clock::time_point deadline) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
@@ -55,7 +55,7 @@ bool wait_for(int socket, short event, steady_clock::time_point deadline) {
   }
 }
 
-/// 0, or the error of connecting; ETIMEDOUT after the deadline.
+/// Connects. Returns 0 or the error; ETIMEDOUT after the deadline.
 int connect_to(int socket, const sockaddr* to, socklen_t size, steady_clock::time_point deadline) {
   if (::connect(socket, to, size) == 0)
     return 0;
@@ -112,7 +112,7 @@ bool listens_on_loopback(std::uint16_t port, steady_clock::time_point deadline) 
   return connect_to(to, deadline) == 0;
 }
 
-/// What the peer says first, as far as it is a handshake; empty otherwise.
+/// The peer's first message if it is a handshake; empty otherwise.
 std::string read_handshake(int socket, steady_clock::time_point deadline) {
   std::string bytes;
   std::size_t expected = header_bytes;
@@ -148,7 +148,7 @@ void understand(const std::string& handshake, proto::Reach& x) {
   const auto start = handshake.find(identity_start);
   const auto end = handshake.find(identity_end, start);
   if (start == std::string::npos || end == std::string::npos)
-    return; // A node in another program, which need not introduce itself.
+    return; // A node embedded in another program, which need not introduce itself.
   // "troupe/0.1.0 coordinator/0 worker/0;"
   std::string_view rest{handshake.data() + start + identity_start.size(),
                         end - start - identity_start.size()};
@@ -179,7 +179,7 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// One of the addresses that a name stands for. True if something answers there.
+/// Tries one address of a name. True if something answers there.
 bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds limit,
                proto::Reach& x) {
   const auto deadline = steady_clock::now() + limit;

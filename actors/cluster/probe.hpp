@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// The first thing a node says to a new peer: its version and tasks. It
-/// stands among the application identifiers of the handshake.
+/// A node's first message to a new peer: its version and tasks. It travels as one of the
+/// handshake's application identifiers.
 std::string identity_of(std::span<const task_name> tasks);
 
-/// Resolves `x.address`, connects to it, and listens to what answers there; fills in what came of
-/// it. Leaves the peer alone otherwise. Blocks for at most the limit, and as long as the system's
-/// resolver needs.
+/// Resolves `x.address`, connects to it and reads the peer's first message. Records the result in
+/// `x`. Does not disturb the peer. Blocks at most for the limit plus the time of the system's
+/// resolver.
 void probe(proto::Reach& x, std::chrono::milliseconds limit = std::chrono::seconds{3});
 
 /// Probes many addresses at once.

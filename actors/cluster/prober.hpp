@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// An answer to complete: what came of connecting to the addresses it names.
+/// A pending answer to a probe, and the addresses to try.
 struct probe_order {
   proto::Probed answer;
 };
@@ -17,7 +17,7 @@ namespace troupe {
 
 using prober_actor = caf::typed_actor<rpc<proto::Probed, probe_order>>;
 
-/// Tries the addresses of one order, in a thread of its own, and ends.
+/// Tries the addresses of one order on its own thread, then ends.
 class prober : public prober_actor::base {
 public:
   using super = prober_actor::base;

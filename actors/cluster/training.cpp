@@ -44,7 +44,7 @@ std::span<const float> trained::tensor(std::string_view name) const {
 }
 
 training_actor spawn_training(caf::actor_system& sys, training_options options) {
-  // Reads files, and plans: a thread of its own.
+  // Reads files and plans, so it needs its own thread.
   return sys.spawn<training, caf::detached>(std::move(options));
 }
 
@@ -66,7 +66,7 @@ training::behavior_type training::make_behavior() {
 
 caf::result<trained> training::on_begin() {
   if (begun_)
-    return make_error(errc::failed, "this run has begun already; spawn another");
+    return make_error(errc::failed, "this run has already begun; spawn another");
   begun_ = true;
   if (stopped_) {
     quit();

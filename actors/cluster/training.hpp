@@ -11,44 +11,44 @@
 #include <string>
 #include <string_view>
 
-// All that a program needs which trains a model in an actor system of its own.
+// Everything a program needs to train a model in its own actor system.
 
 namespace troupe {
 
 struct training_options {
-  /// What to train. Where `data` is set, the job may leave out its data source.
+  /// What to train. If `data` is set, the job may leave out its data source.
   proto::Job job;
-  /// The program's own training and test records; left empty, they are read from where the job
-  /// says. Without `test`, the training records test.
+  /// The program's own training and test records. Empty: read the job's data source. Without
+  /// `test`, the training records test.
   job_data data;
   std::uint32_t workers = 1;
-  /// Parameter shards; idle where the protocol keeps the weights on the workers.
+  /// Number of parameter shards; idle if the protocol keeps the weights on the workers.
   std::uint32_t ps = 1;
-  /// Protocols of the program's own (protocol CUSTOM).
+  /// The program's own protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
-  /// Go on from a checkpoint: empty, from the newest in the job's output directory; otherwise from
-  /// this one (see choose_checkpoint). Nothing: begin at the beginning.
+  /// Continue from a checkpoint: empty, from the newest in the job's output directory; otherwise
+  /// from this one (see choose_checkpoint). Absent: start from the beginning.
   std::optional<std::string> resume;
   /// Follows the run: progress a few times a second, each epoch, notices, the end. May be null.
   run_observer observer;
-  /// Gets the weights after each epoch, shared, not copied. May be null.
+  /// Receives the weights after each epoch, shared, not copied. May be null.
   weights_listener weights;
 };
 
-/// Begin; answered once, at the end.
+/// Starts the run; answered once, at the end.
 struct begin_training {};
 
-/// A run that went well.
+/// Result of a successful run.
 struct trained {
   run_summary summary;
-  /// The job as it was understood: model, layout of the parameters.
+  /// The job after parsing: model, layout of the parameters.
   std::shared_ptr<const job_context> context;
   /// All parameters as one flat vector, float32, in the order of `context->parameters()`; shared,
   /// not copied. Valid for as long as this or a copy of it is held.
   payload weights;
 
   /// One tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias" (units);
-  /// empty if there is none of that name. Valid as long as `weights` is held.
+  /// empty if there is no tensor of that name. Valid as long as `weights` is held.
   std::span<const float> tensor(std::string_view name) const;
 };
 
@@ -59,21 +59,20 @@ TROUPE_LOCAL_MESSAGE(troupe::trained)
 
 namespace troupe {
 
-/// A run in the program's own actor system. `begin_training` is answered when all is over, by
-/// `trained` or an error: `errc::bad_input` where job and data do not go together (before anything
-/// is started), `errc::interrupted` after a `stop_run`, `errc::failed` otherwise; `explain(error)`
-/// says what it was. Runs take long: give the request no deadline (`caf::infinite`); it is answered
-/// also when the actors of the run or this actor itself are ended from outside.
+/// A run in the program's own actor system. `begin_training` is answered after the run with
+/// `trained` or an error: `errc::bad_input` if job and data do not fit (before any actor starts),
+/// `errc::interrupted` after a `stop_run`, `errc::failed` otherwise. `explain(error)` gives the
+/// reason. Runs take long: give the request no deadline (`caf::infinite`). It is answered even if
+/// the run's actors or this actor itself are ended from outside.
 using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;
 
 /// Spawns a run: a coordinator, `workers` workers and `ps` parameter shards, which share the
-/// program's data in memory and exchange payloads without copying them. It begins with
-/// `begin_training`; after its answer it ends by itself and leaves no actor behind. An exit message
-/// ends it at once.
+/// program's data in memory and exchange payloads without copies. It starts with `begin_training`;
+/// after its answer it ends by itself and leaves no actor behind. An exit message ends it at once.
 ///
-/// Any number of runs may live in one actor system, at the same time or one after the other. The
-/// system's configuration must have gone through `configure`. Compute-bound actors run on threads
-/// of their own, so that the program's actors are not held up.
+/// One actor system may have any number of runs, at the same time or one after the other. Its
+/// configuration must have gone through `configure`. Compute-bound actors have their own threads,
+/// so they do not delay the program's actors.
 training_actor spawn_training(caf::actor_system& sys, training_options options);
 
 using training_shell = training_actor::extend<rpc<void, run_summary>, rpc<void, epoch_weights>>;
@@ -105,7 +104,7 @@ private:
   caf::actor node_;
   caf::typed_response_promise<trained> answer_;
   bool begun_ = false;
-  /// Before it began.
+  /// A stop before the start.
   std::optional<std::string> stopped_;
   run_summary summary_;
   payload weights_;

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What came of an attempt to connect.
+/// Result of an attempt to connect.
 struct dialled {
   task_name task;
   /// The node at the other end; null if there is none.
@@ -28,8 +28,8 @@ class transport {
 public:
   virtual ~transport();
 
-  /// Connects to the node that listens at `address` ("host:port"); the listener hears `dialled` in
-  /// any case. One attempt.
+  /// Connects to the node that listens at `address` ("host:port"). One attempt; the listener gets
+  /// `dialled` in any case.
   virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
 };
 

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <utility>
 
-// Snapshots and their evaluation; what holders send stands in captures_parts.cpp.
+// Snapshots and their evaluation. captures_parts.cpp handles the parts that shards and ranks send.
 
 namespace troupe {
 
@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_interval{250};
 
-/// Snapshots waiting for the evaluator, each a whole copy of the weights.
+/// Snapshots that wait for the evaluator, each a whole copy of the weights.
 constexpr std::size_t most_snapshots = 2;
 
-/// An evaluation may take so many times as long as the longest so far.
+/// An evaluation may take this many times as long as the longest so far.
 constexpr int evaluation_patience = 4;
 
 constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
@@ -93,7 +93,7 @@ void captures::on_take(const take_snapshot& x) {
   read_snapshot();
 }
 
-// Tried again after the next evaluation, where too many are open.
+// Tried again after the next evaluation if too many are open.
 void captures::read_snapshot() {
   if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
     snapshot_ = {};
@@ -208,8 +208,8 @@ std::size_t captures::snapshots_evaluating() const {
     std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
 }
 
-// Before one was seen: to train so many samples on one worker would take longer. A run that goes on
-// near the end of an epoch has hardly trained, hence the least.
+// Before the first evaluation: the time to train this many samples on one worker, which is longer.
+// A resumed run near the end of an epoch has hardly trained, hence the minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;

@@ -18,10 +18,10 @@ namespace troupe {
 struct captures_options {
   std::shared_ptr<const job_context> context;
   job_data data;
-  /// Where checkpoints go; empty: nowhere.
+  /// Directory for checkpoints; empty: none.
   std::string output;
   std::shared_ptr<storage> files;
-  /// Of the weights that the run begins with; 0, except where it goes on from a checkpoint.
+  /// Version of the weights at the start of this run; 0 unless it continues from a checkpoint.
   std::uint64_t first_version = 0;
   /// May be null.
   run_observer observer;
@@ -33,14 +33,14 @@ struct captures_options {
 using captures_shell =
   captures_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>, rpc<void, tick>>;
 
-/// The coordinator's third actor: versions of the weights that are looked at or kept. At the end of
-/// an epoch it reads a snapshot; versions in between, to be evaluated or for checkpoints, are sent
-/// by those who hold them. Each is brought together, checked, and handed to an evaluator or to the
-/// writer of checkpoints.
+/// The coordinator's third actor. It collects versions of the weights for evaluations and
+/// checkpoints. At the end of an epoch it reads a snapshot. For versions in between, the shards or
+/// ranks send their parts by themselves. It joins and checks the parts, and passes each version to
+/// an evaluator or to the checkpoint writer.
 ///
-/// Who sends a part is answered at once, and waits neither for the disk nor for an evaluation. What
-/// is too much for these is left out (checkpoint_assembly), with one notice. Only the end of an
-/// epoch waits while two earlier ones are not evaluated: each epoch is.
+/// Each part is answered at once, without waiting for the disk or for an evaluation. Versions
+/// beyond what these can handle are left out (checkpoint_assembly), with one notice. Only the end
+/// of an epoch waits while two earlier epochs are not evaluated, because every epoch is evaluated.
 class captures : public captures_shell::base {
 public:
   using super = captures_shell::base;
@@ -52,7 +52,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the evaluator and the writer, and drops handles to actors that hold one of this.
+  /// Ends the evaluator and the writer, and drops handles to actors that hold a handle to this one.
   void on_exit() override;
 
 private:
@@ -65,7 +65,7 @@ private:
   void on_part_read(std::size_t index, const proto::Weights& header, const payload& data);
   std::string misfit(std::size_t index, const proto::Weights& header, const payload& data) const;
 
-  // -- what holders send --
+  // -- parts from shards and ranks --
   void on_begin(const begin_run& x);
   caf::result<proto::Ack> on_part(const proto::CheckpointPart& x, const payload& data);
   void tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate);
@@ -101,31 +101,31 @@ private:
   troupe::view view_;
   std::shared_ptr<const cluster_handles> handles_;
   evaluations_actor evaluator_;
-  /// Null where the job writes none.
+  /// Null if the job writes none.
   checkpoint_writer_actor writer_;
 
-  /// An epoch that has ended, and whose weights are not read yet.
+  /// An epoch that has ended. Its weights are not read yet.
   std::optional<take_snapshot> wanted_;
   snapshot snapshot_;
   std::size_t snapshot_missing_ = 0;
 
   std::uint64_t evaluations_begun_ = 0;
-  /// Waiting for their evaluation, by number.
+  /// Epochs that wait for their evaluation, by number.
   std::map<std::uint64_t, epoch_report> evaluating_;
-  /// When the evaluator began with what it has, if it has anything; what took it longest.
+  /// When the evaluator began its current work, if any; and the longest evaluation so far.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
-  /// Versions to be evaluated within an epoch, and for checkpoints.
+  /// Assembly of versions to evaluate within an epoch, and of versions for checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_told_ = 0;
   std::uint64_t missed_checkpoints_told_ = 0;
-  /// Not written, in a row and in all.
+  /// Checkpoints that could not be written: in a row, and in total.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;
-  /// Told last.
+  /// The wait reported last.
   coordinator_wait wait_;
 };
 

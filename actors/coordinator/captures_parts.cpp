@@ -4,17 +4,18 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/replica_state.hpp"
 #include "messages/configure.hpp"
+#include "messages/problems.hpp"
 
 #include <utility>
 
-// Versions that their holders send by themselves: they are brought together, and with what the
-// books of the run know become a checkpoint, or are evaluated.
+// Versions that shards and ranks send by themselves. Joined with the run's accounts they become a
+// checkpoint, or they are evaluated.
 
 namespace troupe {
 
 namespace {
 
-/// A version of so many bytes is copied in no time.
+/// A version of up to this size is copied quickly.
 constexpr std::size_t small = std::size_t{8} << 20;
 
 } // namespace
@@ -22,11 +23,13 @@ constexpr std::size_t small = std::size_t{8} << 20;
 void captures::on_begin(const begin_run& x) {
   handles_ = x.handles;
   if (!handles_)
-    return; // Nobody trains.
+    return; // No task trains.
   checkpoint_assembly::options how;
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
+  // Each update trains at least one sample.
+  how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
   if (job().has_evaluate()) {
     how.every = job().evaluate().every_steps();
@@ -43,14 +46,18 @@ void captures::on_begin(const begin_run& x) {
 
 caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const payload& data) {
   if (!x.to_evaluate() && !writer_ && job().has_checkpoint())
-    return proto::Ack{}; // There is nowhere to write it to.
+    return proto::Ack{}; // There is no output directory.
   auto& of = x.to_evaluate() ? to_evaluate_ : checkpoints_;
   const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
   if (!of)
-    return make_error(errc::malformed, "a part of " + what + ", which this job has none of");
-  if (const auto problem = of->problem(x, data.size()); !problem.empty())
+    return make_error(errc::malformed, "a part of " + what + ", but this job has none of them");
+  auto problem = problem_of(x);
+  if (problem.empty())
+    problem = of->problem(x, data.size());
+  if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
-  if (data.empty() && !handles_->parts[x.part()].empty()) { // Is it wanted?
+  // An offer without the data: is it wanted?
+  if (data.empty() && !handles_->parts[x.part()].empty()) {
     if (of->wants(x))
       return proto::Ack{};
     return make_error(errc::failed,
@@ -65,15 +72,16 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   return proto::Ack{};
 }
 
-// Once, and the sum at the end.
+// Told once, and the total at the end.
 void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;
   told = of.missed();
-  notice(to_evaluate ? "some steps are not evaluated: evaluations take longer than the updates "
-                       "between them; raise evaluate.every_steps"
-                     : "some checkpoints are left out: to send and write one takes longer than the "
-                       "updates between them; raise checkpoint.every_steps",
+  notice(to_evaluate
+           ? "some steps are not evaluated: evaluations take longer than the updates "
+             "between them; raise evaluate.every_steps"
+           : "some checkpoints are left out: sending and writing one takes longer than the "
+             "updates between them; raise checkpoint.every_steps",
          notice_level::warning);
 }
 
@@ -162,7 +170,7 @@ void captures::on_written(const checkpoint_written& x) {
   end_checkpoint(x.step, x.problem);
 }
 
-// A disk that fails is told of once, not with every checkpoint.
+// A failing disk is reported once, not with every checkpoint.
 void captures::end_checkpoint(std::uint64_t version, const std::string& problem) {
   checkpoints_->done();
   if (problem.empty()) {

@@ -10,14 +10,13 @@
 #include <algorithm>
 #include <set>
 
-// What membership passes on, and how it ends; how tasks join and are reached stands in
-// coordinator_join.cpp.
+// What membership forwards, and its end. coordinator_join.cpp handles joining and connecting.
 
 namespace troupe {
 
 namespace {
 
-/// Nodes have so long to say that they end.
+/// Time for nodes to confirm their end.
 constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
@@ -116,7 +115,7 @@ void coordinator::on_down(const caf::down_msg& x) {
     return;
   if (x.source == run_.address() || x.source == captures_.address()
       || x.source == progress_.address()) {
-    quit(x.reason); // An error of ours; the node tells of it.
+    quit(x.reason); // A bug; the node reports it.
     return;
   }
   if (auto node = monitored_nodes_.find(x.source); node != monitored_nodes_.end())
@@ -134,7 +133,7 @@ void coordinator::fail(const std::string& reason) {
 void coordinator::on_over(const run_over& x) {
   phase_ = phase::done;
   summary_ = x.summary;
-  // The evaluation is over; that its task ends now is no loss.
+  // The evaluation is over, so the end of its task is no loss.
   anon_send_exit(captures_, caf::exit_reason::user_shutdown);
   spdlog::debug("the run is over; telling {} tasks to end", nodes_.size());
   proto::Shutdown order;
@@ -142,7 +141,7 @@ void coordinator::on_over(const run_over& x) {
   order.set_reason(summary_.failure);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
-  // This end itself is counted, so that it comes last.
+  // Counts this end itself, so that it comes last.
   nodes_running_ = 1;
   for (auto& [task, node] : nodes_) {
     if (!told.insert(node.address()).second)

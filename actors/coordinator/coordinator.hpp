@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// Where is the actor of that name? Answered once it can be reached.
+/// Asks for the actor of that name. Answered once it can be reached.
 struct resolve {
   endpoint name;
 };
@@ -25,7 +25,7 @@ struct resolved {
   caf::strong_actor_ptr actor;
 };
 
-/// The operator wants the run to end.
+/// The operator stops the run.
 struct stop_run {
   std::string reason;
 };
@@ -38,25 +38,25 @@ TROUPE_LOCAL_MESSAGE(troupe::stop_run)
 
 namespace troupe {
 
-/// The coordinator's own node: finds actors for it, and hears of the end.
+/// The coordinator's own node: finds actors for it, and receives the summary at the end.
 using coordinator_host = caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>>;
 
 struct coordinator_options {
   std::shared_ptr<const job_context> context;
   job_data data;
   std::vector<expected_task> tasks;
-  /// Where results go; empty: nowhere.
+  /// Output directory; empty: none.
   std::string output;
   std::shared_ptr<storage> files;
-  /// For what is written there.
+  /// Origin of the run, written to the output.
   run_origin origin;
-  /// What the run goes on from; null: it begins at the beginning.
+  /// The checkpoint to continue from; null: start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// The weights that it begins with otherwise; empty: those of the initializers.
+  /// Initial weights of a run without a checkpoint; empty: use the initializers.
   payload initial;
-  /// The loss of a model that ignores the features, where it is known: see constant_guess_loss().
+  /// Loss of a model that ignores the features, if known: see constant_guess_loss().
   std::optional<double> constant_guess;
-  /// What the operator should know before it begins.
+  /// Notices for the operator before the run begins.
   std::vector<std::string> notices;
   /// May be null.
   run_observer observer;
@@ -69,11 +69,11 @@ struct coordinator_options {
 using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>,
                                                     rpc<void, stop_run>, rpc<void, tick>>;
 
-/// Runs a job. What stands for it to others is its first actor, membership: tasks join, the view is
-/// opened, all are reached and watched, and at the end all nodes are told. Everything else it
-/// passes on to three actors of its own, which never see each other's state: `training_run` (leases
-/// and the books), `captures` (snapshots, evaluations, checkpoints) and `progress` (what the
-/// operator sees, and the output). None of them ever touches a gradient.
+/// Runs a job. This actor handles membership and represents the coordinator to other nodes: tasks
+/// join, it opens the view, connects to all tasks and watches them, and ends all nodes at the end.
+/// It forwards everything else to three actors that share no state: `training_run` (leases and
+/// accounts), `captures` (snapshots, evaluations, checkpoints) and `progress` (reports to the
+/// operator, output). None of them handles gradients.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -84,7 +84,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the other three, and drops handles to actors that hold one of this.
+  /// Ends the other three actors, and drops handles to actors that hold a handle to this one.
   void on_exit() override;
 
 private:
@@ -110,7 +110,7 @@ private:
   template <class Handle>
   void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
   void begin_training();
-  /// Nobody trains: the nodes are reached, so that they can be told of the end.
+  /// Exact solver: no task trains. Reaches the nodes only to tell them about the end.
   void solve();
 
   // -- the end --
@@ -121,7 +121,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   std::chrono::milliseconds join_timeout() const;
-  /// The weights are solved for, here, and nobody trains.
+  /// The coordinator solves for the weights, and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   coordinator_options options_;
@@ -138,7 +138,7 @@ private:
   std::size_t views_opened_ = 0;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
-  /// Actors whose end concerns the run: workers and shards, and the nodes of all tasks.
+  /// Monitored actors: workers and shards, and the nodes of all tasks.
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
 

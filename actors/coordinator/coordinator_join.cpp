@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-// How a run begins: tasks join, the view is opened, and the tasks that train are connected.
+// The beginning of a run: tasks join, the view opens, and the training tasks are connected.
 
 namespace troupe {
 
@@ -63,10 +63,10 @@ void coordinator::watch_node(const task_name& task) {
   });
 }
 
-// Tasks that train are watched themselves; before that, their nodes stand for them.
+// Training tasks are watched directly; before training, their nodes are watched instead.
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
-  // An evaluator that goes may come again.
+  // An evaluator that leaves may return.
   if (task.job == job_kind::evaluator)
     members_.leave(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
@@ -128,7 +128,8 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    // Longer than a node waits for its own peers: then it says for whom.
+    // Longer than a node waits for its own peers, so that the node can report which peer is
+    // missing.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
     request(node, limit, to_proto(view_, task))
       .then(
@@ -143,7 +144,7 @@ void coordinator::open_at(const task_name& task) {
   });
 }
 
-// Beside the view: a run goes on without it.
+// Outside the view: a run continues without it.
 void coordinator::open_evaluator(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     request(node, join_timeout(), to_proto(view_, task))
@@ -155,7 +156,7 @@ void coordinator::open_evaluator(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           notice(to_string(task) + " cannot take part: " + explain(error)
-                 + "; the coordinator evaluates itself");
+                 + "; the coordinator evaluates instead");
         });
   });
 }
@@ -185,14 +186,11 @@ void coordinator::reach_tasks() {
   x.shards.resize(by_shards ? shards.size() : 0);
   x.readers.resize(by_shards ? shards.size() : 1);
   x.reporters.resize(by_shards ? shards.size() : workers.size());
-  if (!by_shards)
-    x.parts = replica_parts(*options_.context, workers.size());
-  for (std::size_t i = 0; i < x.reporters.size(); ++i) {
-    if (by_shards)
-      x.parts.push_back(options_.context->shard(i, shards.size()));
-    x.restored.push_back(by_shards ? x.parts.back() : range{0, parameters});
-  }
-  // Counted once too many until all requests are made, so that training does not start in between.
+  x.parts = by_shards ? options_.context->shards(shards.size())
+                      : replica_parts(*options_.context, workers.size());
+  for (std::size_t i = 0; i < x.reporters.size(); ++i)
+    x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
+  // One more than the open requests until all are made, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     reach_for_training({workers[i].task, proto::WORKER}, x.workers[i], true);
@@ -219,7 +217,7 @@ void coordinator::begin_training() {
   send(run_, begin_run{handles_});
 }
 
-// All nodes are reached first, so that they can be told of the end.
+// Reaches all nodes first, so that they can be told about the end.
 void coordinator::solve() {
   phase_ = phase::opening;
   auto missing = std::make_shared<std::size_t>(members_.joined().size() + 1);

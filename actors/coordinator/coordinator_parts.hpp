@@ -15,34 +15,34 @@
 #include <string>
 #include <vector>
 
-// What the coordinator's four actors say to each other. Three of them take their orders and hear
-// from others through the first, `coordinator` (membership):
+// Messages between the coordinator's four actors. The first one, `coordinator` (membership),
+// forwards the messages of other nodes:
 //
-//   membership --> run        who takes part; all that workers say; who is lost
+//   membership --> run        the members; all messages of workers; lost workers
 //   membership --> captures   parts of versions, results of evaluations
-//   membership --> progress   what tasks do
-//   run        --> captures   take a snapshot; nothing more will come
-//   captures   --> run        it is taken, evaluated; all is done; which checkpoint is the newest
-//   run, captures --> progress   notices, reports, what is waited for; the end of the run
-//   progress   --> membership   all is written: tell everybody of the end
+//   membership --> progress   reports of tasks
+//   run        --> captures   take a snapshot; no more versions will come
+//   captures   --> run        snapshot taken or evaluated; all done; the newest checkpoint
+//   run, captures --> progress   notices, reports, current waits; the end of the run
+//   progress   --> membership   everything is written: end all nodes
 
 namespace troupe {
 
-/// The tasks that decide on gradients, and hold the state that checkpoints keep.
+/// A task that decides about gradients and holds the state for checkpoints.
 using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>,
                                         rpc<proto::Ack, proto::Restore, payload>>;
 
-/// The actors that take part in training, once all are reached.
+/// The actors that take part in training, once all of them are reached.
 struct cluster_handles {
   /// By rank.
   std::vector<worker_actor> workers;
-  /// Empty where ranks decide on gradients.
+  /// Empty if ranks decide about gradients.
   std::vector<shard_actor> shards;
-  /// Together they read all weights, in order; their tasks, and what each has.
+  /// Readers of all weights, in order; their tasks, and the range of each.
   std::vector<reader_actor> readers;
   std::vector<task_name> reader_tasks;
   std::vector<range> reader_parts;
-  /// Shards, or ranks; what each sends of a version, and what it is given to begin with.
+  /// Shards or ranks; the part of a version that each sends, and the range that it restores.
   std::vector<reporter_actor> reporters;
   std::vector<range> parts;
   std::vector<range> restored;
@@ -50,23 +50,24 @@ struct cluster_handles {
 
 // -- from membership ------------------------------------------------------------------------------
 
-/// Who takes part, before any of them has begun.
+/// The members, before training begins.
 struct view_opened {
   troupe::view view;
 };
 
-/// All are reached: train. No handles: nobody trains, and the weights are solved for.
+/// All tasks are reached: train. Without handles: no task trains, and the coordinator solves for
+/// the weights.
 struct begin_run {
   std::shared_ptr<const cluster_handles> handles;
 };
 
-/// A task that took part is gone.
+/// A member is gone.
 struct task_lost {
   task_name task;
   std::string reason;
 };
 
-/// The run cannot go on, or is not to.
+/// The run cannot continue, or was stopped.
 struct end_run {
   std::string reason;
   bool interrupted = false;
@@ -76,32 +77,32 @@ struct end_run {
 
 // -- between run and captures ---------------------------------------------------------------------
 
-/// An epoch is trained: read the weights, and have them evaluated.
+/// An epoch is trained: read the weights and evaluate them.
 struct take_snapshot {
-  /// With what training knows; the evaluation's results are filled in.
+  /// Without the evaluation's results, which are filled in later.
   epoch_report report;
   /// The weights at the end of the run.
   bool last = false;
 };
 
-/// The weights are read: they may change again.
+/// The weights are read. They may change again.
 struct snapshot_taken {
   std::uint64_t version = 0;
 };
 
-/// Weights that were solved for, to be evaluated like a snapshot.
+/// Weights from the exact solver, to evaluate like a snapshot.
 struct evaluate_solution {
   epoch_report report;
   payload weights;
 };
 
-/// The weights at the end of an epoch were evaluated. Without the weights.
+/// The weights at the end of an epoch were evaluated. The message leaves out the weights.
 struct snapshot_evaluated {
   evaluated result;
 };
 
-/// A version is complete: what has the run to say to it? `marks`: for a checkpoint, what of each
-/// worker's gradients it holds, in order of rank.
+/// A version is complete; asks for the run's state. `marks`: for a checkpoint, each worker's
+/// gradients in this version, in order of rank.
 struct capture_question {
   std::uint64_t version = 0;
   std::vector<lease_mark> marks = {};
@@ -109,9 +110,9 @@ struct capture_question {
 };
 
 struct capture_context {
-  /// As of now, within an epoch.
+  /// The current state, within an epoch.
   epoch_report report;
-  /// What remains to be trained behind the marks, where it is remembered.
+  /// What remains to be trained after the marks, if that is still remembered.
   std::optional<lease_cut> cut;
 };
 
@@ -120,64 +121,64 @@ struct checkpoint_kept {
   std::string path;
 };
 
-/// No more versions are made; those up to these are on their way.
+/// No more versions follow. Those up to these are in transit.
 struct finish_captures {
   std::uint64_t captured = 0;
   std::uint64_t captured_to_evaluate = 0;
 };
 
-/// All that was captured is evaluated and written, or was given up.
+/// All captures are evaluated and written, or given up.
 struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------
 
-/// Training begins. `at_work`: those that can hold it up.
+/// Training begins. `at_work`: tasks that can hold it up.
 struct watch_tasks {
   std::vector<task_name> all;
   std::vector<task_name> idle;
   std::vector<task_name> at_work;
 };
 
-/// What a worker says that it did.
+/// A worker's report of its progress.
 struct worker_heard {
   task_name task;
   proto::Progress progress;
 };
 
-/// The task takes no part any more; "left", "is gone".
+/// The task no longer takes part; `how` is "left" or "is gone".
 struct task_ended {
   task_name task;
   std::string how;
 };
 
-/// Something moved that no task tells of.
+/// The run made progress that no task reports.
 struct moved_on {};
 
-/// Where the run stands, four times a second.
+/// State of the run, four times a second.
 struct run_state {
-  /// What training knows; tasks are filled in. Nothing while nobody trains.
+  /// Without the states of tasks, which are filled in later. Absent while no task trains.
   std::optional<run_progress> progress;
   coordinator_wait wait;
-  /// The run itself waits for captures.
+  /// The run waits for captures.
   bool for_captures = false;
 };
 
-/// For whom, or what, captures wait.
+/// What captures waits for.
 struct captures_wait {
   coordinator_wait wait;
 };
 
-/// Tasks are as they will stand in the summary.
+/// Freezes the states of tasks for the summary.
 struct training_ended {};
 
-/// The end: write this, and all before, and then pass it on.
+/// The end: write everything queued, then this, then pass it on.
 struct conclude_run {
   run_summary summary;
-  /// Updates of the shards, in order; empty where they were not counted.
+  /// Number of updates of each shard, in order; empty if unknown.
   std::vector<std::uint64_t> updates;
 };
 
-/// All is written, or cannot be.
+/// Everything is written, or writing has failed.
 struct run_over {
   run_summary summary;
 };
@@ -209,7 +210,7 @@ TROUPE_LOCAL_MESSAGE(troupe::run_over)
 
 namespace troupe {
 
-// Each as the others see it.
+// The interface that each actor offers to the others.
 
 using progress_actor =
   caf::typed_actor<rpc<void, view_opened>, rpc<void, proto::TaskStatus>, rpc<void, watch_tasks>,
@@ -225,7 +226,7 @@ using run_actor = caf::typed_actor<
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
   rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
-/// Who answers captures' questions.
+/// Gives captures the actor that answers its questions.
 struct introduce {
   run_actor run;
 };
@@ -242,10 +243,10 @@ using captures_actor =
                    rpc<proto::Ack, proto::Evaluated>, rpc<void, take_snapshot>,
                    rpc<void, evaluate_solution>, rpc<void, finish_captures>>;
 
-/// Membership, as progress sees it: all is written; the output has failed.
+/// Progress's view of membership: everything is written; or the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
-/// How long the coordinator's requests may take.
+/// Deadlines of the coordinator's requests.
 inline patience requests_of(const proto::Job& job) {
   return {std::chrono::milliseconds{job.runtime().request_timeout_ms()}, 3};
 }

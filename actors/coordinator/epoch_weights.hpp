@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// The weights after an epoch: all parameters as one flat vector, float32, in the order of
-/// `job_context::parameters()`. The payload is shared: it is the copy that was evaluated.
+/// `job_context::parameters()`. The payload shares its memory with the evaluation.
 struct epoch_weights {
   /// From 1.
   std::uint32_t epoch = 0;
@@ -24,7 +24,7 @@ TROUPE_LOCAL_MESSAGE(troupe::epoch_weights)
 
 namespace troupe {
 
-/// The actor that asks for the weights.
+/// The actor that receives the weights.
 using weights_listener = caf::typed_actor<rpc<void, epoch_weights>>;
 
 } // namespace troupe

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// The test data of an evaluator task are there; `problem` is empty then.
+/// An evaluator task has loaded its test data if `problem` is empty.
 struct evaluator_ready {
   task_name task;
   std::string problem;
@@ -45,8 +45,8 @@ struct evaluation_service_options {
   evaluation_service_owner owner;
 };
 
-/// What an evaluator task offers: takes snapshots, has them evaluated on a thread, and tells the
-/// coordinator.
+/// The service of an evaluator task: accepts snapshots, evaluates them on a thread, and sends the
+/// results to the coordinator.
 class evaluation_service : public evaluation_service_shell::base {
 public:
   using super = evaluation_service_shell::base;
@@ -66,7 +66,7 @@ private:
 
   evaluation_service_options options_;
   evaluator_actor evaluator_;
-  /// Snapshots that are taken, and what they are: a repetition is not evaluated again.
+  /// Accepted snapshots and their weights' hashes: a repetition is not evaluated again.
   std::map<std::uint64_t, std::string> taken_;
 };
 

@@ -16,7 +16,7 @@ evaluations::behavior_type evaluations::make_behavior() {
   return {
     [this](const evaluate& x) { on_evaluate(x); },
     [this](const evaluated& x) { send(options_.listener, x); },
-    [](const input_ready&) {}, // The data are this node's own, and there.
+    [](const input_ready&) {}, // This node has already loaded the data.
     [this](const proto::Evaluated& x) { on_remote(x); },
     [this](const use_evaluator& x) { on_use(x); },
   };
@@ -34,7 +34,7 @@ void evaluations::on_evaluate(const evaluate& x) {
     send(local_, x);
     return;
   }
-  // Copied, so that the shards' versions are not held until the answer comes.
+  // Copied so that the shards' versions are not held until the answer comes.
   auto weights = flatten(x.weights, options_.context->parameters().size());
   owed_[x.number] = {x.number, x.epoch, x.version, {{0, x.version, weights}}, x.last, x.midst};
   proto::Evaluate header;
@@ -97,7 +97,7 @@ void evaluations::on_down(const caf::down_msg& x) {
 }
 
 void evaluations::give_up(const std::string& reason) {
-  notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates itself");
+  notice(to_string(remote_task_) + " is gone: " + reason + "; the coordinator evaluates instead");
   demonitor(remote_.address());
   remote_ = nullptr;
   for (auto& [number, x] : std::exchange(owed_, {}))

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// The cluster's evaluator task is there: have it evaluate from now on.
+/// The cluster's evaluator task is ready: use it from now on.
 struct use_evaluator {
   task_name task;
   evaluation_actor handle;
@@ -24,7 +24,7 @@ TROUPE_LOCAL_MESSAGE(troupe::use_evaluator)
 
 namespace troupe {
 
-/// What the coordinator says to it.
+/// Messages from the coordinator.
 using evaluations_actor =
   evaluator_actor::extend<rpc<void, proto::Evaluated>, rpc<void, use_evaluator>>;
 using evaluations_shell = evaluations_actor::extend<rpc<void, evaluated>, rpc<void, input_ready>>;
@@ -39,9 +39,8 @@ struct evaluations_options {
   troupe::spawner spawner;
 };
 
-/// Has snapshots evaluated: by the cluster's evaluator task while there is one, and by an actor of
-/// this node otherwise. An evaluator that is lost takes nothing with it: what it owed is evaluated
-/// here.
+/// Passes snapshots to the cluster's evaluator task if there is one, otherwise to an actor of this
+/// node. If the evaluator task is lost, its open snapshots are evaluated here.
 class evaluations : public evaluations_shell::base {
 public:
   using super = evaluations_shell::base;
@@ -67,7 +66,7 @@ private:
   evaluator_actor local_;
   evaluation_actor remote_;
   task_name remote_task_;
-  /// What the remote evaluator owes, by number.
+  /// Open snapshots of the remote evaluator, by number.
   std::map<std::uint64_t, evaluate> owed_;
 };
 

@@ -14,9 +14,9 @@
 
 namespace troupe {
 
-/// A consistent snapshot of the weights, in ranges as they came.
+/// A consistent snapshot of the weights, in ranges as received.
 struct evaluate {
-  /// Which one it is, counted by the coordinator.
+  /// The coordinator's count of snapshots.
   std::uint64_t number = 0;
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
@@ -27,21 +27,21 @@ struct evaluate {
   bool midst = false;
 };
 
-/// What the model is worth on the data that are evaluated during training (job_data::evaluated).
+/// Result of a snapshot on the data that are evaluated during training (job_data::evaluated).
 struct evaluated {
   std::uint64_t number = 0;
   std::uint64_t version = 0;
-  /// The snapshot as one flat vector, copied: versions of the shards are not held any longer.
+  /// The snapshot copied into one flat vector, so that the shards' versions are released.
   payload weights;
-  /// Whether that are validation records.
+  /// Whether these data are validation records.
   bool validation = false;
   /// Mean over the samples.
   double loss = 0;
   std::optional<double> accuracy;
-  /// On the test data: of the last one, where these are not what is evaluated anyway.
+  /// The last snapshot's result on the test data, if training evaluates on other data.
   std::optional<test_result> test;
   std::string weights_sha256;
-  /// Linear models: in the units of the data.
+  /// For linear models, in the units of the data.
   std::vector<double> coefficients;
 };
 
@@ -54,13 +54,13 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
-/// Also hears once that the test data are there, or why not; then nothing is evaluated.
+/// Also learns once that the test data are loaded, or why not; then nothing is evaluated.
 using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
 /// The ranges of a snapshot as one vector of `size` floats.
 payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
 
-/// Computes the loss and accuracy of snapshots, on a thread of its own. Reads the data first.
+/// Computes the loss and accuracy of snapshots on its own thread. Reads the data first.
 class evaluator : public evaluator_actor::base {
 public:
   using super = evaluator_actor::base;

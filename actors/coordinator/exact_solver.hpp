@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// What came of it.
+/// The solver's result.
 struct solved {
-  /// Why there are no weights; empty where there are.
+  /// Why there are no weights; empty if there are.
   std::string problem;
   /// The flat parameter vector, float32.
   payload weights;
@@ -30,8 +30,8 @@ namespace troupe {
 
 using solved_listener = caf::typed_actor<rpc<void, solved>>;
 
-/// Solves for the weights of a job's linear model, on a thread of its own. A block of records per
-/// message, so that it can be ended in between.
+/// Solves for the weights of a job's linear model on its own thread. Each message handles one block
+/// of records, so that the actor can be ended in between.
 class exact_solver : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;
@@ -53,7 +53,7 @@ private:
   std::shared_ptr<const dataset> train_;
   std::vector<std::string> feature_names_;
   solved_listener listener_;
-  /// Made with the first step: it may be too large for memory, which is an answer, too.
+  /// Allocated in the first step, because it may not fit into memory; that is then reported.
   std::optional<exact_solution> solution_;
 };
 

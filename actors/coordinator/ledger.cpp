@@ -13,17 +13,17 @@ proto::Decided decided_by(const proto::Report& report, const worker_account& wor
   return {};
 }
 
-/// What all shards or ranks decided about one worker's gradients.
+/// The decisions of all shards or ranks about one worker's gradients.
 struct decisions {
   std::uint64_t applied = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
   /// Decided once, at the first shard, for all parts.
   std::uint64_t rejected = 0;
-  /// Gradients of which some shard has seen its part.
+  /// Gradients that at least one shard has seen a part of.
   std::uint64_t seen = 0;
-  /// Gradients that some shard used or quarantined, and of their parts those of which a shard has
-  /// no trace.
+  /// Gradients that some shard used or quarantined; and the number of their parts that a shard has
+  /// not seen.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
@@ -65,7 +65,7 @@ void add_worker(ledger& result, const worker_account& worker,
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
   if (worker.vanished) {
-    // Parts that were under way to some shards when others had applied theirs are lost. Whatever no
+    // Parts in transit to some shards when others had applied theirs are lost. A gradient that no
     // shard has seen went back with its lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);

@@ -8,33 +8,33 @@
 
 namespace troupe {
 
-/// What one worker says it has done.
+/// A worker's own account.
 struct worker_account {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
-  /// Gradients begun, and those given back with their lease.
+  /// Gradients begun, and gradients given back with their lease.
   std::uint64_t produced = 0;
   std::uint64_t requeued = 0;
-  /// The worker was lost without a last word: what it produced is known only as far as others saw
-  /// it.
+  /// The worker was lost without a final message: of its gradients only those that others saw are
+  /// known.
   bool vanished = false;
 };
 
-/// What the coordinator leased.
+/// The coordinator's account of leases.
 struct lease_account {
   /// Records x epochs.
   std::uint64_t expected = 0;
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
-  /// Per shard, samples of gradients that it missed because their worker vanished while sending;
+  /// Per shard: samples of gradients that it missed because their worker vanished while sending;
   /// empty for none.
   std::vector<std::uint64_t> lost = {};
-  /// Of batches whose gradient came too late, and that are not trained again.
+  /// Samples of batches whose gradient came too late and that are not trained again.
   std::uint64_t dropped = 0;
 };
 
-/// The fate of all gradients of a run, in parts (gradient x shard or rank).
+/// The outcome of all gradients of a run, in parts (gradient x shard or rank).
 struct ledger {
   std::uint64_t produced = 0;
   std::uint64_t applied = 0;
@@ -50,7 +50,7 @@ struct ledger {
   std::uint64_t duplicates = 0;
   /// Mean over the applied parts of the updates between reading weights and applying the gradient.
   double staleness_mean = 0;
-  /// What does not add up, for a person; empty where everything does.
+  /// Inconsistencies, as texts; empty if all counts add up.
   std::vector<std::string> problems;
 
   bool balanced() const noexcept { return problems.empty(); }

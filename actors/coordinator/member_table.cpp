@@ -34,7 +34,7 @@ std::optional<std::string> member_table::refusal(const proto::Join& x,
       + ": install the same version on all nodes";
   if (auto i = joined_.find(task); i != joined_.end() && i->second.incarnation != x.incarnation())
     return name + " has joined already, from " + i->second.address
-      + ": is it started twice, or does --task say the wrong number?";
+      + ": was it started twice, or is its --task wrong?";
   if (x.job_hash().empty() || x.job_hash() == context_->hash)
     return std::nullopt;
   std::string difference;

@@ -16,28 +16,28 @@ namespace troupe {
 /// A task that the cluster file names.
 struct expected_task {
   task_name task;
-  /// Where its node should be; told to the operator who waits for it.
+  /// Where its node should be, for messages to an operator who waits for it.
   std::string address;
 };
 
-/// A task that has joined, and from where.
+/// A task that has joined, and its address.
 struct joined_task {
   std::uint64_t incarnation = 0;
   std::string address;
 };
 
-/// Who is to take part in a run, and who has joined. Plain state.
+/// The tasks that a run expects, and those that have joined. Plain state.
 class member_table {
 public:
-  /// `version`: the coordinator's, which all must have.
+  /// `version`: the coordinator's version; all nodes must have the same.
   member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
                std::string version);
 
-  /// Why this task may not join, for its operator; nothing where it may. Launchers do not name the
-  /// evaluator, which nobody needs to find; it may always join.
+  /// Why this task may not join, as a text for its operator; nothing if it may. Cluster files need
+  /// not name the evaluator, because no node has to find it; it may always join.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
-  /// False where it had joined already, as itself.
+  /// False if the same start of this task has joined already.
   bool join(const task_name& task, std::uint64_t incarnation, const std::string& address);
   void leave(const task_name& task) { joined_.erase(task); }
 
@@ -46,7 +46,7 @@ public:
   std::size_t expected_of(job_kind job) const;
   const std::map<task_name, joined_task>& joined() const noexcept { return joined_; }
 
-  /// Those who have not joined, with their addresses: "worker/0 (host:7001), ps/0".
+  /// Tasks that have not joined, with their addresses: "worker/0 (host:7001), ps/0".
   std::string missing() const;
 
 private:

@@ -79,8 +79,8 @@ void progress::on_status(const proto::TaskStatus& x) {
   if (x.pacing().halvings() > halvings_) {
     halvings_ = x.pacing().halvings();
     notice(
-      {fmt::format("the loss has grown: the learning rate is multiplied with {:g} at most from "
-                   "now on. Lower learning_rate.base",
+      {fmt::format("the loss has grown: from now on the learning rate is multiplied by {:g} at "
+                   "most. Lower learning_rate.base",
                    std::ldexp(1, -static_cast<int>(std::min<std::uint64_t>(halvings_, 1000)))),
        notice_level::warning});
   }
@@ -91,6 +91,7 @@ void progress::on_state(const run_state& x) {
     return;
   if (x.progress)
     publish(*x.progress);
+  tell_hot_shard();
   if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now()))
     notice({std::move(*text), notice_level::warning});
 }
@@ -110,6 +111,24 @@ void progress::publish(run_progress x) {
   if (options_.observer)
     send(options_.observer, x);
   record(std::move(x));
+}
+
+void progress::tell_hot_shard() {
+  const auto found = hot_shard_told_ ? std::nullopt : tasks_.hottest_shard(clock().now());
+  if (!found)
+    return;
+  hot_shard_told_ = true;
+  const auto& context = *options_.context;
+  const std::string remedy = context.rule.by_tensor()
+    ? "LAMB needs whole tensors: use optimizer.kind: ADAMW, or a smaller largest tensor"
+    : context.job.placement() == proto::BY_TENSOR
+    ? "Leave out placement: BY_TENSOR, so that large tensors are divided"
+    : "Use more parameter servers, or set placement: BY_TENSOR";
+  notice(
+    {fmt::format("{} carries {:.1f} times as many bytes as the mean parameter server, {:.1f} "
+                 "MB per second: workers wait for it. {}",
+                 to_string(found->task), found->times_mean, found->bytes_per_second / 1e6, remedy),
+     notice_level::warning});
 }
 
 void progress::summarize_tasks() {
@@ -148,7 +167,7 @@ void progress::record_next() {
   }
 }
 
-// However long it takes: to ask again costs nothing, and a disk that is slow is no failure.
+// Waits as long as it takes: asking again costs nothing, and a slow disk is no failure.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -178,7 +197,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes what is still queued first, so that the last line can report a failure to write.
+// Writes the queued records first, so that the last line can report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;
@@ -194,8 +213,10 @@ void progress::on_conclude(const conclude_run& x) {
     summary_->staleness_mean = at_end_->staleness_mean;
   if (!x.updates.empty())
     for (std::size_t i = 0; auto& task : summary_->tasks)
-      if (task.task.job == job_kind::ps && i < x.updates.size())
+      if (task.task.job == job_kind::ps && i < x.updates.size()) {
         task.steps = x.updates[i++];
+        task.steps_per_second = static_cast<double>(task.steps) / std::max(summary_->seconds, 1e-9);
+      }
   if (recorder_)
     summary_->output = options_.output;
   record_next();

@@ -13,7 +13,7 @@ namespace troupe {
 
 struct progress_options {
   std::shared_ptr<const job_context> context;
-  /// Where results go; empty: nowhere.
+  /// Output directory; empty: none.
   std::string output;
   std::shared_ptr<storage> files;
   run_origin origin;
@@ -24,11 +24,12 @@ struct progress_options {
   conclusion_listener listener;
 };
 
-/// The coordinator's fourth actor: what a run looks like from outside. Puts together what tasks
-/// tell of themselves, tells the operator, finds out why nothing moves, and has all of it recorded.
+/// The coordinator's fourth actor: the run as seen from outside. It combines the reports of tasks,
+/// informs the operator, finds out why a run stalls, and records everything.
 ///
-/// One record at a time is with the disk, and what waits is bounded (record_queue); so a slow disk
-/// holds nobody up. At the end the run waits until all is written, however long that takes.
+/// One record at a time is being written, and the queue behind it is bounded (record_queue). So a
+/// slow disk delays no task. At the end the run waits until everything is written, however long
+/// that takes.
 class progress : public progress_actor::base {
 public:
   using super = progress_actor::base;
@@ -40,7 +41,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the recorder, and drops handles to actors that hold one of this.
+  /// Ends the recorder, and drops handles to actors that hold a handle to this one.
   void on_exit() override;
 
 private:
@@ -48,6 +49,7 @@ private:
   void on_watch(const watch_tasks& x);
   void on_state(const run_state& x);
   void publish(run_progress x);
+  void tell_hot_shard();
   void summarize_tasks();
 
   // -- the output --
@@ -62,24 +64,25 @@ private:
 
   progress_options options_;
   std::uint64_t view_ = 0;
-  /// How often the guard of an asynchronous protocol has halved the rate.
+  /// How often the guard of an asynchronous protocol has halved the learning rate.
   std::uint64_t halvings_ = 0;
+  bool hot_shard_told_ = false;
   task_table tasks_;
   stall_judge stalls_;
   coordinator_wait captures_wait_;
 
   recorder_actor recorder_;
   record_queue queue_;
-  /// The recorder has a record, and has not said that it is on disk.
+  /// The recorder is writing a record.
   bool recording_ = false;
-  /// What was not written; empty while all was.
+  /// What could not be written; empty if everything was.
   std::string problem_;
-  /// Versions of weights: the newest that is to be written, and what is on disk.
+  /// Versions of the weights: the newest to write, and the newest on disk.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
   bool problem_told_ = false;
 
-  /// Tasks as they were when training ended.
+  /// States of the tasks when training ended.
   std::optional<run_summary> at_end_;
   enum class ending { none, flushed, summary, over };
   ending ending_ = ending::none;

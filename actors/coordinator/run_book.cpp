@@ -83,7 +83,7 @@ epoch_totals run_book::totals(time_point now, bool live) const {
   result.samples = trained_before_ + samples;
   result.samples_per_second =
     static_cast<double>(samples) / std::max(seconds_between(epoch_began_, now), 1e-9);
-  // 0 / 0 is no number, and shown as none.
+  // 0 / 0 is NaN, which is shown as unknown.
   result.train_loss = loss / static_cast<double>(loss_samples);
   result.epochs_trained = static_cast<double>(epoch_)
     + static_cast<double>(std::min(result.samples, how_.records))
@@ -146,7 +146,7 @@ std::vector<task_name> run_book::holders() const {
   return result;
 }
 
-// -- what came of leases ------------------------------------------------------------------------
+// -- results of leases ----------------------------------------------------------------------------
 
 run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
   const auto held = leases_.held_by(who.rank);
@@ -154,7 +154,7 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
   if (lease == held.end())
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
-    return outcome::repeated; // The worker leaves, which ends the run; its Leave says why.
+    return outcome::repeated; // The worker leaves, which ends the run. Its Leave gives the reason.
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
   who.hear(x.progress());

@@ -13,23 +13,23 @@
 
 namespace troupe {
 
-/// Where an epoch stands.
+/// The state of an epoch.
 struct epoch_totals {
   /// From 0.
   std::uint32_t epoch = 0;
-  /// Since training began.
+  /// Seconds since training began.
   double seconds = 0;
-  /// Samples of this epoch, those trained before the run began included.
+  /// Samples of this epoch, including those trained before this run began.
   std::uint64_t samples = 0;
   double samples_per_second = 0;
-  /// Mean over this epoch; not a number where none is known.
+  /// Mean over this epoch; NaN if unknown.
   double train_loss = 0;
-  /// Such as 1.5 in the middle of the second.
+  /// For example 1.5 in the middle of the second epoch.
   double epochs_trained = 0;
 };
 
-/// The books of a run: who trains, what was leased, what came of it. Plain state; its owner
-/// sends the leases.
+/// The accounts of a run: its workers, leases, and their results. Plain state; the owner sends the
+/// leases.
 class run_book {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -39,25 +39,25 @@ public:
     std::uint32_t batch = 1;
     std::uint32_t epochs = 1;
     bool in_step = false;
-    /// Checkpoints will be made of it.
+    /// The run writes checkpoints.
     bool remember = false;
   };
 
   struct worker {
     worker_account account;
     std::size_t rank = 0;
-    /// Leases asked for and given so far.
+    /// Leases requested and given so far.
     std::uint64_t asked = 0;
     std::uint64_t given = 0;
     bool present = true;
-    /// Trained within the lease under way: for progress only.
+    /// Samples trained in the current lease, for progress only.
     std::uint64_t live_samples = 0;
     double live_loss = 0;
     std::uint64_t live_loss_samples = 0;
 
     task_name name() const { return {job_kind::worker, account.worker}; }
 
-    /// Takes what the worker says of itself; a repeated message may come late, so counts only grow.
+    /// Takes the worker's report. A repeated message may come late, so counts only grow.
     void hear(const proto::Progress& x);
   };
 
@@ -65,51 +65,51 @@ public:
   run_book(const options& how, const std::vector<std::pair<std::uint32_t, std::uint64_t>>& workers);
 
   // -- epochs --
-  /// Training begins, with so many shards or ranks that decide on gradients: at the first epoch, or
-  /// behind a cut of another run.
+  /// Training begins with this many shards or ranks that decide about gradients: at the first
+  /// epoch, or after a cut of another run.
   void begin(std::size_t deciders, const std::optional<lease_cut>& from, time_point now);
   void open_epoch(std::uint32_t epoch, time_point now);
   std::uint32_t epoch() const noexcept { return epoch_; }
   bool last_epoch() const noexcept { return epoch_ + 1 >= how_.epochs; }
-  /// All of the epoch is trained, and nobody's leases are in question.
+  /// All of the epoch is trained, and no vanished worker's leases are open.
   bool epoch_done() const { return settling_ == 0 && leases_.epoch_done(); }
   std::uint64_t epoch_leases() const noexcept { return epoch_leases_; }
-  /// Trained in this run.
+  /// Samples trained in this run.
   std::uint64_t samples() const noexcept { return samples_; }
-  /// `live`: with what is known of leases under way.
+  /// `live`: includes the progress of current leases.
   epoch_totals totals(time_point now, bool live) const;
 
   // -- workers --
-  /// The worker of that name and incarnation; null where it was given up.
+  /// The worker with this index and incarnation; null if it was given up.
   worker* find(std::uint32_t index, std::uint64_t incarnation);
-  /// Whatever its incarnation; null where it was given up.
+  /// The worker with this index, of any incarnation; null if it was given up.
   worker* find(std::uint32_t index);
   std::span<const worker> workers() const noexcept { return workers_; }
   bool anybody_present() const;
-  /// A lease that is due to somebody, and whose it is; nothing while there is none.
+  /// The next due lease and its worker's rank; nothing if none is due.
   std::optional<std::pair<std::size_t, proto::Lease>> next_lease();
-  /// Somebody present waits for a lease.
+  /// A present worker waits for a lease.
   bool anybody_waits() const;
-  /// Workers that left, or are lost.
+  /// Workers that left or are lost.
   std::vector<std::uint32_t> gone() const;
-  /// These, and workers that hold no lease and wait for one.
+  /// These, and workers that wait for a lease without holding one.
   std::vector<std::uint32_t> idle() const;
-  /// Samples of batches whose gradient came too late, and that are not trained again.
+  /// Samples of batches whose gradient came too late and that are not trained again.
   std::uint64_t dropped() const noexcept { return leases_.dropped(); }
   /// Present workers that hold leases.
   std::vector<task_name> holders() const;
 
-  // -- what came of leases --
+  // -- results of leases --
   enum class outcome { counted, repeated, wrong };
-  /// The worker has trained a lease. `wrong`: it cannot have; then nothing changes.
+  /// The worker has trained a lease. `wrong`: the message is impossible, and nothing changes.
   outcome settle(worker& who, const proto::LeaseDone& x);
-  /// The worker leaves; it has said what it trained.
+  /// The worker leaves. It has reported what it trained.
   void leave(worker& who);
-  /// The worker is lost: its leases are in question until `settle_vanished`.
+  /// The worker is lost. Its leases stay open until `settle_vanished`.
   void vanish(worker& who);
-  /// What the deciders applied of a vanished worker's gradients, behind the fence, so that it is
-  /// final. A batch counts as trained if any of them has applied its gradient; the parts that did
-  /// not arrive at the others are lost.
+  /// Settles a vanished worker with the deciders' decisions after the fence, which are final. A
+  /// batch counts as trained if any decider has applied its gradient; parts that did not reach the
+  /// other deciders are lost.
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
   std::size_t settling() const noexcept { return settling_; }
 
@@ -118,7 +118,7 @@ public:
     return leases_.cut(marks, newest);
   }
 
-  /// Do all counts add up?
+  /// Checks that all counts add up.
   ledger balance(const std::vector<proto::Report>& reports) const;
 
 private:
@@ -134,14 +134,14 @@ private:
   std::uint64_t epoch_samples_ = 0;
   std::uint64_t epoch_leases_ = 0;
   double epoch_loss_ = 0;
-  /// Samples whose loss is in epoch_loss_: those of vanished workers are trained, but their loss is
-  /// unknown.
+  /// Number of samples in epoch_loss_. Samples of vanished workers count as trained, but their loss
+  /// is unknown.
   std::uint64_t epoch_loss_samples_ = 0;
-  /// Of the first epoch, trained before this run.
+  /// Samples of the first epoch that were trained before this run.
   std::uint64_t trained_before_ = 0;
-  /// What this run has to train.
+  /// Samples that this run has to train.
   std::uint64_t expected_ = 0;
-  /// Per decider, the samples whose gradient it missed because a worker vanished while sending.
+  /// Per decider: samples whose gradient it missed because a worker vanished while sending.
   std::vector<std::uint64_t> lost_;
   std::size_t settling_ = 0;
 };

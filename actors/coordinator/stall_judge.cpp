@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// When a notice is due, and how the root is found; its words stand in stall_text.cpp.
+// Decides when a notice is due, and finds the cause. stall_text.cpp has the texts.
 
 namespace troupe {
 
@@ -12,21 +12,21 @@ using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
 
-/// Below this, nothing is a stall: machines have hiccups.
+/// A shorter pause is no stall: machines have hiccups.
 constexpr std::chrono::nanoseconds least_quiet = 1s;
 
-/// A task tells of itself four times a second.
+/// A task reports four times a second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
-/// Somebody who works may take so many times as long as it takes from one wait for others to the
-/// next, and a message so many times.
+/// A busy task may take this many times as long as from one wait for others to the next; a message
+/// may take this many times as long.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 
-/// What is assumed of a step before each worker has made one.
+/// Assumed duration of a step before each worker has made one.
 constexpr std::chrono::nanoseconds unknown_step = 5s;
 
-/// The judge is asked more often than this, unless its own process was paused.
+/// The judge is called more often than this unless its own process was paused.
 constexpr std::chrono::nanoseconds own_pause = 1s;
 
 constexpr std::chrono::nanoseconds first_repetition = 10s;
@@ -73,7 +73,8 @@ void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_p
   if (x.steps() > state.status.steps()) {
     const auto when = now - from_seconds(x.step_seconds());
     if (state.moved >= learn_from_ && !paused_or_cut_off()) {
-      // Longer at once, shorter slowly: steps differ, and pauses between them belong to them.
+      // Follows longer steps at once and shorter steps slowly. Pauses between steps count as part
+      // of them.
       const auto steps = static_cast<std::int64_t>(
         std::min<std::uint64_t>(x.steps() - state.status.steps(), std::uint64_t{1} << 32));
       const duration each = std::max(when - state.moved, duration{1}) / steps;
@@ -131,8 +132,7 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// A task that computes is given more time than a message. A task that is not heard of needs no step
-// to compare with.
+// A computing task gets more time than a message. A silent task needs no step to compare with.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
@@ -149,7 +149,7 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// A task that was slow will be slow again; one that was paused tells nothing about steps.
+// A slow task stays slow. A task that was paused says nothing about the duration of steps.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }
@@ -171,12 +171,12 @@ stall_judge::found stall_judge::find_roots() const {
     if (!silent(x))
       follow(task, seen, roots);
   follow(coordinator_task, seen, roots);
-  // A host that hangs may take several tasks with it, and not all of them are waited for.
+  // A hanging host may stop several tasks, and not all of them are waited for.
   if (roots.empty() || std::ranges::any_of(roots, [](auto& x) { return x.what == kind::silent; }))
     for (auto& [task, x] : tasks_)
       if (silent(x))
         roots.insert({kind::silent, task, {}});
-  // A shard that several workers cannot reach is itself to blame, rather than all its links.
+  // If several workers cannot reach a shard, the shard is the cause, not all its links.
   std::map<task_name, std::size_t> blamed;
   for (auto& root : roots)
     if (root.what == kind::link && root.other.job == job_kind::ps)
@@ -223,7 +223,8 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     break;
   case status::WAITING_FOR_WEIGHTS:
   case status::WAITING_FOR_UPDATE:
-    // Who waits for no other task waits for its own synchronizer, which applies what it has.
+    // A worker that waits for no other task waits for its own synchronizer, which applies its
+    // gradients.
     if (x.waits_for.empty())
       roots.insert({kind::updating, who, {}});
     [[fallthrough]];
@@ -240,9 +241,9 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
   }
 }
 
-// Two tasks that are alive, each waiting for the other: what one has sent did not arrive. In a ring
-// all ranks wait in a circle; there, the pieces are counted. A shard that has made the update whose
-// norm another one waits for has sent its part.
+// Two live tasks wait for each other: a message between them was lost. In a ring all ranks wait in
+// a circle, so the pieces are counted. A shard that has made the update whose norm another shard
+// waits for has sent its part.
 bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
                                const task_name& other) const {
   const auto i = tasks_.find(other);

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdio>
 
-// How a stall is told to the operator.
+// The texts that describe a stall to the operator.
 
 namespace troupe {
 
@@ -13,7 +13,7 @@ namespace {
 
 using kind = stall_root::kind;
 
-/// "0.02 s", "1.4 s", "75 s": what a person reads of it.
+/// For example "0.02 s", "1.4 s", "75 s".
 std::string in_seconds(double x) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(),
@@ -70,7 +70,7 @@ std::string stall_judge::explain() const {
     result += ": " + all;
   result += ". Root: ";
   if (roots_.empty())
-    return result + "unknown; no task says that it waits for another";
+    return result + "unknown; no task reports that it waits for another";
   std::string advices;
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     result += (i == 0 ? "" : "; ") + explain(roots_[i]);
@@ -81,7 +81,7 @@ std::string stall_judge::explain() const {
   return result + advices;
 }
 
-// Who waits for whom: tasks that wait for the same are named together.
+// Lists which tasks wait for which; tasks with the same wait are grouped.
 std::string stall_judge::chain() const {
   struct group {
     std::vector<task_name> tasks;
@@ -103,7 +103,7 @@ std::string stall_judge::chain() const {
   for (auto& [text, g] : groups)
     result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
       + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
-  // While workers have leases, nobody waits for the coordinator.
+  // While workers have leases, no task waits for the coordinator.
   const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
   if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)
     result += (result.empty() ? "" : ", ") + own;
@@ -124,7 +124,7 @@ std::string stall_judge::explain(const stall_root& x) const {
     return "the connection between " + name + " and " + to_string(x.other)
       + " is dead: both are alive, and what one sends does not reach the other";
   case kind::unresponsive:
-    return name + " is alive, but answers nobody";
+    return name + " is alive, but does not answer";
   case kind::readers:
     return name + " has found no room for a new version of its weights for " + busy
       + ": readers hold all of them";
@@ -139,7 +139,7 @@ std::string stall_judge::explain(const stall_root& x) const {
            : " has been applying one update for ")
       + busy;
   case kind::writing:
-    return "checkpoints do not get to the disk of the output directory";
+    return "checkpoints do not reach the disk of the output directory";
   default:
     return "the coordinator's evaluation of the weights does not end";
   }

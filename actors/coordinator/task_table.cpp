@@ -9,8 +9,12 @@ namespace troupe {
 
 namespace {
 
-/// A rate is taken over one to two of these.
+/// Rates are measured over one to two of these windows.
 constexpr std::chrono::seconds rate_window_length{2};
+
+/// A shard is hot above this multiple of the mean, once it has carried so many bytes.
+constexpr double hot_multiple = 2;
+constexpr std::uint64_t hot_bytes = std::uint64_t{16} << 20;
 
 double seconds(std::chrono::nanoseconds x) {
   return std::chrono::duration<double>(x).count();
@@ -66,7 +70,7 @@ void task_table::entry::move_window(time_point now) {
   if (now - newer.begin < rate_window_length)
     return;
   older = newer;
-  newer = {now, progress.samples(), status.bytes_sent(), status.bytes_received()};
+  newer = {now, status.steps(), progress.samples(), status.bytes_sent(), status.bytes_received()};
 }
 
 void task_table::end(const task_name& task, std::string how) {
@@ -93,6 +97,7 @@ std::vector<task_status> task_table::tasks(time_point now) const {
           ? static_cast<double>(count - before) / seconds(now - x.older.begin)
           : 0;
       };
+      status.steps_per_second = rate(x.status.steps(), x.older.steps);
       status.samples_per_second = rate(status.samples, x.older.samples);
       status.bytes_sent_per_second = rate(x.status.bytes_sent(), x.older.bytes_sent);
       status.bytes_received_per_second = rate(x.status.bytes_received(), x.older.bytes_received);
@@ -107,6 +112,7 @@ std::vector<task_status> task_table::tasks_at_end(time_point now) const {
   const double spent = std::max(seconds(now - began_), 1e-9);
   for (auto& x : result) {
     const auto& status = entries_.at(x.task).status;
+    x.steps_per_second = static_cast<double>(x.steps) / spent;
     x.samples_per_second = static_cast<double>(x.samples) / spent;
     x.bytes_sent_per_second = static_cast<double>(status.bytes_sent()) / spent;
     x.bytes_received_per_second = static_cast<double>(status.bytes_received()) / spent;
@@ -160,6 +166,31 @@ std::uint64_t task_table::quarantined() const {
   for (auto& [task, x] : entries_)
     result += x.progress.quarantined();
   return result;
+}
+
+std::optional<task_table::hot_shard> task_table::hottest_shard(time_point now) const {
+  std::uint64_t sum = 0;
+  std::uint64_t most = 0;
+  std::size_t shards = 0;
+  task_name hottest;
+  for (auto& [task, x] : entries_) {
+    if (task.job != job_kind::ps || x.idle)
+      continue;
+    const auto bytes = x.status.bytes_sent() + x.status.bytes_received();
+    ++shards;
+    sum += bytes;
+    if (bytes > most) {
+      most = bytes;
+      hottest = task;
+    }
+  }
+  if (most < hot_bytes)
+    return std::nullopt;
+  const auto times_mean = static_cast<double>(most * shards) / static_cast<double>(sum);
+  if (times_mean <= hot_multiple)
+    return std::nullopt;
+  return hot_shard{hottest, times_mean,
+                   static_cast<double>(most) / std::max(seconds(now - began_), 1e-9)};
 }
 
 std::optional<pacing_status> task_table::pacing() const {

@@ -9,38 +9,38 @@
 
 namespace troupe {
 
-/// What all tasks tell of themselves during a run, put together for progress and reports.
+/// Combines the reports of all tasks during a run, for progress and the final report.
 class task_table {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Training begins with these tasks. Those that are `idle` take no part: a ring has no use for
-  /// parameter servers.
+  /// Training begins with these tasks. The tasks in `idle` take no part: for example, a ring does
+  /// not use parameter servers.
   void begin(const std::vector<task_name>& tasks, const std::vector<task_name>& idle,
              time_point now);
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
-  /// Of a worker. A repeated message may come late; counts only grow.
+  /// A worker's report. A repeated message may come late; counts only grow.
   void hear(const task_name& task, const proto::Progress& x, time_point now);
 
-  /// The task takes no part any more; "left", "is gone".
+  /// The task no longer takes part; `how` is "left" or "is gone".
   void end(const task_name& task, std::string how);
 
   /// All tasks, in order.
   std::vector<task_status> tasks(time_point now) const;
 
-  /// The same when training ends: rates are those of the whole run.
+  /// The same at the end of training: rates are averages over the whole run.
   std::vector<task_status> tasks_at_end(time_point now) const;
 
   /// Over the applied gradients of all workers.
   staleness_counts staleness() const;
   double staleness_mean() const;
 
-  /// Mean over the workers' newest gradients, where their norms are known.
+  /// Mean over the workers' newest gradients, if their norms are known.
   std::optional<double> gradient_norm() const;
 
-  /// Updates of the weights: the least of all shards or ranks.
+  /// Updates of the weights: the smallest number of all shards or ranks.
   std::uint64_t updates() const;
   /// Since training began.
   double updates_per_second(time_point now) const;
@@ -48,12 +48,24 @@ public:
   /// Gradients that were not finite.
   std::uint64_t quarantined() const;
 
-  /// As shard 0 says; nothing where it says nothing.
+  struct hot_shard {
+    task_name task;
+    /// Bytes to and from it, as a multiple of the mean over all shards, and per second.
+    double times_mean = 0;
+    double bytes_per_second = 0;
+  };
+
+  /// The shard with the most bytes since training began, if these are more than twice the mean, and
+  /// so many that it matters.
+  std::optional<hot_shard> hottest_shard(time_point now) const;
+
+  /// From shard 0, if it reports this.
   std::optional<pacing_status> pacing() const;
 
 private:
   struct rate_window {
     time_point begin;
+    std::uint64_t steps = 0;
     std::uint64_t samples = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;
@@ -65,7 +77,7 @@ private:
     proto::TaskStatus status;
     time_point heard;
     proto::Progress progress;
-    /// Samples and bytes are counted from the older one; the newer takes its place in time.
+    /// Rates count from the older window; the newer one replaces it in time.
     rate_window older;
     rate_window newer;
 

@@ -9,14 +9,14 @@
 #include <cmath>
 #include <utility>
 
-// How a run goes on; how it begins and ends stands in training_run_begin.cpp and
-// training_run_end.cpp.
+// The middle of a run. training_run_begin.cpp and training_run_end.cpp have its beginning and its
+// end.
 
 namespace troupe {
 
 namespace {
 
-/// A worker holds two leases; it asks for no more of them ahead than this.
+/// A worker holds two leases; it may request at most this many ahead.
 constexpr std::uint64_t most_leases_asked = 16;
 
 } // namespace
@@ -77,20 +77,28 @@ void training_run::give_leases() {
   }
 }
 
-// While an epoch ends, some have no lease any more. `then`: once shard 0 knows.
+// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows them; if
+// shards hold gradients back, once all shards do.
 void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
   news.set_view(view_.number);
   news.set_number(++idle_told_);
   news.mutable_worker()->Add(idle_.begin(), idle_.end());
-  ask(
-    this, handles_->shards.front(), requests(), [then](const proto::Ack&) { then(); },
-    [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
-    news);
+  const auto told = options_.context->protocol.holds_back ? handles_->shards.size() : 1;
+  const auto missing = std::make_shared<std::size_t>(told);
+  for (std::size_t i = 0; i < told; ++i)
+    ask(
+      this, handles_->shards[i], requests(),
+      [then, missing](const proto::Ack&) {
+        if (--*missing == 0)
+          then();
+      },
+      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      news);
 }
 
-// After samples were committed or given back.
+// Called after samples were committed or given back.
 void training_run::go_on() {
   if (phase_ != phase::training)
     return;
@@ -111,7 +119,18 @@ void training_run::snapshot() {
   const auto at_the_end = report(false);
   if (const auto text = loss_watch_->epoch(at_the_end.epoch, at_the_end.train_loss))
     notice(*text, notice_level::warning);
-  send(options_.captures, take_snapshot{at_the_end, book_->last_epoch()});
+  const take_snapshot order{at_the_end, book_->last_epoch()};
+  if (!options_.context->protocol.holds_back) {
+    send(options_.captures, order);
+    return;
+  }
+  std::vector<std::uint32_t> all;
+  for (auto& x : view_.of(job_kind::worker))
+    all.push_back(x.task.index);
+  tell_idle(std::move(all), [this, order] {
+    if (phase_ == phase::snapshot)
+      send(options_.captures, order);
+  });
 }
 
 void training_run::on_snapshot(const snapshot_taken&) {
@@ -127,7 +146,7 @@ void training_run::on_snapshot(const snapshot_taken&) {
     return;
   }
   book_->open_epoch(book_->epoch() + 1, clock().now());
-  // The first steps wait for all.
+  // The first steps wait for all workers.
   if (idle_.empty())
     begin_epoch();
   else
@@ -257,7 +276,7 @@ run_state training_run::state() {
   return result;
 }
 
-// -- workers that go ----------------------------------------------------------------------------
+// -- workers that leave --------------------------------------------------------------------------
 
 caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   auto* worker = book_->find(x.worker(), x.incarnation());
@@ -289,13 +308,13 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
 void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
-  // The coordinator can do without an evaluator.
+  // The run can continue without an evaluator.
   if (x.goes_on() || (known && task.job == job_kind::evaluator)) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
     return;
   }
-  // A worker that was given up learns of it by its gradients being refused; the run goes on without
-  // it.
+  // A worker that was given up learns this when its gradients are refused. The run continues
+  // without it.
   if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
     return;
   if (x.not_finite())
@@ -331,7 +350,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   fence(who.rank, order);
 }
 
-// Its gradients are all decided; but others may wait for it at the shards.
+// All its gradients are decided, but other workers may wait for it at the shards.
 void training_run::let_go(const run_book::worker& who) {
   proto::Fence order;
   order.set_view(view_.number);

@@ -20,15 +20,15 @@ namespace troupe {
 struct training_run_options {
   std::shared_ptr<const job_context> context;
   job_data data;
-  /// What the run goes on from; null: it begins at the beginning.
+  /// The checkpoint to continue from; null: start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// The weights that it begins with otherwise; empty: those of the initializers.
+  /// Initial weights of a run without a checkpoint; empty: use the initializers.
   payload initial;
   /// See constant_guess_loss().
   std::optional<double> constant_guess;
-  /// Workers that the cluster names.
+  /// Number of workers in the cluster.
   std::uint64_t workers = 0;
-  /// Where results go; empty: nowhere.
+  /// Output directory; empty: none.
   std::string output;
   troupe::spawner spawner;
   captures_actor captures;
@@ -37,12 +37,13 @@ struct training_run_options {
 
 using training_run_shell = run_actor::extend<rpc<void, solved>, rpc<void, tick>>;
 
-/// The coordinator's second actor: the life of a run. Hands over the weights to begin with, leases
-/// the samples of one epoch after the other, has a snapshot taken after each, goes on without
-/// workers that leave or are lost where the protocol can, and balances the ledger at the end.
+/// The coordinator's second actor: the life of a run. It sends out the initial weights, leases the
+/// samples of one epoch after the other, and has a snapshot taken after each epoch. If a worker
+/// leaves or is lost, it continues without it if the protocol can. At the end it balances the
+/// ledger.
 ///
-/// A snapshot is consistent because the next epoch's leases are held back until every gradient of
-/// this one is decided and the weights are read; evaluation itself runs beside the next epoch.
+/// A snapshot is consistent because the next epoch's leases wait until every gradient of this epoch
+/// is decided and the weights are read. The evaluation itself runs in parallel with the next epoch.
 class training_run : public training_run_shell::base {
 public:
   using super = training_run_shell::base;
@@ -50,12 +51,12 @@ public:
   training_run(caf::actor_config& cfg, training_run_options options);
 
   const char* name() const override { return "troupe.run"; }
-  /// No message is of a view while none is open.
+  /// No message has a valid view while none is open.
   std::uint64_t view_number() const noexcept { return book_ ? view_.number : no_view; }
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the solver, and drops handles to actors that hold one of this.
+  /// Ends the solver, and drops handles to actors that hold a handle to this one.
   void on_exit() override;
 
 private:
@@ -68,7 +69,7 @@ private:
   void on_view(const view_opened& x);
   void on_begin(const begin_run& x);
   void restore();
-  /// What each reporter begins with: vectors of all parameters, by slot.
+  /// The initial state of each reporter: vectors of all parameters, by slot.
   using states = std::vector<std::vector<payload>>;
   states state_of(const checkpoint& from);
   void hand_over(proto::Restore order, const states& all);
@@ -92,7 +93,7 @@ private:
   run_state state();
   epoch_report report(bool live);
 
-  // -- workers that go --
+  // -- workers that leave --
   caf::result<proto::Ack> on_leave(const proto::Leave& x);
   void on_failure(const proto::Failure& x);
   void on_task_lost(const task_lost& x);
@@ -113,7 +114,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const { return requests_of(job()); }
-  /// The weights are solved for, here, and nobody trains.
+  /// The coordinator solves for the weights, and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   training_run_options options_;
@@ -123,14 +124,14 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// What shard 0 was told of workers without leases, and how often.
+  /// The workers without leases that shards were told last, and the number of such messages.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_told_ = 0;
-  /// While it solves; else null.
+  /// The solver while it works; else null.
   caf::actor solver_;
-  /// The newest one that is on disk, of this run or the one that it goes on from.
+  /// The newest checkpoint on disk, of this run or of the one that it continues.
   std::string last_checkpoint_;
-  /// Of the last epoch that was evaluated.
+  /// Result of the last evaluated epoch.
   evaluated last_;
 
   std::vector<proto::Report> reports_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-// How a run begins: with the weights of a checkpoint, those that were given, or none; or it solves
-// for them.
+// The beginning of a run: with the weights of a checkpoint, with given weights, or with the
+// initializers; or with the exact solver.
 
 namespace troupe {
 
@@ -51,7 +51,7 @@ void training_run::restore() {
   }
 }
 
-// A worker with an optimizer of its own gets that optimizer's state, in the usual slots.
+// A worker with its own optimizer gets that optimizer's state in the usual slots.
 training_run::states training_run::state_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
@@ -59,7 +59,7 @@ training_run::states training_run::state_of(const checkpoint& from) {
   const auto shared = 1 + state_names(context, 1).size();
   const bool each = own > 0 && from.slots.size() == shared + own;
   if (own > 0 && !each)
-    notice("the checkpoint does not have the optimizer's state of each of these workers: all begin "
+    notice("the checkpoint has no optimizer state for each of these workers: all of them begin "
            "with one copy of it");
   states result(handles_->reporters.size());
   for (std::size_t i = 0; i < result.size(); ++i)
@@ -88,7 +88,7 @@ void training_run::hand_over(proto::Restore order, const states& all) {
             start_training();
         },
         [this](const caf::error& error) {
-          fail("cannot hand over the weights to begin with: " + explain(error));
+          fail("cannot send the initial weights: " + explain(error));
         },
         order, all[i][slot].slice_floats(where.begin, where.size()));
     }
@@ -103,16 +103,16 @@ void training_run::start_training() {
   if (options_.resume) {
     cut = options_.resume->manifest.cut;
     last_checkpoint_ = options_.resume->directory.string();
-    // Everybody has what it held.
+    // All reporters have received its state.
     options_.resume.reset();
     const auto& protocol = options_.context->protocol;
     if (protocol.tells_idle)
-      notice("workers with backups go on: which gradients are late depends on timing, so the "
-             "weights will differ a little from those of a run that was not interrupted");
+      notice("continuing with backup workers: which gradients are late depends on timing, so the "
+             "weights will differ a little from those of an uninterrupted run");
     else if (!protocol.in_step && book_->workers().size() > 1)
       notice(
-        "several asynchronous workers go on: the weights will differ a little from those of a run "
-        "that was not interrupted; a momentum per worker begins at the mean of all");
+        "continuing with several asynchronous workers: the weights will differ a little from those "
+        "of an uninterrupted run; each worker's momentum begins at the mean of all");
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
   go_on();
@@ -128,8 +128,8 @@ void training_run::watch() {
   send(options_.progress, std::move(order));
 }
 
-// A run that solves for the weights: no view, no leases, no gradients. Its one snapshot goes the
-// way of those that end an epoch.
+// A run with the exact solver: no view, no leases, no gradients. Its one snapshot is handled like
+// the snapshot at the end of an epoch.
 void training_run::start_solver() {
   phase_ = phase::solving;
   began_ = clock().now();

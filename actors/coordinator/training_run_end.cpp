@@ -1,10 +1,11 @@
 #include "actors/coordinator/training_run.hpp"
 #include "actors/model/job_file.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <limits>
 
-// The end of a run: what was decided is counted, and what was captured written.
+// The end of a run: counts the decisions and waits for the captures to be written.
 
 namespace troupe {
 
@@ -17,6 +18,10 @@ void training_run::collect_reports() {
     ask(
       this, handles_->reporters[i], requests(),
       [this, i](const proto::Report& x) {
+        if (const auto problem = problem_of(x); !problem.empty()) {
+          fail("shard or rank " + std::to_string(i) + " reports " + problem);
+          return;
+        }
         reports_[i] = x;
         send(options_.progress, moved_on{});
         if (--reports_missing_ == 0 && phase_ == phase::finishing)
@@ -38,7 +43,7 @@ void training_run::finish_captures_of_reports() {
 
 void training_run::settle_accounts() {
   summary_.counted = true;
-  if (!solves()) { // Otherwise nobody decided on gradients.
+  if (!solves()) { // Otherwise there were no gradients.
     const auto result = book_->balance(reports_);
     summary_.applied = result.applied;
     summary_.rejected_stale = result.rejected_stale;
@@ -85,9 +90,9 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
   if (!last_checkpoint_.empty())
     text += "The last checkpoint is " + last_checkpoint_ + ". ";
   else
-    text += "No checkpoint was written; checkpoint.every_steps makes a run write some. ";
+    text += "No checkpoint was written; to get some, set checkpoint.every_steps. ";
   if (!options_.output.empty())
-    text += "What " + options_.output + "/weights.safetensors holds, if it is there, is older. ";
+    text += options_.output + "/weights.safetensors, if it exists, is older. ";
   text +=
     "Lower learning_rate.base, set optimizer.clip_norm, or look for extreme values in the data";
   summary_.not_finite = true;
@@ -115,7 +120,7 @@ void training_run::conclude() {
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);
   conclude_run order{summary_, {}};
-  // What shards said of themselves may be a moment old; their reports are final.
+  // The shards' status messages may be a moment old; their reports are final.
   if (options_.context->protocol.uses_shards() && summary_.counted)
     for (auto& x : reports_)
       order.updates.push_back(x.version());

@@ -12,10 +12,10 @@ namespace {
 /// Batches of a lease, at most.
 constexpr std::uint64_t most_batches = 32;
 
-/// Checkpoints of the epochs before the current one may still be under way.
+/// Checkpoints of the epochs before the current one may still be in progress.
 constexpr std::size_t epochs_remembered = 3;
 
-/// Batches of a lease that were trained, as far as its holder's mark tells.
+/// Number of trained batches of a lease, according to its holder's mark.
 std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
                               std::optional<std::uint64_t> settled) {
   const auto most = settled.value_or(batches_of(lease));
@@ -24,13 +24,13 @@ std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
   return mark.lease > lease.id() ? most : 0;
 }
 
-/// The positions of those batches, of all ranks in a step.
+/// The positions of these batches; in a synchronous protocol, of all ranks.
 range positions(const proto::Lease& lease, std::uint64_t batches) {
   return {lease.begin(),
           std::min<std::uint64_t>(lease.begin() + batches * lease.stride(), lease.end())};
 }
 
-/// What of `whole` is in none of `parts`; both ascending and without overlaps.
+/// The parts of `whole` that are not in `parts`. Both are ascending and without overlaps.
 std::vector<range> without(const std::vector<range>& whole, const std::vector<range>& parts) {
   std::vector<range> result;
   for (auto rest : whole) {
@@ -67,7 +67,7 @@ void lease_book::open_epoch(std::uint32_t epoch) {
 void lease_book::resume_epoch(const lease_cut& from) {
   epoch_size_ = from.samples();
   epoch_committed_ = 0;
-  // Speeds change: what was long ago counts less.
+  // Speeds change, so old counts weigh less.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)
@@ -77,8 +77,8 @@ void lease_book::resume_epoch(const lease_cut& from) {
     epochs_.pop_front();
 }
 
-// Half of what this worker is going to train, at the speed of each so far; in two leases, since it
-// holds two. A quarter of that while nothing is known of speeds.
+// Half of this worker's share of the rest, in proportion to the speeds so far, in two leases
+// because a worker holds two. While no speed is known: a quarter of that.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())
@@ -162,7 +162,7 @@ std::vector<proto::Lease> lease_book::held_by(std::size_t rank) const {
   return result;
 }
 
-// In step, a batch counts once all ranks have trained theirs.
+// In a synchronous protocol, a batch counts once all ranks have trained theirs.
 std::vector<range> lease_book::trained(const epoch_record& x,
                                        std::span<const lease_mark> marks) const {
   struct step_lease {

@@ -14,7 +14,7 @@ inline std::uint64_t batches_of(const proto::Lease& x) {
   return (positions + x.stride() - 1) / x.stride();
 }
 
-/// Positions of batch `index` of a lease; may be empty where workers go in step.
+/// Positions of batch `index` of a lease. May be empty if workers take each step together.
 inline range batch_of(const proto::Lease& x, std::uint64_t index) {
   const auto begin = x.begin() + x.offset() + index * x.stride();
   const auto end = begin + x.batch();

@@ -3,6 +3,7 @@
 #include "actors/model/job_file.hpp"
 #include "kernels/cpu/executor.hpp"
 #include "kernels/graph/initializers.hpp"
+#include "kernels/graph/placement.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -13,16 +14,9 @@ void job_context::initialize(range part, std::span<float> out) const {
   troupe::initialize(parameters(), part, job.seed(), out, orthogonal_.get());
 }
 
-range job_context::shard(std::size_t index, std::size_t count) const {
-  const auto even = part_of(parameters().size(), count, index);
-  return rule.by_tensor() ? range{nearest_tensor(even.begin), nearest_tensor(even.end)} : even;
-}
-
-std::size_t job_context::nearest_tensor(std::size_t offset) const {
-  if (offset >= parameters().size())
-    return parameters().size();
-  const auto tensor = parameters().entries()[parameters().entry_at(offset)].elements();
-  return offset - tensor.begin <= tensor.end - offset ? tensor.begin : tensor.end;
+std::vector<range> job_context::shards(std::size_t count) const {
+  const bool whole = rule.by_tensor() || job.placement() == proto::BY_TENSOR;
+  return whole ? cut_at_tensors(parameters(), count) : cut_at_rows(parameters(), count);
 }
 
 std::vector<range> job_context::buckets() const {

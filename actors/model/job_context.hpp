@@ -60,17 +60,15 @@ struct job_context {
   /// parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slice of parameter shard `index` of `count`: even parts, or if the optimizer works on
-  /// whole tensors, cut at the nearest beginnings of tensors.
-  range shard(std::size_t index, std::size_t count) const;
+  /// The slices of so many parameter shards, in order, by the job's placement. Tensors stay whole
+  /// if the optimizer works on whole tensors. Some may be empty.
+  std::vector<range> shards(std::size_t count) const;
+  range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
 
   /// Buckets of the flat gradient, in the order in which the backward pass completes them.
   std::vector<range> buckets() const;
 
 private:
-  /// The beginning of a tensor, or the end of the last one, that is nearest to that element.
-  std::size_t nearest_tensor(std::size_t offset) const;
-
   std::shared_ptr<orthogonal_matrices> orthogonal_ = std::make_shared<orthogonal_matrices>();
 };
 

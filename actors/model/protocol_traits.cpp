@@ -61,6 +61,33 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
                        "expected SGD");
 }
 
+/// Gradients that make one update, at most.
+constexpr std::uint32_t most_buffered = 1024;
+
+void check_async_ps(const proto::Job& job, problem_list& problems) {
+  const auto buffer = job.async_ps().buffer();
+  const auto how = job.async_ps().compensation();
+  problems.require(buffer >= 1 && buffer <= most_buffered, "async_ps.buffer",
+                   std::to_string(buffer) + "; expected a number of gradients from 1 to "
+                     + std::to_string(most_buffered));
+  problems.require(buffer <= 1 || how == proto::AsyncPs::AUTO || how == proto::AsyncPs::NONE,
+                   "async_ps.buffer",
+                   proto::AsyncPs::Compensation_Name(how)
+                     + " makes an update of each gradient; leave buffer out, or set "
+                       "async_ps.compensation: AUTO");
+}
+
+std::string describe_async_ps(const proto::Job& job) {
+  const auto buffer = job.async_ps().buffer();
+  return buffer <= 1 ? "each gradient is applied when it arrives"
+                     : "the mean of each " + std::to_string(buffer)
+      + " gradients is applied when the last of them arrives";
+}
+
+void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
+  row.holds_back = job.async_ps().buffer() > 1;
+}
+
 void check_sync_ps(const proto::Job& job, problem_list& problems) {
   const auto& how = job.sync_ps();
   problems.require(how.late() == proto::SyncPs::REJECT || how.late() == proto::SyncPs::REQUEUE,
@@ -95,9 +122,11 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.tells_idle = backup;
 }
 
-// A moment per worker instead of one; the versions that workers read; for DC, the squares and the
-// corrected gradient.
+// The sum of gradients that are held; or a moment per worker instead of one; the versions that
+// workers read; for DC, the squares and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
+  if (job.async_ps().buffer() > 1)
+    return 1;
   if (workers < 2)
     return 0;
   switch (job.async_ps().compensation()) {
@@ -150,6 +179,19 @@ std::string list(const std::vector<std::string>& names) {
   return result;
 }
 
+void check_placement(const proto::Job& job, bool no_shards, problem_list& problems) {
+  problems.require(job.placement() != proto::PLACEMENT_UNSET, "placement",
+                   "expected BY_BYTES or BY_TENSOR");
+  problems.require(!job.has_placement() || !no_shards, "placement",
+                   proto::Protocol_Name(job.protocol())
+                     + " has no parameter servers to place parameters on; leave it out, or choose "
+                       "another protocol");
+  const bool cut = job.has_placement() && job.placement() == proto::BY_BYTES;
+  problems.require(!cut || job.optimizer().kind() != proto::LAMB, "placement",
+                   "BY_BYTES cuts tensors, but LAMB needs their norms; leave it out, or set "
+                   "placement: BY_TENSOR");
+}
+
 /// Why there is no row for a job.
 std::string unknown(const proto::Job& job, std::span<const protocol_traits> own) {
   if (job.protocol() != proto::CUSTOM)
@@ -176,8 +218,13 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::shards,
       .in_step = false,
       .decided_by = "parameter server",
-      .exchange = [](const proto::Job&) { return "each gradient is applied when it arrives"; },
+      .exchange = describe_async_ps,
       .settings = "async_ps",
+      .validate = check_async_ps,
+      .adapt = adapt_async_ps,
+      .step_gradients = [](const proto::Job& job, std::size_t) -> std::size_t {
+        return job.async_ps().buffer();
+      },
       .shard_state = async_shard_state,
     },
     {
@@ -323,6 +370,7 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     refuse("custom_protocol", "CUSTOM");
   if (found != nullptr && found->validate)
     found->validate(job, problems);
+  check_placement(job, found != nullptr && !found->uses_shards(), problems);
 }
 
 std::string custom_parameter(const proto::Job& job, const std::string& name) {

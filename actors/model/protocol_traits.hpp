@@ -42,6 +42,9 @@ struct protocol_traits {
   bool needs_all = false;
   /// Shard 0 wants to know which workers hold no lease (proto::IdleWorkers).
   bool tells_idle = false;
+  /// Shards hold gradients of which no update is made yet. At the end of an epoch all shards hear
+  /// that all workers are idle, and make an update with these.
+  bool holds_back = false;
   /// Who decides on a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.

@@ -216,14 +216,14 @@ std::string task_card(const std::vector<task_status>& tasks) {
     return "";
   std::string result = "<div class=\"wide\"><table class=\"tasks\">\n";
   put_row(result, "th",
-          {"task", "gradients or updates", "samples", "samples/s", "mean staleness", "MB/s sent",
-           "MB/s received", "last"});
+          {"task", "gradients or updates", "per second", "samples", "samples/s", "mean staleness",
+           "MB/s sent", "MB/s received", "last"});
   for (std::size_t i = 0; i < std::min(tasks.size(), most_tasks); ++i) {
     auto& x = tasks[i];
     const bool worker = x.task.job == job_kind::worker;
     put_row(result, "td",
             {to_string(x.task), grouped(static_cast<double>(x.steps)),
-             worker ? grouped(static_cast<double>(x.samples)) : "",
+             number(x.steps_per_second, 1), worker ? grouped(static_cast<double>(x.samples)) : "",
              worker ? grouped(x.samples_per_second) : "", worker ? number(x.staleness_mean, 3) : "",
              fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
              fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});

@@ -22,6 +22,7 @@ std::string dump(const nlohmann::ordered_json& line) {
 nlohmann::ordered_json to_object(const task_status& x) {
   nlohmann::ordered_json result{{"task", to_string(x.task)},
                                 {"steps", x.steps},
+                                {"steps_per_second", number(x.steps_per_second)},
                                 {"bytes_sent_per_second", number(x.bytes_sent_per_second)},
                                 {"bytes_received_per_second", number(x.bytes_received_per_second)}};
   if (x.task.job != job_kind::worker)

@@ -36,6 +36,8 @@ struct task_status {
   double activity_seconds = 0;
   /// Workers: gradients trained; shards and ring ranks: updates made.
   std::uint64_t steps = 0;
+  /// Of the last few seconds; at the end of a run, over all of it.
+  double steps_per_second = 0;
   /// Gradients and weights to and from other tasks, of the last few seconds; at the end of a run,
   /// over all of it.
   double bytes_sent_per_second = 0;

@@ -145,6 +145,8 @@ std::string tensorboard_log::add(const run_progress& x, double time) {
       add_scalar(event, "bytes_per_second/" + name + "/sent", task.bytes_sent_per_second);
       add_scalar(event, "bytes_per_second/" + name + "/received", task.bytes_received_per_second);
     }
+    if (task.task.job == job_kind::ps && task.steps > 0)
+      add_scalar(event, "updates_per_second/" + name, task.steps_per_second);
     if (task.task.job != job_kind::worker)
       continue;
     add_scalar(event, "samples_per_second/" + name, task.samples_per_second);

@@ -11,21 +11,21 @@
 
 namespace troupe {
 
-/// A shard's range of the weights that all workers of its process read and write, without locks
+/// A shard's range of the weights. All workers of its process read and write it without locks
 /// (relaxed_floats.hpp).
 class live_weights {
 public:
   live_weights(const job_context& context, range where);
 
-  /// Before training: goes on from these weights, after so many samples and updates.
+  /// Before training: continues from these weights, after this many samples and updates.
   void restore(std::span<const float> weights, std::uint64_t samples, std::uint64_t updates);
 
   range where() const noexcept { return where_; }
 
-  /// As they are now, word by word. Any thread.
+  /// Copies the current values word by word. Any thread.
   void read(std::span<float> out) noexcept;
 
-  /// Made so far.
+  /// Updates made so far.
   std::uint64_t updates() const noexcept { return updates_.load(std::memory_order_relaxed); }
 
 private:
@@ -44,7 +44,7 @@ public:
 
   live_weights& weights() noexcept { return *weights_; }
 
-  /// An update by the job's optimizer, which has no state.
+  /// One update by the job's optimizer, which has no state.
   /// @param gradient of the range, summed over `samples` > 0 samples
   /// @param factor range_updater::terms::factor
   void update(std::span<const float> gradient, std::uint64_t samples, double factor);

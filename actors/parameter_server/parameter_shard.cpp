@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// Readers hold all versions: how soon to look again.
+/// While readers hold all versions: time until the next look.
 constexpr std::chrono::microseconds slot_poll{500};
 
 bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
@@ -53,6 +53,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_partial_norm),
     in_view(this, &parameter_shard::on_step_parts),
     in_view(this, &parameter_shard::on_idle_workers),
+    in_view(this, &parameter_shard::on_damping),
     [this](const step_listeners& x) {
       listeners_ = x.actors;
       shards_ = x.shards;
@@ -68,6 +69,9 @@ void parameter_shard::on_exit() {
   for (auto& x : open_)
     x.answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   open_.clear();
+  for (auto& x : idle_answers_)
+    x.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
+  idle_answers_.clear();
   listeners_.clear();
   shards_.clear();
   options_.coordinator = nullptr;
@@ -75,7 +79,7 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
-// Gradients of others would wait here for ever.
+// Refused because gradients of unknown workers would wait here forever.
 std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                                                    std::string problem) const {
   if (problem.empty())
@@ -83,7 +87,7 @@ std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
   if (std::ranges::none_of(workers_, [&](auto& x) {
         return x.task.index == id.worker() && x.incarnation == id.incarnation();
       }))
-    problem = "it is no worker of this view";
+    problem = "it is not a worker of this view";
   if (problem.empty())
     return std::nullopt;
   return make_error(errc::malformed,
@@ -163,7 +167,7 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
   }
-  // In step, the update waits for others: it is told of later.
+  // In step, the update waits for other workers and is announced later.
   const bool now = policy_->in_step() && here;
   decision promise;
   if (!now) {
@@ -199,7 +203,7 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// Nothing of it was applied anywhere: it was only staged.
+// No part of it was applied anywhere: it was only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
   proto::Pushed answer;
@@ -212,7 +216,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   return answer;
 }
 
-/// Where the message is lost, the worker pulls again all the same, only later.
+/// If the message is lost, the worker still pulls again, only later.
 void parameter_shard::tell_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
@@ -226,7 +230,7 @@ void parameter_shard::tell_admitted() {
         send(listeners_[i], news);
 }
 
-// The update of its step is made without it. Nothing of it was applied anywhere.
+// The update of its step was made without it. No part of it was applied anywhere.
 std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
   const auto outcome = policy_->late(x, versions_->version());
   if (!outcome)
@@ -266,9 +270,10 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     answer.set_duplicate(true);
     return answer;
   }
-  // What is admitted will be applied, so it counts, whether it has arrived or not.
-  answer.set_staleness(admitted_ - std::min(admitted_, x.base_version()));
+  // An admitted gradient will be applied, so it counts even before it arrives.
   const auto& bounds = context_->job.async_ps();
+  const auto updates = admitted_ / bounds.buffer();
+  answer.set_staleness(updates - std::min(updates, x.base_version()));
   const bool stale = bounds.has_max_staleness() && answer.staleness() > bounds.max_staleness();
   answer.set_outcome(stale ? proto::REJECTED_STALE : proto::ACCEPTED);
   if (stale) {
@@ -310,7 +315,7 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   if (!x.has_last())
     return result;
   last_taken_.erase(key);
-  // What was admitted and has not come will not come.
+  // An admitted gradient that has not come will not come.
   auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {
     if (last->second > result.decided().sequence())
@@ -366,7 +371,7 @@ std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexc
 
 // -- updates ------------------------------------------------------------------------------------
 
-// The slot was found by find_slot().
+// find_slot() has reserved the slot.
 void parameter_shard::advance() {
   proto::Advanced news;
   news.set_view(options_.view.number);
@@ -384,10 +389,14 @@ void parameter_shard::advance() {
   std::vector<proto::Pushed> answers;
   for (const auto& part : parts)
     answers.push_back(decide(part));
-  make_version(update);
+  if (update.complete)
+    make_version(update);
   norms_.forget(news.step());
   norm_shared_ = parts_told_ = false;
-  policy_->made(before, versions_->published(), answers.front());
+  policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
+  // All that was admitted is applied.
+  if (parts.empty())
+    admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto& answer = answers[i];
@@ -404,7 +413,9 @@ void parameter_shard::advance() {
   tell_admitted();
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);
-  capture_if_due();
+  tell_damping();
+  if (update.complete)
+    capture_if_due();
 }
 
 proto::Pushed parameter_shard::decide(const contribution& x) {
@@ -447,13 +458,13 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
   if (!policy_->chooses() || options_.index == 0)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
-                        + " is told which gradients make an update, which nobody else chooses");
-  // A step begins once all shards have made the one before.
+                        + " is told which gradients make an update, but it chooses them itself");
+  // A step begins once all shards have made the previous one.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "
-                        + std::to_string(versions_->version()) + ", and told the gradients of step "
-                        + std::to_string(x.step()));
+                        + std::to_string(versions_->version())
+                        + ", but is told the gradients of step " + std::to_string(x.step()));
   if (x.step() < versions_->version())
     return proto::Ack{};
   policy_->choose(x.step(), {x.part().begin(), x.part().end()});
@@ -466,16 +477,36 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
   return proto::Ack{};
 }
 
-caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
-  if (x.number() <= idle_told_)
-    return proto::Ack{};
-  idle_told_ = x.number();
-  policy_->set_idle({x.worker().begin(), x.worker().end()});
-  make_updates();
-  return proto::Ack{};
+void parameter_shard::tell_damping() {
+  auto news = policy_->new_damping();
+  if (!news)
+    return;
+  news->set_view(options_.view.number);
+  for (std::size_t i = 1; i < shards_.size(); ++i)
+    send(shards_[i], *news);
 }
 
-// The norm of the step's gradient takes all shards.
+void parameter_shard::on_damping(const proto::Damping& x) {
+  if (const auto problem = problem_of(x); problem.empty())
+    policy_->set_damping(x);
+  else
+    spdlog::warn("ps/{} ignores {}, which ps/0 is said to have sent", options_.index, problem);
+}
+
+caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
+  if (x.number() > idle_told_) {
+    idle_told_ = x.number();
+    policy_->set_idle({x.worker().begin(), x.worker().end()});
+    make_updates();
+  }
+  // Readers may hold all versions.
+  if (policy_->in_step() || !policy_->ready())
+    return proto::Ack{};
+  idle_answers_.push_back(make_response_promise<proto::Ack>());
+  return idle_answers_.back();
+}
+
+// The norm of the step's gradient needs the parts of all shards.
 void parameter_shard::share_norm() {
   if (!clips_in_step() || norm_shared_ || !policy_->ready())
     return;
@@ -489,7 +520,7 @@ void parameter_shard::share_norm() {
   part.set_squares(squared_norm(context_->parameters(), options_.where, update.gradient));
   if (!std::isfinite(part.squares())) {
     fail("the gradient of step " + std::to_string(part.step() + 1)
-           + " is not finite once it is added up, first that of "
+           + " is not finite after summation, first in "
            + first_not_finite(context_->parameters(), options_.where, update.gradient),
          true);
     return;
@@ -515,10 +546,10 @@ void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& par
 
 caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNorm& x) {
   if (const auto problem = problem_of(x); !problem.empty())
-    return make_error(errc::malformed, "ps/" + std::to_string(x.shard()) + " tells " + problem);
+    return make_error(errc::malformed, "ps/" + std::to_string(x.shard()) + " reports " + problem);
   if (!norms_.add(versions_->version(), x.step(), x.shard(), x.squares()))
     return make_error(errc::malformed,
-                      "ps/" + std::to_string(x.shard()) + " tells the norm of step "
+                      "ps/" + std::to_string(x.shard()) + " reports the norm of step "
                         + std::to_string(x.step()) + ", but ps/" + std::to_string(options_.index)
                         + " is at step " + std::to_string(versions_->version()));
   if (norms_.has(versions_->version(), x.shard()))
@@ -527,7 +558,7 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
   return proto::Ack{};
 }
 
-/// All is here for the next update.
+/// Everything for the next update is here.
 bool parameter_shard::update_ready() {
   if (!policy_->ready())
     return false;
@@ -547,8 +578,7 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
 
 // -- versions -----------------------------------------------------------------------------------
 
-// The slot was found by versions_->begin(). An update without samples leaves the weights as they
-// are.
+// versions_->begin() has reserved the slot. An update without samples does not change the weights.
 void parameter_shard::make_version(const planned_update& update) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
@@ -584,9 +614,13 @@ void parameter_shard::make_updates() {
     advance();
     ready = update_ready();
   }
-  if (ready)
+  if (ready) {
     retry_soon();
-  else if (norm_shared_)
+    return;
+  }
+  for (auto& x : std::exchange(idle_answers_, {}))
+    x.deliver(proto::Ack{});
+  if (norm_shared_)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_NORM, clock().now());
   else
     options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());

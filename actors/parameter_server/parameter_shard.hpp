@@ -21,12 +21,12 @@
 
 namespace troupe {
 
-/// A synchronizer as a shard sees it: told of each synchronous update, or of the end of its wait
-/// for slower workers.
+/// A shard's view of a synchronizer. The shard tells it about each synchronous update, or that it
+/// need no longer wait for slower workers.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// Synchronizers of all workers, and where shards talk to each other all shards, in order. Comes
-/// after the start, since they are started in any order, and before the first step.
+/// The synchronizers of all workers and, if shards talk to each other, all shards, in order. Sent
+/// after all of them have started, since they start in any order, and before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -44,28 +44,28 @@ struct shard_options {
   range where;
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   patience requests;
-  /// Receives what checkpoints and evaluations need, and hears of failures.
+  /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
-  /// What the protocol makes of gradients; this shard's alone.
+  /// The protocol's treatment of gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
 };
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// A version pool for a shard that so many workers pull from, with the initial weights as version
-/// 0. `held`: versions that the protocol holds besides.
+/// A version pool for a shard that this many workers pull from, with the initial weights as version
+/// 0. `held`: number of further versions that the protocol holds.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
-/// The one writer of a slice of the parameters, with its optimizer state. A gradient is staged when
-/// it is pushed, and takes effect when its worker commits it; it is decided once. Which gradients
-/// make an update is the policy's. The update is made out of place, as a new version, and then
-/// published. Where workers go in step and the job clips by norm, it is not made before the shards
-/// have told each other their parts of the norm. Where the policy chooses among the gradients of a
-/// step, shard 0 does so for all shards.
+/// The only writer of a slice of the parameters; it also holds the optimizer state. A pushed
+/// gradient is staged. It takes effect when its worker commits it, and it is decided once. The
+/// policy chooses which gradients make an update. The update is computed in new memory as a new
+/// version, and then published. If the workers take each step together and the job clips by norm,
+/// the update waits until the shards have exchanged their parts of the norm. If the policy chooses
+/// among the gradients of a step, shard 0 chooses for all shards.
 ///
-/// For a checkpoint it sends a version that is due to the coordinator by itself, with a copy of the
-/// optimizer's state, and goes on; while two are on their way, none is sent.
+/// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
+/// optimizer's state, and continues. While two captures are in transit, it sends no other.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;
@@ -78,7 +78,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Answers what waits, and drops handles to actors that hold one of this.
+  /// Answers waiting requests, and drops handles to actors that hold a handle to this one.
   void on_exit() override;
 
 private:
@@ -86,7 +86,7 @@ private:
   /// Worker and incarnation.
   using incarnation_key = std::pair<std::uint32_t, std::uint64_t>;
 
-  /// A commit that is not answered yet: its gradient is not here, or its update is not made.
+  /// A commit without an answer yet: its gradient is missing, or its update is not made.
   struct open_commit {
     proto::Commit header;
     decision answer;
@@ -102,8 +102,9 @@ private:
   caf::result<proto::Ack> on_partial_norm(const proto::PartialNorm& x);
   caf::result<proto::Ack> on_step_parts(const proto::StepParts& x);
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
+  void on_damping(const proto::Damping& x);
 
-  /// Why a gradient of that name is not taken: `problem`, or that no worker of the view has it.
+  /// The reason to refuse a gradient: `problem`, or that no worker of the view has this id.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
 
   /// The answer to a gradient that was decided before, or whose worker is fenced off.
@@ -119,6 +120,7 @@ private:
   void advance();
   proto::Pushed decide(const contribution& x);
   void tell_parts();
+  void tell_damping();
   void share_norm();
   void tell_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();
@@ -145,28 +147,31 @@ private:
   gradient_journal journal_;
   staged_gradients staged_;
   std::vector<open_commit> open_;
-  /// In step, clipping by norm: parts of the norms, and whether this shard has told its own.
+  /// If workers take each step together and the job clips by norm: parts of the norms, and whether
+  /// this shard has sent its own part.
   norm_exchange norms_;
   bool norm_shared_ = false;
   /// Shard 0 has told the others which gradients make the next update.
   bool parts_told_ = false;
-  /// Of the newest proto::IdleWorkers.
+  /// Number of the newest proto::IdleWorkers. If workers do not go in step, these are answered once
+  /// the update that they caused is made.
   std::uint64_t idle_told_ = 0;
+  std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
-  /// Of the weights that training went on from, and the samples trained before.
+  /// Version of the weights at the start of this run, and the samples trained before.
   std::uint64_t first_version_ = 0;
-  /// The weights to begin with were handed over.
+  /// The weights of a checkpoint were restored.
   bool restored_ = false;
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
   std::uint64_t quarantined_samples_ = 0;
-  /// With a bound on staleness: gradients admitted so far, applied or still on their way, and each
-  /// incarnation's last one.
+  /// If staleness is bounded: the number of gradients admitted so far (applied or in transit), and
+  /// each incarnation's last one.
   std::uint64_t admitted_ = 0;
   std::map<incarnation_key, std::uint64_t> last_admitted_;
-  /// Not in step: each incarnation's last gradient that was taken.
+  /// Asynchronous protocols: each incarnation's last accepted gradient.
   std::map<incarnation_key, proto::Commit> last_taken_;
 };
 

@@ -1,14 +1,16 @@
-// What a shard gives to checkpoints and evaluations, and takes from a checkpoint.
+// A shard's captures for checkpoints and evaluations, and its restore from a checkpoint.
 
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
-// The weights are held, not copied; the optimizer's state is changed in place, and must be.
+// The weights are held, not copied. The optimizer's state is changed in place, so it must be
+// copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
     return;
@@ -54,13 +56,13 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                                                     const payload& values) {
-  if (x.slot() > context_->rule.slots() || values.size() != options_.where.size() * sizeof(float))
+  if (!problem_of(x).empty() || x.slot() > context_->rule.slots()
+      || values.size() != options_.where.size() * sizeof(float))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+                        + describe(x, values.size()));
   if (versions_->version() > x.version())
-    return proto::Ack{}; // A repetition that came late: training has begun.
+    return proto::Ack{}; // A late repetition: training has begun.
   if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
@@ -72,7 +74,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
-    // Nobody reads before training begins, so there is a slot.
+    // No worker reads before training begins, so a slot is free.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
     policy_->restored(values.as_floats(), x.samples(), x.version());
@@ -80,7 +82,8 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   }
   updater_.restore(x.samples(), x.version());
   samples_before_ = x.samples();
-  first_version_ = admitted_ = x.version();
+  first_version_ = x.version();
+  admitted_ = x.version() * context_->job.async_ps().buffer();
   return proto::Ack{};
 }
 

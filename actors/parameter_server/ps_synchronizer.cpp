@@ -11,8 +11,8 @@ namespace troupe {
 
 namespace {
 
-/// Bounded: others do not wait for a worker that has nothing to train for so long. Leases take
-/// less.
+/// Bounded: others stop waiting for a worker that has had nothing to train for this long. Leases
+/// take less time.
 constexpr std::chrono::milliseconds idle_patience{10};
 
 } // namespace
@@ -21,8 +21,9 @@ ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const j
                                  ps_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), parts_(options_.shards.size()) {
+  const auto shards = context_->shards(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    parts_[i].where = context_->shard(i, parts_.size());
+    parts_[i].where = shards[i];
 }
 
 ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
@@ -105,7 +106,7 @@ void ps_synchronizer::pull(std::size_t shard) {
 void ps_synchronizer::read_live() {
   acquired result{{sequence_.value}, {}, true};
   for (auto& part : parts_) {
-    // The trainer may still hold what was read last.
+    // The trainer may still hold the weights that were read last.
     if (!part.kept.unique())
       part.kept = payload::floats(part.where.size());
     part.base_version = part.live->weights().updates();
@@ -130,7 +131,7 @@ void ps_synchronizer::write_live() {
 void ps_synchronizer::on_too_early(std::size_t shard, const proto::Weights& x) {
   auto& part = parts_[shard];
   options_.board->arrived(name_of(shard));
-  // What the shard told since may have overtaken this answer.
+  // A later message of the shard may have overtaken this answer.
   if (std::exchange(part.slowest, 0) > x.clock() - x.behind()) {
     pull(shard);
     return;
@@ -172,7 +173,7 @@ void ps_synchronizer::show_slow_workers() {
   options_.board->set_behind(behind);
 }
 
-// Within a process the whole range is there without a copy.
+// Within a process, the whole range is available without a copy.
 void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
   auto& part = parts_[shard];
   if (!rows || !is_port(options_.readers[shard]))
@@ -182,7 +183,7 @@ void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
     part.rows = cut(*rows, begin, end);
 }
 
-// The trainer may still hold what was kept last.
+// The trainer may still hold the weights that were kept last.
 payload ps_synchronizer::complete_weights(part& x, const payload& data) {
   if (!x.rows)
     return data;
@@ -225,7 +226,7 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
   options_.board->count_bytes_received(data.size());
   part.base_version = header.version();
   part.pulling = false;
-  // In step, all shards are at the same version, and it is the number of the step.
+  // In step, all shards have the same version, and it is the number of the step.
   steps_ = {header.version()};
   ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
   if (options_.first_decides)
@@ -250,8 +251,8 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   }
 }
 
-// Steps may go on while this worker pulls; and after a late gradient, the update that it was late
-// for may not be made yet. A shard tells when it has a newer version.
+// Steps may go on while this worker pulls. And after a late gradient, the update that it missed may
+// not be made yet. A shard announces a newer version.
 void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
   auto newest = next_version_;
   for (auto& part : parts_)
@@ -308,7 +309,7 @@ payload ps_synchronizer::gradient_for(const part& x) const {
   return result;
 }
 
-// One attempt: where it fails, the commit finds out.
+// One attempt. If it fails, the commit finds out.
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;
@@ -382,7 +383,7 @@ void ps_synchronizer::complete_header() {
 proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
   auto result = header_;
   result.set_base_version(parts_[shard].base_version);
-  // While the part is on its way, the shard waits for it; it is not to ask for another.
+  // While the part is in transit, the shard waits for it and must not ask for it again.
   result.set_again(parts_[shard].attempts > 0 && !parts_[shard].on_its_way);
   return result;
 }
@@ -486,7 +487,7 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 
 void ps_synchronizer::on_tick() {
   reminded_ = false;
-  // Of others, a request is on its way.
+  // For the other shards, a request is in transit.
   for (std::size_t i = 0; i < parts_.size(); ++i)
     if (parts_[i].waits) {
       pull(i);
@@ -494,7 +495,7 @@ void ps_synchronizer::on_tick() {
       parts_[i].attempts = 0;
       commit_part(i);
     }
-  // What a shard told may be lost.
+  // A shard's announcement may have been lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);
 }
@@ -504,7 +505,7 @@ void ps_synchronizer::on_abandon(const abandon& x) {
     answer(proto::REQUEUED);
 }
 
-// The staleness of a gradient is taken at shard 0; others may differ by what is on its way.
+// Shard 0 defines the staleness of a gradient. Other shards may differ by gradients in transit.
 void ps_synchronizer::ask_admission() {
   admission_ = admission::asked;
   options_.board->await(name_of(0));
@@ -534,7 +535,7 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
   options_.board->arrived(name_of(shard));
-  // LOST means that this worker was given up; it overrides what other shards answered.
+  // LOST means that the coordinator gave up this worker. It overrides the answers of other shards.
   if (outcome_ != proto::LOST)
     outcome_ = outcome;
   staleness_ = std::max(staleness_, staleness);

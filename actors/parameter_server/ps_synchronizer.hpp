@@ -15,14 +15,13 @@
 
 namespace troupe {
 
-/// A shard's weights, for synchronizers of its process that write them. Comes before the first
-/// step.
+/// A shard's weights, for synchronizers in its process that write them. Sent before the first step.
 struct shared_weights {
   std::uint32_t shard = 0;
   std::shared_ptr<live_weights> weights;
 };
 
-/// From a synchronizer to itself: does the worker still do nothing since this gradient?
+/// A message to itself: has the worker done nothing since this gradient?
 struct idle_check {
   gradient_sequence after;
 };
@@ -42,42 +41,41 @@ struct ps_synchronizer_options {
   /// One per shard, in order.
   std::vector<shard_actor> shards;
   std::vector<reader_actor> readers;
-  /// The worker's.
+  /// The worker's board.
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
-  /// Each update takes a gradient of every worker: the shards tell of it with `Advanced`.
+  /// Each update takes a gradient from every worker. The shards announce it with `Advanced`.
   bool in_step = false;
-  /// Says how shards scale this worker's gradients, by what shard 0 knows of all of them; null:
-  /// they are applied as they are.
+  /// Decides how shards scale this worker's gradients, from what shard 0 knows about all of them.
+  /// Null: no scaling.
   std::shared_ptr<worker_policy> policy;
-  /// Shards say when this worker may read, so that it is not too far ahead of others: a pull that
-  /// is too early is repeated when they tell, with `Advanced`, that it is not any more. Shard 0 is
-  /// asked first.
+  /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
+  /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
   bool bounded = false;
-  /// Reads and writes the weights of shards itself, which share them (`shared_weights`): they are
-  /// told of gradients, and not sent any.
+  /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
+  /// gradients to the shards without sending them.
   bool writes = false;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
-  /// In step: shard 0 decides whether a gradient is in time, and other shards hear of it only then.
-  /// A step is computed from weights of one version, and each version is used once.
+  /// In step: shard 0 decides whether a gradient is in time. Only then do the other shards get the
+  /// commit. A step is computed from weights of one version, and each version is used once.
   bool first_decides = false;
 };
 
 /// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
-/// pushing to the shards. From shards on other nodes only the rows of large tables travel that the
-/// batch reads, and to them only these rows of the gradient. A shard's part of the gradient is
-/// pushed as soon as backward has passed its range, while the rest is being computed, and stays
-/// without effect until the whole gradient is committed at all shards. One that is not finite is
-/// quarantined at all of them. At most one gradient is on its way at a time.
+/// pushing to the shards. With shards on other nodes it exchanges only those rows of large tables
+/// that the batch reads. It pushes a shard's part of the gradient as soon as backward has passed
+/// the shard's range, while the rest is computed. The part takes effect only when the whole
+/// gradient is committed at all shards. A gradient that is not finite is quarantined at all shards.
+/// At most one gradient is in transit at a time.
 ///
-/// Where the job bounds staleness, shard 0 admits or rejects each gradient for all shards before it
-/// is committed, so that its parts never differ.
+/// If the job bounds staleness, shard 0 admits or rejects each gradient for all shards before its
+/// commit, so all shards decide the same.
 ///
-/// Where steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
-/// before the others, and weights are pulled again until they are all of one version.
+/// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
+/// before the others. Weights are pulled again until all have the same version.
 ///
-/// A commit that is not answered in time is asked again; the part itself is only sent again if the
-/// shard has not got it.
+/// A commit without an answer in time is sent again. The gradient itself is sent again only if the
+/// shard lacks it.
 class ps_synchronizer
   : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, shared_weights>,
                                       rpc<void, idle_check>, rpc<void, tick>>::base {
@@ -97,45 +95,46 @@ protected:
 private:
   enum class admission { not_needed, asked, granted, refused };
 
-  /// The gradient's part for one shard.
+  /// One shard's part of the gradient.
   struct part {
     range where;
-    /// What of it the batch reads and changes, where that is little, and the shard on another node.
+    /// The rows that the batch reads and changes; absent if that is not a small part or the shard
+    /// is on this node.
     std::optional<proto::Selection> rows = std::nullopt;
-    /// The weights as far as they were pulled, where only rows are.
+    /// The weights pulled so far, if only rows are pulled.
     payload kept = {};
-    /// first_decides: the newest version that the shard has told of.
+    /// first_decides: the newest version that the shard has announced.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
-    /// Asked for its weights.
+    /// A pull has no answer yet.
     bool pulling = false;
-    /// Elements that backward has not handed over yet.
+    /// Number of elements that backward has not computed yet.
     std::size_t missing = 0;
-    /// A shard may have no elements: its part is pushed with the first contribution.
+    /// If the shard has no elements, its part is pushed with the first contribution.
     bool pushed = false;
-    /// Pushed, and not acknowledged yet.
+    /// Pushed and not acknowledged.
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// The pull came too early, and waits to be repeated. These workers are too slow, the slowest
-    /// by so many steps.
+    /// The pull came too early and must be repeated. `slow` are the workers that are too slow;
+    /// `behind` is how many steps the slowest is behind.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
-    /// The slowest worker's step, as the shard told since the pull.
+    /// The slowest worker's step, from a message of the shard since the pull.
     std::uint64_t slowest = 0;
-    /// The shard has taken it for its step.
+    /// The shard has accepted the part for its step.
     bool taken = false;
-    /// Commits since the last answer.
+    /// Number of commits sent since the last answer.
     int attempts = 0;
-    /// Shared by the shard.
+    /// The weights that the shard shares.
     std::shared_ptr<live_writer> live = nullptr;
   };
 
   void on_acquire(const acquire& x);
   void pull(std::size_t shard);
   void on_too_early(std::size_t shard, const proto::Weights& x);
-  /// Of all pulls that wait.
+  /// Shows the workers that all waiting pulls wait for.
   void show_slow_workers();
   void remind();
   void on_idle_check(const idle_check& x);
@@ -177,7 +176,7 @@ private:
   worker_actor worker_;
   std::vector<part> parts_;
 
-  // -- the gradient under way --
+  // -- the current gradient --
   gradient_sequence sequence_;
   acquire attributes_;
   std::vector<weight_range> ranges_;
@@ -186,29 +185,29 @@ private:
   payload gradient_;
   std::uint64_t samples_ = 0;
   std::uint64_t samples_of_step_ = 0;
-  /// What the worker said at the end of the step.
+  /// The worker's commit at the end of the step.
   std::optional<commit> done_;
-  /// Of its commits at all shards.
+  /// Common header of its commits at all shards.
   proto::Commit header_;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
-  /// In step: updates of the weights before this one.
+  /// In step: number of updates of the weights before this one.
   weights_version steps_;
-  /// first_decides: the least version that the next gradient may be computed from; and what was
-  /// told of the update of shard 0 before this gradient was known to be part of it.
+  /// first_decides: the smallest version that the next gradient may be computed from; and shard 0's
+  /// announcement of an update that came before this gradient was known to be part of it.
   std::uint64_t next_version_ = 0;
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// Bounded: the step that this worker makes, and whether others may have stopped waiting for it.
+  /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;
   bool paused_ = true;
-  /// Shards that have yet to hear of a pause; pulls come after that.
+  /// Number of shards that must still be told of a pause. Pulls come after that.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
-  /// On the board.
+  /// The workers shown on the board.
   std::vector<std::uint32_t> shown_;
-  /// As shard 0 said with its last decision.
+  /// From shard 0's last decision.
   proto::Pacing pacing_;
 };
 

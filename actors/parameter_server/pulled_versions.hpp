@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// The versions that workers read last of a shard, one for each: what their next gradients are
-/// computed from. Noted by the reader, asked by the writer. Thread-safe.
+/// The version that each worker read last from a shard: its next gradient is computed from it. The
+/// reader records it, the writer looks it up. Thread-safe.
 class pulled_versions {
 public:
-  /// @param workers that read here: no other holds a version.
+  /// @param workers that read here; no other worker holds a version
   explicit pulled_versions(std::set<std::uint32_t> workers) : workers_(std::move(workers)) {}
 
   void note(std::uint32_t worker, const version_pool::snapshot& x) {
@@ -22,7 +22,7 @@ public:
       pulled_[worker] = x;
   }
 
-  /// Empty where the worker has read another version since, or none.
+  /// Empty if the worker has read another version since, or none.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
     const auto i = pulled_.find(worker);

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Decides when a worker may read a shard's weights, and which version. Asked by the shard's reader
+/// Decides when a worker may read a shard's weights, and which version. The shard's reader asks it
 /// for each pull of a worker. Thread-safe.
 class read_gate {
 public:
@@ -19,14 +19,14 @@ public:
   struct answer {
     /// The step that the weights are for.
     std::uint64_t clock = 0;
-    /// Nothing: the worker has to wait. The shard tells it when it can pull again.
+    /// Absent: the worker has to wait. The shard tells it when it can pull again.
     std::optional<version_pool::snapshot> weights;
-    /// For whom it waits, and how many steps behind it the slowest is.
+    /// The workers that it waits for, and how many steps the slowest of them is behind.
     std::vector<std::uint32_t> slow;
     std::uint64_t behind = 0;
   };
 
-  /// Where versions are read from. Called once, before the first pull.
+  /// Sets the source of versions. Called once, before the first pull.
   virtual void open(std::shared_ptr<const version_pool> versions) = 0;
 
   virtual answer read(const proto::Pull& x) = 0;

@@ -13,12 +13,12 @@
 namespace troupe {
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull never waits for an update. Copies nothing, except for rows that are asked for.
-/// Where there is a gate, workers whose time has not come are answered without weights.
+/// writer, so a pull never waits for an update. It copies nothing, except for rows that a pull
+/// selects. If there is a gate, workers that must wait get an answer without weights.
 class reader_front : public reader_actor::base {
 public:
-  /// `pulled`: is told what each worker reads; may be null. `board`: the shard's; may be null.
-  /// `gate`: may be null.
+  /// `pulled`: records the version that each worker reads; may be null. `board`: the shard's; may
+  /// be null. `gate`: may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,

@@ -12,8 +12,7 @@
 
 namespace troupe {
 
-/// A committed gradient of one worker. The payload is empty where it has no samples, or is
-/// quarantined.
+/// A committed gradient of one worker. The payload is empty if it has no samples or is quarantined.
 struct contribution {
   proto::Commit header;
   payload gradient;
@@ -23,93 +22,101 @@ struct contribution {
 struct planned_update {
   /// Summed over `samples`; valid until `made()`.
   std::span<const float> gradient;
-  /// 0: the weights stay as they are.
+  /// 0: the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
+  /// False: its gradients are taken, but the weights change with a later one.
+  bool complete = true;
 };
 
-/// What a protocol makes of the gradients that workers commit at a shard: which of them it takes,
-/// which make an update together, and when. Plain state, of one shard, called by it alone.
+/// A protocol's treatment of the gradients that workers commit at a shard: which it takes, which
+/// make an update together, and when. Plain state of one shard, called only by that shard.
 ///
 /// The shard has checked that a gradient is new, has the right size and is finite.
 class shard_policy {
 public:
   virtual ~shard_policy() = default;
 
-  /// Workers wait for each other: an update takes a gradient of each. They are told of it by a
-  /// message of its own, and a commit is acknowledged at once.
+  /// Workers wait for each other: an update takes a gradient from each. A commit is acknowledged at
+  /// once; a separate message announces the update.
   virtual bool in_step() const noexcept = 0;
 
-  /// Why this gradient cannot be taken, where it cannot.
+  /// The reason to refuse this gradient, if any.
   /// @param version of the shard's weights
   virtual std::optional<std::string> refusal(const proto::Commit& x,
                                              std::uint64_t version) const = 0;
 
-  /// What becomes of this gradient if the update that it belongs to is made without it. Nothing: it
-  /// is in time.
+  /// The outcome of this gradient if its update is made without it. Absent: it is in time.
   virtual std::optional<proto::Outcome> late(const proto::Commit& /*x*/,
                                              std::uint64_t /*version*/) const {
     return std::nullopt;
   }
 
-  /// Takes a gradient. False if this one is here already.
+  /// Takes a gradient. False if it is already here.
   virtual bool take(contribution x) = 0;
 
   /// An update can be made.
   virtual bool ready() const noexcept = 0;
 
-  /// Shard 0 chooses the gradients of a step, and tells the others which (choose()).
+  /// Shard 0 chooses the gradients of a step and tells the other shards (choose()).
   virtual bool chooses() const noexcept { return false; }
-  /// In shards other than 0: these gradients, and no others, make the update of this step.
+  /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// In shard 0: no gradients of these workers are to come for now.
+  /// Do not wait for gradients of these workers for now. Called in shard 0; if gradients are held
+  /// back (protocol_traits::holds_back), in all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update; of those that are here, where it is not ready.
+  /// The gradients of the next update; if it is not ready, those that are here. Empty if the update
+  /// is made of gradients that were held back, and no other.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
-  /// The next update, once ready; starts from these weights of that version.
+  /// The next update, once ready. It starts from these weights, which have that version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
-  /// The update was made: `parts()` are those of the next one from now on.
-  /// @param decided what became of its first part
+  /// The update was made. From now on `parts()` are those of the next update.
+  /// @param decided outcome of its first part, if it has one
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 
-  /// The optimizer's first moment is kept here, not by the shard's updater.
+  /// The policy keeps the optimizer's first moment, not the shard's updater.
   virtual bool keeps_moments() const noexcept { return false; }
-  /// For a checkpoint: one moment, for all workers. Empty where none is kept.
+  /// For a checkpoint: one moment for all workers. Empty if the policy keeps none.
   virtual payload moment() const { return {}; }
-  /// All workers go on from this moment, after so many updates.
+  /// All workers continue from this moment, after this many updates.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}
 
   /// False: workers commit gradients without sending them.
   virtual bool needs_gradients() const noexcept { return true; }
-  /// Makes the next version itself, without an update by the shard. False: it does not.
+  /// Writes the next version itself, without an update by the shard. False: it does not.
   virtual bool fill(std::span<float> /*next*/) { return false; }
-  /// Before training: goes on from these weights, after so many samples and updates.
+  /// Before training: continues from these weights, after this many samples and updates.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
                         std::uint64_t /*updates*/) {}
 
-  /// Not in step: a gradient was left out, because it is not finite.
+  /// Asynchronous: a gradient was left out because it is not finite.
   virtual void left_out(const proto::Commit& /*x*/) {}
 
-  /// The worker whose last gradient this was has no other batch to train.
+  /// The worker of this gradient, its last one so far, has no other batch to train.
   virtual void paused(const proto::Commit& /*x*/) {}
 
   struct admitted_readers {
-    /// Of the slowest worker.
+    /// Step of the slowest worker.
     std::uint64_t step = 0;
     std::vector<std::uint32_t> workers = {};
   };
-  /// Workers whose pulls had to wait and can be answered now, since the last call: they are told.
+  /// Workers whose waiting pulls can be answered since the last call. The shard tells them.
   virtual admitted_readers admitted() { return {}; }
 
-  /// No gradient of this incarnation comes any more.
+  /// No more gradients of this incarnation will come.
   virtual void forget(std::uint32_t /*worker*/, std::uint64_t /*incarnation*/) {}
 
-  /// For the next gradient of a worker, where the protocol tells it anything.
+  /// Advice for a worker's next gradient, if the protocol gives any.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
+  /// In shard 0: what the other shards are to multiply the rate with, where it has changed since
+  /// the last call.
+  virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
+  /// In shards other than 0: shard 0 says so. It has no problem_of().
+  virtual void set_damping(const proto::Damping& /*x*/) {}
   /// For a checkpoint, where the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
   /// Before training: goes on at the pace of a checkpoint. False: its values make no sense.

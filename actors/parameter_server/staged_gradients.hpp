@@ -9,20 +9,20 @@
 
 namespace troupe {
 
-/// Gradients that were pushed to a shard and not committed yet: nothing was done with them, and
-/// they can be dropped. A worker has one on its way at a time, so a newer one takes the place of an
-/// older: memory is bounded by one gradient per incarnation.
+/// Gradients that were pushed to a shard and not committed. They have had no effect and can be
+/// dropped. A worker has one in transit at a time, so a newer one replaces an older: memory is
+/// bounded by one gradient per incarnation.
 class staged_gradients {
 public:
-  /// An older one than what is here already is ignored.
+  /// Ignores a gradient older than the one that is here.
   void put(const proto::GradientId& id, payload gradient);
 
   bool has(const proto::GradientId& id) const;
 
-  /// Removes it; empty where it is not here.
+  /// Removes and returns the gradient; empty if it is not here.
   payload take(const proto::GradientId& id);
 
-  /// Of this incarnation.
+  /// Drops this incarnation's gradient.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
 private:

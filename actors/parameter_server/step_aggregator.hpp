@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// Collects one synchronous step's gradients for a shard, one per rank, and adds them up in order
-/// of rank, so that the sum does not depend on the order of arrival.
+/// Collects one synchronous step's gradients for a shard, one per rank, and adds them in order of
+/// rank. So the sum does not depend on the order of arrival.
 class step_aggregator {
 public:
   step_aggregator(std::size_t ranks, std::size_t elements);
 
-  /// Takes a rank's gradient (empty for zero samples). False if it is there already.
+  /// Takes a rank's gradient (empty for zero samples). False if it is already here.
   bool add(std::size_t rank, std::uint64_t samples, payload gradient);
 
   bool complete() const noexcept { return arrived_ == parts_.size(); }
@@ -22,10 +22,10 @@ public:
   /// Samples of the parts that have arrived.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The sum, once complete; valid until the next `clear()`. Zeros where no rank has samples.
+  /// The sum, once complete; valid until the next `clear()`. Zeros if no rank has samples.
   std::span<const float> sum();
 
-  /// Forgets the parts: the next step may come.
+  /// Forgets the parts before the next step.
   void clear();
 
 private:

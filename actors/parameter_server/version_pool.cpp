@@ -15,14 +15,14 @@ version_pool::version_pool(std::size_t elements, std::size_t slots)
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
-  // Where there is nothing to hold, slots are used again at once: readers stay away from them.
+  // Without elements, slots are reused at once, so readers must not hold them.
   if (elements_ == 0)
     return {version_.load(std::memory_order_acquire), {}};
   auto i = current_.load(std::memory_order_seq_cst);
   for (;;) {
     payload data = slots_[i].data;
     const auto again = current_.load(std::memory_order_seq_cst);
-    // Still the newest, and held: from here on the writer leaves this slot alone.
+    // It is still the newest and now held: the writer no longer touches this slot.
     if (again == i)
       return {slots_[i].version, std::move(data)};
     i = again;

@@ -9,25 +9,25 @@
 
 namespace troupe {
 
-/// Slots of a shard's pool, where so many workers pull: one for each of them, two for the
-/// coordinator (a snapshot being evaluated, and one on its way), one for the newest version, one to
-/// write, and those that are held for checkpoints.
+/// Slots of a shard's pool with this many pulling workers: one for each worker, two for the
+/// coordinator (one snapshot in evaluation, one in transit), one for the newest version, one to
+/// write, and `captures` for checkpoints.
 constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0) noexcept {
   return workers + captures + 4;
 }
 
-/// Slots of the pool of a bucket in a ring: the newest version, the next, one that the trainer
-/// still reads, one in a snapshot.
+/// Slots of the pool of a bucket in a ring: the newest version, the next one, one that the trainer
+/// still reads, and one in a snapshot.
 inline constexpr std::size_t replica_slots = 4;
 
-/// Versions of a range of weights: one writer makes new ones out of place, any number of readers
-/// take the newest without waiting and without locks. A version stays as it is while somebody holds
-/// it; memory is bounded by the number of slots (readers that may hold a version + 2), beyond which
-/// the writer has to wait.
+/// Versions of a range of weights. One writer makes new versions in new memory; any number of
+/// readers take the newest without waiting and without locks. A version does not change while a
+/// reader holds it. Memory is bounded by the number of slots (readers that may hold a version + 2).
+/// If readers hold more, the writer has to wait.
 ///
-/// Publishing is one atomic store. A reader takes a reference on the slot it believes to be the
-/// newest and looks again: only if it still is, nobody can have begun to overwrite it (the
-/// hazard-pointer argument, Michael 2004).
+/// Publishing is one atomic store. A reader takes a reference on the slot that it believes to be
+/// the newest, then looks again. If the slot is still the newest, the writer cannot have begun to
+/// overwrite it (the hazard-pointer argument, Michael 2004).
 class version_pool {
 public:
   struct snapshot {
@@ -36,8 +36,8 @@ public:
     payload data;
   };
 
-  /// Slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros, until
-  /// `initial()` is written, which is allowed before any reader knows of the pool.
+  /// Makes slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros,
+  /// until `initial()` is written, which is allowed only before a reader knows the pool.
   version_pool(std::size_t elements, std::size_t slots);
 
   /// Bytes of a pool.

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// What a protocol does about one worker's gradients before the shards apply them. Plain state of
-/// that worker, called by its synchronizer alone.
+/// A protocol's treatment of one worker's gradients before the shards apply them. Plain state of
+/// that worker, called only by its synchronizer.
 class worker_policy {
 public:
   virtual ~worker_policy() = default;
@@ -17,7 +17,9 @@ public:
   virtual void read(std::span<const weight_range> weights) = 0;
 
   /// Completes the header of a commit: how the shards scale this gradient.
-  /// @param header has samples and gradient_norm already; the same for all shards but base_version
+  /// @param header has samples and gradient_norm; the same for all shards except for base_version
+  /// @param gradient the whole gradient, finite, summed over header.samples(); empty if that is 0
+  /// @param known shard 0's last answer
   /// @param gradient all of it, finite, summed over header.samples(); empty where that is 0
   /// @param known what shard 0 said last
   virtual void complete(proto::Commit& header, std::span<const float> gradient,

@@ -53,7 +53,8 @@ const protocol& protocol_of(const job_context& context, std::span<const protocol
     for (auto& x : rows)
       if (x.traits.id == wanted.id && x.traits.name == wanted.name)
         return x;
-  throw input_error{"this program does not know how protocol " + wanted.name + " starts"};
+  throw input_error{"this program cannot start protocol " + wanted.name
+                    + "; add it to training_options or node_options"};
 }
 
 std::vector<protocol_traits> traits_of(std::span<const protocol> own) {

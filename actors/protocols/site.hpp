@@ -12,30 +12,30 @@
 #include <memory>
 #include <utility>
 
-// What a protocol finds when it starts its actors on a node.
+// The environment in which a protocol starts its actors on a node.
 
 namespace troupe {
 
-/// A node, as far as a protocol needs it. Everything is called in the node's actor, while a view
+/// The node's interface for protocols. All functions are called in the node's actor while a view
 /// opens.
 class protocol_host {
 public:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
 
-  /// Calls `then` with the actor of that name, here or on another node, once it can be reached:
-  /// perhaps at once, perhaps never.
+  /// Calls `then` with the actor of that name, on this or another node, once it can be reached:
+  /// possibly at once, possibly never.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
-  /// Others reach this actor by that name from now on.
+  /// Makes this actor reachable by that name.
   virtual void host(const endpoint& name, caf::strong_actor_ptr actor) = 0;
 
-  /// This actor ends with the node. If it ends before, by an error, the run fails.
+  /// Ties this actor to the node: it ends with the node. If it fails before that, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// The worker can begin: its synchronizer is there.
+  /// Starts the worker with its synchronizer.
   virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) = 0;
 
-  /// The task is ready for the view; or it cannot be, if `problem` is not empty.
+  /// The task is ready for the view; or it has failed, if `problem` is not empty.
   virtual void task_ready(const task_name& task, const std::string& problem) = 0;
 
   virtual caf::actor_system& home() = 0;
@@ -45,21 +45,21 @@ protected:
   ~protocol_host() = default;
 };
 
-/// A task whose actors are started. May be copied into what is called later: the node outlives it.
+/// A task whose actors are being started. Callbacks may keep a copy: the node outlives it.
 struct task_site {
   protocol_host* node = nullptr;
   std::shared_ptr<const job_context> context;
   troupe::view view;
   task_name task;
-  /// Of this start of the node.
+  /// Incarnation of this start of the node.
   std::uint64_t incarnation = 0;
-  /// Deadlines of requests, as the job says.
+  /// Deadlines of requests, from the job.
   patience requests;
-  /// Where the task's actors say what they do, and for whom they wait.
+  /// The task's actors show here what they do and which tasks they wait for.
   std::shared_ptr<activity_board> board;
   coordinator_actor coordinator;
 
-  /// Actors for which this calls `then` need not be there yet.
+  /// Like protocol_host::reach(). The actors need not exist yet.
   template <class Handle>
   void reach(const endpoint& name, std::function<void(Handle)> then) const {
     node->reach(name, [then = std::move(then)](caf::strong_actor_ptr x) {
@@ -67,19 +67,19 @@ struct task_site {
     });
   }
 
-  /// An actor that computes or blocks: it gets a thread of its own.
+  /// Spawns an actor that computes or blocks, on its own thread.
   template <class Actor, class... Args>
   auto spawn_heavy(Args&&... args) const {
     return started(node->threads().spawn_heavy<Actor>(node->home(), std::forward<Args>(args)...));
   }
 
-  /// An actor that only passes messages on.
+  /// Spawns an actor that only passes messages on.
   template <class Actor, class... Args>
   auto spawn_light(Args&&... args) const {
     return started(node->threads().spawn_light<Actor>(node->home(), std::forward<Args>(args)...));
   }
 
-  /// Others reach the actor as this service of the task.
+  /// Makes the actor reachable as this service of the task.
   template <class Handle>
   void host(proto::Service service, const Handle& actor) const {
     node->host({task, service}, caf::actor_cast<caf::strong_actor_ptr>(actor));
@@ -98,7 +98,7 @@ std::vector<counted_worker> workers_of(const view& members);
 
 /// A worker that needs a synchronizer.
 ///
-/// Where the workers hold the weights, the coordinator reaches three services: SYNCHRONIZER of each
+/// If the workers hold the weights, the coordinator uses three services: SYNCHRONIZER of each
 /// worker answers proto::ReportRequest and proto::Restore; READER of worker 0 answers proto::Pull.
 struct worker_site : task_site {
   worker_shell worker;
@@ -112,7 +112,7 @@ struct worker_site : task_site {
   std::size_t rank() const;
 };
 
-/// A task `ps` that is to hold its range of the weights, as services SHARD and READER.
+/// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.
 struct shard_site : task_site {
   /// To be called once, now or later.
   void ready() const { node->task_ready(task, ""); }

@@ -8,43 +8,43 @@
 
 namespace troupe {
 
-/// A worker of the view, as reports name it.
+/// A worker of the view, for reports.
 struct counted_worker {
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
 };
 
-/// What a worker's replica has decided on gradients, for protocols in which each worker applies its
-/// own gradients to a replica of its own. All replicas make the same number of steps; who left out
-/// what, and how many samples all have trained, is exchanged between them from time to time.
+/// Counts the decisions about gradients, for protocols in which each worker applies its gradients
+/// to its own replica. All replicas make the same number of steps. From time to time they exchange
+/// the number of samples that they trained, and the gradients that they left out.
 ///
-/// Counts are whole numbers below 2^24, so that a sum of float32 over ranks is exact.
+/// Counts are whole numbers below 2^24, so that float32 sums over ranks are exact.
 class replica_account {
 public:
   /// `workers`: in order of rank.
   replica_account(std::vector<counted_worker> workers, std::size_t rank);
 
-  /// This worker applied a gradient, or left it out because it was not finite.
+  /// This worker applied a gradient, or left it out because it is not finite.
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
 
   /// Samples of this worker since the last exchange.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// What this worker adds to the sum over all ranks: for each rank, gradients and samples that
-  /// were left out since the last exchange; zeros except for its own. `elements()` numbers.
+  /// This worker's part of the sum over all ranks, `elements()` numbers: for each rank, the
+  /// gradients and samples left out since the last exchange. All are 0 except its own.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return 2 * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// Whether the sums over all ranks can be: whole numbers, each rank's own part among them.
+  /// Checks the sums over all ranks: whole numbers that contain this rank's part.
   bool fits(std::span<const float> counts, std::uint64_t samples) const noexcept;
 
-  /// The sums over all ranks of own_counts() and own_samples(), which fit. Nothing is new
-  /// afterwards.
+  /// Takes the sums over all ranks of own_counts() and own_samples(). They must fit. This rank's
+  /// counts start again from 0.
   void exchanged(std::span<const float> counts, std::uint64_t samples);
 
-  /// `steps`: of each worker in this run, all exchanged.
+  /// `steps`: steps of each worker in this run. All counts must be exchanged.
   proto::Report report(std::uint64_t steps) const;
 
 private:

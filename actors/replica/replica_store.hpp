@@ -13,12 +13,12 @@
 
 namespace troupe {
 
-/// A worker's own copy of all parameters, for protocols without parameter shards: in buckets, each
-/// with its versions and the state of the optimizer.
+/// A worker's own copy of all parameters, for protocols without parameter shards. Each bucket has
+/// its versions and its optimizer state.
 ///
-/// An update has two halves. `stage` and `overwrite` compute the next version of a bucket out of
-/// place, in any order of the buckets, while others read the newest version. `publish` makes the
-/// staged weights and states the newest ones, of all buckets at once; `discard` forgets them.
+/// An update has two halves. `stage` and `overwrite` compute the next version of a bucket in new
+/// memory, in any order of the buckets, while readers use the newest version. `publish` makes the
+/// staged weights and states of all buckets the newest ones at once. `discard` forgets them.
 ///
 /// Used by one actor. Payloads that it hands out may go to other threads.
 class replica_store {
@@ -30,67 +30,69 @@ public:
     payload data;
   };
 
-  /// Initial weights, version 0. Of each bucket it holds the optimizer's state of even part `index`
-  /// of `count` alone: its own part.
+  /// Starts with the initial weights, version 0. It holds the optimizer state of only a part of
+  /// each bucket, its own part: the even part `index` of `count`.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
                          std::size_t count = 1);
 
-  /// Bytes of the optimizer's state for so many parameters: it is held twice.
+  /// Bytes of optimizer state for this many parameters. The state is held twice.
   static std::size_t state_bytes(const job_context& context, std::size_t elements) noexcept {
     return 2 * range_updater::memory_bytes(context, elements);
   }
 
-  // -- buckets, in the order in which backward makes them ready -----------------------------------
+  // -- buckets, in the order in which backward completes them
+  // ---------------------------------------
 
   std::size_t buckets() const noexcept { return buckets_.size(); }
   range where(std::size_t bucket) const { return buckets_.at(bucket)->where; }
   range own(std::size_t bucket) const { return buckets_.at(bucket)->own; }
-  /// The bucket of exactly this range; nothing where there is none.
+  /// The bucket with exactly this range, if any.
   std::optional<std::size_t> find(range where) const;
 
   // -- the newest version -------------------------------------------------------------------------
 
   std::uint64_t version() const noexcept { return version_; }
 
-  /// The newest weights without a copy: parts in ascending order that cover the parameters. They
-  /// stay as they are while they are held. Of `replica_slots` versions, the newest one included,
-  /// one must be free to stage the next.
+  /// The newest weights without a copy: parts in ascending order that cover the parameters. They do
+  /// not change while they are held. One of the `replica_slots` versions must be free to stage the
+  /// next.
   std::vector<part> newest();
 
-  /// A copy of the weights, or of one slot of the optimizer's state, of this range. It holds that
-  /// state.
+  /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
+  /// hold that state.
   payload weights(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// For a checkpoint: of this range, the weights, followed by the slots of the state. For an
-  /// evaluation: the weights alone.
+  /// The weights of this range, for an evaluation; followed by the slots of its state, for a
+  /// checkpoint.
   std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
 
-  /// An update of the bucket's own part from the gradient of that part, summed over the samples. If
-  /// that is not all of the bucket, it is staged with `complete`. 0 samples: the weights of the
-  /// whole bucket, and the state, will not change. Staging a bucket again replaces what was staged.
-  /// @param factor of the gradient of trainable parameters: clip_factor()
-  /// @return false where readers hold all versions of the bucket; nothing is staged then
+  /// Updates the bucket's own part from that part's gradient, summed over the samples. If the own
+  /// part is not the whole bucket, `complete` stages the rest. With 0 samples the weights and the
+  /// state stay the same. Staging a bucket again replaces what was staged.
+  /// @param factor on the gradient of trainable parameters: clip_factor()
+  /// @return false if readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              double factor = 1);
 
-  /// A copy of the weights of the own part that were staged.
+  /// A copy of the staged weights of the own part.
   payload staged_part(std::size_t bucket) const;
 
-  /// The next weights of the whole bucket, whose own part is staged: others updated the rest.
+  /// Stages the whole bucket with these weights. The own part must be staged; other ranks updated
+  /// the rest.
   void complete(std::size_t bucket, std::span<const float> weights);
 
-  /// Other weights for the bucket, such as an average over workers. Its state will not change, and
-  /// no update is counted.
+  /// Stages other weights for the bucket, such as an average over workers. The state stays the
+  /// same, and no update is counted.
   /// @return as stage()
   bool overwrite(std::size_t bucket, std::span<const float> weights);
 
   /// All buckets are staged.
   bool staged() const noexcept;
 
-  /// All buckets must be staged.
+  /// Makes the staged versions the newest ones. All buckets must be staged.
   /// @param left_out samples of this step whose gradient was left out: the learning-rate schedule
   /// counts them
   void publish(std::uint64_t version, std::uint64_t left_out = 0) noexcept;
@@ -99,11 +101,11 @@ public:
 
   // -- resumption ---------------------------------------------------------------------------------
 
-  /// Before training: goes on from one slot of a checkpoint, 0 for the weights, k for the k-th
-  /// state; `values` are those of all parameters. Ignored once `newest` was called: it is a
-  /// repetition that came late.
+  /// Before training: loads one slot of a checkpoint, 0 for the weights, k for the k-th state.
+  /// `values` covers all parameters. Ignored after the first call of `newest`: it is then a late
+  /// repetition.
   /// @param samples trained so far
-  /// @return false where the slot or the size does not fit; nothing changes then
+  /// @return false if the slot or the size does not fit; nothing changes then
   bool restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
                const payload& values);
 
@@ -111,7 +113,7 @@ private:
   struct bucket {
     bucket(const job_context& context, range where, range own);
 
-    /// The own part, within the bucket.
+    /// The own part, relative to the bucket.
     range inner() const { return {own.begin - where.begin, own.end - where.begin}; }
 
     range where;
@@ -125,7 +127,7 @@ private:
   payload gather(range share, Source source) const;
 
   std::shared_ptr<const job_context> context_;
-  /// Pools do not move.
+  /// By pointer, because pools cannot move.
   std::vector<std::unique_ptr<bucket>> buckets_;
   std::uint64_t version_ = 0;
   bool read_ = false;

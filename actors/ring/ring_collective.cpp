@@ -1,7 +1,5 @@
 #include "actors/ring/ring_collective.hpp"
 
-#include "kernels/cpu/reduce.hpp"
-
 #include <algorithm>
 
 namespace troupe {
@@ -11,7 +9,7 @@ namespace {
 constexpr std::uint8_t partial_came = 1;
 constexpr std::uint8_t sum_came = 2;
 
-/// So that sums over ranks fit.
+/// Bounds counts so that sums over ranks cannot overflow.
 constexpr std::uint64_t most_samples = std::uint64_t{1} << 48;
 
 } // namespace
@@ -36,29 +34,13 @@ const char* describe(piece_fate x) noexcept {
 }
 
 ring_collective::ring_collective(const ring_place& place, std::size_t elements, ring_work work)
-  : place_(place), work_(work), segments_(split_evenly(elements, place.ranks)) {
-  std::size_t count = 0;
-  for (std::uint32_t s = 0; s < place_.ranks; ++s) {
-    first_.push_back(count);
-    count += chunks(s);
+  : place_(place), work_(work), cut_(elements, place.ranks, place.chunk_elements),
+    came_(cut_.number(place.ranks, 0)) {
+  for (std::size_t s = 0; s < place_.ranks; ++s) {
     const bool begins_here = (work_ == ring_work::reduce_scatter && s == place_.rank)
       || (work_ == ring_work::all_gather && s == own_segment(place_));
-    missing_ += begins_here ? 0 : chunks(s);
+    missing_ += begins_here ? 0 : cut_.chunks(s);
   }
-  came_.resize(count);
-}
-
-// Segment 0 has a chunk even where there is nothing to add up, for the number of samples.
-std::uint32_t ring_collective::chunks(std::uint32_t segment) const {
-  const auto n = segments_[segment].size();
-  const auto count = (n + place_.chunk_elements - 1) / place_.chunk_elements;
-  return static_cast<std::uint32_t>(segment == 0 ? std::max<std::size_t>(count, 1) : count);
-}
-
-range ring_collective::where(std::uint32_t segment, std::uint32_t chunk) const {
-  const auto& s = segments_[segment];
-  const auto begin = s.begin + chunk * place_.chunk_elements;
-  return {begin, std::min(begin + place_.chunk_elements, s.end)};
 }
 
 void ring_collective::contribute(payload own, std::uint64_t samples,
@@ -72,12 +54,12 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     missing_ = 0;
     return;
   }
-  const auto& mine = segments_[own_segment(place_)];
-  sum_ = payload::floats(work_ == ring_work::reduce_scatter ? mine.size() : segments_.back().end);
+  const auto& mine = cut_.segment(own_segment(place_));
+  sum_ = payload::allocate((work_ == ring_work::reduce_scatter ? mine.size() : cut_.elements())
+                           * bytes_of(place_.elements));
   if (work_ == ring_work::all_gather) {
     samples_ = samples;
-    std::ranges::copy(own_.as_floats(),
-                      sum_.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(mine.begin));
+    std::ranges::copy(own_.bytes(), slice(sum_, mine.begin, mine.size()).mutable_data());
     send_own(own_segment(place_), static_cast<std::uint32_t>(place_.ranks), mine.begin, send);
   } else {
     send_own(place_.rank, 1, 0, send);
@@ -89,30 +71,31 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
 void ring_collective::send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
                                std::vector<ring_piece>& send) const {
   const auto s = static_cast<std::uint32_t>(segment);
-  for (std::uint32_t c = 0; c < chunks(s); ++c) {
-    const auto r = where(s, c);
-    send.push_back({s, c, hop, own_samples_, own_.slice_floats(r.begin - offset, r.size())});
+  for (std::uint32_t c = 0; c < cut_.chunks(s); ++c) {
+    const auto r = cut_.where(s, c);
+    send.push_back({s, c, hop, own_samples_, slice(own_, r.begin - offset, r.size())});
   }
 }
 
 piece_fate ring_collective::judge(const ring_piece& piece) const {
-  if (piece.segment >= segments_.size())
+  if (piece.segment >= place_.ranks)
     return piece_fate::no_such_segment;
-  if (piece.chunk >= chunks(piece.segment))
+  if (piece.chunk >= cut_.chunks(piece.segment))
     return piece_fate::no_such_chunk;
-  if (piece.hop == 0 || piece.hop > 2 * place_.ranks - 2
+  if (piece.hop == 0 || piece.hop > steps_of(all_reduce_schedule::ring, place_.ranks)
       || (work_ == ring_work::reduce_scatter && !partial(piece))
       || (work_ == ring_work::all_gather && partial(piece))
-      || (piece.segment + std::size_t{piece.hop}) % place_.ranks != place_.rank)
+      || ring_receiver(piece.segment, piece.hop, place_.ranks) != place_.rank)
     return piece_fate::not_due;
-  if (piece.data.size() != where(piece.segment, piece.chunk).size() * sizeof(float))
+  if (piece.data.size()
+      != cut_.where(piece.segment, piece.chunk).size() * bytes_of(place_.elements))
     return piece_fate::wrong_size;
   if (piece.samples > most_samples
       || (!partial(piece) && contributed_ && piece.samples < own_samples_))
     return piece_fate::wrong_samples;
   if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
     return piece_fate::repeated;
-  // A sum holds this rank's part: it cannot come before the partial sum has left.
+  // A sum contains this rank's part, so it cannot arrive before the partial sum has left.
   const bool left = work_ == ring_work::all_gather
     || (contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0));
   return partial(piece) || left ? piece_fate::taken : piece_fate::not_due;
@@ -135,21 +118,22 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
     return;
   }
   store(piece);
-  if (piece.hop < 2 * place_.ranks - 2) {
+  if (piece.hop < steps_of(all_reduce_schedule::ring, place_.ranks)) {
     ++piece.hop;
     send.push_back(std::move(piece));
   }
 }
 
-// Reduce-scatter: partial + own -> partial for the next rank, or the sum.
+// Reduce-scatter: partial + own -> partial for the next rank, or the final sum.
 void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
-  const auto r = where(piece.segment, piece.chunk);
-  const auto own = own_.slice_floats(r.begin, r.size());
+  const auto r = cut_.where(piece.segment, piece.chunk);
+  const auto own = slice(own_, r.begin, r.size());
   const bool last = piece.hop + 1 == place_.ranks;
   const bool scatters = work_ == ring_work::reduce_scatter;
-  const auto offset = scatters ? segments_[own_segment(place_)].begin : 0;
-  payload total = last ? sum_.slice_floats(r.begin - offset, r.size()) : payload::floats(r.size());
-  add(piece.data.as_floats(), own.as_floats(), total.as_mutable_floats());
+  const auto offset = scatters ? cut_.segment(own_segment(place_)).begin : 0;
+  payload total =
+    last ? slice(sum_, r.begin - offset, r.size()) : payload::allocate(piece.data.size());
+  add(place_.elements, piece.data, own, total);
   piece.data = std::move(total);
   piece.samples += own_samples_;
   ++piece.hop;
@@ -163,11 +147,24 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
 
 // All-gather: another rank finished this chunk.
 void ring_collective::store(const ring_piece& piece) {
-  const auto r = where(piece.segment, piece.chunk);
-  std::ranges::copy(piece.data.as_floats(),
-                    sum_.as_mutable_floats().begin() + static_cast<std::ptrdiff_t>(r.begin));
+  const auto r = cut_.where(piece.segment, piece.chunk);
+  std::ranges::copy(piece.data.bytes(), slice(sum_, r.begin, r.size()).mutable_data());
   samples_ = piece.samples;
   --missing_;
+}
+
+std::uint32_t ring_collective::awaited_hop() const {
+  const auto ranks = static_cast<std::uint32_t>(place_.ranks);
+  const auto end = work_ == ring_work::reduce_scatter ? ranks : 2 * ranks - 1;
+  for (auto hop = work_ == ring_work::all_gather ? ranks : 1; hop < end; ++hop) {
+    const auto segment = static_cast<std::uint32_t>(ring_received(place_.rank, hop, ranks));
+    for (std::uint32_t chunk = 0; chunk < cut_.chunks(segment); ++chunk) {
+      const ring_piece piece{segment, chunk, hop, 0, {}};
+      if ((came(piece) & (partial(piece) ? partial_came : sum_came)) == 0)
+        return hop;
+    }
+  }
+  return 0;
 }
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "kernels/range.hpp"
+#include "actors/schedules/all_reduce_schedule.hpp"
+#include "actors/schedules/element_kind.hpp"
 #include "messages/buffer.hpp"
 
 #include <cstdint>
@@ -8,15 +9,17 @@
 
 namespace troupe {
 
-/// The rank of a ring node, and how it cuts what it reduces.
+/// The rank of a ring node, and how it divides what it reduces.
 struct ring_place {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  /// Elements per message; a segment longer than this travels in several, one behind the other, so
+  /// Elements per message. A longer segment travels in several messages, one after the other, so
   /// that all ranks are busy.
   std::size_t chunk_elements = 65'536;
-  /// The two halves of an all-reduce are collectives of their own: see ring_reductions.
+  /// Run the two halves of an all-reduce as separate collectives: see ring_reductions.
   bool in_halves = false;
+  /// Of all vectors.
+  element_kind elements = element_kind::float32;
 };
 
 /// What a ring_collective does: an all-reduce, or a half of it.
@@ -24,25 +27,25 @@ enum class ring_work : std::uint8_t { all_reduce, reduce_scatter, all_gather };
 
 /// The segment whose sum a rank completes.
 constexpr std::size_t own_segment(const ring_place& place) noexcept {
-  return (place.rank + 1) % place.ranks;
+  return ring_own_segment(place.rank, place.ranks);
 }
 
-/// A message between neighbours: part of a segment, on its way round the ring.
+/// A message between neighbours: part of a segment that travels round the ring.
 struct ring_piece {
   std::uint32_t segment = 0;
   std::uint32_t chunk = 0;
-  /// Hops made, the one to the receiver included. Below `ranks`: partial sum of so many ranks. From
-  /// there on: the sum.
+  /// Number of hops, including the one to the receiver. Below `ranks`: a partial sum of this many
+  /// ranks. From there on: the sum.
   std::uint32_t hop = 0;
-  /// Samples behind the data.
+  /// Number of samples in the sum.
   std::uint64_t samples = 0;
   payload data;
 };
 
-/// What a rank did with a piece.
+/// What a rank did with a received piece.
 enum class piece_fate : std::uint8_t {
   taken,
-  /// The same piece came before. Nothing is added twice.
+  /// The same piece came before. It is not added twice.
   repeated,
   // Refused: the piece does not fit, and nothing has changed.
   no_such_bucket,
@@ -51,7 +54,7 @@ enum class piece_fate : std::uint8_t {
   /// This hop does not end at this rank, or other pieces must come first.
   not_due,
   wrong_size,
-  /// More samples than any run has, or in a sum fewer than this rank has added to it.
+  /// More samples than any run has, or a sum with fewer samples than this rank added.
   wrong_samples,
 };
 
@@ -59,59 +62,63 @@ constexpr bool refused(piece_fate x) noexcept {
   return x != piece_fate::taken && x != piece_fate::repeated;
 }
 
-/// For messages: "its size is wrong".
+/// For error messages: "its size is wrong".
 const char* describe(piece_fate x) noexcept;
 
-/// One rank's part in one ring all-reduce (reduce-scatter, then all-gather; Patarasuk and Yuan
-/// 2009), cut in chunks. Plain state: it is fed with pieces from the left neighbour, and tells
-/// which to send to the right one.
+/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
+/// passes in pieces from the left neighbour and gets the pieces to send to the right one. A hop is
+/// a step of the schedule.
 ///
-/// The n elements are split in `ranks` segments. Segment s starts at rank s and is summed in the
-/// order s, s + 1, ..., so each element's sum has one order of addition at any timing: all
-/// ranks get the same bits, in every run.
+/// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///
-/// Pieces may come late, repeated, and in any order that the hops allow: of each chunk at most two
-/// are due at a rank, its partial sum and later its sum, and each is taken once.
+/// Pieces may come late, repeatedly, and in any order that the hops allow. For each chunk at most
+/// two pieces are due at a rank, the partial sum and later the sum, and each is taken once.
 ///
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
 ///
-/// The halves are used apart where a rank does something with the sum of its own segment
-/// (own_segment) first. A reduce-scatter ends with that sum at each rank; an all-gather begins with
-/// a segment of each rank, and ends with all of them. Each sends half as much.
+/// The halves are used separately if a rank must first work on the sum of its own segment
+/// (own_segment). A reduce-scatter ends with that sum at each rank. An all-gather begins with one
+/// segment per rank and ends with all segments at each rank. Each half sends half as much.
 class ring_collective {
 public:
   ring_collective(const ring_place& place, std::size_t elements,
                   ring_work work = ring_work::all_reduce);
 
-  /// This rank's own vector (all_gather: its own segment), float32, held until the collective ends.
-  /// Appends what is to be sent. Called once.
-  /// @param samples behind it; for all_gather, behind all segments
+  /// This rank's own vector (all_gather: its own segment), held until the collective ends. Appends
+  /// the pieces to send. Called once.
+  /// @param samples in the vector's sum; for all_gather, of all segments
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
-  /// A piece from the left neighbour; may come before `contribute`. Appends what is to be sent.
+  /// Takes a piece from the left neighbour, possibly before `contribute`. Appends the pieces to
+  /// send.
   piece_fate receive(ring_piece piece, std::vector<ring_piece>& send);
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
+  /// The first hop of which a piece is still to come; 0 if none is.
+  std::uint32_t awaited_hop() const;
+
   /// The sum over ranks, once complete. reduce_scatter: of the own segment. all_gather: all
   /// segments.
   const payload& sum() const noexcept { return sum_; }
-  /// reduce_scatter: 0 where the own segment has no elements.
+  /// reduce_scatter: 0 if the own segment has no elements.
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
-  /// Elements of a chunk.
-  range where(std::uint32_t segment, std::uint32_t chunk) const;
-  std::uint32_t chunks(std::uint32_t segment) const;
   piece_fate judge(const ring_piece& piece) const;
-  /// What came of a chunk so far: bits `partial_came` and `sum_came`.
-  std::uint8_t& came(const ring_piece& piece) { return came_[first_[piece.segment] + piece.chunk]; }
+  /// Which pieces of a chunk have come: bits `partial_came` and `sum_came`.
+  std::uint8_t& came(const ring_piece& piece) {
+    return came_[cut_.number(piece.segment, piece.chunk)];
+  }
   std::uint8_t came(const ring_piece& piece) const {
-    return came_[first_[piece.segment] + piece.chunk];
+    return came_[cut_.number(piece.segment, piece.chunk)];
+  }
+  payload slice(const payload& x, std::size_t begin, std::size_t count) const {
+    return slice_elements(x, place_.elements, begin, count);
   }
   bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
-  /// Sends a segment of the own vector, which begins at `offset` of all elements.
+  /// Sends a segment of the own vector. The vector begins at `offset` of all elements.
   void send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
                 std::vector<ring_piece>& send) const;
   void take(ring_piece piece, std::vector<ring_piece>& send);
@@ -120,16 +127,15 @@ private:
 
   ring_place place_;
   ring_work work_;
-  std::vector<range> segments_;
-  /// The number of each segment's first chunk, counted over all segments; one byte per chunk.
-  std::vector<std::size_t> first_;
+  chunk_layout cut_;
+  /// One byte per chunk.
   std::vector<std::uint8_t> came_;
   bool contributed_ = false;
   payload own_;
   std::uint64_t own_samples_ = 0;
   payload sum_;
   std::uint64_t samples_ = 0;
-  /// Chunks whose sum is not here yet; reduce_scatter: whose partial sum did not come yet.
+  /// Chunks whose sum has not come; reduce_scatter: whose partial sum has not come.
   std::size_t missing_ = 0;
   std::vector<ring_piece> early_;
 };

@@ -13,17 +13,17 @@ TROUPE_LOCAL_MESSAGE(troupe::reduction)
 
 namespace troupe {
 
-/// Hears of finished collectives and of a broken ring.
+/// Receives finished collectives, and the notice of a broken ring.
 using reduction_listener = caf::typed_actor<rpc<void, reduction>, rpc<void, broken>>;
 
-/// Start of a collective: the worker's gradient of one bucket.
+/// Starts a collective with the worker's gradient of one bucket.
 struct reduce_bucket {
   ring_contribution own;
   reduction_listener reply_to;
 };
 
-/// The next rank, and the name of the one before. Comes after the start, since neighbours may be
-/// started in any order, and before the first collective.
+/// The next rank, and the name of the previous one. Sent after all ranks have started, since
+/// neighbours may start in any order, and before the first collective.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
@@ -37,19 +37,20 @@ TROUPE_LOCAL_MESSAGE(troupe::ring_neighbour)
 
 namespace troupe {
 
-/// Its Report tells of repeated pieces.
+/// Its Report counts repeated pieces.
 using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, ring_neighbour>,
                                            rpc<proto::Report, proto::ReportRequest>>;
 
-/// One rank of a ring: runs the collectives of all buckets under way, each as far as its pieces
-/// have come. Two messages frame a collective on this node; in between, pieces go to the right
-/// neighbour only. A piece that does not fit breaks the ring: the left neighbour computes something
-/// else, and no collective would end.
+/// One rank of a ring. Runs the collectives of all current buckets, each as far as its pieces have
+/// come. On this node a collective needs two messages, its start and its result; the pieces in
+/// between go only to the right neighbour. A piece that does not fit breaks the ring: the left
+/// neighbour computes something else, and no collective would end.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
 
-  /// `sizes`: elements of each bucket. `board`: the worker's, for the pieces that come and go.
+  /// `sizes`: elements of each bucket. `board`: the worker's board, which counts pieces sent and
+  /// received.
   ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
             std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board);
 
@@ -58,7 +59,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold one of this: CAF frees an actor with its last reference.
+  /// Drops handles to actors that hold a handle to this one, because CAF frees an actor with its
+  /// last reference.
   void on_exit() override;
 
 private:
@@ -76,11 +78,11 @@ private:
   task_name right_task_;
   task_name left_task_;
   ring_actor right_;
-  /// Who started the newest collective; null before the first.
+  /// Starter of the newest collective; null before the first.
   reduction_listener listener_;
-  /// Why the ring cannot go on; empty while it can.
+  /// Why the ring cannot continue; empty while it can.
   std::string broken_;
-  /// Collectives that this rank has contributed to, and that wait for the left neighbour.
+  /// Number of collectives that this rank has contributed to and that wait for the left neighbour.
   std::size_t contributed_ = 0;
 };
 

@@ -11,11 +11,11 @@
 
 namespace troupe {
 
-/// Which collective of a ring.
+/// Identifies a collective of a ring.
 struct reduction_id {
-  /// From 0 in each run.
+  /// Counted from 0 in each run.
   std::uint64_t step = 0;
-  /// 1 where the step's buckets are reduced once more, without gradients that are not finite.
+  /// 1 if the step's buckets are reduced a second time, without gradients that are not finite.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
 
@@ -30,30 +30,30 @@ struct ring_contribution {
   payload values;
 };
 
-/// A collective's result, of the same bits on all ranks.
+/// A collective's result: the same bits on all ranks.
 struct reduction {
   reduction_id id;
   std::uint64_t samples = 0;
   payload sum;
 };
 
-/// All collectives under way at one rank. Plain state, fed like a ring_collective.
+/// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
-/// A step has one collective per bucket; if they are in halves (ring_place), the reduce-scatter of
-/// bucket i is number i, and its all-gather number `buckets` + i. Where one of its sums is not
-/// finite, a second attempt has the same collectives and one more, the next number, of one element
-/// per rank: which ranks were left out. A rank starts an attempt, and a step, once all collectives
-/// before it have ended here. So the left neighbour is at most one step ahead, and pieces of
-/// anything earlier are repetitions: memory is bounded by the collectives of two steps.
+/// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
+/// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
+/// a second attempt repeats the collectives and adds one, with the next number and one element per
+/// rank: which ranks were left out. A rank starts an attempt or a step only when all its earlier
+/// collectives have ended. So the left neighbour is at most one step ahead, and pieces of earlier
+/// steps are repetitions: memory is bounded by the collectives of two steps.
 class ring_reductions {
 public:
-  /// What is to be sent to the right neighbour.
+  /// A piece to send to the right neighbour.
   struct outgoing {
     reduction_id id;
     ring_piece piece;
   };
 
-  /// What follows from an event.
+  /// The effects of an event.
   struct effects {
     std::vector<outgoing> send;
     std::optional<reduction> done;
@@ -62,15 +62,15 @@ public:
   /// @param sizes elements of each bucket
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes);
 
-  /// Starts a collective; once each, in order of (step, attempt).
+  /// Starts a collective. Called once for each, in order of (step, attempt).
   void contribute(ring_contribution own, effects& result);
 
-  /// A piece from the left neighbour.
+  /// Takes a piece from the left neighbour.
   piece_fate receive(const reduction_id& id, ring_piece piece, effects& result);
 
   std::size_t ranks() const noexcept { return place_.ranks; }
 
-  /// Pieces that came again, and were ignored.
+  /// Number of pieces that came again and were ignored.
   std::uint64_t repeated() const noexcept { return repeated_; }
 
 private:
@@ -80,9 +80,9 @@ private:
   void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
 
   ring_place place_;
-  /// By number. The last one is that of the ranks that were left out.
+  /// By number. The last collective tells which ranks were left out.
   std::vector<std::size_t> sizes_;
-  /// The newest step that this rank has contributed to, and its collectives that have ended.
+  /// The newest step that this rank has contributed to, and its finished collectives.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;
   std::map<reduction_id, ring_collective> open_;

@@ -1,5 +1,6 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/model/replica_state.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 
@@ -56,7 +57,7 @@ void ring_synchronizer::on_exit() {
 
 // -- a step -------------------------------------------------------------------------------------
 
-// A step begins when the last one is published, so the weights are there.
+// A step begins when the last one is published, so the weights are ready.
 void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   under_way_ = true;
@@ -103,7 +104,7 @@ void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> star
     send(options_.ring, reduce_bucket{std::move(x), caf::actor_cast<reduction_listener>(this)});
   if (staged)
     finish_if_decided();
-  else // Readers (the trainer, a snapshot) are fewer than versions; this would be an error of ours.
+  else // There are fewer readers (the trainer, a snapshot) than versions, so this would be a bug.
     send(worker_, broken{"all versions of a bucket are held by readers"});
 }
 
@@ -126,7 +127,7 @@ void ring_synchronizer::finish_if_decided() {
   send(worker_, result);
 }
 
-// Each step has one gradient of each worker. A rank knows the lease of its own worker's alone.
+// Each step has one gradient per worker. A rank knows only its own worker's lease.
 void ring_synchronizer::record(const ring_outcome& x) {
   samples_ += x.samples;
   quarantined_samples_ += x.left_out;
@@ -142,9 +143,9 @@ void ring_synchronizer::record(const ring_outcome& x) {
   }
 }
 
-// -- what others ask ----------------------------------------------------------------------------
+// -- requests of other actors ---------------------------------------------------------------------
 
-// One copy: a replica is kept in buckets.
+// Makes one copy, because a replica is kept in buckets.
 caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pull&) {
   const auto count = context_->parameters().size();
   proto::Weights header;
@@ -171,7 +172,8 @@ caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportReque
   return promise;
 }
 
-// The next step begins when this one is committed to the worker, so all buckets are at one version.
+// The next step begins when this one is committed to the worker, so all buckets have the same
+// version.
 void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   proto::CheckpointPart header;
   header.set_view(view_number());
@@ -183,7 +185,7 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
                captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
 }
 
-// Where the state is divided, of each bucket the part that is this rank's.
+// If the state is divided: this rank's part of each bucket.
 std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
   const auto ranks = place_.ranks;
   const auto parts = replica_parts(*context_, ranks);
@@ -197,12 +199,11 @@ std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
                                                       const payload& values) {
   if (step_ > x.version())
-    return proto::Ack{}; // A repetition that came late: training has begun.
-  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+    return proto::Ack{}; // A late repetition: training has begun.
+  if (!problem_of(x).empty() || !replica_.restore(x.slot(), x.version(), x.samples(), values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+                        + describe(x, values.size()));
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// A rank of a job's ring.
+/// The place of a rank in a job's ring.
 ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks);
 
 struct ring_synchronizer_options {
@@ -24,26 +24,27 @@ struct ring_synchronizer_options {
   /// This worker's rank of the ring.
   ring_node_actor ring;
   patience requests;
-  /// Receives what checkpoints and evaluations need; null where the job has none.
+  /// Receives captures for checkpoints and evaluations; null if the job has none.
   coordinator_actor coordinator;
 };
 
-/// What the synchronizer is besides the seam: listener of its ring node, reader of its replica, and
-/// reporter at the end.
+/// In addition to the synchronizer's interface: listener of its ring node, reader of its replica,
+/// and reporter at the end.
 using ring_synchronizer_actor = synchronizer_actor::extend<
   rpc<void, reduction>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
-/// The synchronizer of RING: hands each bucket of the gradient to the ring node as soon as backward
-/// has finished it, and stages the update of this rank's replica when the sum comes back, while
-/// earlier layers are still being computed (ring_step). Once the worker has committed and all is
-/// staged, the update is published. All replicas go through the same bits.
+/// The synchronizer of RING. It passes each bucket of the gradient to the ring node as soon as
+/// backward has finished it. It stages the update of this rank's replica when the sum comes back,
+/// while earlier layers are still computed (ring_step). Once the worker has committed and
+/// everything is staged, it publishes the update. All replicas have the same bits.
 ///
-/// With `ring.shard_optimizer` each rank updates its own segment of each bucket, and the ring hands
-/// the new weights round: the same bits, with the optimizer's state divided by the ranks.
+/// With `ring.shard_optimizer` each rank updates its own segment of each bucket and sends the new
+/// weights round the ring. The bits are the same, and the optimizer's state is divided among the
+/// ranks.
 ///
-/// For a checkpoint each rank sends its even share of the parameters to the coordinator, with the
-/// optimizer's state, and goes on; while two are on their way, none is sent.
+/// For a checkpoint each rank sends its even share of the parameters and of the optimizer's state
+/// to the coordinator, and continues. While two such captures are in transit, no other is sent.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -56,7 +57,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops the handle to an actor that holds one of this.
+  /// Drops the handle to an actor that holds a handle to this one.
   void on_exit() override;
 
 private:
@@ -77,25 +78,25 @@ private:
   std::shared_ptr<const job_context> context_;
   ring_synchronizer_options options_;
   worker_actor worker_;
-  /// Of the view, in order of rank, and this worker's rank.
+  /// The view's workers in order of rank, and this worker's rank.
   std::vector<member> workers_;
   std::size_t rank_;
   ring_place place_;
   replica_store replica_;
   ring_step round_;
-  /// What was decided about all workers' gradients.
+  /// The decisions about all workers' gradients.
   gradient_journal journal_;
-  /// The step under way: the updates applied so far, in earlier runs, too.
+  /// The current step: the number of updates applied so far, including earlier runs.
   std::uint64_t step_ = 0;
-  /// The first step of this run. Collectives of the ring count from there.
+  /// The first step of this run. The ring's collectives count from there.
   std::uint64_t first_step_ = 0;
-  /// The worker has acquired it, and was not answered yet.
+  /// The worker has acquired the step and waits for its answer.
   bool under_way_ = false;
-  /// Which batch the step under way trains.
+  /// The batch of the current step.
   acquire attributes_;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
-  /// Of all ranks, in this run: trained, and left out.
+  /// Samples of all ranks in this run, trained and left out.
   std::uint64_t samples_ = 0;
   std::uint64_t quarantined_samples_ = 0;
 };

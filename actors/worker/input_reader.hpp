@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// The data of a job: read from where the job says (`build_data`), or a program's own. Called once
-/// per worker, each on its own thread, perhaps at the same time; it may block. What it throws ends
-/// the run, with the text of the exception. All calls, on all nodes, must return the same records
-/// under the same numbers.
+/// Loads the data of a job: from the job's files (`build_data`) or from an embedding program. It is
+/// called once per worker, each time on that worker's thread, possibly at the same time. It may
+/// block. An exception ends the run with the exception's text. All calls on all nodes must return
+/// the same records under the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
 
 /// Read the samples at positions [begin, end) of an epoch's permutation.
@@ -30,9 +30,9 @@ struct read_batch {
 /// row_starts (rows + 1) and columns int32; values and columns may have room to spare.
 struct sample_batch {
   std::size_t rows = 0;
-  /// Of random masks, as of dropout: from the job's seed, the epoch and where in it the batch
-  /// begins. A batch that is trained again, by another worker, after a rejection or in a run that
-  /// goes on from a checkpoint, has the same.
+  /// Seed of random masks, such as dropout's. It depends on the job's seed, the epoch and the
+  /// batch's position in it. A batch that is trained again gets the same masks: by another worker,
+  /// after a rejection, or after a resume.
   std::uint64_t seed = 0;
   payload features;
   payload row_starts;
@@ -43,15 +43,15 @@ struct sample_batch {
 /// The samples of a gradient, in one batch, or with `accumulate` in several.
 struct batch_read {
   std::uint64_t ticket = 0;
-  /// Of all batches.
+  /// Rows of all batches.
   std::size_t rows = 0;
-  /// At least one, which may be empty.
+  /// At least one batch. It may be empty.
   std::vector<sample_batch> batches;
-  /// Of all batches.
+  /// The selection of all batches.
   batch_rows touched;
 };
 
-/// The data is there; `problem` is empty then.
+/// The data is loaded if `problem` is empty.
 struct input_ready {
   std::string problem;
 };
@@ -67,8 +67,8 @@ namespace troupe {
 using input_actor = caf::typed_actor<rpc<void, read_batch>>;
 using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
 
-/// Gathers batches ahead of the trainer, on a thread of its own. Loads the data first, and says
-/// when that is done.
+/// Gathers batches ahead of the trainer, on its own thread. First it loads the data and reports
+/// when it has.
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;

@@ -100,7 +100,7 @@ void trainer::on_weights(const more_weights& x) {
     return;
   for (auto& part : x.weights)
     binding_.add(part);
-  // Where a shard has no parameters, its answer is waited for nevertheless.
+  // A shard without parameters also answers; wait for that answer too.
   if (!x.last && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
     return;
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
@@ -132,7 +132,7 @@ run_arguments<float> trainer::arguments() {
 void trainer::on_bucket(std::size_t bucket) {
   const auto& buckets = context_->training->buckets();
   const auto where = buckets[bucket].elements;
-  // Here, because the bucket is in the cache.
+  // Done here because the bucket is in the cache.
   const auto part = gradient_.as_mutable_floats().subspan(where.begin, where.size());
   if (at_ > 0)
     accumulate(part, std::span<const float>{sum_}.subspan(where.begin, where.size()));
@@ -142,7 +142,7 @@ void trainer::on_bucket(std::size_t bucket) {
     return;
   }
   done_.squared_norm += squared_norm(context_->parameters(), where, part);
-  // The last one waits for the loss.
+  // The last bucket waits for the loss.
   if (bucket + 1 < buckets.size())
     hand_over(bucket);
 }
@@ -176,7 +176,7 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
-// The gradient of the first run is lent: a second one computes another.
+// The gradient of the first run is lent out, so the second run computes into another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   auto how = arguments();

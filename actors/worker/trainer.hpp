@@ -13,17 +13,17 @@
 
 namespace troupe {
 
-/// Run forward and backward on a batch, with weights as acquired, as far as they are there;
-/// contribute each bucket to the synchronizer meanwhile.
+/// Run forward and backward on a batch, as far as the weights have arrived. Contribute each bucket
+/// to the synchronizer as soon as it is computed.
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;
-  /// No more of them come in this step.
+  /// The last weights of this step.
   bool last = true;
   batch_read batch;
 };
 
-/// Other weights of the step under way.
+/// More weights of the current step.
 struct more_weights {
   step_number step;
   std::vector<weight_range> weights;
@@ -35,9 +35,9 @@ struct batch_trained {
   step_number step;
   std::uint64_t samples = 0;
   double loss_sum = 0;
-  /// Of the gradient, summed over the samples; statistics of layers are left out.
+  /// Squared norm of the gradient (summed over the samples), without statistics of layers.
   double squared_norm = 0;
-  /// Where loss or gradient are not finite: what was found first that is not.
+  /// If the loss or the gradient is not finite: the first tensor found that is not.
   std::string not_finite;
 };
 
@@ -52,9 +52,9 @@ namespace troupe {
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>>;
 using trainer_listener = caf::typed_actor<rpc<void, batch_trained>>;
 
-/// Points to each tensor of a layout in ranges of weights that come one by one, perhaps from
-/// several shards: directly where a tensor lies within one range, through a gathered copy where it
-/// straddles two.
+/// Points to each tensor of a layout in ranges of weights that arrive one by one, perhaps from
+/// several shards. If a tensor lies within one range, the pointer is into that range. If it
+/// straddles ranges, it is gathered into a copy.
 class weight_binding {
 public:
   explicit weight_binding(const layout& parameters);
@@ -62,27 +62,26 @@ public:
   /// Forgets all ranges.
   void clear();
 
-  /// Takes one more range, which is held until `clear`. Ranges must not overlap.
+  /// Adds a range and holds it until `clear`. Ranges must not overlap.
   void add(const weight_range& x);
 
-  /// One pointer per layout entry; null where some of its ranges are not there yet. Valid until
-  /// `clear`.
+  /// One pointer per layout entry; null if part of the entry is missing. Valid until `clear`.
   std::span<const float* const> pointers() const noexcept { return pointers_; }
 
 private:
   const layout* parameters_;
   std::vector<weight_range> ranges_;
   std::vector<const float*> pointers_;
-  /// Elements of each entry that are not there yet.
+  /// Number of elements of each entry that have not arrived.
   std::vector<std::size_t> missing_;
   std::vector<payload> gathered_;
 };
 
-/// Computes gradients, on a thread of its own. The gradients of several batches are added up; while
-/// the last of them runs backward, their sum is contributed.
+/// Computes gradients on its own thread. It adds up the gradients of the step's batches. While the
+/// last batch runs backward, it contributes the sum.
 ///
-/// If the loss is not finite, neither is the gradient that it contributes. So the sum of several
-/// workers' gradients alone shows that one of them must be left out.
+/// If the loss is not finite, the contributed gradient is not finite either. So the sum over
+/// workers shows by itself that a gradient must be left out.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
@@ -91,7 +90,7 @@ public:
           synchronizer_actor synchronizer, trainer_listener listener);
 
   const char* name() const override { return "troupe.trainer"; }
-  /// A batch is under way.
+  /// The trainer is computing a step.
   bool computing() const noexcept { return !gradient_.empty(); }
 
 protected:
@@ -115,13 +114,13 @@ private:
   executor<float> executor_;
   weight_binding binding_;
 
-  // -- the step under way --
+  // -- the current step --
   batch_read batch_;
-  /// Which of its batches is under way.
+  /// Index of the current batch in it.
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
-  /// Of the batches before; empty where a gradient is of one batch.
+  /// Sum over the earlier batches; empty if a gradient has only one batch.
   std::vector<float> sum_;
   batch_trained done_;
 };

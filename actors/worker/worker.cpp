@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds heartbeat_interval{500};
 
-/// The lease being trained, and one ahead.
+/// The current lease and the next one.
 constexpr std::size_t leases_held = 2;
 
 } // namespace
@@ -137,8 +137,7 @@ void worker::on_lease(const proto::Lease& x) {
   last_lease_ = x.id();
   if (const auto problem = problem_of(x);
       !problem.empty() || leases_received_ == leases_requested_) {
-    fail(self() + " was given a lease that cannot be"
-         + (problem.empty() ? ", unasked" : ": " + problem));
+    fail(self() + " was given an invalid lease" + (problem.empty() ? ", unasked" : ": " + problem));
     return;
   }
   ++leases_received_;
@@ -167,8 +166,8 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   lease_loss_ = 0;
 }
 
-// The coordinator must know before the next gradient is decided: a checkpoint counts the batches of
-// a lease as trained if gradients of a later lease were applied.
+// The coordinator must know this before the next gradient is decided: a checkpoint counts the
+// batches of a lease as trained if gradients of a later lease were applied.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();
@@ -199,7 +198,7 @@ void worker::next_step() {
   ++produced_;
   begun_ = false;
   enter(phase::reading);
-  if (!data_) // Otherwise a gradient was rejected, and its batch is trained again.
+  if (!data_) // Otherwise the gradient was rejected, and its batch is trained again.
     take_batch();
   read_ahead();
   acquire_if_read();
@@ -325,7 +324,7 @@ void worker::count_trained() {
   data_.reset();
 }
 
-// The batch counts as trained: it would give the same gradient again.
+// The batch counts as trained: training it again would give the same gradient.
 void worker::count_quarantined() {
   ++quarantined_;
   const auto text = describe_bad_step();
@@ -378,7 +377,7 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // Its synchronizer does not know of the step yet.
+  // The synchronizer does not know about the step yet.
   if (phase_ == phase::reading)
     ++requeued_;
   if (phase_ == phase::idle || phase_ == phase::reading)

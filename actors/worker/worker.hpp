@@ -15,23 +15,23 @@
 
 namespace troupe {
 
-/// A worker's helpers, and the word to begin. The helpers need the worker's handle, so they come by
-/// message.
+/// Starts a worker and passes it its helper actors. These need the worker's handle, so they are
+/// spawned after it.
 struct worker_parts {
   input_actor input;
   trainer_actor trainer;
   synchronizer_actor synchronizer;
 };
 
-/// The operator wants this worker to stop: finish or give back what is under way, and leave.
+/// The operator stops this worker: it finishes or gives back its current lease, then leaves.
 struct leave_run {
   std::string reason;
 };
 
-/// To the node: the worker has left the run, and everything is settled with the coordinator.
+/// To the node: the worker has left the run and settled everything with the coordinator.
 struct worker_left {};
 
-/// To the node: the worker's data is loaded, or cannot be.
+/// To the node: the worker's data is loaded, or loading has failed.
 struct worker_ready {
   std::uint32_t worker = 0;
   std::string problem;
@@ -56,9 +56,9 @@ struct worker_options {
   std::uint64_t view = 0;
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
-  /// Batches to read ahead of the one under way; at least 1.
+  /// Batches to read ahead of the current one; at least 1.
   std::size_t prefetch = 1;
-  /// So many gradients in a row that are not finite end the run; at least 1.
+  /// This many gradients in a row that are not finite end the run; at least 1.
   std::uint64_t max_bad = 3;
   patience requests;
   coordinator_actor coordinator;
@@ -66,13 +66,12 @@ struct worker_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
-/// Leases data, and takes each batch through acquire, compute, commit. Knows the protocol by
-/// nothing but its synchronizer.
+/// Leases data, and takes each batch through acquire, compute, commit. It is the same for all
+/// protocols: only its synchronizer differs.
 ///
-/// A step passes through `reading` (waiting for its batch), `acquiring` (waiting for weights, of
-/// which the trainer gets each range as it comes), `computing` and `committing`; the batches after
-/// it are read meanwhile. If its gradient came too late, the worker gives the rest of the lease
-/// back
+/// A step passes through `reading` (waits for its batch), `acquiring` (waits for weights; each
+/// range goes to the trainer as it arrives), `computing` and `committing`. The next batches are
+/// read meanwhile. If a gradient came too late, the worker gives the rest of the lease back
 /// (`returning`).
 class worker : public worker_shell::base {
 public:
@@ -85,7 +84,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold one of this: CAF frees an actor with its last reference.
+  /// Drops handles to actors that hold a handle to this one, because CAF frees an actor with its
+  /// last reference.
   void on_exit() override;
 
 private:
@@ -129,28 +129,28 @@ private:
   bool leaving_ = false;
   std::string leave_reason_;
 
-  /// The lease being trained, and the next one.
+  /// The current lease and the next one.
   std::deque<proto::Lease> leases_;
-  /// Leases asked for and received so far, and the newest one's id.
+  /// Number of leases requested and received so far, and the newest lease's id.
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Batch of the front lease that is under way or comes next; what of the lease is trained.
+  /// Current or next batch of the front lease, and the samples of the lease that are trained.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
   std::uint64_t lease_loss_samples_ = 0;
 
-  // -- the step under way --
+  // -- the current step --
   std::optional<batch_read> data_;
-  /// The trainer has its batch, and some of the weights.
+  /// The trainer has the batch and some of the weights.
   bool begun_ = false;
   batch_trained trained_;
 
   // -- reads, by ticket --
   std::uint64_t tickets_ = 0;
   std::uint64_t wanted_ = 0;
-  /// A batch after the one under way: which, its ticket, and its data once there.
+  /// A later batch: its position, its ticket, and its data once read.
   struct read_ahead_batch {
     std::uint64_t lease = 0;
     std::uint64_t batch = 0;
@@ -164,7 +164,7 @@ private:
   std::uint64_t applied_ = 0;
   std::uint64_t limited_ = 0;
   std::uint64_t quarantined_ = 0;
-  /// The newest ones, without one that is finite in between.
+  /// Number of gradients that are not finite since the last finite one.
   std::uint64_t bad_in_a_row_ = 0;
   worker_clock clock_;
   std::uint64_t samples_ = 0;

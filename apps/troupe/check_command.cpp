@@ -14,6 +14,7 @@
 #include "apps/troupe/plan_view.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/idx.hpp"
@@ -57,35 +58,12 @@ std::string in_words(std::string name) {
   return name;
 }
 
+constexpr std::size_t name_width = 12;
+
 /// Lines of two columns: a name and its value.
 void line(const std::string& what, const std::string& text) {
-  fmt::print("{:<12}{}\n", what, text);
+  fmt::print("{:<{}}{}\n", what, name_width, text);
 }
-
-/// Cells in columns: the first is aligned left, the others right.
-class text_table {
-public:
-  explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}
-
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-
-  void print() const {
-    for (auto& row : rows_) {
-      std::string text(12, ' ');
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        std::size_t width = 0;
-        for (auto& other : rows_)
-          width = std::max(width, other[i].size());
-        text +=
-          i == 0 ? fmt::format("{:<{}}", row[i], width) : fmt::format("  {:>{}}", row[i], width);
-      }
-      fmt::print("{}\n", text);
-    }
-  }
-
-private:
-  std::vector<std::vector<std::string>> rows_;
-};
 
 // -- the job ------------------------------------------------------------------------------------
 
@@ -145,7 +123,7 @@ void print_tensors(const layout& parameters) {
   for (auto& entry : parameters.entries())
     table.add({entry.name, to_string(entry.shape), std::string{to_string(entry.kind)},
                number(entry.size), readable_bytes(entry.size * sizeof(float))});
-  table.print();
+  table.print(name_width);
 }
 
 void print_layers(const built_model& model) {
@@ -157,7 +135,7 @@ void print_layers(const built_model& model) {
     table.add({layer.name, layer.kind, inputs, sizes(layer.output), number(layer.parameters),
                readable_bytes(layer.parameters * sizeof(float))});
   }
-  table.print();
+  table.print(name_width);
 }
 
 /// Lines below each other, the first one behind what they are about.
@@ -240,6 +218,10 @@ void print_steps(const job_context& context, const cluster_shape& cluster) {
     line("steps",
          fmt::format("{} ({} from each of the first {} of {})", text, number(batch), gradients,
                      workers));
+  else if (gradients > 1)
+    line("steps",
+         fmt::format("{} ({} from each of {} gradients of {})", text, number(batch), gradients,
+                     workers));
   else
     line("steps", fmt::format("{} from one of {}", text, workers));
 }
@@ -274,8 +256,9 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
     return;
   }
   line("shards", exchange);
+  const auto shards = context.shards(cluster.ps);
   for (std::size_t i = 0; i < cluster.ps; ++i) {
-    const auto where = context.shard(i, cluster.ps);
+    const auto where = shards[i];
     if (where.empty()) {
       fmt::print("{:12}ps/{}  {:>9}  no parameters\n", "", i, readable_bytes(0));
       continue;
@@ -311,7 +294,7 @@ void print_memory(const job_context& context, const job_data& data, const cluste
     // The processes of a cluster file may be on several hosts.
     here = on_one_host ? here + all.total() + program : std::max(here, all.total() + program);
   }
-  table.print();
+  table.print(name_width);
   if (const auto problem = memory_problem(here); !problem.empty())
     line("warning", (on_one_host ? "" : "for its largest process, ") + problem);
 }

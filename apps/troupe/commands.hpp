@@ -144,6 +144,28 @@ struct bench_async_command {
   bool json = false;
 };
 
+/// `troupe bench allreduce`: the speed of all-reduces over threads or processes of this host.
+struct bench_allreduce_command {
+  std::uint32_t ranks = 4;
+  std::vector<std::string> sizes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
+  /// Measurements per size.
+  std::uint32_t rounds = 20;
+  std::string schedule = "direct";
+  bool processes = false;
+  /// Between processes: "auto" or "tcp".
+  std::string transport = "auto";
+  /// Empty, or "gloo".
+  std::string peer;
+  /// Interpreter that has PyTorch; empty: looked for.
+  std::string python;
+  bool json = false;
+  /// Of a process that the command started: its rank, where all ranks listen, and the process with
+  /// which it must end.
+  std::uint32_t rank = 0;
+  std::vector<std::string> addresses;
+  int parent = 0;
+};
+
 /// All return an exit code, and throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
@@ -153,6 +175,7 @@ int run(const predict_command& x);
 int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
 int run(const bench_async_command& x);
+int run(const bench_allreduce_command& x);
 int run(const export_command& x);
 
 } // namespace troupe

@@ -250,9 +250,41 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
   return *sub;
 }
 
+CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& x) {
+  auto* sub = bench.add_subcommand("allreduce", "Sums over threads or processes of this host");
+  sub->add_option("--ranks", x.ranks, "How many threads or processes")->capture_default_str();
+  sub->add_option("--sizes", x.sizes, "Lengths of the vector: bytes, KiB or MiB")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("BYTES,...");
+  sub->add_option("--rounds", x.rounds, "How often to measure each")->capture_default_str();
+  sub->add_option("--schedule", x.schedule, "Who sends what to whom")
+    ->capture_default_str()
+    ->type_name("{direct,ring}");
+  sub->add_flag("--processes", x.processes, "A process per rank, instead of a thread");
+  sub->add_option("--transport", x.transport, "Between processes; auto: shared memory")
+    ->capture_default_str()
+    ->type_name("{auto,tcp}");
+  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
+    ->type_name("{gloo}");
+  sub
+    ->add_option("--python", x.python,
+                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
+    ->type_name("PATH");
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->add_option("--rank", x.rank)->group("");
+  sub->add_option("--parent", x.parent)->group("");
+  sub->add_option("--addresses", x.addresses)->delimiter(',')->allow_extra_args(false)->group("");
+  sub->footer("Examples:\n"
+              "  troupe bench allreduce --ranks=4\n"
+              "  troupe bench allreduce --ranks=4 --sizes=1MiB,64MiB --processes --peer=gloo");
+  return *sub;
+}
+
 void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
-               std::function<int()>& action) {
+               troupe::bench_allreduce_command& allreduce, std::function<int()>& action) {
   auto* sub =
     app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
   sub->require_subcommand(1);
@@ -308,6 +340,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(async);
+    };
+  });
+  add_bench_allreduce(*sub, allreduce).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(allreduce);
     };
   });
 }
@@ -387,6 +425,7 @@ int main(int argc, char** argv) {
   troupe::bench_train_command bench_train;
   troupe::bench_kernels_command bench_kernels;
   troupe::bench_async_command bench_async;
+  troupe::bench_allreduce_command bench_allreduce;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
@@ -399,7 +438,7 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, bench_async, action);
+  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

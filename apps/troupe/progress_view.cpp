@@ -10,6 +10,7 @@
 #include <cmath>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace troupe {
 
@@ -20,8 +21,8 @@ constexpr std::size_t narrowest_bar = 8;
 /// Figures of lower ranks are dropped to make room for the bar.
 constexpr int bar_rank = 4;
 
-/// Rates of shards are averaged over at least this many seconds.
-constexpr double rate_window = 1;
+/// Parameter servers in the table at the end.
+constexpr std::size_t most_shards = 8;
 
 /// The age of an activity that just began is not shown.
 constexpr double worth_telling = 1;
@@ -113,17 +114,6 @@ void progress_view::add(const run_progress& x) {
     first_samples_ = samples_so_far(x);
   }
   now_ = x;
-  for (auto& task : x.tasks) {
-    auto& rate = rates_.try_emplace(task.task, task_rate{x.seconds, task.steps}).first->second;
-    if (task.steps < rate.steps)
-      rate = {x.seconds, task.steps};
-    const auto steps = static_cast<double>(task.steps - rate.steps);
-    const auto seconds = x.seconds - rate.seconds;
-    if (seconds >= rate_window)
-      rate = {x.seconds, task.steps, steps / seconds, true};
-    else if (!rate.measured && x.seconds > 0)
-      rate.per_second = static_cast<double>(task.steps) / x.seconds;
-  }
 }
 
 void progress_view::add(const epoch_report& x) {
@@ -212,7 +202,7 @@ std::vector<std::string> progress_view::task_lines(const terminal_style& style,
     auto& x = tasks[i];
     const auto text = x.task.job == job_kind::worker
       ? format_rate(x.samples_per_second, "samples/s")
-      : format_rate(rates_.at(x.task).per_second, "updates/s");
+      : format_rate(x.steps_per_second, "updates/s");
     rows.push_back({to_string(x.task), text, share_of(x), activity_of(x)});
     name = std::max(name, rows.back().name.size());
     rate = std::max(rate, rows.back().rate.size());
@@ -255,6 +245,26 @@ namespace {
 /// The training loss of an epoch before this run is not known.
 std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
+}
+
+/// How evenly the work is on several parameter servers: a line for each.
+std::vector<std::string> shard_lines(const std::vector<task_status>& tasks) {
+  std::vector<std::string> result;
+  std::size_t more = 0;
+  for (auto& x : tasks) {
+    if (x.task.job != job_kind::ps || x.steps == 0)
+      continue;
+    if (result.size() == most_shards)
+      ++more;
+    else
+      result.push_back(
+        fmt::format("{}, {:.1f} MB/s sent, {:.1f} MB/s received",
+                    to_string(x.task) + ' ' + format_rate(x.steps_per_second, "updates/s"),
+                    x.bytes_sent_per_second / 1e6, x.bytes_received_per_second / 1e6));
+  }
+  if (more > 0)
+    result.push_back(fmt::format("... and {} more", more));
+  return result.size() > 1 ? result : std::vector<std::string>{};
 }
 
 } // namespace
@@ -322,6 +332,9 @@ std::string format_summary(const run_summary& x) {
       fmt::format("the learning rate was multiplied with {:.2f} at the end, so that stale updates "
                   "do not overshoot",
                   x.pacing->rate_damping));
+  const char* what = "shards";
+  for (const auto& text : shard_lines(x.tasks))
+    line(std::exchange(what, ""), text);
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.ridge.empty())

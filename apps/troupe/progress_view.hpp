@@ -3,7 +3,6 @@
 #include "actors/output/run_report.hpp"
 
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,14 +40,6 @@ public:
   std::string line() const;
 
 private:
-  struct task_rate {
-    double seconds = 0;
-    std::uint64_t steps = 0;
-    double per_second = 0;
-    /// Over a recent interval, not since training began.
-    bool measured = false;
-  };
-
   struct figure {
     std::string text;
     /// If there is no room, the figures of least rank are left out first.
@@ -63,7 +54,6 @@ private:
 
   std::optional<run_progress> now_;
   std::optional<double> accuracy_;
-  std::map<task_name, task_rate> rates_;
   /// The first report, from which the time left is computed.
   double first_seconds_ = 0;
   double first_samples_ = 0;

@@ -10,6 +10,7 @@ namespace troupe {
 
 /// out = a + b. `out` may be a or b.
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out);
+void add(std::span<const double> a, std::span<const double> b, std::span<double> out);
 /// y += x.
 void accumulate(std::span<float> y, std::span<const float> x);
 /// y *= factor.

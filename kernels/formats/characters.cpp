@@ -26,7 +26,8 @@ std::size_t length_of(unsigned first) noexcept {
                       : 0;
 }
 
-/// The character at the start of `bytes`, and its length; 0 if there is none.
+} // namespace
+
 std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept {
   const auto first = std::to_integer<unsigned>(bytes[0]);
   const std::size_t length = length_of(first);
@@ -44,8 +45,6 @@ std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes
   const bool shortest = length == 2 || (length == 3 && result >= 0x800) || result >= 0x10000;
   return {result, shortest && exists(result) ? length : 0};
 }
-
-} // namespace
 
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name) {
   std::u32string result;

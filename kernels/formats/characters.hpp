@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -14,6 +15,10 @@ namespace troupe {
 /// @param name what errors call the input, usually the path.
 /// @throws input_error naming `name`, the line and the byte: what is not UTF-8.
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name);
+
+/// The character at the start of `bytes` (at least one), and the bytes that it takes: 0 if they do
+/// not begin with UTF-8.
+std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept;
 
 /// The same as UTF-8; a code point that does not exist becomes U+FFFD.
 std::string encode_utf8(std::u32string_view text);

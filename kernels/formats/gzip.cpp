@@ -1,13 +1,12 @@
 #include "kernels/formats/gzip.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/inflater.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <new>
 #include <string>
-
-#include <zlib.h>
 
 namespace troupe {
 
@@ -28,28 +27,6 @@ Bytef* as_zlib(const std::byte* p) noexcept {
   return const_cast<Bytef*>(reinterpret_cast<const Bytef*>(p));
 }
 
-class inflater {
-public:
-  inflater() {
-    if (::inflateInit2(&stream_, gzip_window) != Z_OK)
-      throw std::bad_alloc{};
-  }
-  inflater(const inflater&) = delete;
-  inflater& operator=(const inflater&) = delete;
-  ~inflater() { ::inflateEnd(&stream_); }
-  z_stream& stream() noexcept { return stream_; }
-
-private:
-  z_stream stream_{};
-};
-
-/// Makes room for more output: doubles, up to one byte more than allowed, which means "too long".
-void grow(std::vector<std::byte>& out, std::size_t used, std::size_t input, std::uint64_t max) {
-  const std::uint64_t limit = max == std::numeric_limits<std::uint64_t>::max() ? max : max + 1;
-  const std::uint64_t wanted = std::max<std::uint64_t>({2 * used, 2 * input, 4096});
-  out.resize(static_cast<std::size_t>(std::min(wanted, limit)));
-}
-
 } // namespace
 
 bool is_gzip(std::span<const std::byte> bytes) noexcept {
@@ -60,14 +37,14 @@ std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t ma
                               std::string_view name) {
   if (!is_gzip(bytes))
     fail(name, "not a gzip file (its first bytes should be 1f 8b)");
-  inflater state;
+  inflater state{gzip_window};
   z_stream& z = state.stream();
   std::vector<std::byte> out;
   std::size_t used = 0;
   std::size_t consumed = 0;
   while (true) {
     if (used == out.size())
-      grow(out, used, bytes.size(), max_bytes);
+      grow_output(out, used, bytes.size(), max_bytes);
     z.next_in = as_zlib(bytes.data() + consumed);
     z.avail_in = piece(bytes.size() - consumed);
     z.next_out = as_zlib(out.data() + used);

@@ -1,32 +1,19 @@
 #include "kernels/formats/printable.hpp"
 
+#include "kernels/formats/characters.hpp"
+
 #include <algorithm>
+#include <span>
 
 namespace troupe {
 
 namespace {
 
-/// Bytes of the UTF-8 character (RFC 3629) at the start of a text; 0 if there is none, or it
-/// controls the terminal.
+/// Bytes of the UTF-8 character at the start of a text; 0 if there is none, or it controls the
+/// terminal.
 std::size_t character_at(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto lead = at(0);
-  if (lead < 0x80)
-    return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  const std::size_t length = lead >= 0xc2 && lead <= 0xdf ? 2
-    : lead >= 0xe0 && lead <= 0xef                        ? 3
-    : lead >= 0xf0 && lead <= 0xf4                        ? 4
-                                                          : 0;
-  if (length == 0 || text.size() < length)
-    return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((at(i) & 0xc0) != 0x80)
-      return 0;
-  const bool overlong = (lead == 0xe0 && at(1) < 0xa0) || (lead == 0xf0 && at(1) < 0x90);
-  const bool surrogate = lead == 0xed && at(1) >= 0xa0;
-  const bool beyond = lead == 0xf4 && at(1) >= 0x90;
-  const bool control = lead == 0xc2 && at(1) < 0xa0;
-  return overlong || surrogate || beyond || control ? 0 : length;
+  const auto [character, length] = next_character(std::as_bytes(std::span{text}));
+  return character < 0x20 || (character >= 0x7f && character < 0xa0) ? 0 : length;
 }
 
 void append_escaped(std::string& out, unsigned char c) {

@@ -1,13 +1,12 @@
 #include "kernels/formats/zip.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/inflater.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <new>
-
-#include <zlib.h>
 
 namespace troupe {
 
@@ -93,25 +92,10 @@ zip_member read_member(std::span<const std::byte> bytes, std::span<const std::by
   return result;
 }
 
-class raw_inflater {
-public:
-  raw_inflater() {
-    if (::inflateInit2(&stream_, -MAX_WBITS) != Z_OK)
-      throw std::bad_alloc{};
-  }
-  raw_inflater(const raw_inflater&) = delete;
-  raw_inflater& operator=(const raw_inflater&) = delete;
-  ~raw_inflater() { ::inflateEnd(&stream_); }
-  z_stream& stream() noexcept { return stream_; }
-
-private:
-  z_stream stream_{};
-};
-
 /// Inflates data that should give `size` bytes; stops at the first byte beyond.
 std::vector<std::byte> inflate(std::span<const std::byte> packed, std::uint64_t size,
                                const std::string& what, std::string_view name) {
-  raw_inflater state;
+  inflater state{-MAX_WBITS}; // Without a header.
   z_stream& z = state.stream();
   // A member has less than 4 GiB, so zlib's 32-bit counters hold it.
   z.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(packed.data()));
@@ -120,8 +104,7 @@ std::vector<std::byte> inflate(std::span<const std::byte> packed, std::uint64_t 
   std::size_t used = 0;
   int result = Z_OK;
   while (result == Z_OK && used <= size) {
-    const std::uint64_t wanted = std::max<std::uint64_t>({2 * used, 2 * packed.size(), 4096});
-    out.resize(std::min(wanted, size + 1));
+    grow_output(out, used, packed.size(), size);
     z.next_out = reinterpret_cast<Bytef*>(out.data() + used);
     z.avail_out = static_cast<uInt>(out.size() - used);
     result = ::inflate(&z, Z_NO_FLUSH);

@@ -5,9 +5,18 @@ include(CMakePackageConfigHelpers)
 set(_troupe_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/troupe")
 set(_troupe_cmake_dir "${CMAKE_CURRENT_LIST_DIR}")
 
+# Installs the headers of a folder of `root` as <troupe/FOLDER/NAME.hpp>.
+function(troupe_install_headers root folder)
+  install(CODE "
+    set(root \"${root}\")
+    set(folder \"${folder}\")
+    set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/troupe\")
+    include(\"${_troupe_cmake_dir}/InstallHeaders.cmake\")")
+endfunction()
+
 # troupe_install(FOLDER target...)
 #
-# Installs libraries, and the headers of their folder as <FOLDER/NAME.hpp> below include/troupe.
+# Installs libraries and the headers of their folder.
 function(troupe_install folder)
   if(NOT TROUPE_INSTALL)
     return()
@@ -15,8 +24,7 @@ function(troupe_install folder)
   install(TARGETS ${ARGN} EXPORT troupe
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
           LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/troupe"
-          FILES_MATCHING PATTERN "*.hpp")
+  troupe_install_headers("${PROJECT_SOURCE_DIR}" ${folder})
 endfunction()
 
 # Installs the package description: exported targets, and how to find what they link to.

@@ -165,7 +165,7 @@ class Async(Bench):
 
     def test_table(self):
         output, _ = self.run_program("async", *self.QUICK, "--workers=2", "--rounds=0")
-        recipes = ("serial", "AUTO", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
+        recipes = ("serial", "AUTO", "BUFFERED", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
         # It takes SGD only, and the work has a momentum.
@@ -181,6 +181,72 @@ class Async(Bench):
             (["--peer=torch"], "tf was expected"),
         ):
             self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
+
+
+# Answers like a process with PyTorch whose sums are right or not.
+FAKE_GLOO = """#!/usr/bin/env python3
+import json, sys
+given = json.loads(sys.stdin.buffer.readline())
+assert given["ranks"] == 2 and 0 < given["port"] < 65536
+print(json.dumps({"version": "of a test"}), flush=True)
+for line in sys.stdin.buffer:
+    elements, times = map(int, line.split())
+    print(json.dumps({"seconds": [1.0] * times, "right": RIGHT}), flush=True)
+"""
+
+
+class AllReduce(Bench):
+    QUICK = ("--ranks=2", "--sizes=64,4KiB", "--rounds=4")
+
+    def fake_gloo(self, right):
+        fake = self.file(f"python-{right}", FAKE_GLOO.replace("RIGHT", str(right)))
+        os.chmod(fake, 0o755)
+        return f"--python={fake}"
+
+    def test_results(self):
+        for more in ((), ("--schedule=ring",), ("--processes",), ("--processes", "--transport=tcp", "--schedule=ring")):
+            with self.subTest(more=more):
+                results = self.results("allreduce", *self.QUICK, *more)
+                self.assertEqual([x["bytes"] for x in results], [64, 4096])
+                for x in results:
+                    self.assertEqual((x["ranks"], x["times"], x["processes"]), (2, 4, "--processes" in more))
+                    self.assertEqual(x["schedule"], "ring" if "--schedule=ring" in more else "direct")
+                    time = x["microseconds"]
+                    self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
+                    # 2 (R - 1) / R bytes pass per byte of the vector: here 1.
+                    self.assertAlmostEqual(x["gib_per_second"] * time["median"] * 2**30, 1e6 * x["bytes"], delta=1)
+
+    def test_table(self):
+        output, _ = self.run_program("allreduce", *self.QUICK)
+        self.assertIn("GiB/s", output)
+        self.assertNotIn("gloo", output)
+
+    def test_peer(self):
+        result = self.results("allreduce", *self.QUICK, "--peer=gloo", self.fake_gloo(True))[0]
+        self.assertEqual(result["peer"], "PyTorch of a test, gloo")
+        self.assertAlmostEqual(result["peer_microseconds"], 1e6)
+        self.assertAlmostEqual(result["ratio"] * result["microseconds"]["median"], 1e6, delta=1)
+        _, said = self.run_program("allreduce", *self.QUICK, "--peer=gloo", self.fake_gloo(False), code=1)
+        self.assertIn("gloo's sum is wrong", said)
+
+    @unittest.skipUnless(has_torch(), "no Python with PyTorch")
+    def test_gloo(self):
+        for x in self.results("allreduce", *self.QUICK, "--processes", "--peer=gloo"):
+            self.assertGreater(x["ratio"], 0)
+
+    def test_bad_input(self):
+        for arguments, said in (
+            (["--sizes=4KB"], "--sizes=4KB: expected bytes"),
+            (["--sizes=6"], "a multiple of 4"),
+            (["--ranks=1"], "--ranks must be 2 to 64"),
+            (["--rounds=3"], "--rounds must be at least 4"),
+            (["--schedule=tree"], "direct or ring was expected"),
+            (["--transport=tcp"], "--transport=tcp is for --processes"),
+            (["--processes", "--transport=udp"], "auto or tcp was expected"),
+            (["--peer=nccl"], "gloo was expected"),
+            (["--peer=gloo", "--python=/no/such/python"], "there is no program /no/such/python"),
+        ):
+            self.assertIn(said, self.run_program("allreduce", *arguments, code=2)[1])
 
 
 if __name__ == "__main__":

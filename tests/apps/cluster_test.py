@@ -101,7 +101,7 @@ class LaunchedTasks(TestCase):
                 self.start_with_evaluator(named=True)
                 self.evaluator.send(number)
                 self.assert_exit(self.evaluator, code)
-                self.chief.wait_for("the coordinator evaluates itself")
+                self.chief.wait_for("the coordinator evaluates instead")
                 epochs = len([x for x in self.chief.lines if "test loss" in x])
                 self.wait_until(lambda: len([x for x in self.chief.lines if "test loss" in x]) > epochs + 2,
                                 "epochs that the coordinator evaluates")

@@ -207,10 +207,23 @@ class Check(Command):
     def test_what_would_run(self):
         output, _ = self.check("--workers=2", "--ps=2", "--processes")
         for text in ("7,850 parameters", "softmax cross entropy", "640 records train, 100 records test", "10 classes",
-                     "40 per epoch", "ps/0", "ps/1", "dense_1.weight (3,925 of 7,840)", "dense_1.weight (3,915 of 7,840)",
-                     "dense_1.bias", "coordinator/0", "worker/1", "2 epochs", "async_ps"):
+                     "40 per epoch", "ps/0", "ps/1", "parameters 0 to 3,919: dense_1.weight (3,920 of 7,840)",
+                     "parameters 3,920 to 7,849: dense_1.weight (3,920 of 7,840), dense_1.bias", "coordinator/0", "worker/1", "2 epochs", "async_ps"):
             self.assertIn(text, output)
         self.assertRegex(output, r"dense_1 +dense +1 x 28 x 28 +10 +7,850 +30.7 KiB")
+
+    def test_placement(self):
+        output, _ = self.check("--ps=3", "--set", "placement=BY_TENSOR")
+        self.assertRegex(output, r"ps/0 +30.6 KiB  parameters 0 to 7,839: dense_1.weight\n"
+                                 r" +ps/1 +40 B  parameters 7,840 to 7,849: dense_1.bias\n"
+                                 r" +ps/2 +0 B  no parameters\n")
+        _, errors = self.check("--protocol=ring", "--set", "placement=BY_TENSOR", code=2)
+        self.assertIn("placement: RING has no parameter servers", errors)
+
+    def test_buffer(self):
+        output, _ = self.check("--workers=2", "--set", "async_ps.buffer=4")
+        self.assertIn("the mean of each 4 gradients is applied when the last of them arrives", output)
+        self.assertIn("10 per epoch, each of 64 samples (16 from each of 4 gradients of 2 workers)", output)
 
     def test_ring(self):
         output, _ = self.check("--workers=4", "--protocol=ring")

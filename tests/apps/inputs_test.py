@@ -87,7 +87,7 @@ class Inputs(TestCase):
         self.node("worker", self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1:1"]}),
                   says=["127.0.0.1:1", "two tasks"])
         self.node("worker", self.write_cluster({"coordinator": ["0.0.0.0:1"], "worker": ["127.0.0.1:2"]}),
-                  says=["cluster.coordinator[0]", "no address that others can reach"])
+                  says=["cluster.coordinator[0]", "not an address that other hosts can reach"])
         self.node("worker", self.file("c.json", '{"cluster": {"worker": ["a:1"], "worker": ["a:1"]}}'),
                   says=["cluster.worker", "twice"])
         self.node("coordinator", self.write_cluster({"coordinator": ["127.0.0.1:1"]}), says=["cluster.worker"])

@@ -25,6 +25,7 @@ task_status shard(std::uint64_t steps) {
   task_status x;
   x.task = {job_kind::ps, 0};
   x.steps = steps;
+  x.steps_per_second = 100;
   x.activity = "waits for gradients";
   return x;
 }
@@ -141,16 +142,26 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_left_out) {
   BOOST_TEST(view_of(x).line() == "epoch 1/5    0 %");
 }
 
-BOOST_AUTO_TEST_CASE(rates_of_shards_are_those_of_late) {
-  auto view = view_of(progress(10));
-  auto x = progress(10.5);
-  x.tasks[1].steps = 1100;
-  view.add(x);
-  BOOST_TEST(contains(view.lines(wide())[2], " 105 updates/s"), "since training began");
-  x.seconds = 12;
-  x.tasks[1].steps = 1500;
-  view.add(x);
-  BOOST_TEST(contains(view.lines(wide())[2], " 250 updates/s"));
+// With one there is nothing to compare.
+BOOST_AUTO_TEST_CASE(shards_at_the_end) {
+  run_summary x;
+  x.samples = 1;
+  x.tasks = {worker(0), shard(1000)};
+  BOOST_TEST(!contains(format_summary(x), "shards"));
+  for (std::uint32_t i = 1; i < 10; ++i) {
+    x.tasks.push_back(shard(1000));
+    x.tasks.back().task.index = i;
+    x.tasks.back().bytes_sent_per_second = i * 1e6;
+    x.tasks.back().bytes_received_per_second = 2.5e6;
+  }
+  const auto text = format_summary(x);
+  BOOST_TEST(contains(text,
+                      "  shards              ps/0 100 updates/s, 0.0 MB/s sent, 0.0 MB/s received\n"
+                      "                      ps/1 100 updates/s, 1.0 MB/s sent, 2.5 MB/s received"),
+             text);
+  BOOST_TEST(contains(text, "ps/7 100 updates/s"), text);
+  BOOST_TEST(!contains(text, "ps/8"), text);
+  BOOST_TEST(contains(text, "... and 2 more\n"), text);
 }
 
 BOOST_AUTO_TEST_CASE(the_time_left) {

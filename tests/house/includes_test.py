@@ -40,6 +40,8 @@ WITHOUT_CAF = (
     "actors/cluster/diagnosis.*",
     "actors/cluster/footprint.*",
     "actors/cluster/probe.*",
+    "actors/collective/all_reduce_part.*",
+    "actors/collective/direct_collective.*",
     "actors/coordinator/ledger.*",
     "actors/leases/lease_book.*",
     "actors/coordinator/member_table.*",
@@ -68,6 +70,7 @@ WITHOUT_CAF = (
     "actors/ring/ring_collective.*",
     "actors/ring/ring_reductions.*",
     "actors/ring/ring_step.*",
+    "actors/schedules/*",
     "actors/status/activity_board.*",
 )
 

@@ -10,6 +10,19 @@ endfunction()
 file(REMOVE_RECURSE "${WORK}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
 
+# All headers are below include/troupe, and include each other by that name.
+file(GLOB include_folders RELATIVE "${WORK}/prefix/include" "${WORK}/prefix/include/*")
+if(NOT include_folders STREQUAL "troupe")
+  message(FATAL_ERROR "expected include/troupe alone, got ${include_folders}")
+endif()
+file(GLOB_RECURSE headers "${WORK}/prefix/include/*")
+foreach(file IN LISTS headers)
+  file(STRINGS "${file}" wrong REGEX "#include [\"<](actors|kernels|messages)/")
+  if(wrong)
+    message(FATAL_ERROR "${file}: ${wrong}")
+  endif()
+endforeach()
+
 # Installed files must not point back to the sources or the build.
 cmake_path(GET SOURCE PARENT_PATH root)
 cmake_path(GET root PARENT_PATH root)
@@ -44,5 +57,6 @@ use_package(foreign "${SOURCE}")
 # The example, as it was installed.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
+use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")
 # The installed program finds its libraries, too.
 run("${WORK}/prefix/bin/troupe" --version)

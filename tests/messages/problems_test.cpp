@@ -21,7 +21,6 @@ proto::Commit good_commit() {
   result.set_gradient_norm(2);
   result.set_loss(-0.5);
   result.set_scale(0.5);
-  result.set_damping(1);
   return result;
 }
 
@@ -54,10 +53,16 @@ BOOST_AUTO_TEST_CASE(commits) {
     BOOST_TEST(with([bad](auto& x) { x.set_gradient_norm(bad); }) != "");
     BOOST_TEST(with([bad](auto& x) { x.set_loss(bad); }) != "");
     BOOST_TEST(with([bad](auto& x) { x.set_scale(bad); }) != "");
-    BOOST_TEST(with([bad](auto& x) { x.set_damping(bad); }) != "");
   }
   BOOST_TEST(with([](auto& x) { x.set_gradient_norm(-1); }) == "a norm of -1.000000");
   BOOST_TEST(with([](auto& x) { x.set_scale(1.5); }) != "");
+  proto::Damping damping;
+  for (const auto bad : {nan_value, infinite, -1.0, 0.0, 1.5}) {
+    damping.set_factor(bad);
+    BOOST_TEST(problem_of(damping) != "");
+  }
+  damping.set_factor(1);
+  BOOST_TEST(problem_of(damping) == "");
   // Left out by all shards, so nothing is done with its numbers.
   BOOST_TEST(with([](auto& x) {
                x.set_quarantine(true);
@@ -92,6 +97,9 @@ BOOST_AUTO_TEST_CASE(what_workers_report) {
   BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_gradient_norm(nan_value); })
              != "");
   BOOST_TEST(changed(proto::Heartbeat{}, [](auto& x) { x.set_loss_sum(infinite); }) != "");
+  BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_produced(huge); })
+             == "gradients 18446744073709551615, more than any run counts");
+  BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->add_staleness(huge); }) != "");
   proto::TaskStatus status;
   BOOST_TEST(problem_of(status) == "");
   BOOST_TEST(changed(status, [](auto& x) { x.set_seconds(1e300); }) != "");
@@ -100,6 +108,24 @@ BOOST_AUTO_TEST_CASE(what_workers_report) {
     changed(status, [](auto& x) { x.set_doing(static_cast<proto::TaskStatus::Doing>(99)); })
     == "an activity 99");
   BOOST_TEST(changed(status, [](auto& x) { x.mutable_pacing()->set_damping(nan_value); }) != "");
+}
+
+BOOST_AUTO_TEST_CASE(counts) {
+  proto::CheckpointPart part;
+  part.set_version(most_counted);
+  BOOST_TEST(problem_of(part) == "");
+  BOOST_TEST(changed(part, [](auto& x) { x.set_version(most_counted + 1); })
+             == "version 281474976710657, more than any run counts");
+  BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_lease(huge); })
+             == "lease 18446744073709551615, more than any run counts");
+  BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_incarnation(huge); }) == "");
+  BOOST_TEST(problem_of(proto::Restore{}) == "");
+  BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_version(huge); }) != "");
+  BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_samples(huge); }) != "");
+  BOOST_TEST(problem_of(proto::Report{}) == "");
+  BOOST_TEST(changed(proto::Report{}, [](auto& x) { x.set_samples(huge); }) != "");
+  BOOST_TEST(changed(proto::Report{}, [](auto& x) { x.set_captured(huge); }) != "");
+  BOOST_TEST(changed(proto::Report{}, [](auto& x) { x.add_decided()->set_applied(huge); }) != "");
 }
 
 BOOST_AUTO_TEST_CASE(norms) {
@@ -112,7 +138,7 @@ BOOST_AUTO_TEST_CASE(norms) {
 BOOST_AUTO_TEST_CASE(views) {
   proto::OpenView view;
   *view.mutable_task() = to_proto(task_name{job_kind::worker, 1});
-  BOOST_TEST(problem_of(view, 5) == "worker/1, as it was started here, is no member");
+  BOOST_TEST(problem_of(view, 5) == "worker/1, as started here, is not a member");
   auto* self = view.add_member();
   *self->mutable_task() = view.task();
   self->set_incarnation(5);
@@ -121,7 +147,7 @@ BOOST_AUTO_TEST_CASE(views) {
   *view.add_member()->mutable_task() = view.task();
   BOOST_TEST(problem_of(view, 5) == "worker/1 is a member twice");
   view.mutable_member(1)->mutable_task()->set_job("what");
-  BOOST_TEST(problem_of(view, 5) == "a member of job 'what', which there is not");
+  BOOST_TEST(problem_of(view, 5) == "a member of an unknown job 'what'");
   proto::OpenView beside;
   *beside.mutable_task() = to_proto(task_name{job_kind::evaluator, 0});
   BOOST_TEST(problem_of(beside, 5) == "");

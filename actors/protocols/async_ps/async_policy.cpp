@@ -7,12 +7,15 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: how fast the running length of a step follows. DC: the same of squares, and the
-/// weight of the correction.
+/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
+/// their mean, and weight of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
+
+/// Changes of the damping that the other shards are not told of, as a share of it.
+constexpr double least_news = 0.01;
 
 double distance(std::span<const float> a, std::span<const float> b) {
   double result = 0;
@@ -21,6 +24,13 @@ double distance(std::span<const float> a, std::span<const float> b) {
     result += d * d;
   }
   return std::sqrt(result);
+}
+
+/// With async_ps.buffer there are fewer updates than gradients, so a gradient is as stale as if
+/// fewer workers made an update of each.
+std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
+  const std::size_t buffer = job.async_ps().buffer();
+  return (workers + buffer - 1) / buffer;
 }
 
 } // namespace
@@ -32,9 +42,12 @@ proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t 
 async_policy::async_policy(std::shared_ptr<const job_context> context, range where,
                            std::size_t shard, std::size_t workers,
                            std::shared_ptr<pulled_versions> pulled)
-  : context_(std::move(context)), first_shard_(shard == 0),
+  : context_(std::move(context)), where_(where), workers_(workers), first_shard_(shard == 0),
     how_(compensation_of(context_->job, workers)), moments_(where.size()),
-    pacing_(workers, how_ == proto::AsyncPs::AUTO), pulled_(std::move(pulled)) {
+    pacing_(workers_by_staleness(context_->job, workers), how_ == proto::AsyncPs::AUTO),
+    pulled_(std::move(pulled)), buffer_(context_->job.async_ps().buffer()) {
+  if (buffer_ > 1)
+    sum_.resize(where.size());
   if (how_ == proto::AsyncPs::DC) {
     squares_.resize(where.size());
     corrected_.resize(where.size());
@@ -58,18 +71,16 @@ std::span<const contribution> async_policy::parts() const noexcept {
 }
 
 planned_update async_policy::plan(std::span<const float> weights, std::uint64_t version) {
+  if (buffer_ > 1)
+    return waiting_.empty() ? held() : hold(waiting_.front());
   const auto& [header, gradient] = waiting_.front();
   planned_update result;
   result.gradient = gradient.as_floats();
   result.samples = header.samples();
-  const double scale = header.scale() > 0 ? header.scale() : 1;
-  result.terms.factor =
-    scale * clip_factor(context_->rule.clip_norm, scale * header.gradient_norm());
+  result.terms.factor = factor_of(header);
   switch (how_) {
   case proto::AsyncPs::AUTO: {
-    // Shard 0 knows it best; to the others it comes with the worker's next gradient.
-    const double told = header.damping() > 0 ? header.damping() : 1;
-    result.terms.rate_factor = first_shard_ ? pacing_.damping() : told;
+    result.terms.rate_factor = pacing_.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
       const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
@@ -96,6 +107,37 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
   return result;
 }
 
+double async_policy::factor_of(const proto::Commit& x) const {
+  const double scale = x.scale() > 0 ? x.scale() : 1;
+  return scale * clip_factor(context_->rule.clip_norm, scale * x.gradient_norm());
+}
+
+// Statistics of layers are not scaled.
+planned_update async_policy::hold(const contribution& x) {
+  if (x.header.samples() > 0) {
+    const auto gradient = x.gradient.as_floats();
+    const auto factor = static_cast<float>(factor_of(x.header));
+    for (const auto& tensor : context_->parameters().entries()) {
+      const auto common = intersect(tensor.elements(), where_);
+      const float scale = tensor.kind == parameter_kind::trainable ? factor : 1;
+      for (auto i = common.begin - where_.begin; i < common.end - where_.begin; ++i)
+        sum_[i] += scale * gradient[i];
+    }
+    sum_samples_ += x.header.samples();
+    ++held_;
+  }
+  auto result = held();
+  result.complete = held_ == buffer_;
+  return result;
+}
+
+planned_update async_policy::held() const {
+  planned_update result{sum_, sum_samples_, {}};
+  result.terms.rate_factor = pacing_.damping();
+  result.terms.look_ahead = how_ == proto::AsyncPs::AUTO;
+  return result;
+}
+
 double async_policy::gap(const proto::Commit& x, std::span<const float> weights) {
   const auto read = pulled_->find(x.id().worker(), x.base_version());
   if (read.empty() || !(step_length_ > 0))
@@ -103,7 +145,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Of the gradient's mean; then summed over the samples again, as updates expect it.
+// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
@@ -120,6 +162,13 @@ void async_policy::correct(const contribution& x, std::span<const float> weights
 
 void async_policy::made(std::span<const float> before, std::span<const float> after,
                         const proto::Pushed& decided) {
+  if (held_ == buffer_ || waiting_.empty()) {
+    std::ranges::fill(sum_, 0.0F);
+    held_ = 0;
+    sum_samples_ = 0;
+  }
+  if (waiting_.empty())
+    return;
   const auto header = std::move(waiting_.front().header);
   waiting_.pop_front();
   if (how_ == proto::AsyncPs::GAP_AWARE) {
@@ -135,7 +184,7 @@ void async_policy::made(std::span<const float> before, std::span<const float> af
 }
 
 bool async_policy::keeps_moments() const noexcept {
-  return how_ == proto::AsyncPs::AUTO && context_->rule.moment_slot().has_value();
+  return how_ == proto::AsyncPs::AUTO && buffer_ == 1 && context_->rule.moment_slot().has_value();
 }
 
 payload async_policy::moment() const {
@@ -157,7 +206,23 @@ std::optional<proto::PacingState> async_policy::pacing_state() const {
 }
 
 bool async_policy::restore_pacing(const proto::PacingState& x) {
-  return !paces() || pacing_.restore(x);
+  return how_ != proto::AsyncPs::AUTO || pacing_.restore(x);
+}
+
+std::optional<proto::Damping> async_policy::new_damping() {
+  if (!paces() || std::abs(pacing_.damping() - told_) <= least_news * told_)
+    return std::nullopt;
+  proto::Damping result;
+  result.set_gradients(pacing_.gradients());
+  result.set_factor(told_ = pacing_.damping());
+  return result;
+}
+
+void async_policy::set_damping(const proto::Damping& x) {
+  if (first_shard_ || x.gradients() < told_at_)
+    return;
+  told_at_ = x.gradients();
+  pacing_.set_damping(x.factor());
 }
 
 } // namespace troupe

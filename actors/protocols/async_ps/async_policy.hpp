@@ -10,26 +10,30 @@
 
 namespace troupe {
 
-/// How updates allow for staleness in a job with so many workers. One worker alone is never stale:
-/// NONE.
+/// How updates correct for staleness in a job with this many workers. A single worker is never
+/// stale: NONE.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// ASYNC_PS: each gradient is an update of its own, in the order of arrival, and nobody waits.
+/// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.
 ///
-/// What is done about staleness (proto::AsyncPs::Compensation), with g the gradient's mean and r
-/// the rate:
-/// - AUTO: each worker has a first moment of its own, and steps look ahead by it
+/// With async_ps.buffer, an update takes the mean of so many gradients (FedBuff, Nguyen et al.
+/// 2022, arXiv 2106.06639), in their order of arrival at this shard. A gradient counts as applied
+/// once it is held for an update; no version of the weights has a part of what is held. All workers
+/// share one moment. Each gradient is limited and clipped by norm on its own.
+///
+/// Corrections for staleness (proto::AsyncPs::Compensation), where g is the gradient's mean and r
+/// the learning rate:
+/// - AUTO: each worker has its own first moment, and steps look ahead by it
 ///   (update_arguments::look_ahead); g is limited (limit_factor), r is damped (async_pacing).
 /// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
-/// - GAP_AWARE: g / (1 + |w - w0| / s), w0 the weights that the worker read, s the running length
-/// of
-///   a step; norms over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
-/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), q the running mean of g^2 with weight 0.05
-/// (DC-ASGD-a,
-///   Zheng et al. 2017, arXiv 1609.08326).
+/// - GAP_AWARE: g / (1 + |w - w0| / s), where w0 are the weights that the worker read, s is the
+///   running length of a step, and norms are over the shard's range (Barkai et al. 2020, arXiv
+///   1909.10802).
+/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), where q is the running mean of g^2 with weight 0.05
+///   (DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326).
 class async_policy : public shard_policy {
 public:
-  /// `pulled`: what workers read last; needed by GAP_AWARE and DC, else null.
+  /// `pulled`: the versions that workers read last, for GAP_AWARE and DC; else null.
   async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                std::size_t workers, std::shared_ptr<pulled_versions> pulled);
 
@@ -38,7 +42,10 @@ public:
     return std::nullopt;
   }
   bool take(contribution x) override;
-  bool ready() const noexcept override { return !waiting_.empty(); }
+  bool ready() const noexcept override { return !waiting_.empty() || (all_idle_ && held_ > 0); }
+  void set_idle(std::vector<std::uint32_t> workers) override {
+    all_idle_ = workers.size() >= workers_;
+  }
   std::span<const contribution> parts() const noexcept override;
   planned_update plan(std::span<const float> weights, std::uint64_t version) override;
   void made(std::span<const float> before, std::span<const float> after,
@@ -51,6 +58,8 @@ public:
   }
   void forget(std::uint32_t worker, std::uint64_t incarnation) override;
   std::optional<proto::Pacing> pacing() const override;
+  std::optional<proto::Damping> new_damping() override;
+  void set_damping(const proto::Damping& x) override;
   std::optional<proto::PacingState> pacing_state() const override;
   bool restore_pacing(const proto::PacingState& x) override;
 
@@ -58,14 +67,31 @@ private:
   bool paces() const noexcept { return first_shard_ && how_ == proto::AsyncPs::AUTO; }
   double gap(const proto::Commit& x, std::span<const float> weights);
   void correct(const contribution& x, std::span<const float> weights);
+  double factor_of(const proto::Commit& x) const;
+  planned_update hold(const contribution& x);
+  planned_update held() const;
 
   std::shared_ptr<const job_context> context_;
+  range where_;
+  std::size_t workers_;
   bool first_shard_;
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
+  /// Shard 0 decides; the others are told the damping, and know nothing else.
   async_pacing pacing_;
+  /// Shard 0: the damping that the others were told last. Others: how many gradients shard 0 had
+  /// applied then.
+  double told_ = 0;
+  std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
+  /// With async_ps.buffer: how many gradients make an update, and how many are held; their sum, and
+  /// their samples. All workers are idle: the next update is made with what is held.
+  std::uint32_t buffer_;
+  std::uint32_t held_ = 0;
+  std::vector<float> sum_;
+  std::uint64_t sum_samples_ = 0;
+  bool all_idle_ = false;
   /// GAP_AWARE: the running length of a step.
   double step_length_ = 0;
   /// DC: the running mean of squares, and the corrected gradient.

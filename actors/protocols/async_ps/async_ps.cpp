@@ -15,12 +15,16 @@ std::size_t workers_of(const Site& site) {
 
 } // namespace
 
+std::vector<member> shards_to_tell(const shard_site& site) {
+  const bool damps = compensation_of(site.context->job, workers_of(site)) == proto::AsyncPs::AUTO;
+  return site.task.index == 0 && damps ? site.view.of(job_kind::ps) : std::vector<member>{};
+}
+
 void start_async_ps_worker(const worker_site& site) {
   const auto& job = site.context->job;
   ps_synchronizer_options manners;
   if (compensation_of(job, workers_of(site)) == proto::AsyncPs::AUTO)
-    manners.policy =
-      std::make_shared<async_worker>(site.context->parameters().size(), workers_of(site));
+    manners.policy = std::make_shared<async_worker>(site.context->parameters().size());
   manners.admission = job.async_ps().has_max_staleness();
   start_ps_worker(site, std::move(manners));
 }
@@ -33,11 +37,11 @@ void start_async_ps_shard(const shard_site& site) {
   for (auto& x : site.view.of(job_kind::worker))
     readers.insert(x.task.index);
   const auto pulled = compares ? std::make_shared<pulled_versions>(std::move(readers)) : nullptr;
-  start_shard(
+  const auto shard = start_shard(
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
     {.pulled = pulled, .held = pulled ? workers : 0});
-  site.ready();
+  give_listeners(site, shard, {}, shards_to_tell(site));
 }
 
 } // namespace troupe

@@ -3,16 +3,15 @@
 #include "actors/parameter_server/worker_policy.hpp"
 #include "actors/protocols/async_ps/slope_probe.hpp"
 
-#include <cstddef>
+#include <cstdint>
 
 namespace troupe {
 
-/// ASYNC_PS with compensation AUTO, a worker's part: limits its gradients (limit_factor), tells
-/// shard 0 whether the weights overshoot (slope_probe), and passes on by how much shard 0 damps the
-/// rate.
+/// The worker's part of ASYNC_PS with compensation AUTO: limits its gradients (limit_factor), and
+/// tells shard 0 whether the weights overshoot (slope_probe).
 class async_worker : public worker_policy {
 public:
-  async_worker(std::uint64_t parameters, std::size_t workers);
+  explicit async_worker(std::uint64_t parameters) : probe_(parameters) {}
 
   void read(std::span<const weight_range> weights) override { probe_.read(weights); }
   void complete(proto::Commit& header, std::span<const float> gradient,
@@ -20,7 +19,6 @@ public:
 
 private:
   slope_probe probe_;
-  double first_damping_;
 };
 
 } // namespace troupe

@@ -65,6 +65,10 @@ public:
   bool restore(const proto::PacingState& x);
 
   double damping() const noexcept { return damping_; }
+  /// Above 0, at most 1.
+  void set_damping(double x) noexcept { damping_ = x; }
+  /// Applied so far.
+  std::uint64_t gradients() const noexcept { return count_; }
 
 private:
   void guard(double loss) noexcept;

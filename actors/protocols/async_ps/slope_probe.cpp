@@ -13,7 +13,7 @@ constexpr std::uint64_t block = 64;
 constexpr std::size_t lane_count = 16;
 constexpr std::uint64_t most_blocks = 512;
 
-/// A sum in parts, so that it can be vectorized.
+/// Partial sums, so that the loop can be vectorized.
 using lanes = std::array<float, lane_count>;
 
 double sum(const lanes& x) {

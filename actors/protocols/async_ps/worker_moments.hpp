@@ -10,31 +10,32 @@
 
 namespace troupe {
 
-/// The optimizer's first moment of a range, one for each worker: what DANA's workers keep (Hakimi
-/// et al. 2019, arXiv 1907.11612), kept where the weights are. The numbers are the same, and so is
-/// the memory of all tasks together; but gradients travel as they are computed, bucket by bucket,
-/// and a moment moves only with a gradient that is applied.
+/// The optimizer's first moment of a range, one per worker. DANA's workers keep these moments
+/// (Hakimi et al. 2019, arXiv 1907.11612); here the shard keeps them, next to the weights. The
+/// numbers and the total memory are the same. But gradients travel bucket by bucket while they are
+/// computed, and a moment changes only with an applied gradient.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
 
   struct moment {
     std::span<float> values;
-    /// Updates made of it, the one that follows included.
+    /// Number of updates of this moment, including the next one.
     std::uint64_t step = 0;
   };
 
-  /// For an update by this worker. Its first one begins with zeros, or with what was restored.
+  /// The moment for an update by this worker. A worker's first update starts from zeros, or from
+  /// the restored moment.
   moment next(std::uint32_t worker, std::uint64_t incarnation);
 
-  /// That worker is gone.
+  /// Drops the moment of a worker that is gone.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
-  /// The mean of all moments: each has the length of a single worker's. What was restored, before
-  /// the first update.
+  /// The mean of all moments, which has the length of a single worker's moment. Before the first
+  /// update: the restored moment.
   payload mean() const;
 
-  /// All workers go on from this moment, after so many updates of all.
+  /// All workers continue from this moment, after this many updates in total.
   void restore(std::span<const float> values, std::uint64_t updates);
 
 private:

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// HOGWILD: workers have changed the live weights when they commit. The shard counts, as ASYNC_PS
-/// does, and takes each version from the live weights.
+/// HOGWILD: workers have already changed the live weights when they commit. The shard counts like
+/// ASYNC_PS, and copies each version from the live weights.
 class hogwild_policy : public async_policy {
 public:
   hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,

@@ -2,6 +2,7 @@
 #include "actors/model/replica_state.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
+#include "messages/problems.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -118,7 +119,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
   finish_step();
 }
 
-// The step is made without its gradient.
+// Makes the step without its gradient.
 void local_sgd_synchronizer::leave_out() {
   replica_.discard();
   for (std::size_t i = 0; i < replica_.buckets(); ++i)
@@ -126,7 +127,7 @@ void local_sgd_synchronizer::leave_out() {
       fail_held();
 }
 
-// Readers (the trainer, a snapshot) are fewer than versions; this would be an error of ours.
+// There are fewer readers (the trainer, a snapshot) than versions, so this would be a bug.
 void local_sgd_synchronizer::fail_held() {
   send(worker_, broken{"all versions of a bucket are held by readers"});
 }
@@ -210,7 +211,8 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
     end_average();
 }
 
-// The learning-rate schedule has counted this worker's samples; now it counts those of others.
+// The learning-rate schedule has counted this worker's samples. Now it counts those of the other
+// workers.
 void local_sgd_synchronizer::end_average() {
   if (!account_.fits(average_->counts, average_->samples)) {
     send(worker_,
@@ -236,8 +238,8 @@ void local_sgd_synchronizer::end_average() {
 
 // -- readers ------------------------------------------------------------------------------------
 
-// A request that was repeated comes before the next epoch's first lease: links keep the order. So
-// an average on demand finds all workers between two steps.
+// A repeated request comes before the next epoch's first lease, because links keep the order. So an
+// average on demand finds all workers between two steps.
 
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
@@ -251,8 +253,8 @@ caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto
   return answer;
 }
 
-// At the end of an epoch all its samples are trained: those of this worker, those of others up to
-// the last average, and since then at most a batch in each step.
+// At the end of an epoch all its samples are trained: this worker's, those of others up to the last
+// average, and since then at most one batch per step and worker.
 bool local_sgd_synchronizer::may_be_over() const {
   const auto steps = step_ - averaged_;
   const auto least = passed_samples_ + account_.own_samples();
@@ -272,7 +274,7 @@ void local_sgd_synchronizer::answer_pull(
   answer.deliver(std::move(header), std::move(weights));
 }
 
-// Worker 0 may have ended the last average earlier than this one: the counts are not here yet. A
+// Worker 0 may have ended the last average before this worker, so the counts are not here yet. A
 // run that ends before its last epoch may have had no average at its end.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
   if (outer_ && apart_ && !average_ && options_.rank == 0)
@@ -290,8 +292,8 @@ proto::Report local_sgd_synchronizer::report() const {
   return result;
 }
 
-// The weights and the outer momentum are equal on all workers: each sends a part. Of its
-// optimizer's state it sends all, and a part for runs with another number of workers.
+// The weights and the outer momentum are equal on all workers, so each sends a part. It sends its
+// whole optimizer state, and in addition a part of it for runs with another number of workers.
 std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
   const auto rank = static_cast<std::uint32_t>(options_.rank);
   const auto share = replica_parts(*context_, workers_)[rank];
@@ -332,7 +334,7 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
                captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
 }
 
-// The weights are the outer weights: checkpoints follow an average.
+// The weights are the outer weights, because checkpoints follow an average.
 bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& values) {
   const bool outer = outer_ && values.size() == context_->parameters().size() * sizeof(float);
   if (outer && x.slot() == context_->rule.slots() + 1 && !outer_->momentum().empty()) {
@@ -351,12 +353,11 @@ bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& val
 caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
                                                            const payload& values) {
   if (step_ > x.version())
-    return proto::Ack{}; // A repetition that came late: training has begun.
-  if (!restore(x, values))
+    return proto::Ack{}; // A late repetition: training has begun.
+  if (!problem_of(x).empty() || !restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
-                        + std::to_string(values.size()) + " bytes of slot "
-                        + std::to_string(x.slot()) + " of a checkpoint, which it cannot use");
+                        + describe(x, values.size()));
   step_ = first_step_ = x.version();
   return proto::Ack{};
 }

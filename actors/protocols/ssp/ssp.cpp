@@ -1,5 +1,6 @@
 #include "actors/protocols/ssp/ssp.hpp"
 
+#include "actors/protocols/async_ps/async_ps.hpp"
 #include "actors/protocols/async_ps/async_worker.hpp"
 #include "actors/protocols/parameter_servers.hpp"
 #include "actors/protocols/ssp/ssp_policy.hpp"
@@ -8,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Versions that step_clocks keep.
+/// Number of versions that step_clocks keeps.
 constexpr std::size_t kept_versions(std::uint64_t bound) {
   return bound == 0 ? 2 : 0;
 }
@@ -19,7 +20,7 @@ void start_ssp_worker(const worker_site& site) {
   const auto workers = site.view.of(job_kind::worker).size();
   ps_synchronizer_options manners;
   if (workers > 1)
-    manners.policy = std::make_shared<async_worker>(site.context->parameters().size(), workers);
+    manners.policy = std::make_shared<async_worker>(site.context->parameters().size());
   manners.bounded = true;
   start_ps_worker(site, std::move(manners));
 }
@@ -30,7 +31,7 @@ void start_ssp_shard(const shard_site& site) {
   const auto policy = std::make_shared<ssp_policy>(site.context, range_of(site), site.task.index,
                                                    site.view.of(job_kind::worker).size(), clocks);
   const auto shard = start_shard(site, policy, {.gate = clocks, .held = kept_versions(bound)});
-  give_listeners(site, shard, {});
+  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_tell(site));
 }
 
 } // namespace troupe

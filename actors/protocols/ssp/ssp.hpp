@@ -5,11 +5,11 @@ namespace troupe {
 struct shard_site;
 struct worker_site;
 
-/// SSP: a worker waits for weights where it is too far ahead of the slowest.
+/// SSP: a worker waits for weights if it is too far ahead of the slowest.
 void start_ssp_worker(const worker_site& site);
 
-/// SSP: a shard applies each gradient when it arrives, and tells workers that wait when they can go
-/// on.
+/// SSP: a shard applies each gradient when it arrives, and tells waiting workers when they can
+/// continue.
 void start_ssp_shard(const shard_site& site);
 
 } // namespace troupe

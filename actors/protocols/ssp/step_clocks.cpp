@@ -13,13 +13,13 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (who.gone)
     return false;
   if (x.begins() && who.counts)
-    return true; // A repetition: its step was chosen.
+    return true; // A repetition: its step is already chosen.
   if (x.clock() < who.clock)
     return false;
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
   fastest_ = std::max(fastest_, who.clock);
-  // Where it begins at another shard than the first, the slowest may have been ahead of it.
+  // At another shard than the first, the slowest worker may have been ahead of this one.
   slowest_ = find_slowest();
   return true;
 }

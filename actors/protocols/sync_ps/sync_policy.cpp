@@ -11,7 +11,7 @@ sync_policy::sync_policy(range where, std::size_t shard, std::vector<std::uint32
 std::optional<std::string> sync_policy::refusal(const proto::Commit& x,
                                                 std::uint64_t version) const {
   if (std::ranges::find(workers_, x.id().worker()) == workers_.end())
-    return "it is no worker of this view";
+    return "it is not a worker of this view";
   const bool may_be_late = chooses() && shard_ == 0;
   if (x.step() != version && !(may_be_late && x.step() < version))
     return "it commits step " + std::to_string(x.step()) + ", but the shard is at step "
@@ -45,7 +45,7 @@ bool sync_policy::take(contribution x) {
   return true;
 }
 
-// Once closed it stays closed: others have been told.
+// Once closed it stays closed: the other shards have been told.
 void sync_policy::close_if_enough() {
   if (!chooses() || shard_ != 0 || parts_.empty())
     return;

@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// SYNC_PS: a step's gradients are added in order of rank, and make one update once each worker has
-/// committed its own. One that is quarantined counts as committed, and adds nothing.
+/// SYNC_PS: adds a step's gradients in order of rank, and makes one update once each worker has
+/// committed its gradient. A quarantined gradient counts as committed and adds nothing.
 ///
 /// With b backup workers, the first n - b gradients of n workers make the update (Chen et al. 2016,
-/// arXiv 1604.00981). Shard 0 chooses: a gradient that is committed there once the step has enough
-/// is late. The other shards update when they have the gradients that it names, so all shards apply
-/// the same. A step does not wait for workers that are idle.
+/// arXiv 1604.00981). Shard 0 chooses: once the step has enough gradients, a later commit is late.
+/// The other shards update when they have the gradients that shard 0 names, so all shards apply the
+/// same. A step does not wait for idle workers.
 class sync_policy : public shard_policy {
 public:
   /// `workers`: their indices, in order of rank.
@@ -45,7 +45,8 @@ private:
   proto::SyncPs how_;
   step_aggregator sum_;
   std::vector<contribution> parts_;
-  /// Shard 0 with backup workers: who is idle, and whether the step has all its gradients.
+  /// Shard 0 with backup workers: which workers are idle, and whether the step has all its
+  /// gradients.
   std::vector<std::uint32_t> idle_;
   bool closed_ = false;
   /// Other shards with backup workers: the step, and the gradients of steps from this one on.

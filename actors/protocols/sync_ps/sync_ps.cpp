@@ -20,7 +20,8 @@ void start_sync_ps_shard(const shard_site& site) {
   const auto shard =
     start_shard(site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how));
   const bool shards_talk = site.context->rule.clip_norm > 0 || how.backup_workers() > 0;
-  give_listeners(site, shard, shards_talk ? site.view.of(job_kind::ps) : std::vector<member>{});
+  give_listeners(site, shard, site.view.of(job_kind::worker),
+                 shards_talk ? site.view.of(job_kind::ps) : std::vector<member>{});
 }
 
 } // namespace troupe

@@ -1,6 +1,6 @@
 // A program with its own actor system, actors, message types and data, which also trains a model.
 
-#include <actors/cluster/training.hpp>
+#include <troupe/actors/cluster/training.hpp>
 
 #include <caf/all.hpp>
 

@@ -1,11 +1,11 @@
 // A program with a protocol of its own: gossip averaging. Each worker trains a replica of the
 // weights; after every step it mixes them with those of its left neighbour.
 
-#include <actors/cluster/training.hpp>
-#include <actors/model/problem_list.hpp>
-#include <actors/protocols/ring/ring.hpp>
-#include <actors/replica/replica_account.hpp>
-#include <actors/replica/replica_store.hpp>
+#include <troupe/actors/cluster/training.hpp>
+#include <troupe/actors/model/problem_list.hpp>
+#include <troupe/actors/protocols/ring/ring.hpp>
+#include <troupe/actors/replica/replica_account.hpp>
+#include <troupe/actors/replica/replica_store.hpp>
 
 #include <caf/all.hpp>
 

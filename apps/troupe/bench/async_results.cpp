@@ -1,7 +1,7 @@
 #include "apps/troupe/bench/async_results.hpp"
 
 #include "apps/troupe/bench/async_runs.hpp"
-#include "apps/troupe/bench/text_table.hpp"
+#include "apps/troupe/text_table.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

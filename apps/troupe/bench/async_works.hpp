@@ -39,7 +39,7 @@ struct async_recipe {
   std::string_view paper;
   /// Its numbers stay finite, whatever happens.
   bool safe = false;
-  /// Workers wait for each other, so that gradients may be less stale.
+  /// Workers wait for each other, or updates are fewer than gradients: gradients may be less stale.
   bool waits = false;
 };
 

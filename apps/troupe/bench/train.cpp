@@ -1,9 +1,9 @@
 #include "apps/troupe/bench/runner.hpp"
 #include "apps/troupe/bench/statistics.hpp"
-#include "apps/troupe/bench/text_table.hpp"
 #include "apps/troupe/bench/torch_peer.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>

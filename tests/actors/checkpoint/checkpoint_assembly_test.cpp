@@ -51,6 +51,14 @@ std::uint64_t next(troupe::checkpoint_assembly& x) {
 
 BOOST_AUTO_TEST_SUITE(checkpoint_assembly)
 
+BOOST_AUTO_TEST_CASE(versions_after_the_end_of_the_job_do_not_fit) {
+  troupe::checkpoint_assembly::options how{split_evenly(1, 1)};
+  how.last = 40;
+  const troupe::checkpoint_assembly x{how};
+  BOOST_TEST(x.problem(header(40, 0, 0), 4) == "");
+  BOOST_TEST(x.problem(header(41, 0, 0), 4) == "version 41, but this job ends before version 41");
+}
+
 // A slot in three parts, and one of each of three holders.
 BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
   troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};

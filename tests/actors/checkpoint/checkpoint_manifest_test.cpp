@@ -82,6 +82,8 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("step", -1), "step: expected a whole number"));
   BOOST_TEST(contains(error_with("step", "50"), "step: expected a whole number"));
   BOOST_TEST(contains(error_with("epoch", 1ULL << 32), "epoch: expected a whole number"));
+  for (const auto* count : {"step", "samples", "view"})
+    BOOST_TEST(contains(error_with(count, (1ULL << 48) + 1), ": expected at most 281474976710656"));
   BOOST_TEST(contains(error_with("job", 1), "job: expected a text"));
   BOOST_TEST(contains(error_with("data", 1), "data: expected an object"));
   BOOST_TEST(

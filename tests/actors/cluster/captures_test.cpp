@@ -292,6 +292,8 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
     refused(header(10, 0, 0, to_evaluate), payload::allocate(fits.size() + 1), "bytes in part 0");
     refused(header(11, 0, 0, to_evaluate), fits, "version 11: expected a multiple of");
     refused(header(0, 0, 0, to_evaluate), fits, "version 0");
+    refused(header(1'000'000'000, 0, 0, to_evaluate), fits, "this job ends before version");
+    refused(header(10'000'000'000'000'000, 0, 0, to_evaluate), fits, "more than any run counts");
   }
   auto old = header(10, 0, 0);
   old.set_view(current_view - 1);

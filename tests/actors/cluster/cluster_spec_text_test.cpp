@@ -136,8 +136,9 @@ BOOST_AUTO_TEST_CASE(wrong_clusters) {
   check(R"("coordinator": ["a:0"])" + worker, "cluster.coordinator[0]: needs a port");
   check(R"("chief": ["a:0"])" + worker, "cluster.chief[0]: needs a port");
   check(R"("worker": ["a:0"])", "cluster.worker[0]: needs a port");
-  check(R"("worker": ["0.0.0.0:1"])", "cluster.worker[0]: 0.0.0.0:1 is no address that others can");
-  check(R"("worker": ["[::]:1"])", "cluster.worker[0]: [::]:1 is no address");
+  check(R"("worker": ["0.0.0.0:1"])",
+        "cluster.worker[0]: 0.0.0.0:1 is not an address that other hosts can");
+  check(R"("worker": ["[::]:1"])", "cluster.worker[0]: [::]:1 is not an address");
   check(R"("ring": ["a:1"], "ps": ["b:1"])", "cluster.ring: ");
   BOOST_TEST(jobs_error(R"("worker": ["a:1", "b:0", "b:0"])") == "(no error)");
 }

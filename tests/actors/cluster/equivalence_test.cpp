@@ -57,6 +57,25 @@ BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
     }
 }
 
+// With one shard there is nothing to cut. LAMB needs whole tensors anyway.
+BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
+  for (const auto* kind : {"SGD", "LAMB"}) {
+    const auto optimizer = std::string{"optimizer={kind: "} + kind + "}";
+    const auto one =
+      simulate(simulated(small_job(proto::SYNC_PS, {optimizer}), 3, 1)).summary.weights_sha256;
+    for (const auto* placement : {"BY_BYTES", "BY_TENSOR"})
+      for (const std::size_t ps : {1, 2, 3, 9})
+        BOOST_TEST_CONTEXT(kind << ", " << placement << ", " << ps << " shards") {
+          std::vector<std::string> changes{optimizer};
+          if (std::string{kind} == "SGD" || std::string{placement} == "BY_TENSOR")
+            changes.push_back(std::string{"placement="} + placement);
+          const auto x = simulate(simulated(small_job(proto::SYNC_PS, changes), 3, ps)).summary;
+          BOOST_TEST(x.failure == "");
+          BOOST_TEST(x.weights_sha256 == one);
+        }
+  }
+}
+
 // a + b = b + a: with two ranks the order of addition does not matter.
 BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
   const auto ring = simulate(simulated(small_job(proto::RING), 2, 0)).summary;

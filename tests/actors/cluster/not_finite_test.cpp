@@ -81,7 +81,9 @@ BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
           BOOST_TEST(contains(text, "step "), text);
           BOOST_TEST(contains(text, "first"), text);
           BOOST_TEST(contains(text, "(epoch 1 of 3)"), text);
-          BOOST_TEST(contains(text, "No checkpoint was written; checkpoint.every_steps"), text);
+          BOOST_TEST(
+            contains(text, "No checkpoint was written; to get some, set checkpoint.every_steps"),
+            text);
           BOOST_TEST(contains(text, "Lower learning_rate.base, set optimizer.clip_norm"), text);
           BOOST_TEST(run.files().contents("out/weights.safetensors").empty());
           // All nodes have ended.

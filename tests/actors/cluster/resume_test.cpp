@@ -235,6 +235,26 @@ BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
 
 // Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
 // trained once, the ledger balances (or the run fails), and the model is better for it.
+// A checkpoint holds whole vectors, so it does not matter where they were cut.
+BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
+  for (const auto& [from, to] :
+       {std::pair{"BY_BYTES", "BY_TENSOR"}, std::pair{"BY_TENSOR", "BY_BYTES"}}) {
+    const auto placed = [&](const std::string& how) {
+      return forty_steps(proto::SYNC_PS, 2, {"placement=" + how});
+    };
+    site first{simulated(placed(from), 2, 3)};
+    const auto whole = simulate(first.options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+    for (const std::uint64_t k : {3, 20, 33})
+      for (const std::size_t ps : {1, 2, 3, 6})
+        BOOST_TEST_CONTEXT(from << " to " << to << ", step " << k << ", " << ps << " shards") {
+          const auto x = simulate(going_on(first, placed(to), 2, ps, k)).summary;
+          BOOST_TEST(x.failure == "");
+          BOOST_TEST(x.weights_sha256 == whole.weights_sha256);
+        }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers);

@@ -99,7 +99,7 @@ std::vector<stall> all_stalls() {
   };
   const auto computes = " has been computing one gradient";
   const auto reads = " has been waiting for its own input";
-  const auto silent = " is alive, but answers nobody";
+  const auto silent = " is alive, but does not answer";
   const std::string clips = "optimizer.clip_norm=1";
   return {
     {proto::SYNC_PS, paused("worker/0"), frozen_worker(0)},

@@ -103,6 +103,50 @@ BOOST_AUTO_TEST_CASE(rates_are_of_late_and_in_the_end_of_all) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[0].samples_per_second == 1100.0 / 20);
 }
 
+BOOST_AUTO_TEST_CASE(steps_have_rates) {
+  const auto t = troupe::task_table::time_point{} + 1h;
+  troupe::task_table table;
+  table.begin(all, {}, t);
+  // 10 updates a second for ten seconds, then one.
+  for (int i = 1; i <= 20; ++i)
+    table.hear(first_shard, updates(static_cast<std::uint64_t>(i <= 10 ? 10 * i : 90 + i)),
+               t + i * 1s);
+  BOOST_TEST(table.tasks(t + 20s)[2].steps_per_second == 1);
+  BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
+}
+
+// Above twice the mean, and once it carries bytes that matter.
+BOOST_AUTO_TEST_CASE(a_hot_shard) {
+  constexpr std::uint64_t mib = 1 << 20;
+  const task_name third_shard{job_kind::ps, 2};
+  const auto hottest = [&](std::vector<std::uint64_t> bytes, std::vector<task_name> idle = {}) {
+    const auto t = troupe::task_table::time_point{} + 1h;
+    troupe::task_table table;
+    table.begin({first_worker, first_shard, second_shard, third_shard}, idle, t);
+    for (std::uint32_t i = 0; i < bytes.size(); ++i) {
+      auto x = updates(1);
+      x.set_bytes_sent(bytes[i] / 4);
+      x.set_bytes_received(bytes[i] - bytes[i] / 4);
+      table.hear(task_name{job_kind::ps, i}, x, t + 1s);
+    }
+    auto worker = updates(1);
+    worker.set_bytes_sent(1000 * mib);
+    table.hear(first_worker, worker, t + 1s);
+    return table.hottest_shard(t + 2s);
+  };
+  BOOST_TEST(!hottest({}));
+  BOOST_TEST(!hottest({20 * mib, 20 * mib, 20 * mib}));
+  BOOST_TEST(!hottest({20 * mib, 40 * mib, 0}), "just twice the mean");
+  const auto found = hottest({19 * mib, 41 * mib, 0});
+  BOOST_TEST_REQUIRE(found.has_value());
+  BOOST_TEST((found->task == second_shard));
+  BOOST_TEST(found->times_mean == 41.0 / 20);
+  BOOST_TEST(found->bytes_per_second == 41.0 * mib / 2);
+  BOOST_TEST(!hottest({0, 0, 16 * mib - 1}), "too little to matter");
+  BOOST_TEST(hottest({0, 0, 16 * mib}).has_value());
+  BOOST_TEST(!hottest({0, 0, 16 * mib}, {first_shard, second_shard, third_shard}));
+}
+
 BOOST_AUTO_TEST_CASE(idle_and_ended_tasks) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;

@@ -189,6 +189,49 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
                       "less than the number of workers"));
 }
 
+BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
+  for (const auto* protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
+    for (const auto* placement : {"BY_BYTES", "BY_TENSOR"})
+      BOOST_TEST(
+        problems({std::string{"protocol="} + protocol, std::string{"placement="} + placement})
+        == "(no error)");
+  BOOST_TEST(contains(problems({"placement=BY_LAYER"}), "no value \"BY_LAYER\""));
+  BOOST_TEST(contains(problems({"placement=PLACEMENT_UNSET"}), "placement"));
+  for (const auto* protocol : {"RING", "LOCAL_SGD"})
+    BOOST_TEST(contains(problems({std::string{"protocol="} + protocol, "placement=BY_TENSOR"}),
+                        std::string{"placement: "} + protocol
+                          + " has no parameter servers to place parameters on; leave it out"));
+  BOOST_TEST(problems({"optimizer.kind=LAMB"}) == "(no error)");
+  BOOST_TEST(problems({"optimizer.kind=LAMB", "placement=BY_TENSOR"}) == "(no error)");
+  BOOST_TEST(contains(problems({"optimizer.kind=LAMB", "placement=BY_BYTES"}),
+                      "placement: BY_BYTES cuts tensors, but LAMB needs their norms"));
+}
+
+BOOST_AUTO_TEST_CASE(async_ps_reads_its_buffer) {
+  BOOST_TEST(problems({"async_ps.buffer=1"}) == "(no error)");
+  BOOST_TEST(problems({"async_ps.buffer=1024"}) == "(no error)");
+  BOOST_TEST(problems({"async_ps={buffer: 2 compensation: NONE max_staleness: 3}"})
+             == "(no error)");
+  BOOST_TEST(contains(problems({"async_ps.buffer=0"}),
+                      "async_ps.buffer: 0; expected a number of gradients from 1 to 1024"));
+  BOOST_TEST(contains(problems({"async_ps.buffer=1025"}), "async_ps.buffer: 1025; expected"));
+  for (const auto* kind : {"STALENESS_RATE", "GAP_AWARE", "DC"}) {
+    const auto how = std::string{"async_ps={compensation: "} + kind;
+    BOOST_TEST(contains(problems({how + " buffer: 2}"}),
+                        std::string{"async_ps.buffer: "} + kind
+                          + " makes an update of each gradient; leave buffer out"));
+    BOOST_TEST(problems({how + " buffer: 1}"}) == "(no error)");
+  }
+  BOOST_TEST(contains(problems({"protocol=SYNC_PS", "async_ps.buffer=2"}),
+                      "async_ps: only protocol ASYNC_PS reads it"));
+  auto job = with({"async_ps.buffer=3"});
+  BOOST_TEST(adapted_traits(job).holds_back);
+  BOOST_TEST(adapted_traits(job).gradients_of_step(job, 2) == 3U);
+  BOOST_TEST(adapted_traits(job).exchange(job)
+             == "the mean of each 3 gradients is applied when the last of them arrives");
+  BOOST_TEST(!adapted_traits(with({})).holds_back);
+}
+
 BOOST_AUTO_TEST_CASE(unknown_names_list_those_that_are_known) {
   const auto none = problems({"protocol=CUSTOM", "custom_protocol.name=gossip"});
   BOOST_TEST(contains(none, "protocol: CUSTOM, but this program adds no protocol of its own"));

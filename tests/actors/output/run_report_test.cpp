@@ -41,6 +41,7 @@ run_summary summary() {
   task_status worker;
   worker.task = {job_kind::worker, 1};
   worker.steps = 10;
+  worker.steps_per_second = 12.5;
   worker.samples = 320;
   worker.samples_per_second = 100;
   worker.bytes_sent_per_second = 2e6;
@@ -54,6 +55,7 @@ run_summary summary() {
   task_status shard;
   shard.task = {job_kind::ps, 0};
   shard.steps = 20;
+  shard.steps_per_second = 25;
   x.tasks = {worker, shard};
   x.weights_sha256 = "abc";
   x.coefficients = {2.938889, -0.001037};
@@ -114,6 +116,7 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
     {"tasks",
      {{{"task", "worker/1"},
        {"steps", 10},
+       {"steps_per_second", 12.5},
        {"samples", 320},
        {"samples_per_second", 100.0},
        {"bytes_sent_per_second", 2e6},
@@ -126,6 +129,7 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
        {"waiting_for_update", nullptr}},
       {{"task", "ps/0"},
        {"steps", 20},
+       {"steps_per_second", 25.0},
        {"bytes_sent_per_second", 0.0},
        {"bytes_received_per_second", 0.0}}}},
     {"weights_sha256", "abc"},

@@ -86,6 +86,10 @@ public:
     std::ranges::copy(gradient, x.gradient.as_mutable_floats().begin());
     BOOST_TEST_REQUIRE(policy_.take(std::move(x)));
     const auto update = policy_.plan(weights_, version_);
+    if (!update.complete) {
+      policy_.made(weights_, weights_, {});
+      return;
+    }
     std::vector<float> updated(n_);
     updater_.apply(weights_, update.gradient, update.samples, updated, update.terms);
     proto::Pushed decided;
@@ -331,6 +335,53 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
   }
 }
 
+// One update with the mean of two gradients, and of one where no other comes.
+BOOST_AUTO_TEST_CASE(gradients_are_held) {
+  const auto context =
+    job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});
+  shard tested{context, 3};
+  BOOST_TEST(!tested.policy().keeps_moments());
+  tested.push(0, std::vector<float>(tested.size(), 2), 0);
+  BOOST_TEST(tested.version() == 0U);
+  BOOST_TEST(!tested.policy().ready());
+  tested.push(1, std::vector<float>(tested.size(), 6), 0);
+  BOOST_TEST(tested.version() == 1U);
+  BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F * 2)) < 1e-6F, "(2 + 6) / 4 samples");
+  tested.policy().set_idle({0, 1, 2});
+  BOOST_TEST(!tested.policy().ready(), "nothing is held");
+  tested.policy().set_idle({});
+  tested.push(0, std::vector<float>(tested.size(), 5), 1);
+  tested.policy().set_idle({0, 1});
+  BOOST_TEST(!tested.policy().ready(), "worker 2 has a lease");
+  tested.policy().set_idle({0, 1, 2});
+  BOOST_TEST_REQUIRE(tested.policy().ready());
+  BOOST_TEST(tested.policy().parts().empty());
+  const auto rest = tested.policy().plan(tested.weights(), 1);
+  BOOST_TEST(rest.complete);
+  BOOST_TEST(rest.samples == 2U);
+  BOOST_TEST(rest.gradient[0] == 5.0F);
+  tested.policy().made(tested.weights(), tested.weights(), {});
+  BOOST_TEST(!tested.policy().ready());
+}
+
+// With AUTO, all workers have one moment, and the step looks ahead by it.
+BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
+  const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
+  shard tested{context, 4};
+  BOOST_TEST(!tested.policy().keeps_moments());
+  double w = 0.5;
+  double v = 0;
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    for (std::uint32_t i = 0; i < 2; ++i)
+      tested.push(2 * (step % 2) + i, std::vector<float>(tested.size(), i == 0 ? 2 : 4), step);
+    const double mean = (2 + 4) / 4.0;
+    v = 0.5 * v + mean;
+    w -= 0.1 * async_pacing::first_damping(2) * (mean + 0.5 * v);
+    BOOST_TEST(tested.version() == step + 1);
+    BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - w) < 1e-6);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_rate_by_staleness) {
   const auto context =
     job_with({"optimizer={kind: SGD}", "async_ps={compensation: STALENESS_RATE}"});
@@ -394,24 +445,49 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
-// Shards other than the first take the damping that the commit brings.
-BOOST_AUTO_TEST_CASE(a_commit_without_damping) {
+// A shard other than 0 begins with the damping that shard 0 begins with, and then takes the newest
+// one that it is told.
+BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
   const auto context = job_with({});
   const range where{0, context->parameters().size()};
   const std::vector<float> weights(where.size());
-  for (const auto& [told, expected] : {std::pair{0.25, 0.25}, {0.0, 1.0}}) {
-    troupe::async_policy policy{context, where, 1, 2,
-                                std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1})};
-    contribution x;
-    x.header.mutable_id()->set_sequence(1);
-    x.header.set_samples(2);
-    x.header.set_gradient_norm(1);
-    x.header.set_damping(told);
-    x.gradient = payload::floats(where.size());
-    std::ranges::fill(x.gradient.as_mutable_floats(), 1.0F);
-    BOOST_TEST_REQUIRE(policy.take(std::move(x)));
-    BOOST_TEST(policy.plan(weights, 0).terms.rate_factor == expected);
+  const auto pulled = std::make_shared<pulled_versions>(std::set<std::uint32_t>{0, 1, 2, 3});
+  troupe::async_policy first{context, where, 0, 4, pulled};
+  troupe::async_policy other{context, where, 1, 4, pulled};
+  const auto factor_of = [&](troupe::async_policy& x, const proto::Slopes& seen) {
+    contribution c;
+    c.header.mutable_id()->set_sequence(1);
+    c.header.set_samples(2);
+    c.header.set_gradient_norm(1);
+    *c.header.mutable_slopes() = seen;
+    c.gradient = payload::floats(where.size());
+    std::ranges::fill(c.gradient.as_mutable_floats(), 1.0F);
+    BOOST_TEST_REQUIRE(x.take(std::move(c)));
+    const auto result = x.plan(weights, 0).terms.rate_factor;
+    x.made(weights, weights, {});
+    return result;
+  };
+  BOOST_TEST(factor_of(other, {}) == 0.5);
+  BOOST_TEST(!other.new_damping().has_value());
+  std::vector<proto::Damping> told;
+  for (int i = 0; i < 40; ++i) {
+    factor_of(first, slopes(-1, -1));
+    if (auto news = first.new_damping())
+      told.push_back(*std::move(news));
   }
+  BOOST_TEST(told.size() > 20u, "each change of a percent");
+  for (auto& x : told) {
+    other.set_damping(x);
+    BOOST_TEST(factor_of(other, {}) == x.factor());
+  }
+  const double now = factor_of(first, {});
+  BOOST_TEST(now > 0.7);
+  BOOST_TEST(std::abs(factor_of(other, {}) / now - 1) < 0.02);
+  other.set_damping(told.front());
+  BOOST_TEST(factor_of(other, {}) == told.back().factor(), "one that came late");
+  first.set_damping(told.front());
+  BOOST_TEST(factor_of(first, {}) == now, "shard 0 is told nothing");
+  BOOST_TEST(!first.new_damping().has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

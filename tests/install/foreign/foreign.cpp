@@ -1,8 +1,8 @@
 // A program of another project with its own actor system and message types, which also trains a
 // model.
 
-#include <actors/cluster/training.hpp>
-#include <actors/model/job_file.hpp>
+#include <troupe/actors/cluster/training.hpp>
+#include <troupe/actors/model/job_file.hpp>
 
 #include <caf/all.hpp>
 

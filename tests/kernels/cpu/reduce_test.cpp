@@ -48,6 +48,18 @@ BOOST_AUTO_TEST_CASE(sums_are_exact_float_sums) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(sums_of_doubles_are_exact_double_sums) {
+  for (std::size_t n : {0, 1, 7, 8, 9, 4099}) {
+    const auto a = random_values(n, "a");
+    const auto b = random_values(n, "b");
+    guarded<double> out(n, 3);
+    add(a, b, out.get());
+    BOOST_TEST(out.intact());
+    for (std::size_t i = 0; i < n; ++i)
+      BOOST_REQUIRE(out.get()[i] == a[i] + b[i]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(finite_or_not) {
   for (std::size_t n : {1, 17, 1000}) {
     std::vector<float> x(n, std::numeric_limits<float>::max());

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::bench {
+namespace troupe {
 
 /// Cells in columns: the first is aligned left, the others right.
 class text_table {
@@ -15,7 +15,8 @@ public:
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  void print() const {
+  /// Prints the table to stdout, each line after `indent` spaces.
+  void print(std::size_t indent = 0) const {
     std::vector<std::size_t> widths;
     for (const auto& row : rows_) {
       widths.resize(std::max(widths.size(), row.size()));
@@ -23,7 +24,7 @@ public:
         widths[i] = std::max(widths[i], row[i].size());
     }
     for (const auto& row : rows_) {
-      std::string text;
+      std::string text(indent, ' ');
       for (std::size_t i = 0; i < row.size(); ++i)
         text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
                        : fmt::format("  {:>{}}", row[i], widths[i]);
@@ -35,4 +36,4 @@ private:
   std::vector<std::vector<std::string>> rows_;
 };
 
-} // namespace troupe::bench
+} // namespace troupe

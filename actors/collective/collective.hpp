@@ -1,0 +1,90 @@
+#pragma once
+
+#include "actors/collective/collective_member.hpp"
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// Everything that a program needs to add up vectors over the threads or processes that it has.
+
+namespace troupe {
+
+/// All ranks need the same, except for `rank`.
+struct collective_options {
+  /// Processes: which one this is, and where each listens, "host:port". Their number is the number
+  /// of ranks.
+  std::size_t rank = 0;
+  std::vector<std::string> addresses;
+  /// How long connect() waits for the others.
+  std::chrono::milliseconds connect_timeout{30'000};
+  /// Processes of one host read each other's vectors in shared memory; otherwise they use TCP.
+  bool share_memory = true;
+  all_reduce_schedule schedule = all_reduce_schedule::direct;
+  /// See member_options.
+  std::size_t chunk_bytes = std::size_t{256} << 10;
+  std::chrono::milliseconds deadline{10'000};
+};
+
+/// An all-reduce failed.
+class collective_error : public std::runtime_error {
+public:
+  explicit collective_error(collective_failure failure);
+  ~collective_error() override;
+
+  const collective_failure& failure() const noexcept { return failure_; }
+
+private:
+  collective_failure failure_;
+};
+
+/// One rank of a group that adds up vectors (all-reduce). Ranks are threads of one program, or
+/// processes, each with an actor system of its own that has gone through `configure`.
+///
+/// Used by one thread at a time; the actor `member()` by any. Ends its member, and waits for that,
+/// before the actor system ends. The others may go on as long as they need nothing of this rank.
+class collective {
+public:
+  /// All ranks of a group in one actor system; element r is for the thread that is rank r. Throws
+  /// input_error if `ranks` or an option makes no sense; rank and addresses are not used.
+  static std::vector<collective> in_one_system(caf::actor_system& sys, std::size_t ranks,
+                                               const collective_options& options = {});
+
+  /// Joins the group of processes of `options.addresses`. Blocks until all are there; not for
+  /// actors. The system must have loaded `caf::io::middleman`. Throws input_error if an option
+  /// makes no sense or this cannot listen at its address; collective_error (timed_out) if a rank is
+  /// not there in time.
+  static collective connect(caf::actor_system& sys, const collective_options& options);
+
+  collective(collective&& other) noexcept;
+  collective& operator=(collective&& other) noexcept;
+  ~collective();
+
+  std::size_t rank() const noexcept;
+  std::size_t ranks() const noexcept;
+
+  /// For actors of the program: request an all_reduce of it.
+  collective_actor member() const;
+
+  /// The sum of the vectors of all ranks; blocks until it is there. `values` is lent to the others
+  /// without a copy (see all_reduce). Throws collective_error; std::invalid_argument if its size is
+  /// not one of whole elements.
+  payload all_reduce(payload values, element_kind kind);
+
+  /// Replaces x by the sum of the vectors of all ranks, float32 or float64; blocks. Copies x into a
+  /// buffer, and the sum back. After a collective_error x is as it was.
+  void all_reduce(std::span<float> x);
+  void all_reduce(std::span<double> x);
+
+private:
+  class state;
+
+  explicit collective(std::unique_ptr<state> x);
+
+  std::unique_ptr<state> state_;
+};
+
+} // namespace troupe

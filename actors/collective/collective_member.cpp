@@ -1,0 +1,322 @@
+#include "actors/collective/collective_member.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+caf::error to_error(const collective_failure& x) {
+  auto result = make_error(x.code, x.text);
+  result.context() += caf::make_message(x);
+  return result;
+}
+
+std::string rank_text(std::size_t rank) {
+  return "rank " + std::to_string(rank);
+}
+
+errc to_errc(std::uint32_t code) {
+  return code > 0 && code <= static_cast<std::uint32_t>(errc::bad_input) ? static_cast<errc>(code)
+                                                                         : errc::failed;
+}
+
+} // namespace
+
+std::optional<collective_failure> failure_of(const caf::error& x) {
+  const auto& context = x.context();
+  if (context.size() == 2 && context.match_element<collective_failure>(1))
+    return context.get_as<collective_failure>(1);
+  return std::nullopt;
+}
+
+collective_member::collective_member(caf::actor_config& cfg, member_options options)
+  : super(cfg), options_(options), left_(options.ranks) {}
+
+collective_member::behavior_type collective_member::make_behavior() {
+  set_down_handler([this](caf::down_msg& x) { on_down(x); });
+  return {
+    [this](const proto::CollectivePiece& x, const payload& data) { on_piece(x, data); },
+    [this](const proto::CollectiveQuestion&) {
+      proto::CollectiveStanding result;
+      result.set_begun(number_);
+      return result;
+    },
+    [this](const proto::CollectiveFailure& x) { on_failure(x); },
+    [this](const proto::CollectiveLeave& x) { on_leave(x); },
+    [this](const all_reduce& x) { return on_all_reduce(x); },
+    [this](const meet_members& x) { on_meet(x); },
+    [this](tick) { on_tick(); },
+  };
+}
+
+void collective_member::on_exit() {
+  proto::CollectiveLeave leave;
+  leave.set_from(static_cast<std::uint32_t>(options_.rank));
+  leave.set_number(part_ ? number_ - 1 : number_);
+  for (auto& peer : peers_)
+    if (peer && !failure_)
+      send(peer, leave);
+  for (auto& x : requests_)
+    x.answer.deliver(make_error(errc::interrupted, "the collective was ended"));
+  requests_.clear();
+  part_.reset();
+  early_.clear();
+  peers_.clear();
+}
+
+// -- the program --------------------------------------------------------------------------------
+
+caf::result<all_reduced> collective_member::on_all_reduce(const all_reduce& x) {
+  if (failure_)
+    return to_error(*failure_);
+  if (x.values.size() % bytes_of(x.kind) != 0)
+    return make_error(errc::bad_input,
+                      "an all-reduce of " + std::to_string(x.values.size())
+                        + " bytes: " + to_string(x.kind) + " has "
+                        + std::to_string(bytes_of(x.kind)) + " bytes each");
+  auto answer = make_response_promise<all_reduced>();
+  requests_.push_back({x, answer});
+  begin_next();
+  return answer;
+}
+
+void collective_member::on_meet(const meet_members& x) {
+  peers_ = x.peers;
+  for (auto& peer : peers_)
+    if (peer)
+      monitor(peer);
+  begin_next();
+}
+
+void collective_member::begin_next() {
+  if (part_ || requests_.empty() || peers_.empty() || failure_)
+    return;
+  const auto& what = requests_.front().what;
+  ring_place place{options_.rank, options_.ranks, options_.chunk_bytes / bytes_of(what.kind)};
+  place.elements = what.kind;
+  header_.set_number(++number_);
+  header_.set_from(static_cast<std::uint32_t>(options_.rank));
+  header_.set_ranks(static_cast<std::uint32_t>(options_.ranks));
+  header_.set_schedule(static_cast<std::uint32_t>(options_.schedule));
+  header_.set_kind(static_cast<std::uint32_t>(what.kind));
+  header_.set_elements(what.values.size() / bytes_of(what.kind));
+  header_.set_chunk_elements(place.chunk_elements);
+  moved_ = clock().now();
+  std::vector<addressed_piece> pieces;
+  part_.emplace(options_.schedule, place, what.values, pieces);
+  for (std::size_t r = 0; r < options_.ranks; ++r)
+    if (left_[r] && *left_[r] < number_) {
+      blame(errc::failed, r, "has left after all-reduce " + std::to_string(*left_[r]));
+      return;
+    }
+  send_all(std::move(pieces));
+  for (auto& x : std::exchange(early_, {}))
+    if (part_)
+      take(x.header, x.data);
+  if (part_)
+    remind();
+  finish_if_complete();
+}
+
+// -- other ranks --------------------------------------------------------------------------------
+
+void collective_member::on_piece(const proto::CollectivePiece& x, const payload& data) {
+  if (failure_)
+    return;
+  if (part_ && x.number() == number_)
+    take(x, data);
+  else if (x.number() == number_ + 1)
+    early_.push_back({x, data});
+  else
+    blame(errc::malformed, x.from(),
+          "sent a piece of all-reduce " + std::to_string(x.number())
+            + ", which is not due: it makes other all-reduces than this rank");
+  finish_if_complete();
+}
+
+void collective_member::take(const proto::CollectivePiece& x, const payload& data) {
+  if (const auto text = misfit(x); !text.empty()) {
+    blame(errc::malformed, x.from(), text);
+    return;
+  }
+  std::vector<addressed_piece> pieces;
+  const auto fate = part_->receive(x.from(), {x.segment(), x.chunk(), x.step(), 0, data}, pieces);
+  if (refused(fate)) {
+    blame(errc::malformed, x.from(),
+          "sent a piece that does not fit (segment " + std::to_string(x.segment()) + ", chunk "
+            + std::to_string(x.chunk()) + ", step " + std::to_string(x.step())
+            + "): " + describe(fate));
+    return;
+  }
+  if (fate == piece_fate::taken)
+    moved_ = clock().now();
+  send_all(std::move(pieces));
+}
+
+// What all ranks must agree on.
+std::string collective_member::misfit(const proto::CollectivePiece& x) const {
+  const auto differ = [](const std::string& what, const std::string& theirs,
+                         const std::string& own) {
+    return "has " + what + ' ' + theirs + ", this rank " + own
+      + ": all ranks must make the same all-reduces, with the same options";
+  };
+  const auto vector = [](const proto::CollectivePiece& y) {
+    return std::to_string(y.elements()) + ' ' + to_string(static_cast<element_kind>(y.kind()));
+  };
+  if (x.ranks() != header_.ranks())
+    return differ("a number of ranks of", std::to_string(x.ranks()),
+                  std::to_string(header_.ranks()));
+  if (x.schedule() != header_.schedule())
+    return differ("schedule", to_string(static_cast<all_reduce_schedule>(x.schedule())),
+                  to_string(options_.schedule));
+  if (x.elements() != header_.elements() || x.kind() != header_.kind())
+    return differ("a vector of", vector(x), vector(header_));
+  if (x.chunk_elements() != header_.chunk_elements())
+    return differ("elements per chunk of", std::to_string(x.chunk_elements()),
+                  std::to_string(header_.chunk_elements()));
+  return {};
+}
+
+void collective_member::send_all(std::vector<addressed_piece> pieces) {
+  for (auto& [to, piece] : pieces) {
+    auto header = header_;
+    header.set_segment(piece.segment);
+    header.set_chunk(piece.chunk);
+    header.set_step(piece.hop);
+    send(peers_[to], std::move(header), std::move(piece.data));
+  }
+}
+
+void collective_member::finish_if_complete() {
+  if (!part_ || !part_->complete())
+    return;
+  auto done = std::move(requests_.front());
+  requests_.pop_front();
+  all_reduced result{part_->sum()};
+  part_.reset();
+  inquiry_.reset();
+  done.what = {};
+  done.answer.deliver(std::move(result));
+  begin_next();
+}
+
+void collective_member::on_leave(const proto::CollectiveLeave& x) {
+  if (x.from() >= options_.ranks)
+    return;
+  left_[x.from()] = x.number();
+  if (part_ && x.number() < number_)
+    blame(errc::failed, x.from(), "has left after all-reduce " + std::to_string(x.number()));
+}
+
+// A rank that has left may end.
+void collective_member::on_down(const caf::down_msg& x) {
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (peers_[r] && peers_[r].address() == x.source && !left_[r])
+      blame(errc::link_lost, r, "is gone: " + explain(x.reason));
+}
+
+// -- deadlines ----------------------------------------------------------------------------------
+
+void collective_member::remind() {
+  if (!std::exchange(reminded_, true))
+    delayed_send(this, std::max(options_.deadline / 8, std::chrono::milliseconds{1}), tick{});
+}
+
+void collective_member::on_tick() {
+  reminded_ = false;
+  if (!part_)
+    return;
+  if (!inquiry_ && clock().now() - moved_ >= options_.deadline)
+    inquire();
+  remind();
+}
+
+void collective_member::inquire() {
+  inquiry_ = inquiry{clock().now(), options_.ranks - 1, options_.ranks, {}};
+  const auto number = number_;
+  for (std::size_t r = 0; r < options_.ranks; ++r)
+    if (peers_[r])
+      request(peers_[r], options_.deadline / 2, proto::CollectiveQuestion{})
+        .then(
+          [this, number, r](const proto::CollectiveStanding& x) {
+            if (number == number_)
+              heard(r, x.begun() < number ? "has not begun it" : "");
+          },
+          [this, number, r](const caf::error& error) {
+            if (number == number_)
+              heard(r, "does not answer: " + explain(error));
+          });
+}
+
+void collective_member::heard(std::size_t rank, const std::string& fault) {
+  if (!part_ || !inquiry_)
+    return;
+  if (!fault.empty() && rank < inquiry_->rank) {
+    inquiry_->rank = rank;
+    inquiry_->fault = fault;
+  }
+  if (--inquiry_->open > 0)
+    return;
+  const auto result = std::move(*inquiry_);
+  inquiry_.reset();
+  if (moved_ > result.since)
+    return;
+  if (result.fault.empty())
+    blame(errc::timed_out, part_->awaited_ranks().front(),
+          "answers, and its part has not come: the network or its host is too slow for this "
+          "deadline");
+  else
+    blame(errc::timed_out, result.rank, result.fault);
+}
+
+// -- failure ------------------------------------------------------------------------------------
+
+void collective_member::blame(errc code, std::size_t rank, const std::string& what) {
+  collective_failure why;
+  why.code = code;
+  why.rank = rank;
+  why.number = number_;
+  why.text = rank_text(rank) + ' ' + what + " (";
+  if (part_) {
+    why.step = part_->awaited_step();
+    why.waited = std::chrono::floor<std::chrono::milliseconds>(clock().now() - moved_);
+    why.text += rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
+      + " waits in all-reduce " + std::to_string(number_) + ", step " + std::to_string(why.step)
+      + " of " + std::to_string(steps_of(options_.schedule, options_.ranks)) + ", since "
+      + std::to_string(why.waited.count()) + " ms)";
+  } else {
+    why.text += "found by " + rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
+      + " after all-reduce " + std::to_string(number_) + ')';
+  }
+  fail(std::move(why), true);
+}
+
+void collective_member::on_failure(const proto::CollectiveFailure& x) {
+  fail({to_errc(x.code()), x.rank(), x.number(), x.step(), std::chrono::milliseconds{x.waited_ms()},
+        x.text()},
+       false);
+}
+
+void collective_member::fail(collective_failure why, bool tell) {
+  if (failure_)
+    return;
+  failure_ = std::move(why);
+  proto::CollectiveFailure news;
+  news.set_code(static_cast<std::uint32_t>(failure_->code));
+  news.set_rank(static_cast<std::uint32_t>(failure_->rank));
+  news.set_number(failure_->number);
+  news.set_step(failure_->step);
+  news.set_waited_ms(static_cast<std::uint64_t>(failure_->waited.count()));
+  news.set_text(failure_->text);
+  for (auto& peer : peers_)
+    if (peer && tell)
+      send(peer, news);
+  part_.reset();
+  early_.clear();
+  for (auto& x : std::exchange(requests_, {}))
+    x.answer.deliver(to_error(*failure_));
+}
+
+} // namespace troupe

@@ -1,0 +1,62 @@
+#include "actors/schedules/all_reduce_schedule.hpp"
+
+namespace troupe {
+
+namespace {
+
+using moves = std::vector<all_reduce_move>;
+
+void add_chunks(const chunk_layout& cut, all_reduce_move move, moves& result) {
+  for (move.chunk = 0; move.chunk < cut.chunks(move.segment); ++move.chunk) {
+    move.where = cut.where(move.segment, move.chunk);
+    result.push_back(move);
+  }
+}
+
+moves ring_moves(std::size_t rank, const chunk_layout& cut) {
+  const auto ranks = cut.ranks();
+  const auto left = (rank + ranks - 1) % ranks;
+  const auto right = (rank + 1) % ranks;
+  moves result;
+  for (std::uint32_t step = 1; step <= steps_of(all_reduce_schedule::ring, ranks); ++step) {
+    const bool adds = step < ranks;
+    const auto out = static_cast<std::uint32_t>(ring_received(right, step, ranks));
+    const auto in = static_cast<std::uint32_t>(ring_received(rank, step, ranks));
+    add_chunks(cut, {step, rank, right, out, 0, {}, adds}, result);
+    add_chunks(cut, {step, left, rank, in, 0, {}, adds}, result);
+  }
+  return result;
+}
+
+// Each rank begins with the rank after it, so that not all read the same one first.
+moves direct_moves(std::size_t rank, const chunk_layout& cut) {
+  const auto ranks = cut.ranks();
+  moves result;
+  for (const std::uint32_t step : {1U, 2U})
+    for (std::size_t k = 1; k < ranks; ++k) {
+      const auto peer = (rank + k) % ranks;
+      const auto out = static_cast<std::uint32_t>(step == 1 ? peer : rank);
+      const auto in = static_cast<std::uint32_t>(step == 1 ? rank : peer);
+      add_chunks(cut, {step, rank, peer, out, 0, {}, step == 1}, result);
+      add_chunks(cut, {step, peer, rank, in, 0, {}, step == 1}, result);
+    }
+  return result;
+}
+
+} // namespace
+
+const char* to_string(all_reduce_schedule x) noexcept {
+  return x == all_reduce_schedule::direct ? "direct" : "ring";
+}
+
+std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept {
+  if (ranks < 2)
+    return 0;
+  return how == all_reduce_schedule::direct ? 2 : static_cast<std::uint32_t>(2 * (ranks - 1));
+}
+
+moves moves_of(all_reduce_schedule how, std::size_t rank, const chunk_layout& cut) {
+  return how == all_reduce_schedule::direct ? direct_moves(rank, cut) : ring_moves(rank, cut);
+}
+
+} // namespace troupe

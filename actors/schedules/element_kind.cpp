@@ -1,0 +1,29 @@
+#include "actors/schedules/element_kind.hpp"
+
+#include "kernels/cpu/reduce.hpp"
+
+#include <span>
+
+namespace troupe {
+
+namespace {
+
+std::span<const double> as_doubles(const payload& x) {
+  return {reinterpret_cast<const double*>(x.data()), x.size() / sizeof(double)};
+}
+
+} // namespace
+
+const char* to_string(element_kind x) noexcept {
+  return x == element_kind::float32 ? "float32" : "float64";
+}
+
+void add(element_kind kind, const payload& a, const payload& b, payload& out) {
+  if (kind == element_kind::float32)
+    add(a.as_floats(), b.as_floats(), out.as_mutable_floats());
+  else
+    add(as_doubles(a), as_doubles(b),
+        std::span{reinterpret_cast<double*>(out.mutable_data()), out.size() / sizeof(double)});
+}
+
+} // namespace troupe

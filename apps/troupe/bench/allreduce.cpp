@@ -1,0 +1,334 @@
+#include "actors/collective/collective.hpp"
+#include "actors/link/file_descriptor.hpp"
+#include "apps/troupe/bench/gloo_peer.hpp"
+#include "apps/troupe/bench/statistics.hpp"
+#include "apps/troupe/bench/stopwatch.hpp"
+#include "apps/troupe/children.hpp"
+#include "apps/troupe/commands.hpp"
+#include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/text_table.hpp"
+#include "kernels/error.hpp"
+#include "messages/configure.hpp"
+
+#include <caf/io/all.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace troupe {
+
+namespace {
+
+using namespace bench;
+
+/// The measurements of a size are made in so many turns, with the peer's between them.
+constexpr std::uint32_t turns = 4;
+constexpr std::uint32_t warm_up = 5;
+/// Other ranks wait while the peer has its turn.
+constexpr std::chrono::minutes patience{10};
+
+/// Bytes of "64KiB", "16MiB" or "4096".
+std::size_t parse_size(const std::string& text) {
+  std::size_t number = 0;
+  const auto* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  const std::string unit{end, last};
+  const std::size_t shift = unit == "KiB" ? 10 : unit == "MiB" ? 20 : 0;
+  if (error != std::errc{} || (shift == 0 && !unit.empty()) || number == 0
+      || number > (std::size_t{1} << 34) >> shift || (number << shift) % sizeof(float) != 0)
+    throw input_error{fmt::format("--sizes={}: expected bytes, such as 4096, 64KiB or 16MiB, a "
+                                  "multiple of {} and at most 16384MiB",
+                                  text, sizeof(float))};
+  return number << shift;
+}
+
+std::vector<std::string> free_addresses(std::size_t count) {
+  std::vector<file_descriptor> sockets;
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < count; ++i) {
+    sockets.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    auto* address = reinterpret_cast<sockaddr*>(&where);
+    if (::bind(sockets.back().get(), address, size) != 0
+        || ::getsockname(sockets.back().get(), address, &size) != 0)
+      throw std::runtime_error{"no free port on 127.0.0.1"};
+    result.push_back(fmt::format("127.0.0.1:{}", ntohs(where.sin_port)));
+  }
+  return result;
+}
+
+/// A rank's vectors of one size: two, so that no sum is that of the time before. All sums are
+/// exact.
+class vectors {
+public:
+  vectors(const collective& group, std::size_t elements) : ranks_(group.ranks()) {
+    for (std::size_t k = 0; k < own_.size(); ++k) {
+      own_[k] = payload::floats(elements);
+      const auto factor = static_cast<float>((group.rank() + 1) * (k + 1));
+      auto out = own_[k].as_mutable_floats();
+      for (std::size_t i = 0; i < elements; ++i)
+        out[i] = factor * static_cast<float>(i % 5 + 1);
+    }
+  }
+
+  const payload& own(std::size_t k) const { return own_[k % 2]; }
+
+  void check(std::size_t k, const payload& sum) const {
+    const auto factor = static_cast<float>(ranks_ * (ranks_ + 1) / 2 * (k % 2 + 1));
+    const auto x = sum.as_floats();
+    bool right = sum.size() == own_[0].size();
+    for (std::size_t i = 0; right && i < x.size(); ++i)
+      right = x[i] == factor * static_cast<float>(i % 5 + 1);
+    if (!right)
+      throw std::runtime_error{"an all-reduce has given a wrong sum"};
+  }
+
+private:
+  std::size_t ranks_;
+  std::array<payload, 2> own_;
+};
+
+/// Seconds of each all-reduce. The ranks meet before each.
+std::vector<double> run_turn(collective& group, const vectors& data, std::uint32_t times) {
+  std::vector<double> result;
+  std::array<float, 1> meet{};
+  for (std::uint32_t k = 0; k < times; ++k) {
+    group.all_reduce(meet);
+    const stopwatch watch(passing::time);
+    const auto sum = group.all_reduce(data.own(k), element_kind::float32);
+    result.push_back(watch.seconds());
+    data.check(k, sum);
+  }
+  return result;
+}
+
+struct measurement {
+  std::size_t bytes = 0;
+  std::vector<double> seconds;
+  std::vector<double> peer_seconds;
+};
+
+/// What every rank does; `peer` and the results are those of rank 0.
+std::vector<measurement> run_rank(collective& group, const bench_allreduce_command& x,
+                                  gloo_peer* peer) {
+  std::vector<measurement> results;
+  const auto each = (x.rounds + turns - 1) / turns;
+  for (const auto& text : x.sizes) {
+    auto& result = results.emplace_back();
+    result.bytes = parse_size(text);
+    const auto elements = result.bytes / sizeof(float);
+    const vectors data{group, elements};
+    run_turn(group, data, warm_up);
+    if (peer != nullptr)
+      peer->run(elements, warm_up);
+    for (std::uint32_t t = 0; t < turns; ++t) {
+      std::ranges::copy(run_turn(group, data, each), std::back_inserter(result.seconds));
+      if (peer != nullptr)
+        std::ranges::copy(peer->run(elements, each), std::back_inserter(result.peer_seconds));
+    }
+  }
+  return results;
+}
+
+std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
+  for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+    if (text == to_string(x))
+      return x;
+  return std::nullopt;
+}
+
+collective_options options_of(const bench_allreduce_command& x) {
+  collective_options result;
+  result.rank = x.rank;
+  result.addresses = x.addresses;
+  result.deadline = patience;
+  result.share_memory = x.transport == "auto";
+  result.schedule = *parse_schedule(x.schedule);
+  return result;
+}
+
+std::vector<measurement> run_threads(caf::actor_system& sys, const bench_allreduce_command& x,
+                                     gloo_peer* peer) {
+  auto groups = collective::in_one_system(sys, x.ranks, options_of(x));
+  std::vector<measurement> result;
+  std::vector<std::exception_ptr> problems(groups.size());
+  std::vector<std::thread> threads;
+  for (auto& group : groups)
+    threads.emplace_back([&, r = group.rank()] {
+      try {
+        auto found = run_rank(group, x, r == 0 ? peer : nullptr);
+        if (r == 0)
+          result = std::move(found);
+      } catch (...) {
+        problems[r] = std::current_exception();
+        // The others do not wait.
+        const auto ended = std::move(group);
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  for (const auto& problem : problems)
+    if (problem)
+      std::rethrow_exception(problem);
+  return result;
+}
+
+std::vector<std::string> arguments_of_child(const bench_allreduce_command& x, std::size_t rank) {
+  return {"bench",
+          "allreduce",
+          fmt::format("--ranks={}", x.ranks),
+          fmt::format("--sizes={}", fmt::join(x.sizes, ",")),
+          fmt::format("--rounds={}", x.rounds),
+          fmt::format("--schedule={}", x.schedule),
+          fmt::format("--transport={}", x.transport),
+          fmt::format("--rank={}", rank),
+          fmt::format("--parent={}", ::getpid()),
+          fmt::format("--addresses={}", fmt::join(x.addresses, ","))};
+}
+
+std::vector<measurement> run_processes(caf::actor_system& sys, bench_allreduce_command x,
+                                       gloo_peer* peer) {
+  children others;
+  if (x.addresses.empty()) {
+    x.addresses = free_addresses(x.ranks);
+    for (std::size_t r = 1; r < x.ranks; ++r)
+      others.start(fmt::format("rank {}", r), arguments_of_child(x, r));
+  }
+  std::vector<measurement> result;
+  {
+    auto group = collective::connect(sys, options_of(x));
+    result = run_rank(group, x, peer);
+  }
+  if (!others.wait(std::chrono::seconds{10}))
+    throw std::runtime_error{"a process of another rank has failed: "
+                             + fmt::format("{}", fmt::join(others.said(), "; "))};
+  return result;
+}
+
+// -- output -------------------------------------------------------------------------------------
+
+/// GiB/s that pass each rank's link if a ring moves the data: 2 (R - 1) / R bytes per byte of the
+/// vector.
+double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
+  const auto share = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return share * static_cast<double>(bytes) / seconds / static_cast<double>(1U << 30);
+}
+
+void print(const bench_allreduce_command& x, const std::vector<measurement>& results,
+           const gloo_peer* peer) {
+  fmt::print("All-reduce of float32 over {} {}, schedule {}{}; median of {}, with least and most\n",
+             x.ranks, x.processes ? "processes" : "threads", x.schedule,
+             x.processes ? ", transport " + x.transport : "", results.front().seconds.size());
+  if (peer != nullptr)
+    fmt::print("Peer: gloo of PyTorch {}, as many processes on loopback\n", peer->version());
+  fmt::print("\n");
+  std::vector<std::string> header{"bytes", "us", "least", "most", "GiB/s"};
+  if (peer != nullptr)
+    header.insert(header.end(), {"gloo us", "gloo GiB/s", "times as fast"});
+  text_table table(header);
+  for (const auto& r : results) {
+    const statistics own{r.seconds};
+    std::vector<std::string> row{
+      std::to_string(r.bytes), fmt::format("{:.1f}", 1e6 * own.median),
+      fmt::format("{:.1f}", 1e6 * own.least), fmt::format("{:.1f}", 1e6 * own.most),
+      fmt::format("{:.2f}", bus_bandwidth(x.ranks, r.bytes, own.median))};
+    if (peer != nullptr) {
+      const auto theirs = statistics{r.peer_seconds}.median;
+      row.insert(row.end(),
+                 {fmt::format("{:.1f}", 1e6 * theirs),
+                  fmt::format("{:.2f}", bus_bandwidth(x.ranks, r.bytes, theirs)),
+                  fmt::format("{:.2f}", theirs / own.median)});
+    }
+    table.add(std::move(row));
+  }
+  table.print();
+}
+
+void print_json(const bench_allreduce_command& x, const std::vector<measurement>& results,
+                const gloo_peer* peer) {
+  auto all = nlohmann::json::array();
+  for (const auto& r : results) {
+    const statistics own{r.seconds};
+    nlohmann::json row{
+      {"bytes", r.bytes},
+      {"ranks", x.ranks},
+      {"processes", x.processes},
+      {"schedule", x.schedule},
+      {"times", r.seconds.size()},
+      {"microseconds",
+       {{"least", 1e6 * own.least}, {"median", 1e6 * own.median}, {"most", 1e6 * own.most}}},
+      {"gib_per_second", bus_bandwidth(x.ranks, r.bytes, own.median)}};
+    if (x.processes)
+      row["transport"] = x.transport;
+    if (peer != nullptr) {
+      const auto theirs = statistics{r.peer_seconds}.median;
+      row["peer"] = "PyTorch " + peer->version() + ", gloo";
+      row["peer_microseconds"] = 1e6 * theirs;
+      row["ratio"] = theirs / own.median;
+    }
+    all.push_back(std::move(row));
+  }
+  fmt::print("{}\n", all.dump(2));
+}
+
+void check(const bench_allreduce_command& x) {
+  if (x.ranks < 2 || x.ranks > 64)
+    throw input_error{"--ranks must be 2 to 64"};
+  if (x.rounds < turns)
+    throw input_error{fmt::format("--rounds must be at least {}", turns)};
+  for (const auto& text : x.sizes)
+    parse_size(text);
+  if (!parse_schedule(x.schedule))
+    throw input_error{fmt::format("--schedule={}: direct or ring was expected", x.schedule)};
+  if (x.transport != "auto" && x.transport != "tcp")
+    throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};
+  if (x.transport == "tcp" && !x.processes && x.addresses.empty())
+    throw input_error{"--transport=tcp is for --processes"};
+  if (!x.peer.empty() && x.peer != "gloo")
+    throw input_error{fmt::format("--peer={}: gloo was expected", x.peer)};
+}
+
+} // namespace
+
+int run(const bench_allreduce_command& x) {
+  check(x);
+  if (x.parent != 0)
+    end_with_parent(x.parent);
+  caf::actor_system_config cfg;
+  configure(cfg);
+  tune(cfg);
+  cfg.load<caf::io::middleman>();
+  caf::actor_system sys{cfg};
+  std::optional<gloo_peer> peer;
+  if (!x.peer.empty()) {
+    const auto address = free_addresses(1).front();
+    peer.emplace(x.python, x.ranks,
+                 static_cast<std::uint16_t>(std::stoul(address.substr(address.rfind(':') + 1))));
+  }
+  auto* other = peer ? &*peer : nullptr;
+  const bool processes = x.processes || !x.addresses.empty();
+  const auto results = processes ? run_processes(sys, x, other) : run_threads(sys, x, other);
+  if (x.rank != 0)
+    return exit_done;
+  if (x.json)
+    print_json(x, results, other);
+  else
+    print(x, results, other);
+  return exit_done;
+}
+
+} // namespace troupe

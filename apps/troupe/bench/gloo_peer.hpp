@@ -1,0 +1,34 @@
+#pragma once
+
+#include "apps/troupe/bench/python_process.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::bench {
+
+/// Python processes that make the same all-reduces with PyTorch's gloo, one per rank, on loopback.
+/// They are stopped (SIGSTOP) while they have nothing to do. They end with this object.
+class gloo_peer {
+public:
+  /// Throws input_error where `python` (see `pythons`) has no PyTorch.
+  /// @param port free, on loopback
+  gloo_peer(const std::string& python, std::size_t ranks, std::uint16_t port);
+
+  /// Seconds of each of `times` all-reduces of so many float32 elements, at rank 0. Throws
+  /// std::runtime_error if a sum was wrong or a process has ended.
+  std::vector<double> run(std::size_t elements, std::size_t times);
+
+  const std::string& version() const noexcept { return version_; }
+
+private:
+  /// Throws input_error, with a reason, if there is no such interpreter or it has no PyTorch.
+  void start(const std::string& python, std::size_t ranks, std::uint16_t port);
+
+  std::vector<std::unique_ptr<python_process>> processes_;
+  std::string version_;
+};
+
+} // namespace troupe::bench

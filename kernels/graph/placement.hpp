@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/graph/layout.hpp"
+#include "kernels/range.hpp"
+
+#include <cstddef>
+#include <vector>
+
+// Where the flat parameter vector is cut, for so many parts. Both give the parts in order: they
+// cover all elements, each once. For 0 parts there are none.
+
+namespace troupe {
+
+/// Even parts. A cut within a row of a tensor (a slice of its first dimension) moves to the nearest
+/// end of that row, unless this is farther than an eighth of an even part.
+std::vector<range> cut_at_rows(const layout& x, std::size_t parts);
+
+/// Parts of whole tensors. The largest part is as small as possible; apart from that, parts are
+/// nearly even. Parts are empty where there are more of them than tensors.
+std::vector<range> cut_at_tensors(const layout& x, std::size_t parts);
+
+} // namespace troupe

@@ -1,0 +1,561 @@
+#include "actors/collective/collective.hpp"
+
+#include "actors/collective/collective_node.hpp"
+#include "actors/link/file_descriptor.hpp"
+#include "kernels/error.hpp"
+#include "messages/configure.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <caf/io/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct config : caf::actor_system_config {
+  explicit config(bool network = false) {
+    configure(*this);
+    if (network)
+      load<caf::io::middleman>();
+  }
+};
+
+/// Calls `body(group)` in a thread per rank. What each threw, by rank.
+std::vector<std::optional<collective_failure>> run(std::vector<collective>& groups,
+                                                   const std::function<void(collective&)>& body) {
+  std::vector<std::optional<collective_failure>> result(groups.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < groups.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        body(groups[r]);
+      } catch (const collective_error& error) {
+        result[r] = error.failure();
+      }
+    });
+  for (auto& x : threads)
+    x.join();
+  return result;
+}
+
+/// Sums of several sizes, and whether all were right.
+template <class T>
+bool sums_are_right(collective& group, std::size_t most = 100'003) {
+  bool right = true;
+  const auto ranks = group.ranks();
+  for (const auto n : {std::size_t{3}, std::size_t{0}, ranks - 1, most}) {
+    std::vector<T> x(n);
+    for (std::size_t i = 0; i < n; ++i)
+      x[i] = static_cast<T>(group.rank() + 1 + i % 7);
+    group.all_reduce(x);
+    for (std::size_t i = 0; i < n; ++i)
+      right = right && x[i] == static_cast<T>(ranks * (ranks + 1) / 2 + ranks * (i % 7));
+  }
+  return right;
+}
+
+/// Addresses with ports that are free now, of those that the system gives to nobody by itself.
+std::vector<std::string> free_addresses(std::size_t count) {
+  static std::uint16_t port = 15'000 + std::random_device{}() % 12'000;
+  std::vector<std::string> result;
+  while (result.size() < count) {
+    port = port < 32'000 ? port + 1 : 15'000;
+    const file_descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_port = htons(port);
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) == 0)
+      result.push_back("127.0.0.1:" + std::to_string(port));
+  }
+  return result;
+}
+
+/// Each rank in an actor system of its own, connected over loopback.
+class systems {
+public:
+  systems(std::size_t ranks, collective_options options) {
+    options.addresses = free_addresses(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      configs_.push_back(std::make_unique<config>(true));
+      systems_.push_back(std::make_unique<caf::actor_system>(*configs_.back()));
+    }
+    std::vector<std::optional<collective>> joined(ranks);
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        auto own = options;
+        own.rank = r;
+        joined[r].emplace(collective::connect(*systems_[r], own));
+      });
+    for (auto& x : threads)
+      x.join();
+    for (auto& x : joined)
+      groups.push_back(std::move(*x));
+  }
+
+private:
+  std::vector<std::unique_ptr<config>> configs_;
+  std::vector<std::unique_ptr<caf::actor_system>> systems_;
+
+public:
+  std::vector<collective> groups;
+};
+
+/// A process that was stopped: its messages pile up.
+class stopped_peer : public collective_peer::base {
+public:
+  using collective_peer::base::base;
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [](const proto::CollectivePiece&, const payload&) {},
+      [this](const proto::CollectiveQuestion&) -> caf::result<proto::CollectiveStanding> {
+        questions_.push_back(make_response_promise<proto::CollectiveStanding>());
+        return questions_.back();
+      },
+      [](const proto::CollectiveFailure&) {},
+      [](const proto::CollectiveLeave&) {},
+    };
+  }
+
+private:
+  std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
+};
+
+/// Ranks 0 to 2 on virtual time, and rank 3, which has stopped.
+struct three_and_a_stopped_one {
+  explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
+    cfg.set("scheduler.policy", caf::atom("testing"));
+    sys = std::make_unique<caf::actor_system>(cfg);
+    scheduler = &dynamic_cast<caf::scheduler::test_coordinator&>(sys->scheduler());
+    meet_members all;
+    for (std::size_t r = 0; r < 3; ++r) {
+      member_options how{.rank = r, .ranks = 4, .schedule = schedule};
+      how.deadline = 1'000ms;
+      members.push_back(sys->spawn<collective_member>(how));
+      all.peers.emplace_back(members[r]);
+    }
+    stopped = sys->spawn<stopped_peer>();
+    all.peers.emplace_back(stopped);
+    for (std::size_t r = 0; r < 3; ++r) {
+      auto others = all;
+      others.peers[r] = nullptr;
+      caf::anon_send(members[r], std::move(others));
+    }
+  }
+
+  ~three_and_a_stopped_one() {
+    for (auto& x : members)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(stopped, caf::exit_reason::user_shutdown);
+    scheduler->run();
+    scheduler->clock().cancel_all();
+    scheduler->run();
+  }
+
+  /// A program that asks this rank for a sum.
+  void ask(std::size_t rank) {
+    sys->spawn([this, rank](caf::event_based_actor* self) {
+      self->request(members[rank], caf::infinite, all_reduce{payload::floats(100)})
+        .then([](const all_reduced&) {},
+              [this, rank](const caf::error& error) { failures[rank] = failure_of(error); });
+    });
+    scheduler->run();
+  }
+
+  void pass(std::chrono::milliseconds time) {
+    for (auto t = 0ms; t < time; t += 25ms) {
+      scheduler->clock().advance_time(25ms);
+      scheduler->run();
+    }
+  }
+
+  config cfg;
+  std::unique_ptr<caf::actor_system> sys;
+  caf::scheduler::test_coordinator* scheduler = nullptr;
+  std::vector<collective_member_actor> members;
+  collective_peer stopped;
+  std::array<std::optional<collective_failure>, 3> failures;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(collective_of_actors)
+
+BOOST_AUTO_TEST_CASE(threads_of_one_system) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+    for (const std::size_t ranks : {1, 2, 3, 5}) {
+      collective_options options;
+      options.schedule = schedule;
+      options.chunk_bytes = 4096;
+      auto groups = collective::in_one_system(sys, ranks, options);
+      std::vector<char> right(ranks);
+      const auto failures = run(groups, [&](collective& x) {
+        right[x.rank()] = sums_are_right<float>(x) && sums_are_right<double>(x);
+      });
+      BOOST_TEST(std::ranges::count(right, 1) == static_cast<std::ptrdiff_t>(ranks));
+      for (const auto& x : failures)
+        BOOST_TEST(!x);
+    }
+}
+
+// An actor of the program asks for several at once; they come back in order.
+BOOST_AUTO_TEST_CASE(requests_wait_for_their_turn) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  auto groups = collective::in_one_system(sys, 2);
+  caf::scoped_actor self{sys};
+  std::vector<float> sums;
+  for (int k = 1; k <= 5; ++k)
+    for (auto& group : groups) {
+      auto own = payload::floats(1);
+      own.as_mutable_floats()[0] = static_cast<float>(k);
+      self->send(group.member(), all_reduce{own});
+    }
+  for (int k = 0; k < 10; ++k)
+    self->receive([&](const all_reduced& x) { sums.push_back(x.sum.as_floats()[0]); },
+                  caf::after(30s) >> [] { BOOST_FAIL("no answer"); });
+  std::ranges::sort(sums);
+  BOOST_TEST(sums == (std::vector<float>{2, 2, 4, 4, 6, 6, 8, 8, 10, 10}));
+}
+
+BOOST_AUTO_TEST_CASE(buffers_come_back) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  auto own = payload::floats(10'000);
+  auto other = payload::floats(10'000);
+  {
+    auto groups = collective::in_one_system(sys, 2);
+    const auto failures = run(groups, [&](collective& x) {
+      x.all_reduce(x.rank() == 0 ? own : other, element_kind::float32);
+    });
+    BOOST_TEST((!failures[0] && !failures[1]));
+  }
+  BOOST_TEST(own.unique());
+  BOOST_TEST(other.unique());
+}
+
+BOOST_AUTO_TEST_CASE(another_length_or_kind) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+    for (const bool kind : {false, true}) {
+      collective_options options;
+      options.schedule = schedule;
+      auto groups = collective::in_one_system(sys, 3, options);
+      const auto body = [&](collective& x) {
+        std::vector<float> floats(x.rank() == 1 && !kind ? 11 : 10);
+        std::vector<double> doubles(10);
+        if (x.rank() == 1 && kind)
+          x.all_reduce(doubles);
+        else
+          x.all_reduce(floats);
+      };
+      for (const auto& x : run(groups, body)) {
+        BOOST_REQUIRE(x);
+        BOOST_TEST((x->code == errc::malformed));
+        BOOST_TEST(x->number == 1u);
+        BOOST_TEST(x->text.find(kind ? "10 float64" : "11 float32") != std::string::npos, x->text);
+      }
+      // The group is over.
+      for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); }))
+        BOOST_TEST((x && x->code == errc::malformed));
+    }
+}
+
+// Members whose programs gave them other options. Either may find it first.
+BOOST_AUTO_TEST_CASE(another_option) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  const member_options usual{.rank = 0, .ranks = 2};
+  auto ring = usual;
+  ring.schedule = all_reduce_schedule::ring;
+  auto chunks = usual;
+  chunks.chunk_bytes = 8;
+  auto more = usual;
+  more.ranks = 3;
+  for (auto& [other, text] :
+       {std::pair{ring, "has schedule "}, std::pair{chunks, "has elements per chunk of "},
+        std::pair{more, "has a number of ranks of "}}) {
+    auto options = other;
+    options.rank = 1;
+    const auto a = sys.spawn<collective_member>(usual);
+    const auto b = sys.spawn<collective_member>(options);
+    self->send(a, meet_members{{collective_peer{}, b}});
+    meet_members all{{a, collective_peer{}}};
+    all.peers.resize(options.ranks);
+    self->send(b, all);
+    self->send(b, all_reduce{payload::floats(100)});
+    std::string found;
+    self->request(a, 30s, all_reduce{payload::floats(100)})
+      .receive([](const all_reduced&) {}, [&](const caf::error& error) { found = explain(error); });
+    BOOST_TEST(found.find(text) != std::string::npos, found);
+    for (const auto& x : {a, b})
+      self->send_exit(x, caf::exit_reason::user_shutdown);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_vector_of_broken_elements_harms_nobody_else) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  auto groups = collective::in_one_system(sys, 2);
+  BOOST_CHECK_THROW(groups[0].all_reduce(payload::allocate(7), element_kind::float32),
+                    std::invalid_argument);
+  std::vector<char> right(2);
+  run(groups, [&](collective& x) { right[x.rank()] = sums_are_right<float>(x); });
+  BOOST_TEST((right[0] && right[1]));
+}
+
+// All name the rank whose program does not come, also those that wait for another one in the ring.
+BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+    collective_options options;
+    options.schedule = schedule;
+    options.deadline = 1'000ms;
+    auto groups = collective::in_one_system(sys, 4, options);
+    const auto failures = run(groups, [](collective& x) {
+      std::vector<float> values(1000);
+      x.all_reduce(values);
+      if (x.rank() != 2)
+        x.all_reduce(values);
+    });
+    for (const std::size_t r : {0, 1, 3}) {
+      BOOST_REQUIRE(failures[r]);
+      BOOST_TEST((failures[r]->code == errc::timed_out));
+      BOOST_TEST(failures[r]->rank == 2u);
+      BOOST_TEST(failures[r]->number == 2u);
+      BOOST_TEST(failures[r]->step >= 1u);
+      BOOST_TEST((failures[r]->waited >= 1'000ms));
+      BOOST_TEST(failures[r]->text.find("rank 2 has not begun it") == 0u, failures[r]->text);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_has_left) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  auto groups = collective::in_one_system(sys, 3);
+  run(groups, [](collective& x) { sums_are_right<float>(x); });
+  groups.erase(groups.begin() + 1);
+  for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); })) {
+    BOOST_REQUIRE(x);
+    BOOST_TEST((x->code == errc::failed));
+    BOOST_TEST(x->rank == 1u);
+    BOOST_TEST(x->text.find("rank 1 has left after all-reduce 4") == 0u, x->text);
+  }
+}
+
+// Ranks end as soon as they have their sums: that harms nobody who still waits for his.
+BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  for (int k = 0; k < 20; ++k)
+    for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+      collective_options options;
+      options.schedule = schedule;
+      auto groups = collective::in_one_system(sys, 3, options);
+      std::vector<char> right(3);
+      const auto failures = run(groups, [&](collective& x) {
+        right[x.rank()] = sums_are_right<float>(x, 50'000);
+        const auto ended = std::move(x);
+      });
+      for (std::size_t r = 0; r < 3; ++r)
+        BOOST_TEST((right[r] && !failures[r]), (failures[r] ? failures[r]->text : ""));
+      groups.clear();
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+// On virtual time.
+BOOST_AUTO_TEST_SUITE(collective_deadlines)
+
+BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
+  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+    three_and_a_stopped_one x{schedule};
+    for (std::size_t r = 0; r < 3; ++r) {
+      x.ask(r);
+      x.pass(100ms);
+    }
+    x.pass(600ms);
+    for (const auto& failure : x.failures)
+      BOOST_TEST(!failure);
+    // The last request came 700 ms ago.
+    x.pass(1'300ms);
+    for (const auto& failure : x.failures) {
+      BOOST_REQUIRE(failure);
+      BOOST_TEST((failure->code == errc::timed_out));
+      BOOST_TEST(failure->rank == 3u);
+      BOOST_TEST(failure->number == 1u);
+      BOOST_TEST(failure->step >= 1u);
+      BOOST_TEST((failure->waited >= 1'000ms && failure->waited < 2'000ms));
+      BOOST_TEST(failure->text.find("rank 3 does not answer") == 0u, failure->text);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
+  three_and_a_stopped_one x{all_reduce_schedule::ring};
+  x.ask(0);
+  x.ask(1);
+  caf::anon_send_exit(x.stopped, caf::exit_reason::kill);
+  x.scheduler->run();
+  x.ask(2);
+  for (const auto& failure : x.failures) {
+    BOOST_REQUIRE(failure);
+    BOOST_TEST((failure->code == errc::link_lost));
+    BOOST_TEST(failure->rank == 3u);
+    BOOST_TEST(failure->text.find("rank 3 is gone") == 0u, failure->text);
+  }
+}
+
+// Nobody waits: time passes without harm.
+BOOST_AUTO_TEST_CASE(an_idle_group_has_no_deadline) {
+  three_and_a_stopped_one x{all_reduce_schedule::direct};
+  x.pass(5'000ms);
+  for (const auto& failure : x.failures)
+    BOOST_TEST(!failure);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(collective_of_systems)
+
+BOOST_AUTO_TEST_CASE(sums_over_loopback) {
+  for (const bool share : {true, false})
+    for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+      collective_options options;
+      options.share_memory = share;
+      options.schedule = schedule;
+      systems x{3, options};
+      std::vector<char> right(3);
+      const auto failures = run(x.groups, [&](collective& group) {
+        right[group.rank()] =
+          sums_are_right<float>(group, 1'000'003) && sums_are_right<double>(group);
+      });
+      for (std::size_t r = 0; r < 3; ++r)
+        BOOST_TEST((right[r] && !failures[r]), (failures[r] ? failures[r]->text : ""));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
+  for (int k = 0; k < 5; ++k) {
+    systems x{3, {}};
+    std::vector<char> right(3);
+    const auto failures = run(x.groups, [&](collective& group) {
+      right[group.rank()] = sums_are_right<float>(group);
+      const auto ended = std::move(group);
+    });
+    for (std::size_t r = 0; r < 3; ++r)
+      BOOST_TEST((right[r] && !failures[r]), (failures[r] ? failures[r]->text : ""));
+    x.groups.clear();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
+  systems x{3, {}};
+  const auto failures = run(x.groups, [](collective& group) {
+    std::vector<double> values(100'000 + group.rank() / 2);
+    group.all_reduce(values);
+  });
+  for (const auto& failure : failures)
+    BOOST_TEST((failure && failure->code == errc::malformed));
+}
+
+// The last rank dials nobody: all links may be there before it is told to connect.
+BOOST_AUTO_TEST_CASE(others_that_are_faster) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  collective_node_options how;
+  how.rank = 1;
+  how.addresses = {"127.0.0.1:1", "127.0.0.1:2"};
+  how.member = sys.spawn<collective_member>(member_options{.rank = 1, .ranks = 2});
+  const auto node = sys.spawn<collective_node>(how);
+  const auto session =
+    std::make_shared<link_session>(sys, std::make_shared<directory>(), caf::strong_actor_ptr{});
+  self->send(node, link_up{{job_kind::worker, 0}, 1, session});
+  bool connected = false;
+  self->request(node, 30s, connect_ranks{})
+    .receive([&](ranks_connected) { connected = true; }, [](const caf::error&) {});
+  BOOST_TEST(connected);
+  self->send_exit(how.member, caf::exit_reason::user_shutdown);
+  self->wait_for(node);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_is_missing) {
+  config cfg{true};
+  caf::actor_system sys{cfg};
+  collective_options options;
+  options.addresses = free_addresses(2);
+  options.connect_timeout = 100ms;
+  for (const std::size_t rank : {0, 1}) {
+    options.rank = rank;
+    const auto other = "rank " + std::to_string(1 - rank) + " at " + options.addresses[1 - rank];
+    BOOST_CHECK_EXCEPTION(collective::connect(sys, options), collective_error, [&](auto& error) {
+      return error.failure().code == errc::timed_out
+        && std::string{error.what()}.find(other) != std::string::npos;
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
+  config cfg{true};
+  caf::actor_system sys{cfg};
+  config no_network;
+  caf::actor_system alone{no_network};
+  const auto refused = [&](const std::string& text, auto&& change, bool network = true) {
+    collective_options options;
+    options.addresses = free_addresses(2);
+    change(options);
+    BOOST_CHECK_EXCEPTION(collective::connect(network ? sys : alone, options), input_error,
+                          [&](auto& error) {
+                            BOOST_TEST_MESSAGE(error.what());
+                            return std::string{error.what()}.find(text) != std::string::npos;
+                          });
+  };
+  refused("0 ranks", [](auto& x) { x.addresses.clear(); });
+  refused("rank 2", [](auto& x) { x.rank = 2; });
+  refused("'here'", [](auto& x) { x.addresses[1] = "here"; });
+  refused("'127.0.0.1:0'", [](auto& x) { x.addresses[1] = "127.0.0.1:0"; });
+  refused("chunk_bytes is 7", [](auto& x) { x.chunk_bytes = 7; });
+  refused("deadline is 1 ms", [](auto& x) { x.deadline = 1ms; });
+  refused(
+    "load<caf::io::middleman>", [](auto&) {}, false);
+  // Somebody else listens there.
+  const file_descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof where;
+  auto* address = reinterpret_cast<sockaddr*>(&where);
+  BOOST_REQUIRE(::bind(taken.get(), address, size) == 0 && ::listen(taken.get(), 1) == 0);
+  BOOST_REQUIRE(::getsockname(taken.get(), address, &size) == 0);
+  refused("in use",
+          [&](auto& x) { x.addresses[0] = "127.0.0.1:" + std::to_string(ntohs(where.sin_port)); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,127 @@
+#include "kernels/graph/placement.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+layout of(const std::vector<shape>& shapes) {
+  layout result;
+  for (const auto& x : shapes)
+    result.add("tensor_" + std::to_string(result.entries().size()), x);
+  return result;
+}
+
+/// Up to 12 tensors of up to 3 dimensions; some are scalars, some have no element.
+layout random_layout(std::mt19937& random) {
+  std::vector<shape> shapes(random() % 13);
+  for (auto& x : shapes) {
+    std::vector<std::int64_t> extents(random() % 4);
+    for (auto& extent : extents)
+      extent = random() % 40 == 0 ? 0 : 1 + static_cast<std::int64_t>(random() % 9);
+    x = shape{extents};
+  }
+  return of(shapes);
+}
+
+std::size_t largest(const std::vector<range>& parts) {
+  return parts.empty() ? 0 : std::ranges::max(parts, {}, &range::size).size();
+}
+
+/// By trying all cuts: the least size of the largest part of tensors `from`, ....
+std::size_t least_largest(const layout& x, std::size_t parts, std::size_t from = 0) {
+  const auto& tensors = x.entries();
+  const auto at = [&](std::size_t i) { return i < tensors.size() ? tensors[i].offset : x.size(); };
+  if (parts == 1)
+    return x.size() - at(from);
+  auto result = x.size();
+  for (auto to = from; to <= tensors.size(); ++to)
+    result = std::min(result, std::max(at(to) - at(from), least_largest(x, parts - 1, to)));
+  return result;
+}
+
+void check_covers(const std::vector<range>& parts, std::size_t count, std::size_t n) {
+  BOOST_TEST_REQUIRE(parts.size() == count);
+  std::size_t end = 0;
+  for (const auto& x : parts) {
+    BOOST_TEST(x.begin == end);
+    BOOST_TEST(x.begin <= x.end);
+    end = x.end;
+  }
+  BOOST_TEST(end == n);
+}
+
+bool cuts_a_tensor(const layout& x, const std::vector<range>& parts) {
+  return std::ranges::any_of(x.entries(), [&](auto& tensor) {
+    return std::ranges::any_of(parts, [&](auto& part) {
+      const auto common = intersect(tensor.elements(), part).size();
+      return common != 0 && common != tensor.size;
+    });
+  });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(placement)
+
+BOOST_AUTO_TEST_CASE(every_element_is_in_one_part) {
+  std::mt19937 random{1};
+  for (int i = 0; i < 300; ++i) {
+    const auto x = random_layout(random);
+    for (const std::size_t parts : {1, 2, 3, 5, 16, 100})
+      BOOST_TEST_CONTEXT(to_string(x) << parts << " parts") {
+        const auto rows = cut_at_rows(x, parts);
+        check_covers(rows, parts, x.size());
+        // A cut moves by an eighth of an even part, at most.
+        BOOST_TEST(largest(rows) <= (x.size() + parts - 1) / parts + x.size() / parts / 4);
+        const auto tensors = cut_at_tensors(x, parts);
+        check_covers(tensors, parts, x.size());
+        BOOST_TEST(!cuts_a_tensor(x, tensors));
+      }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_part_of_whole_tensors_is_as_small_as_can_be) {
+  std::mt19937 random{2};
+  for (int i = 0; i < 200; ++i) {
+    const auto x = random_layout(random);
+    for (const std::size_t parts : {1, 2, 3, 4})
+      BOOST_TEST_CONTEXT(to_string(x) << parts << " parts")
+    BOOST_TEST(largest(cut_at_tensors(x, parts)) == least_largest(x, parts));
+  }
+}
+
+// Not all in the first ones, though the largest part would be no larger.
+BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
+  const auto one_large = of({{100}, {10}, {1}, {1}});
+  BOOST_TEST((cut_at_tensors(one_large, 4)
+              == std::vector<range>{{0, 100}, {100, 110}, {110, 111}, {111, 112}}));
+  const auto large_last = of({{10}, {10}, {10}, {10}, {100}});
+  BOOST_TEST(std::ranges::none_of(cut_at_tensors(large_last, 3), &range::empty));
+  const auto two = of({{3}, {4}});
+  BOOST_TEST((cut_at_tensors(two, 4) == std::vector<range>{{0, 3}, {3, 7}, {7, 7}, {7, 7}}));
+}
+
+BOOST_AUTO_TEST_CASE(rows_stay_whole) {
+  // 106 elements: the even cut is 53, in the row of 48 to 56.
+  BOOST_TEST((cut_at_rows(of({{13, 8}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
+  // A row of a matrix of several dimensions is all that has one first index.
+  BOOST_TEST((cut_at_rows(of({{13, 2, 4}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
+  // A cut would move by 48 of 96 elements.
+  BOOST_TEST((cut_at_rows(of({{1, 96}, {96}}), 4)
+              == std::vector<range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}));
+}
+
+BOOST_AUTO_TEST_CASE(no_parts_and_no_tensors) {
+  BOOST_TEST(cut_at_rows(of({{3}}), 0).empty());
+  BOOST_TEST(cut_at_tensors(of({{3}}), 0).empty());
+  check_covers(cut_at_rows({}, 3), 3, 0);
+  check_covers(cut_at_tensors({}, 3), 3, 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
