@@ -219,7 +219,10 @@ BOOST_AUTO_TEST_CASE(progress_becomes_scalars) {
   BOOST_TEST(std::ranges::any_of(
     more, [](auto& x) { return x.first.ends_with("/sent") && x.second == 1e6F; }));
   auto sharded = progress();
-  sharded.tasks.push_back({.task = {job_kind::ps, 3}, .steps = 7, .steps_per_second = 3.5});
+  auto& shard = sharded.tasks.emplace_back();
+  shard.task = {job_kind::ps, 3};
+  shard.steps = 7;
+  shard.steps_per_second = 3.5;
   BOOST_TEST(only(log.add(sharded, 7.75)).scalars.at("updates_per_second/ps/3") == 3.5F);
   auto clipped = progress();
   clipped.gradient_norm = 0.75;
