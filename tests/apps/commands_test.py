@@ -420,7 +420,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "completion", "f"), ["fish"])
         self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
-                         ["--processor-time", "--profile"])
+                         ["--processor-time", "--profile", "--processes"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -154,11 +155,13 @@ def alive(pid):
 
 
 def free_ports(n):
-    """Ports of loopback that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [x.getsockname()[1] for x in sockets]
-    for x in sockets:
-        x.close()
+    """Ports of loopback that were free a moment ago, below those that the system gives to connections."""
+    ports = []
+    while len(ports) < n:
+        port = random.randrange(10000, 32000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in ports:
+                ports.append(port)
     return ports
 
 

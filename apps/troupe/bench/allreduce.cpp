@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -53,21 +54,24 @@ std::size_t parse_size(const std::string& text) {
   return number << shift;
 }
 
+/// Ports below those that the system gives to connections: none is taken before a rank listens.
 std::vector<std::string> free_addresses(std::size_t count) {
-  std::vector<file_descriptor> sockets;
+  constexpr std::uint16_t first = 10'000;
+  constexpr std::uint16_t last = 32'000;
   std::vector<std::string> result;
-  for (std::size_t i = 0; i < count; ++i) {
-    sockets.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto port = static_cast<std::uint16_t>(first + std::random_device{}() % (last - first));
+  for (int left = last - first; left > 0 && result.size() < count; --left) {
+    port = port + 1 < last ? port + 1 : first;
+    const file_descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     sockaddr_in where{};
     where.sin_family = AF_INET;
+    where.sin_port = htons(port);
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
-    auto* address = reinterpret_cast<sockaddr*>(&where);
-    if (::bind(sockets.back().get(), address, size) != 0
-        || ::getsockname(sockets.back().get(), address, &size) != 0)
-      throw std::runtime_error{"no free port on 127.0.0.1"};
-    result.push_back(fmt::format("127.0.0.1:{}", ntohs(where.sin_port)));
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0)
+      result.push_back(fmt::format("127.0.0.1:{}", port));
   }
+  if (result.size() < count)
+    throw std::runtime_error{"no free port on 127.0.0.1"};
   return result;
 }
 
