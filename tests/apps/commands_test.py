@@ -421,7 +421,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
                          ["--processor-time", "--profile", "--processes"])
-        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf", "gloo"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
         # All options of each command, as its help has them.
