@@ -48,7 +48,9 @@ def free_address():
 
 def start_cluster(workers):
     spec = tf.train.ClusterSpec({"worker": [free_address() for _ in range(workers)], "ps": [free_address()]})
-    servers = [tf.distribute.Server(spec, job_name=job, task_index=i, protocol="grpc", start=True)
+    # On fewer processors than servers, operations that wait for others would take all threads.
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=workers + 1)
+    servers = [tf.distribute.Server(spec, job_name=job, task_index=i, protocol="grpc", config=config, start=True)
                for job in spec.jobs for i in range(spec.num_tasks(job))]
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
     return servers, tf.distribute.ParameterServerStrategy(resolver)
