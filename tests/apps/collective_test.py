@@ -9,7 +9,7 @@ from program import SOURCE, TestCase, free_ports, run_tests
 EXAMPLE = os.environ.get("TROUPE_ALLREDUCE", str(SOURCE / "build/release/apps/allreduce"))
 RANK = os.environ.get("TROUPE_ALLREDUCE_RANK", str(SOURCE / "build/release/tests/apps/allreduce_rank"))
 
-DEADLINE_MS = 2000
+DEADLINE_MS = 4000
 
 
 class Collective(TestCase):
