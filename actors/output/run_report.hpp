@@ -72,7 +72,7 @@ struct run_progress {
   /// Updates of the weights in this run; the least over all shards.
   std::uint64_t updates = 0;
   double updates_per_second = 0;
-  /// Gradients that were not finite, and left out.
+  /// Number of gradients that were left out because they were not finite.
   std::uint64_t quarantined = 0;
   std::optional<pacing_status> pacing;
   /// Over the gradients applied so far.

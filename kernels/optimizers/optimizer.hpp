@@ -39,13 +39,14 @@ enum class optimizer_kind : std::uint8_t {
 ///   epsilon) + weight_decay * w, where weight decay is not part of g;  w' = w - r trust d, trust =
 ///   ||w|| / ||d|| over the tensor, 1 where either is 0  (You et al. 2020)
 ///
-/// clip(x) cuts each element at -clip_value and clip_value, where that is set. sign(0) = 0. All
-/// state starts at 0.
+/// clip(x) limits each element to the range -clip_value to clip_value, if clip_value is set.
+/// sign(0) = 0. All state starts at 0.
 ///
-/// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Others differ: the
-/// authors' code corrects no bias and leaves weight decay and trust out for biases and norms;
-/// NVIDIA's divides by the global norm of the gradient first; timm's takes trust = 1 where
-/// weight_decay is 0. Here all tensors are treated alike, those of one element too.
+/// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Other implementations
+/// differ. The authors' code does not correct the bias of the moments, and applies no weight decay
+/// or trust ratio to biases and norms. NVIDIA's first divides by the global norm of the gradient.
+/// timm's uses trust = 1 if weight_decay is 0. Here all tensors are treated alike, even those with
+/// one element.
 struct optimizer {
   optimizer_kind kind = optimizer_kind::sgd;
   /// momentum, nesterov, and rmsprop (where 0 means none).
