@@ -174,8 +174,8 @@ struct run_summary {
   std::string output;
   /// What of them could not be written; empty where all was.
   std::string unwritten;
-  /// Where weights.safetensors does not hold the weights at the end: what it does hold, such as
-  /// "the weights of epoch 3 (version 120)".
+  /// If weights.safetensors does not hold the final weights: what it holds instead, such as "the
+  /// weights of epoch 3 (version 120)".
   std::string weights_file;
 };
 
