@@ -23,10 +23,10 @@ struct onnx_surroundings {
 };
 
 /// Writes the part of a graph from `input` to `output` as a model in the ONNX format (operator set
-/// 17). They are named "features" and "output" unless a variable has that name, and the batch may
-/// have any size. Variables keep their names, shapes and order of elements, so the model can be
-/// trained further, here or elsewhere. If ONNX needs weights in another order (gates of recurrent
-/// layers), nodes of the model reorder them.
+/// 17). Input and output are named "features" and "output" unless a variable has such a name. The
+/// batch may have any size. Variables keep their names, shapes and order of elements, so the model
+/// can be trained further, here or elsewhere. If ONNX needs weights in another order (gates of
+/// recurrent layers), nodes of the model reorder them.
 /// @param weights the flat parameter vector of the graph
 /// @param name of the model, for people
 /// @return the bytes of the file
