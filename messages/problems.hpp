@@ -7,8 +7,8 @@
 
 // Checks of peers' messages, as far as a message alone can be checked. Each function returns the
 // problem, such as "a loss of nan", or an empty text. The receiver then answers with
-// errc::malformed or ignores the message, and goes on. Checks that depend on the receiver's state
-// are made where that state is.
+// errc::malformed or ignores the message, and continues. Checks that need the receiver's state are
+// made by the receiver.
 
 namespace troupe {
 
@@ -18,8 +18,8 @@ inline constexpr std::uint64_t most_counted = std::uint64_t{1} << 48;
 /// Sequences start at 1.
 std::string problem_of(const proto::GradientId& x);
 
-/// Values that would spoil a shard's weights: not finite, or factors out of their range. A
-/// quarantined gradient is not checked for them.
+/// Finds values that would damage a shard's weights: values that are not finite, and factors out of
+/// their range. These checks are skipped for a quarantined gradient.
 /// @param most_samples of a worker's batch
 std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 

@@ -32,7 +32,7 @@ public:
     return (job.has_checkpoint() ? most_open : 0) + (job.has_evaluate() ? most_open : 0);
   }
 
-  /// This version is to be captured, now.
+  /// This version must be captured now.
   bool due(std::uint64_t version) const noexcept {
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }

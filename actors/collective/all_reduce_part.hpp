@@ -10,24 +10,24 @@ namespace troupe {
 /// One rank's part in one all-reduce, by either schedule. Plain state.
 class all_reduce_part {
 public:
-  /// @param own this rank's vector, held until the all-reduce ends; its elements are
+  /// @param own this rank's vector, held until the all-reduce ends; its elements are of the type
   /// `place.elements`
-  /// @param send what is to be sent is appended
+  /// @param send the pieces to send are appended to it
   all_reduce_part(all_reduce_schedule how, const ring_place& place, payload own,
                   std::vector<addressed_piece>& send);
 
-  /// A piece of another rank, which comes after the constructor. What is to be sent is appended.
+  /// Takes a piece from another rank. Appends the pieces to send to `send`.
   piece_fate receive(std::size_t from, ring_piece piece, std::vector<addressed_piece>& send);
 
   bool complete() const noexcept;
 
-  /// The sum over ranks, once complete; of the same bits on all ranks.
+  /// The sum over ranks, once complete; all ranks have the same bits.
   const payload& sum() const noexcept;
 
-  /// The first step of which a piece is still to come; 0 once complete.
+  /// The first step with a piece that has not arrived; 0 once complete.
   std::uint32_t awaited_step() const;
 
-  /// The ranks that are to send it.
+  /// The ranks that must send the missing pieces of this step.
   std::vector<std::size_t> awaited_ranks() const;
 
 private:

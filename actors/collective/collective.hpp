@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-// Everything that a program needs to add up vectors over the threads or processes that it has.
+// Everything that a program needs to add up vectors of its threads or processes.
 
 namespace troupe {
 
-/// All ranks need the same, except for `rank`.
+/// All ranks need the same options, except for `rank`.
 struct collective_options {
-  /// Processes: which one this is, and where each listens, "host:port". Their number is the number
-  /// of ranks.
+  /// For processes: the rank of this one, and the address where each listens, "host:port". There
+  /// are as many ranks as addresses.
   std::size_t rank = 0;
   std::vector<std::string> addresses;
   /// How long connect() waits for the others.
@@ -44,19 +44,20 @@ private:
 /// One rank of a group that adds up vectors (all-reduce). Ranks are threads of one program, or
 /// processes, each with an actor system of its own that has gone through `configure`.
 ///
-/// Used by one thread at a time; the actor `member()` by any. Ends its member, and waits for that,
-/// before the actor system ends. The others may go on as long as they need nothing of this rank.
+/// Only one thread may use it at a time; any thread may use the actor `member()`. The destructor
+/// ends the member and waits for its end, so destroy it before the actor system. Other ranks can
+/// continue as long as they need nothing from this rank.
 class collective {
 public:
-  /// All ranks of a group in one actor system; element r is for the thread that is rank r. Throws
+  /// All ranks of a group in one actor system; element r is for the thread with rank r. Throws
   /// input_error if `ranks` or an option makes no sense; rank and addresses are not used.
   static std::vector<collective> in_one_system(caf::actor_system& sys, std::size_t ranks,
                                                const collective_options& options = {});
 
-  /// Joins the group of processes of `options.addresses`. Blocks until all are there; not for
-  /// actors. The system must have loaded `caf::io::middleman`. Throws input_error if an option
-  /// makes no sense or this cannot listen at its address; collective_error (timed_out) if a rank is
-  /// not there in time.
+  /// Joins the group of processes of `options.addresses`. Blocks until all ranks have joined, so do
+  /// not call it from an actor. The system must have loaded `caf::io::middleman`. Throws
+  /// input_error if an option makes no sense or this cannot listen at its address; collective_error
+  /// (timed_out) if a rank has not joined in time.
   static collective connect(caf::actor_system& sys, const collective_options& options);
 
   collective(collective&& other) noexcept;
@@ -66,7 +67,7 @@ public:
   std::size_t rank() const noexcept;
   std::size_t ranks() const noexcept;
 
-  /// For actors of the program: request an all_reduce of it.
+  /// For actors of the program: send it a request `all_reduce`.
   collective_actor member() const;
 
   /// The sum of the vectors of all ranks; blocks until it is there. `values` is lent to the others

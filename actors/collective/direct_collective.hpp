@@ -7,27 +7,28 @@
 
 namespace troupe {
 
-/// A piece, and the rank that it is for.
+/// A piece, and the rank that receives it.
 struct addressed_piece {
   std::size_t to = 0;
   ring_piece piece;
 };
 
-/// One rank's part in one direct all-reduce (all_reduce_schedule::direct). Plain state: it is fed
-/// with pieces of the other ranks, and says what to send to them. The hop of a piece is its step: 1
-/// for a rank's own elements, 2 for a sum.
+/// One rank's part in one direct all-reduce (all_reduce_schedule::direct). Plain state: the owner
+/// passes in pieces from the other ranks and gets the pieces to send to them. The hop of a piece is
+/// its step: 1 for a rank's own elements, 2 for a sum.
 ///
-/// The owner of a segment adds up a chunk once it has that of all ranks, in the order of ranks, at
-/// any order of arrival: all ranks get the same bits, in every run. It reads each vector once.
+/// The rank that owns a segment adds up a chunk after it has received this chunk from all ranks. It
+/// adds in the order of ranks, not of arrival, so all ranks get the same bits in every run. It
+/// reads each vector once.
 ///
-/// Own and received payloads are held until they are added up or copied, not longer.
+/// This rank's payloads and received ones are held only until they are added up or copied.
 class direct_collective {
 public:
   /// @param own this rank's vector
-  /// @param send what is to be sent is appended
+  /// @param send the pieces to send are appended to it
   direct_collective(const ring_place& place, payload own, std::vector<addressed_piece>& send);
 
-  /// A piece of another rank. What is to be sent is appended.
+  /// Takes a piece from another rank. Appends the pieces to send to `send`.
   piece_fate receive(std::size_t from, ring_piece piece, std::vector<addressed_piece>& send);
 
   bool complete() const noexcept { return missing_ == 0; }
@@ -35,17 +36,17 @@ public:
   /// The sum over ranks, once complete.
   const payload& sum() const noexcept { return sum_; }
 
-  /// The first hop of which a piece is still to come; 0 once complete.
+  /// The first hop with a piece that has not arrived; 0 once complete.
   std::uint32_t awaited_hop() const noexcept;
 
-  /// Ranks whose pieces of that hop are still to come, in order.
+  /// Ranks whose pieces of that hop have not arrived, in order.
   std::vector<std::size_t> awaited_ranks() const;
 
 private:
-  /// A chunk of the own segment, by rank; empty once it is added up.
+  /// The parts of a chunk of this rank's segment, by rank; empty once they are added up.
   struct gathering {
     std::vector<payload> parts;
-    /// A part without elements is here, too.
+    /// By rank: its part has arrived. A part may have no elements.
     std::vector<bool> came;
     std::size_t missing = 0;
   };
@@ -59,9 +60,9 @@ private:
   payload own_;
   payload sum_;
   std::vector<gathering> gathering_;
-  /// By number of the chunk: its sum is here.
+  /// By index of the chunk: its sum has arrived.
   std::vector<bool> came_;
-  /// Chunks whose sum is not here yet, and those of them that are added up here.
+  /// Number of chunks without a sum yet; how many of them this rank adds up.
   std::size_t missing_ = 0;
   std::size_t to_add_ = 0;
 };

@@ -50,13 +50,13 @@ public:
 
   struct hot_shard {
     task_name task;
-    /// Bytes to and from it, as a multiple of the mean over all shards, and per second.
+    /// Bytes that it sends and receives: as a multiple of the mean over all shards, and per second.
     double times_mean = 0;
     double bytes_per_second = 0;
   };
 
-  /// The shard with the most bytes since training began, if these are more than twice the mean, and
-  /// so many that it matters.
+  /// The shard with the most bytes since training began, if they are more than twice the mean, and
+  /// enough to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
   /// From shard 0, if it reports this.

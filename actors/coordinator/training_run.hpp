@@ -124,10 +124,11 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// The workers without leases that shards were told last, and the number of such messages.
+  /// The workers without leases in the last message to shards about them, and the number of such
+  /// messages.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_told_ = 0;
-  /// The solver while it works; else null.
+  /// The solver while it works; otherwise null.
   caf::actor solver_;
   /// The newest checkpoint on disk, of this run or of the one that it continues.
   std::string last_checkpoint_;

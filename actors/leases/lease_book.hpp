@@ -18,8 +18,8 @@ struct lease_mark {
   std::uint64_t batch = 0;
 };
 
-/// How far training has come: earlier epochs are trained, and all of this epoch except for these
-/// ranges of its permutation, in ascending order.
+/// How far training has come: all earlier epochs are trained. This epoch is trained, too, except
+/// for these ranges of its permutation, in ascending order.
 struct lease_cut {
   std::uint32_t epoch = 0;
   std::vector<range> remaining;
@@ -46,7 +46,7 @@ public:
     std::size_t workers = 1;
     /// Synchronous: all workers take each step together.
     bool in_step = false;
-    /// Whether cut() will be called: leases of the last epochs are then remembered.
+    /// Whether cut() will be called. If so, leases of the last epochs are remembered.
     bool remember = true;
   };
 
@@ -62,8 +62,8 @@ public:
   std::optional<proto::Lease> next(std::size_t rank);
 
   /// The holder trained the first `batches` batches of a lease, `samples` samples. The rest is
-  /// leased again, except for its first batch if that is dropped. False if the lease is not held,
-  /// or has fewer batches or samples.
+  /// leased again, except for its first batch if that batch is dropped. False if the lease is not
+  /// held, or has fewer batches or samples.
   bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
               bool drops_next = false);
 
@@ -80,7 +80,7 @@ public:
   /// samples counts too: its holder must still report that its gradients are decided.
   bool epoch_done() const noexcept { return epoch_committed_ == epoch_size_ && held_.empty(); }
 
-  /// Samples leased, some of them repeatedly, and samples committed, in all epochs.
+  /// Numbers of samples leased (counted each time) and of samples committed, in all epochs.
   std::uint64_t leased() const noexcept { return leased_; }
   std::uint64_t committed() const noexcept { return committed_; }
   std::uint64_t released() const noexcept { return released_; }
@@ -93,7 +93,7 @@ private:
     proto::Lease lease;
   };
 
-  /// A lease, and how much of it its holder has trained, once known.
+  /// A lease, and how much of it the holder has trained, once that is known.
   struct given {
     holding who;
     std::optional<std::uint64_t> settled;

@@ -109,7 +109,7 @@ private:
   file_descriptor remote_;
   file_descriptor epoll_;
   file_descriptor bell_;
-  /// Given up for a moment where no other is to be had.
+  /// Closed for a moment if no other descriptor is free.
   file_descriptor spare_;
   std::shared_ptr<timer> timer_;
 
@@ -125,7 +125,7 @@ private:
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
-  /// Connections whose greeting is still to come, in the order of their arrival.
+  /// Connections whose greeting has not arrived, in the order in which they were accepted.
   std::deque<channel_ptr> strangers_;
 
   std::thread thread_;

@@ -26,13 +26,13 @@ struct link_up {
 struct link_down {
   task_name peer;
   std::string reason;
-  /// The same, where it is clear that it is about the connection to this peer.
+  /// The same without the words that name the connection, for messages that already name it.
   std::string cause;
-  /// This end had dialled.
+  /// This end made the connection.
   bool dialled = false;
 };
 
-/// The link has a channel, or none is to be had.
+/// The link has a channel, or cannot get one.
 struct channel_settled {
   std::string problem;
 };
@@ -42,7 +42,7 @@ struct channel_lost {
   std::string reason;
 };
 
-/// From now on, link_options::suspect_after is this.
+/// Changes link_options::suspect_after.
 struct change_patience {
   std::chrono::milliseconds suspect_after;
 };
@@ -64,18 +64,20 @@ struct link_options {
   /// A request whose answer never comes is kept for this long. This is longer than any deadline of
   /// the actor that asked.
   std::chrono::hours request_limit{24};
-  /// A peer of which nothing was heard for so long over its channel is lost; on another host, if it
-  /// cannot be reached again within channel_host_options::grace.
+  /// A peer counts as lost if its channel has carried nothing from it for this long. A peer on
+  /// another host counts as lost only if, in addition, it cannot be reached again within
+  /// channel_host_options::grace.
   std::chrono::milliseconds suspect_after{10'000};
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
   std::shared_ptr<channel_host> channels;
 };
 
-/// One end of the connection between two nodes. It introduces its node to the other, over the
-/// handle that the node has dialled: an actor of the framework's own network protocol (BASP), or a
-/// simulated one. Then both agree on a *channel*, a connection of its own for the messages of the
-/// link (stream_channel), which ports use without this actor. Where there is none, this actor sends
-/// and receives them over the handle, large payloads in chunks.
+/// One end of the connection between two nodes. It introduces its node to the other node, over a
+/// handle that one of them has dialled. The handle is that of an actor in the framework's own
+/// network protocol (BASP), or of a simulated actor. Then both ends agree on a *channel*: a
+/// separate connection for the messages of the link (stream_channel). Ports use the channel
+/// directly, without this actor. If there is no channel, this actor sends and receives the messages
+/// over the handle, large payloads in chunks.
 ///
 /// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
 /// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-// Sockets that do not block. What cannot be done is an empty descriptor, or throws where it says
-// so.
+// Sockets that do not block. A failure gives an empty descriptor, unless the function throws, as
+// stated there.
 
 namespace troupe {
 
@@ -18,7 +18,7 @@ namespace troupe {
 file_descriptor listen_locally(const std::string& name);
 
 /// A TCP socket that listens. Throws std::system_error.
-/// @param port 0 takes a free one, which it then says
+/// @param port 0 takes a free port, and is set to it
 file_descriptor listen_on(const std::string& address, std::uint16_t& port);
 
 /// A connection that waits at a listening socket.
@@ -27,9 +27,9 @@ file_descriptor accept_on(int listener);
 /// Connects to an abstract Unix socket.
 file_descriptor connect_locally(const std::string& name);
 
-/// Connects by TCP, and waits until that is decided.
-/// @param problem says why it could not
-/// @param refused where nobody listens there
+/// Connects by TCP. Waits for success, failure, or the timeout.
+/// @param problem set to the reason of a failure
+/// @param refused set after a failure: nothing listens at the address
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused);
 

@@ -49,7 +49,7 @@ struct stream_options {
 /// it another socket, over which each message arrives that has not arrived before.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
-  /// Payloads of at least so many bytes are not copied into a record.
+  /// Payloads of at least this many bytes are not copied into a record.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
   struct events {
@@ -106,10 +106,10 @@ public:
   /// greeting comes first
   void resume(file_descriptor socket, const proto::Greeting* greeting, const std::string& token);
 
-  /// Both sides have agreed on where to go on since the socket broke.
+  /// Since the socket broke, both sides have agreed on where to continue.
   bool resumed() const;
 
-  /// No other socket is to be had.
+  /// The owner cannot get another socket.
   void give_up(const std::string& reason);
 
   /// Nothing waits to be written that could be.
@@ -152,7 +152,7 @@ private:
   void push(outgoing x);
   void push_news();
   void flush();
-  /// False if the peer cannot have received so many.
+  /// False if the peer cannot have received this many messages.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
   void resend();
   void give_back(std::uint64_t loan) noexcept;

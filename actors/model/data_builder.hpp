@@ -51,10 +51,10 @@ struct job_data {
 /// of training and test files.
 job_data build_data(const proto::Job& job);
 
-/// The data that an embedding program supplies for a job, checked. If `test` is null, the training
-/// records are used for testing.
-/// @throws input_error: no records, a batch larger than the training data, unequal widths or kinds
-/// of training and test records.
+/// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,
+/// the training records are used for testing.
+/// @throws input_error if there are no records, if a batch is larger than the training data, or if
+/// training and test records differ in width or kind.
 job_data given_data(const proto::Job& job, job_data data);
 
 } // namespace troupe

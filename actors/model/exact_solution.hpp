@@ -11,8 +11,8 @@
 namespace troupe {
 
 /// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha,
-/// and if it penalizes the intercept, too, how to change that. Empty without weight decay, for
-/// models that are not linear, and for optimizers whose decay is no ridge (ADAMW, LAMB).
+/// and how to exempt the intercept if the decay applies to it. Empty without weight decay, for
+/// models that are not linear, and for optimizers whose decay is not a ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
 /// Solves a linear model in one pass over the training data (`solver: EXACT`). The result equals
@@ -21,12 +21,13 @@ std::string ridge_text(const job_context& context);
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
 /// with N samples, K targets, and a column of ones for the bias: so W minimizes the sum of squared
-/// errors with the ridge weight_decay N K / 2. As in SGD, it applies to the bias, too, unless its
-/// group (optimizer.group) has another; that makes no difference where features and targets have
-/// mean 0 (data.csv.standardize).
+/// errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the bias,
+/// unless the bias is in a group (optimizer.group) with another weight decay. This makes no
+/// difference if features and targets have mean 0 (data.csv.standardize).
 class exact_solution {
 public:
-  /// Both must outlive it. `context` is that of a linear model (is_linear).
+  /// `context` and `train` must outlive this object. `context` must be of a linear model
+  /// (is_linear).
   /// @param names of the features, for errors; may be empty
   exact_solution(const job_context& context, const dataset& train,
                  std::vector<std::string> names = {});
@@ -43,8 +44,8 @@ public:
     double train_loss = 0;
   };
 
-  /// After all records were read.
-  /// @throws input_error naming the columns, if the weights are not unique, or values are not
+  /// Call this after all records were read.
+  /// @throws input_error that names the columns, if the weights are not unique or values are not
   /// finite
   result solve() const;
 

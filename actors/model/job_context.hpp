@@ -30,13 +30,13 @@ struct job_context {
   /// The row of the job's protocol.
   protocol_traits protocol;
   data_shape data;
-  /// Of the coordinator's data; nothing where it is not known.
+  /// The fingerprint of the coordinator's data; nothing if it is not known.
   std::optional<proto::DataFingerprint> fingerprint;
   built_model model;
   /// Loss and gradients for a worker's batch.
   std::shared_ptr<const plan> training;
   optimizer rule;
-  /// Empty: `rule` is that of all parameters.
+  /// If empty, `rule` applies to all parameters.
   parameter_groups groups;
   learning_rate rate;
 
@@ -60,7 +60,7 @@ struct job_context {
   /// parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slices of so many parameter shards, in order, by the job's placement. Tensors stay whole
+  /// The slices of `count` parameter shards, in order, by the job's placement. Tensors stay whole
   /// if the optimizer works on whole tensors. Some may be empty.
   std::vector<range> shards(std::size_t count) const;
   range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
@@ -83,11 +83,11 @@ make_job_context(const proto::Job& job, const data_shape& data,
                  std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
 /// Applies gradients to a range of parameters: an optimizer with its state and its place in the
-/// learning-rate schedule. The rate is that of the middle of the step: neither the first step of a
-/// warm-up nor the last one before 0 is lost.
+/// learning-rate schedule. The rate is that of the middle of the step, so it is not 0 in the first
+/// step of a warm-up or in the last step of a decay to 0.
 ///
-/// State tensors are not optimized, but follow their statistics, and frozen ones stay
-/// (parameter_kind). Others are updated by the rule of their group.
+/// State tensors are not optimized: they follow their statistics. Frozen tensors do not change
+/// (parameter_kind). All others are updated by the rule of their group.
 class range_updater {
 public:
   /// How an update differs from a plain one.
@@ -98,7 +98,7 @@ public:
     double rate_factor = 1;
     /// The first moment of all elements, if the caller keeps it (optimizer::moment_slot).
     std::span<float> moment = {};
-    /// Updates of this moment, this one included.
+    /// Number of updates of this moment, including this one.
     std::uint64_t moment_step = 0;
     /// update_arguments::look_ahead
     bool look_ahead = false;
@@ -122,13 +122,14 @@ public:
   }
 
   /// The same update, bit for bit, but out of place: the state does not change until publish().
-  /// With 0 samples, weights and state will not change. Not for a moment that the caller keeps.
+  /// With 0 samples, weights and state will not change. Not available if the caller keeps the
+  /// moment.
   /// @param updated apart from `weights`
   /// @param factor terms::factor
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, double factor = 1);
 
-  /// The staged update takes effect. It counts as an update also with 0 samples. Does nothing if
+  /// The staged update takes effect. It counts as an update even with 0 samples. Does nothing if
   /// nothing is staged.
   void publish() noexcept;
 
@@ -138,18 +139,19 @@ public:
   /// Allocates the memory of stage() now, rather than in the first step.
   void reserve_stage() { staged_ = state_; }
 
-  /// Advances the schedule by samples whose gradient was left out.
+  /// Advances the schedule past samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
 
-  /// Samples that passed so far, in earlier runs, too: the place in the schedule.
+  /// Samples trained or left out so far, including those of earlier runs: the position in the
+  /// schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The optimizer's state in one of its slots, for all elements. Not for a moment that the caller
-  /// keeps.
+  /// The optimizer's state in one of its slots, for all elements. Not available for a moment that
+  /// the caller keeps.
   std::span<const float> state(std::size_t slot) const;
 
-  /// Continues where another run stopped, after this many samples and updates, with its state of
-  /// one slot for all elements.
+  /// Continue where another run stopped: after this many samples and updates; with its state of a
+  /// slot, for all elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
@@ -162,7 +164,7 @@ private:
     return (slot - (apart_ && slot > *apart_ ? 1 : 0)) * elements_;
   }
 
-  /// A part of the range that is updated at once.
+  /// A part of the range that one call of the optimizer updates.
   struct segment {
     range where;
     parameter_kind kind = parameter_kind::trainable;

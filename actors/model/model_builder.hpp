@@ -20,7 +20,7 @@ struct built_layer {
   /// Shapes of its inputs and its output.
   std::vector<shape> inputs;
   shape output;
-  /// Elements of its tensors, state included.
+  /// Number of elements in its tensors, including state.
   std::size_t parameters = 0;
 };
 

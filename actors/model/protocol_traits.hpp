@@ -53,11 +53,11 @@ struct protocol_traits {
   std::string settings = {};
   /// Checks that field. Called if the job has this protocol. Null: nothing to check.
   std::function<void(const proto::Job&, problem_list&)> validate = {};
-  /// Checks that field for so many workers, once they are known. Null: nothing to check.
+  /// Checks that field for this number of workers, once it is known. Null: nothing to check.
   std::function<void(const proto::Job&, std::size_t workers, problem_list&)> validate_workers = {};
   /// What the job's field changes in this row. Null: nothing.
   std::function<void(const proto::Job&, protocol_traits&)> adapt = {};
-  /// How many gradients of so many workers make an update. Null: see gradients_of_step().
+  /// How many gradients make an update, with this many workers. Null: see gradients_of_step().
   std::function<std::size_t(const proto::Job&, std::size_t workers)> step_gradients = {};
   /// Null: a worker waits in every step. See waits_after().
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
@@ -70,14 +70,14 @@ struct protocol_traits {
     return steps_between_waits ? steps_between_waits(job) : 1;
   }
 
-  /// Gradients that make an update, of so many workers.
+  /// Number of gradients that make an update, with this many workers.
   std::size_t gradients_of_step(const proto::Job& job, std::size_t workers) const {
     return step_gradients ? step_gradients(job, workers) : in_step ? workers : 1;
   }
 
   bool uses_shards() const noexcept { return weights == weights_at::shards; }
 
-  /// Number of parameter shards if the user does not say it.
+  /// Number of parameter shards if the user does not set it.
   std::uint32_t default_shards() const noexcept { return uses_shards() ? 1 : 0; }
 };
 
@@ -98,7 +98,7 @@ const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol
 /// The same row as it is for this job: see protocol_traits::adapt.
 protocol_traits adapted_traits(const proto::Job& job, std::span<const protocol_traits> own = {});
 
-/// Throws input_error if the job's protocol cannot have so many workers.
+/// Throws input_error if the job's protocol does not allow this number of workers.
 void check_workers(const proto::Job& job, std::size_t workers,
                    std::span<const protocol_traits> own = {});
 

@@ -10,13 +10,13 @@
 
 namespace troupe {
 
-/// Each of so many workers holds the optimizer's state of its part of each bucket alone
-/// (ring.shard_optimizer).
+/// Whether the workers divide the optimizer's state (ring.shard_optimizer): each holds only the
+/// state of its part of each bucket.
 bool divides_state(const job_context& context, std::size_t workers);
 
-/// Where workers hold the weights: the parts of the parameters, in ascending order, that so many
-/// workers send for a checkpoint or an evaluation. An even part each; where the state is divided,
-/// as many of each bucket.
+/// For protocols whose workers hold the weights: the parts of the parameters, in ascending order,
+/// that the workers send for a checkpoint or an evaluation. There is an even part for each worker.
+/// If the state is divided, each worker has such a part of every bucket.
 std::vector<range> replica_parts(const job_context& context, std::size_t workers);
 
 /// Vectors as long as the parameters that a worker holds for an outer optimizer: the last outer

@@ -9,16 +9,17 @@
 
 namespace troupe {
 
-/// Continues texts with a model that says, at each position of a window of tokens, which token
-/// comes next, and does not look ahead: recurrent layers, causal attention. Tokens that no longer
-/// fit the window are forgotten. Same weights, prompt and seed, same text. One run at a time.
+/// Continues texts. The model predicts the next token at each position of a window of tokens, and
+/// must not look ahead (recurrent layers, causal attention). Tokens that no longer fit into the
+/// window are forgotten. The same weights, prompt and seed give the same text. Not thread-safe: one
+/// run at a time.
 class text_generator {
 public:
   struct options {
     /// Tokens to add.
     std::size_t count = 200;
-    /// Logits are divided by it before a token is drawn: below 1 likely ones are preferred; 0 takes
-    /// the likeliest.
+    /// Logits are divided by this before a token is drawn. A value below 1 favours likely tokens; 0
+    /// always takes the likeliest.
     double temperature = 1;
     std::uint64_t seed = 1;
   };

@@ -26,7 +26,7 @@ struct record_weights {
 /// Everything that was sent before is on disk. `problem` says what is not, if anything.
 struct record_done {
   std::string problem;
-  /// What weights.safetensors holds: version and epoch. Nothing where this run wrote none.
+  /// The version and epoch in weights.safetensors. Nothing if this run did not write the file.
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights;
 };
 

@@ -72,7 +72,7 @@ struct run_progress {
   /// Updates of the weights in this run; the least over all shards.
   std::uint64_t updates = 0;
   double updates_per_second = 0;
-  /// Gradients that were not finite, and left out.
+  /// Number of gradients that were left out because they were not finite.
   std::uint64_t quarantined = 0;
   std::optional<pacing_status> pacing;
   /// Over the gradients applied so far.
@@ -174,8 +174,8 @@ struct run_summary {
   std::string output;
   /// What of them could not be written; empty where all was.
   std::string unwritten;
-  /// Where weights.safetensors does not hold the weights at the end: what it does hold, such as
-  /// "the weights of epoch 3 (version 120)".
+  /// If weights.safetensors does not hold the final weights: what it holds instead, such as "the
+  /// weights of epoch 3 (version 120)".
   std::string weights_file;
 };
 

@@ -20,7 +20,7 @@ range range_of(const shard_site& site);
 
 /// How a shard serves reading workers.
 struct shard_reading {
-  /// The versions that workers read last, if the policy needs them; else null.
+  /// The versions that workers read last, if the policy needs them; otherwise null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
   /// Decides when workers may read; null: at any time.
   std::shared_ptr<read_gate> gate = nullptr;

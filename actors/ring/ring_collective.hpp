@@ -18,7 +18,7 @@ struct ring_place {
   std::size_t chunk_elements = 65'536;
   /// Run the two halves of an all-reduce as separate collectives: see ring_reductions.
   bool in_halves = false;
-  /// Of all vectors.
+  /// The element type of all vectors.
   element_kind elements = element_kind::float32;
 };
 
@@ -45,7 +45,7 @@ struct ring_piece {
 /// What a rank did with a received piece.
 enum class piece_fate : std::uint8_t {
   taken,
-  /// The same piece came before. It is not added twice.
+  /// The same piece arrived before. It is not added twice.
   repeated,
   // Refused: the piece does not fit, and nothing has changed.
   no_such_bucket,
@@ -71,8 +71,8 @@ const char* describe(piece_fate x) noexcept;
 ///
 /// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///
-/// Pieces may come late, repeatedly, and in any order that the hops allow. For each chunk at most
-/// two pieces are due at a rank, the partial sum and later the sum, and each is taken once.
+/// Pieces may arrive late, repeatedly, and in any order that the hops allow. For each chunk, a rank
+/// expects at most two pieces: the partial sum, and later the sum. It takes each of them once.
 ///
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
@@ -86,17 +86,17 @@ public:
                   ring_work work = ring_work::all_reduce);
 
   /// This rank's own vector (all_gather: its own segment), held until the collective ends. Appends
-  /// the pieces to send. Called once.
+  /// the pieces to send to `send`. Call it once.
   /// @param samples in the vector's sum; for all_gather, of all segments
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// Takes a piece from the left neighbour, possibly before `contribute`. Appends the pieces to
-  /// send.
+  /// send to `send`.
   piece_fate receive(ring_piece piece, std::vector<ring_piece>& send);
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
-  /// The first hop of which a piece is still to come; 0 if none is.
+  /// The first hop with a piece that has not arrived; 0 if there is none.
   std::uint32_t awaited_hop() const;
 
   /// The sum over ranks, once complete. reduce_scatter: of the own segment. all_gather: all
@@ -107,7 +107,7 @@ public:
 
 private:
   piece_fate judge(const ring_piece& piece) const;
-  /// Which pieces of a chunk have come: bits `partial_came` and `sum_came`.
+  /// Which pieces of a chunk have arrived: bits `partial_came` and `sum_came`.
   std::uint8_t& came(const ring_piece& piece) {
     return came_[cut_.number(piece.segment, piece.chunk)];
   }
@@ -135,7 +135,7 @@ private:
   std::uint64_t own_samples_ = 0;
   payload sum_;
   std::uint64_t samples_ = 0;
-  /// Chunks whose sum has not come; reduce_scatter: whose partial sum has not come.
+  /// Number of chunks whose sum has not arrived; reduce_scatter: whose partial sum has not arrived.
   std::size_t missing_ = 0;
   std::vector<ring_piece> early_;
 };

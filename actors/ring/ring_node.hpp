@@ -42,9 +42,9 @@ using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, r
                                            rpc<proto::Report, proto::ReportRequest>>;
 
 /// One rank of a ring. Runs the collectives of all current buckets, each as far as its pieces have
-/// come. On this node a collective needs two messages, its start and its result; the pieces in
-/// between go only to the right neighbour. A piece that does not fit breaks the ring: the left
-/// neighbour computes something else, and no collective would end.
+/// arrived. Within this node, a collective needs two messages: its start and its result. The pieces
+/// in between go only to the right neighbour. A piece that does not fit breaks the ring: the left
+/// neighbour runs another collective, so none would end.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;

@@ -44,7 +44,7 @@ struct all_reduce_move {
   bool operator==(const all_reduce_move&) const = default;
 };
 
-/// Steps of an all-reduce over so many ranks: 0 for one rank.
+/// Number of steps of an all-reduce over `ranks` ranks: 0 for one rank.
 std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept;
 
 /// The moves that `rank` sends and receives, in the order of steps. Pure: depends on nothing but

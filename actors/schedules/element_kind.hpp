@@ -24,8 +24,8 @@ inline payload slice_elements(const payload& x, element_kind kind, std::size_t b
   return x.slice(begin * bytes_of(kind), count * bytes_of(kind));
 }
 
-/// out = a + b, element by element; all of the same size, else std::invalid_argument. `out` may be
-/// a or b. Nobody else may use its bytes.
+/// out = a + b, element by element. Throws std::invalid_argument if their sizes differ. `out` may
+/// be a or b. Nothing else may use its bytes meanwhile.
 void add(element_kind kind, const payload& a, const payload& b, payload& out);
 
 } // namespace troupe

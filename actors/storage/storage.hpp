@@ -35,7 +35,8 @@ public:
   /// Lets others in again.
   virtual void unlock() {}
 
-  /// Replaces a file as a whole: readers see the old contents or the new, also after a crash.
+  /// Replaces a file atomically: readers see either the old or the new contents, even after a
+  /// crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
   /// Appends to a file; creates it if it is missing.

@@ -20,24 +20,24 @@ struct session_options {
   bool insecure = false;
   /// How links send their messages: "auto", "tcp" or "basp" (see transport_help).
   std::string transport = "auto";
-  /// Where channels from other hosts come in; 0 takes a free port.
+  /// The port for channels from other hosts; 0 takes a free port.
   std::uint16_t channel_port = 0;
-  /// What errors call this process, such as "worker/1"; may be empty.
+  /// The name of this process in error messages, such as "worker/1"; may be empty.
   std::string name;
   /// Called once the node listens, with its address. May throw input_error.
   std::function<void(const std::string& address)> listening;
   /// Called with the result as soon as it is known. The actors of this process may take longer to
   /// end.
   std::function<void(const run_summary&)> ended;
-  /// Called every 100 ms until the end. A text that it returns ends the run with this text.
+  /// Called every 100 ms until the end. If it returns a text, the run ends with this text.
   std::function<std::optional<std::string>()> watch;
-  /// Called equally often. Returns lines to be shown as notices.
+  /// Called as often as `watch`. Returns lines to show as notices.
   std::function<std::vector<std::string>()> hear;
 };
 
 /// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
 void block_stop_signals();
-/// For commands without a session: the signals end the process again.
+/// For commands without a session: lets these signals end the process again.
 void unblock_stop_signals();
 
 /// Runs a node in an actor system of its own until it ends. SIGINT and SIGTERM ask the run to stop.

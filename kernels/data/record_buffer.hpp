@@ -9,28 +9,30 @@
 
 namespace troupe {
 
-/// Memory for some records of a data set, reused from one group of records to the next. One thread
-/// at a time.
+/// Memory for some records of a data set, reused for one read after the other. Only one thread at a
+/// time may use it.
 class record_buffer {
 public:
-  /// @param what of the data sets that will be read.
-  /// @param most so many records are read at once; at least 1.
+  /// @param what the shape of the records that will be read.
+  /// @param most the largest number of records in a read; at least 1.
   record_buffer(const record_shape& what, std::size_t most);
 
   std::size_t most() const noexcept { return most_; }
 
-  /// Reads some records, in that order, in place of those before. Throws what `set.read` throws.
+  /// Reads these records, in this order. They replace those of the last read. Throws what
+  /// `set.read` throws.
   /// @param records at most `most`, each below set.size()
   void read(const dataset& set, std::span<const std::uint64_t> records);
 
   /// Reads `count` records from `first` on: at most `most`.
   void read(const dataset& set, std::uint64_t first, std::size_t count);
 
-  /// Of the records that were read last; valid until the next read.
+  /// Features and labels of the last read; valid until the next read.
   const feature_batch& features() const noexcept { return features_; }
   const label_batch& labels() const noexcept { return labels_; }
 
-  /// What one of that shape takes before the first read; sparse records take more then.
+  /// Bytes of a buffer with these arguments before its first read. Sparse records take more after a
+  /// read.
   static std::size_t memory_bytes(const record_shape& what, std::size_t most) noexcept;
 
 private:

@@ -13,8 +13,8 @@ namespace troupe {
 inline constexpr std::uint64_t default_max_file_bytes = std::uint64_t{8} << 30;
 
 /// The bytes of a file, as they are.
-/// @throws input_error naming `path`: missing, unreadable, a directory, or more than `max_bytes`
-/// long.
+/// @throws input_error that names `path`, if the file is missing, unreadable, a directory, or
+/// longer than `max_bytes`.
 std::vector<std::byte> read_file(const std::filesystem::path& path,
                                  std::uint64_t max_bytes = default_max_file_bytes);
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <vector>
 
-// Where the flat parameter vector is cut, for so many parts. Both give the parts in order: they
-// cover all elements, each once. For 0 parts there are none.
+// Two ways to cut the flat parameter vector into `parts` parts. Both return the parts in order. The
+// parts cover each element once. For 0 parts, the result is empty.
 
 namespace troupe {
 

@@ -37,10 +37,10 @@ expression multiply_rows(expression x, expression g);
 
 // -- tables
 
-/// Rows of table (entries, n) by ids int32 (batch, ...): (batch, ..., n). An id outside the table
-/// gives NaN.
+/// The rows of table (entries, n) that ids, int32 (batch, ...), select: (batch, ..., n). An id
+/// outside the table gives NaN.
 expression embedding(expression table, expression ids);
-/// d sum(y * dy) / d table of the above, (entries, n): dy added up by id, in order.
+/// The gradient of embedding, d sum(y * dy) / d table, (entries, n): dy added up by id, in order.
 expression embedding_gradient(expression dy, expression ids, std::int64_t entries);
 
 // -- normalization and attention

@@ -53,7 +53,7 @@ public:
   least_squares_solution solve(double ridge, double bias_ridge) const;
   least_squares_solution solve(double ridge) const { return solve(ridge, ridge); }
 
-  /// Bytes for so many features and targets, while it solves.
+  /// Bytes that it needs to solve for this number of features and targets.
   static std::size_t memory_bytes(std::size_t features, std::size_t targets) noexcept;
 
 private:

@@ -39,13 +39,14 @@ enum class optimizer_kind : std::uint8_t {
 ///   epsilon) + weight_decay * w, where weight decay is not part of g;  w' = w - r trust d, trust =
 ///   ||w|| / ||d|| over the tensor, 1 where either is 0  (You et al. 2020)
 ///
-/// clip(x) cuts each element at -clip_value and clip_value, where that is set. sign(0) = 0. All
-/// state starts at 0.
+/// clip(x) limits each element to the range -clip_value to clip_value, if clip_value is set.
+/// sign(0) = 0. All state starts at 0.
 ///
-/// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Others differ: the
-/// authors' code corrects no bias and leaves weight decay and trust out for biases and norms;
-/// NVIDIA's divides by the global norm of the gradient first; timm's takes trust = 1 where
-/// weight_decay is 0. Here all tensors are treated alike, those of one element too.
+/// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Other implementations
+/// differ. The authors' code does not correct the bias of the moments, and applies no weight decay
+/// or trust ratio to biases and norms. NVIDIA's first divides by the global norm of the gradient.
+/// timm's uses trust = 1 if weight_decay is 0. Here all tensors are treated alike, even those with
+/// one element.
 struct optimizer {
   optimizer_kind kind = optimizer_kind::sgd;
   /// momentum, nesterov, and rmsprop (where 0 means none).
@@ -89,29 +90,29 @@ struct update_arguments {
   std::span<const T> weights;
   /// n elements: the gradient *summed* over samples.
   std::span<const T> gradient;
-  /// Updated in place: slots() * n elements, slot after slot; or `stride` elements from the
-  /// beginning of a slot to that of the next, where they are cut out of the state of a longer
-  /// range, and (slots() - 1) * stride + n in all.
+  /// Updated in place: slots() * n elements, slot after slot. If the slots are cut out of the state
+  /// of a longer range, each slot begins `stride` elements after the one before, and there are
+  /// (slots() - 1) * stride + n elements.
   std::span<T> state;
   /// n elements; either the same memory as `weights` (in place) or apart from it.
   std::span<T> updated;
   double rate = 0;
   /// Factor of the gradient: 1 / samples, times clip_factor().
   double scale = 1;
-  /// Updates made of this range, this one included: from 1. For adam, adamw and lamb.
+  /// Number of updates of this range, including this one: 1 at first. For adam, adamw and lamb.
   std::uint64_t step = 1;
   /// 0: n.
   std::size_t stride = 0;
-  /// n elements, where the first moment is kept apart from the other state: `state` then holds the
-  /// other slots alone. Empty: in its slot of `state`.
+  /// n elements, if the first moment is kept apart from the other state: `state` then holds only
+  /// the other slots. If empty, the first moment is in its slot of `state`.
   std::span<T> moment = {};
-  /// Updates made of the moment, this one included; 0: `step`.
+  /// Number of updates of the moment, including this one; 0 means `step`.
   std::uint64_t moment_step = 0;
   /// The step goes as far as the moment will carry the weights with the next gradient, too: with m'
-  /// the new moment, momentum v' + g stands in place of v' (nesterov always does so), and
-  /// (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)) in place of m' / (1 - beta1^t). Where each
-  /// worker has a moment of its own, this makes up for the gradients of the others that are applied
-  /// meanwhile (DANA; Hakimi et al. 2019, arXiv 1907.11612).
+  /// the new moment, momentum v' + g stands in place of v' (nesterov always does so), and (beta1 m'
+  /// + (1 - beta1) g) / (1 - beta1^(t+1)) in place of m' / (1 - beta1^t). If each worker has its
+  /// own moment, this compensates for the gradients of other workers that are applied meanwhile
+  /// (DANA; Hakimi et al. 2019, arXiv 1907.11612).
   bool look_ahead = false;
 };
 

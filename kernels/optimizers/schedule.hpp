@@ -47,8 +47,8 @@ struct one_cycle_rate {
 /// in the training set) so that it does not depend on the number of workers.
 struct learning_rate {
   double base = 0.01;
-  /// Over the first so many epochs (a fraction is fine) the scheduled value is multiplied by epoch
-  /// / warmup_epochs.
+  /// During the first warmup_epochs epochs (fractions are allowed), the scheduled value is
+  /// multiplied by epoch / warmup_epochs.
   double warmup_epochs = 0;
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 

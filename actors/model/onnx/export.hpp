@@ -22,15 +22,16 @@ struct onnx_surroundings {
   std::map<std::string, std::string> metadata = {};
 };
 
-/// A part of a graph as a model in the ONNX format (operator set 17): from `input`, whose batch may
-/// be of any size, to `output`, both under these names. Variables keep their names, shapes and
-/// order of elements, so that the file can be trained on, here or elsewhere; weights that ONNX
-/// wants in another order (gates of recurrent layers) are reordered by nodes of the model.
+/// Writes the part of a graph from `input` to `output` as a model in the ONNX format (operator set
+/// 17). Input and output are named "features" and "output" unless a variable has such a name. The
+/// batch may have any size. Variables keep their names, shapes and order of elements, so the model
+/// can be trained further, here or elsewhere. If ONNX needs weights in another order (gates of
+/// recurrent layers), nodes of the model reorder them.
 /// @param weights the flat parameter vector of the graph
 /// @param name of the model, for people
 /// @return the bytes of the file
-/// @throws input_error: the output depends on other placeholders; operations that ONNX does not
-/// have (gradients); more than 2 GiB
+/// @throws input_error if the output depends on other placeholders, if ONNX has no such operation
+/// (gradients), or if the file would exceed 2 GiB
 std::string export_onnx(expression input, expression output, std::span<const float> weights,
                         const std::string& name, const onnx_surroundings& around = {});
 

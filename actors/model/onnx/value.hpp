@@ -29,21 +29,22 @@ struct onnx_value {
   onnx_value(expression tensor, std::size_t batch = 0) : x(tensor), batch_at(batch) {}
 
   bool has_batch() const noexcept { return !known && x.shape().has_batch(); }
-  /// In ONNX's order; the batch as onnx_constant::batch.
+  /// The dimensions in ONNX's order; the batch is onnx_constant::batch.
   std::vector<std::int64_t> dims() const;
   std::size_t rank() const { return known ? known->dims.size() : x.shape().rank(); }
-  /// Which dimension of the graph's tensor is ONNX's dimension `axis`.
+  /// The dimension of the graph's tensor that is ONNX's dimension `axis`.
   std::size_t graph_axis(std::size_t axis) const;
 };
 
 /// The same dimensions in the order of the graph.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);
 
-/// The constant as a tensor of the graph; tensors as they are. Throws input_error for integers.
+/// A constant becomes a tensor of the graph; a tensor is returned unchanged. Throws input_error for
+/// integers.
 expression to_tensor(const onnx_value& v, graph& g);
 
 /// The tensor repeated along dimensions of extent 1, as NumPy does; both shapes have the same rank.
-/// Throws input_error if that does not make `dims`.
+/// Throws input_error if the result is not of shape `dims`.
 expression expand(expression x, const shape& dims);
 
 /// The shape to which two shapes of the same rank are broadcast. Throws input_error.
@@ -63,8 +64,9 @@ onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
 enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };
 
-/// a + b, ..., with NumPy's broadcasting: constants are computed at once; additions of biases and
-/// products with factors become the graph's own operations for that.
+/// a + b, a - b, and so on, with NumPy's broadcasting. An operation on two constants is computed at
+/// once. The addition of a bias and the product with a factor become the graph's operations for
+/// these cases.
 onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, graph& g,
                    std::size_t limit);
 

@@ -16,10 +16,10 @@ proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t 
 
 /// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.
 ///
-/// With async_ps.buffer, an update takes the mean of so many gradients (FedBuff, Nguyen et al.
-/// 2022, arXiv 2106.06639), in their order of arrival at this shard. A gradient counts as applied
-/// once it is held for an update; no version of the weights has a part of what is held. All workers
-/// share one moment. Each gradient is limited and clipped by norm on its own.
+/// With async_ps.buffer, an update uses the mean of that many gradients, in their order of arrival
+/// at this shard (FedBuff, Nguyen et al. 2022, arXiv 2106.06639). A gradient counts as applied once
+/// it is held for an update. No version of the weights contains gradients that are still held. All
+/// workers share one moment. Each gradient is limited and clipped by norm on its own.
 ///
 /// Corrections for staleness (proto::AsyncPs::Compensation), where g is the gradient's mean and r
 /// the learning rate:
@@ -33,7 +33,7 @@ proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t 
 ///   (DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326).
 class async_policy : public shard_policy {
 public:
-  /// `pulled`: the versions that workers read last, for GAP_AWARE and DC; else null.
+  /// `pulled`: the versions that workers read last, for GAP_AWARE and DC; otherwise null.
   async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                std::size_t workers, std::shared_ptr<pulled_versions> pulled);
 
@@ -78,15 +78,15 @@ private:
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
-  /// Shard 0 decides; the others are told the damping, and know nothing else.
+  /// Only shard 0 decides. It sends the damping to the other shards; they need nothing else.
   async_pacing pacing_;
-  /// Shard 0: the damping that the others were told last. Others: how many gradients shard 0 had
-  /// applied then.
+  /// Shard 0: the damping that it sent last. Other shards: how many gradients shard 0 had applied
+  /// when it sent the damping.
   double told_ = 0;
   std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
   /// With async_ps.buffer: how many gradients make an update, and how many are held; their sum, and
-  /// their samples. All workers are idle: the next update is made with what is held.
+  /// their samples. Once all workers are idle, the next update is made with the held gradients.
   std::uint32_t buffer_;
   std::uint32_t held_ = 0;
   std::vector<float> sum_;

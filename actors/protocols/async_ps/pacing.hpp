@@ -17,41 +17,43 @@ namespace troupe {
 double limit_factor(double norm, const proto::Pacing& known) noexcept;
 
 /// What shard 0 of an asynchronous protocol learns from all gradients: their norm, their staleness,
-/// whether updates overshoot, and whether the loss grows. Plain state; nobody waits for it.
+/// whether updates overshoot, and whether the loss grows. Plain state; no task waits for it.
 ///
-/// The rate is damped where updates overshoot. A worker's weights go a way between two of its
-/// gradients, mostly made of updates by other workers. Where a gradient at the end of that way
-/// points back, the updates of a round went past the minimum along it, and because they are stale,
-/// the next round will do so again, and farther. With the slopes a at the end and b at the
-/// beginning (proto::Slopes, running means over a fifth of a round, 3 gradients at least), a / (|a|
-/// + |b|) is about 0 where the weights stop at the minimum along the way, and 1/2 where they go
-/// twice as far; -1/2 where the slope did not change at all. Above 0.6 the rate falls, by 0.8 / T
-/// per gradient at most; else it rises up to the job's rate, by 0.05 / T per gradient from 0 on,
-/// and by up to 0.15 / T below. It starts at W^-0.5 of the job's rate, and is at least 1 / W of it:
-/// all gradients of a round together then move the weights about as far as one of them would at the
-/// job's rate. T is the running staleness, W the number of workers.
+/// The rate is damped while updates overshoot. Between two gradients of a worker, the weights move
+/// along a path. Most of the path consists of updates by other workers. If the gradient at the end
+/// of the path points back, the updates of this round went past the minimum along the path. As
+/// updates are stale, the next round will overshoot again, and farther. Let a be the slope at the
+/// end of the path and b the slope at its beginning (proto::Slopes, running means over a fifth of a
+/// round, at least 3 gradients). The share a / (|a| + |b|) is about 0 if the weights stop at the
+/// minimum along the path, 1/2 if they move twice as far, and -1/2 if the slope did not change at
+/// all. If the share is above 0.6, the rate falls, by at most 0.8 / T per gradient. Otherwise the
+/// rate rises, up to the job's rate: by 0.05 / T per gradient if the share is at least 0, and by up
+/// to 0.15 / T if it is negative. The rate starts at W^-0.5 of the job's rate and is at least 1 / W
+/// of it, unless the guard lowers it. At 1 / W, all gradients of a round together move the weights
+/// about as far as one gradient would at the job's rate. T is the running mean of the staleness, W
+/// the number of workers.
 ///
-/// The guard, for rates that are too high even for one worker: while a running mean of the loss
-/// stays above its least value by half of the first loss, for 4 T gradients in a row, the damping
-/// and the most that it may rise to are halved.
+/// A guard handles rates that are too high even for one worker. If a running mean of the loss
+/// exceeds its minimum by more than half of the first loss, for more than 4 T gradients in a row,
+/// the guard halves the damping and its upper limit.
 ///
-/// Limit, damping and guard have no paper. Hypergradients (Baydin et al. 2018, arXiv 1703.04782)
-/// use the sign of the same product.
+/// Limit, damping and guard are not from a paper. Hypergradients (Baydin et al. 2018, arXiv
+/// 1703.04782) use the sign of the same product.
 class async_pacing {
 public:
   /// `workers` that push; `damps`: the rate is damped.
   async_pacing(std::size_t workers, bool damps);
 
-  /// What the rate is multiplied with before anything is known.
+  /// The factor of the rate before anything is known.
   static double first_damping(std::size_t workers) noexcept;
 
   /// A gradient was applied.
   /// @param norm of its mean over the samples, after it was limited
-  /// @param staleness updates between reading the weights and this one
+  /// @param staleness number of updates between reading the weights and this update
   /// @param loss mean over its samples
   void applied(double norm, std::uint64_t staleness, double loss) noexcept;
 
-  /// What its worker saw, where it was not the worker's first gradient.
+  /// The slopes that its worker saw, unless it was the worker's first gradient.
   void moved(const proto::Slopes& x) noexcept;
 
   proto::Pacing now() const;

@@ -17,8 +17,8 @@ public:
   /// @param port free, on loopback
   gloo_peer(const std::string& python, std::size_t ranks, std::uint16_t port);
 
-  /// Seconds of each of `times` all-reduces of so many float32 elements, at rank 0. Throws
-  /// std::runtime_error if a sum was wrong or a process has ended.
+  /// Runs `times` all-reduces of this many float32 elements. Returns the seconds of each, at rank
+  /// 0. Throws std::runtime_error if a sum was wrong or a process has ended.
   std::vector<double> run(std::size_t elements, std::size_t times);
 
   const std::string& version() const noexcept { return version_; }

@@ -4,8 +4,8 @@
 
 namespace troupe::bench {
 
-/// What to measure: elapsed time, or the processor time of the calling thread, which hardly changes
-/// when other programs keep the machine busy.
+/// What to measure: elapsed time, or the processor time of the calling thread. The latter hardly
+/// changes when other programs keep the machine busy.
 enum class passing { time, processor_time };
 
 /// Seconds since it was made.
