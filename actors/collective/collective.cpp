@@ -100,6 +100,8 @@ public:
     channels.address = host;
     channels.local = options.share_memory;
     channels.grace = std::min(channels.grace, options.deadline);
+    channels.last_words = options.deadline;
+    channels.outlived = true;
     try {
       channels_ = std::make_shared<channel_host>(self_->system(), channels);
     } catch (const std::system_error& error) {

@@ -55,6 +55,10 @@ void collective_member::on_exit() {
   proto::CollectiveLeave leave;
   leave.set_from(static_cast<std::uint32_t>(options_.rank));
   leave.set_number(part_ ? number_ - 1 : number_);
+  // A rank that has not heard of the failure yet would take the end of this one for another
+  // failure.
+  if (failure_)
+    tell_failure();
   for (auto& peer : peers_)
     if (peer && !failure_)
       send(peer, leave);
@@ -105,7 +109,12 @@ void collective_member::begin_next() {
   header_.set_chunk_elements(place.chunk_elements);
   moved_ = clock().now();
   std::vector<addressed_piece> pieces;
-  part_.emplace(options_.schedule, place, what.values, pieces);
+  try {
+    part_.emplace(options_.schedule, place, what.values, pieces);
+  } catch (const std::exception& error) {
+    blame(errc::failed, options_.rank, std::string{"cannot take part: "} + error.what());
+    return;
+  }
   for (std::size_t r = 0; r < options_.ranks; ++r)
     if (left_[r] && *left_[r] < number_) {
       blame(errc::failed, r, "has left after all-reduce " + std::to_string(*left_[r]));
@@ -234,10 +243,21 @@ void collective_member::on_tick() {
 }
 
 void collective_member::inquire() {
-  inquiry_ = inquiry{clock().now(), options_.ranks - 1, options_.ranks, {}};
+  // A rank that has left after it took its part is not to blame.
+  const auto is_asked = [this](std::size_t r) {
+    return peers_[r] && !(left_[r] && *left_[r] >= number_);
+  };
+  inquiry_ = inquiry{clock().now(), 0, options_.ranks, {}};
+  for (std::size_t r = 0; r < options_.ranks; ++r)
+    inquiry_->open += is_asked(r) ? 1 : 0;
+  if (inquiry_->open == 0) {
+    inquiry_.reset();
+    blame(errc::timed_out, part_->awaited_ranks().front(), "has left, and its part has not come");
+    return;
+  }
   const auto number = number_;
   for (std::size_t r = 0; r < options_.ranks; ++r)
-    if (peers_[r])
+    if (is_asked(r))
       request(peers_[r], options_.deadline / 2, proto::CollectiveQuestion{})
         .then(
           [this, number, r](const proto::CollectiveStanding& x) {
@@ -303,6 +323,15 @@ void collective_member::fail(collective_failure why, bool tell) {
   if (failure_)
     return;
   failure_ = std::move(why);
+  if (tell)
+    tell_failure();
+  part_.reset();
+  early_.clear();
+  for (auto& x : std::exchange(requests_, {}))
+    x.answer.deliver(to_error(*failure_));
+}
+
+void collective_member::tell_failure() {
   proto::CollectiveFailure news;
   news.set_code(static_cast<std::uint32_t>(failure_->code));
   news.set_rank(static_cast<std::uint32_t>(failure_->rank));
@@ -311,12 +340,8 @@ void collective_member::fail(collective_failure why, bool tell) {
   news.set_waited_ms(static_cast<std::uint64_t>(failure_->waited.count()));
   news.set_text(failure_->text);
   for (auto& peer : peers_)
-    if (peer && tell)
+    if (peer)
       send(peer, news);
-  part_.reset();
-  early_.clear();
-  for (auto& x : std::exchange(requests_, {}))
-    x.answer.deliver(to_error(*failure_));
 }
 
 } // namespace troupe

@@ -141,6 +141,7 @@ private:
   void heard(std::size_t rank, const std::string& fault);
   void blame(errc code, std::size_t rank, const std::string& what);
   void fail(collective_failure why, bool tell);
+  void tell_failure();
 
   member_options options_;
   /// Empty before on_meet.

@@ -32,7 +32,6 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 constexpr std::chrono::nanoseconds tick{1'000'000};
 
 /// What waits to be written when all ends is given up after this.
-constexpr std::chrono::milliseconds last_words{300};
 
 std::string random_text() {
   std::array<unsigned char, 16> bytes{};
@@ -152,6 +151,9 @@ void channel_host::stop() {
     tasks.swap(tasks_);
     expected.swap(expected_);
   }
+  if (options_.outlived)
+    for (auto& x : channels_)
+      x.second->keep_loans();
   strangers_.clear();
   handlers_.clear();
   channels_.clear();
@@ -170,12 +172,13 @@ void channel_host::run() {
     if (!stops) {
       const std::lock_guard guard{mutex_};
       stops = stopping_;
-      last = std::chrono::steady_clock::now() + last_words;
+      last = std::chrono::steady_clock::now() + options_.last_words;
     }
     // Peers are to hear what was said last.
     if (stops
         && (std::chrono::steady_clock::now() >= last
-            || std::ranges::all_of(channels_, [](auto& x) { return x.second->idle(); })))
+            || std::ranges::all_of(channels_,
+                                   [this](auto& x) { return x.second->idle(options_.outlived); })))
       return;
     for (int i = 0; i < n; ++i)
       // An event of a file that the one before has closed is nobody's.

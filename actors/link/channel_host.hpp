@@ -22,6 +22,12 @@ struct channel_host_options {
   std::chrono::milliseconds connect_timeout{2'000};
   /// How long a connection between hosts may be broken before its channel is given up.
   std::chrono::milliseconds grace{5'000};
+  /// How long stop() waits for peers to receive what was said last.
+  std::chrono::milliseconds last_words{300};
+  /// The program goes on after stop(), which therefore also waits for peers to acknowledge messages
+  /// and to let go of shared memory. Memory that they still hold after `last_words` is never used
+  /// again.
+  bool outlived = false;
 };
 
 /// The connections over which the links of a process send their messages, with one thread that

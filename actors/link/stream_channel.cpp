@@ -304,9 +304,19 @@ void stream_channel::on_tick() {
   flush();
 }
 
-bool stream_channel::idle() const {
+bool stream_channel::idle(bool settled) const {
   const std::lock_guard guard{mutex_};
-  return queue_.empty() || broken_ || cut_;
+  const bool has_all = !settled || (sent_.empty() && lent_.empty());
+  return (queue_.empty() && has_all) || broken_ || cut_;
+}
+
+void stream_channel::keep_loans() {
+  static std::mutex mutex;
+  static std::vector<payload> kept;
+  const std::scoped_lock guard{mutex_, mutex};
+  for (auto& x : lent_)
+    kept.push_back(std::move(x.second));
+  lent_.clear();
 }
 
 bool stream_channel::finished() const {

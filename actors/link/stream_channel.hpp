@@ -112,8 +112,13 @@ public:
   /// The owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// Nothing waits to be written that could be.
-  bool idle() const;
+  /// Nothing waits to be written that could be. `settled`: also, the peer has acknowledged every
+  /// message and let go of all memory that was lent to it.
+  bool idle(bool settled) const;
+
+  /// Memory that the peer may still read is never used again in this process: the peer may be
+  /// stopped, and go on to read it.
+  void keep_loans();
 
   /// Neither side needs the socket any more.
   bool finished() const;

@@ -6,6 +6,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <random>
@@ -91,6 +92,70 @@ BOOST_AUTO_TEST_CASE(on_one_host) {
 
 BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
   converse(by_tcp());
+}
+
+// More than the system buffers, to a peer that is busy for longer than a host waits by default.
+BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
+  constexpr std::uint64_t count = 400;
+  codec system;
+  std::atomic<std::uint64_t> received = 0;
+  listener a;
+  auto how = by_tcp();
+  how.last_words = patience;
+  how.outlived = true;
+  channel_host dialled{system.system(), by_tcp()};
+  channel_host dialling{system.system(), how};
+  const auto count_slowly = [&](const channel_host::channel_ptr& x, const std::string&) {
+    x->listen({
+      [&](const proto::Frame&, const caf::message&) {
+        if (received == 0)
+          std::this_thread::sleep_for(600ms);
+        ++received;
+      },
+      [](const std::string&) {},
+    });
+  };
+  dialling.connect(dialled.offer(count_slowly), "127.0.0.1", a.handler());
+  BOOST_TEST_REQUIRE(get(a.settled) == "");
+  for (std::uint64_t i = 1; i <= count; ++i)
+    send(*a.channel, i);
+  dialling.stop();
+  BOOST_TEST(received == count);
+}
+
+// The peer reads shared memory after its owner's connections have ended: nobody writes there.
+BOOST_AUTO_TEST_CASE(memory_that_a_peer_still_reads) {
+  constexpr std::size_t size = 1 << 20;
+  codec system;
+  std::promise<payload> borrowed;
+  listener a;
+  channel_host_options how;
+  how.last_words = 50ms;
+  how.outlived = true;
+  channel_host dialled{system.system(), {}};
+  {
+    channel_host dialling{system.system(), how};
+    const auto keep = [&](const channel_host::channel_ptr& x, const std::string&) {
+      x->listen({
+        [&](const proto::Frame&, const caf::message& content) {
+          borrowed.set_value(content.get_as<payload>(1));
+        },
+        [](const std::string&) {},
+      });
+    };
+    dialling.connect(dialled.offer(keep), "", a.handler());
+    BOOST_TEST_REQUIRE(get(a.settled) == "");
+    auto own = payload::allocate(size);
+    std::fill_n(own.mutable_data(), size, std::byte{7});
+    a.channel->send({}, caf::make_message(proto::Segment{}, std::move(own)));
+  }
+  a.channel = nullptr;
+  const auto read = get(borrowed);
+  for (int i = 0; i < 100; ++i) {
+    auto other = payload::allocate(size);
+    std::fill_n(other.mutable_data(), size, std::byte{9});
+  }
+  BOOST_TEST(std::ranges::count(read.bytes(), std::byte{7}) == static_cast<std::ptrdiff_t>(size));
 }
 
 // Messages in both directions while the connection is broken again and again.
