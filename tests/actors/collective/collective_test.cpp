@@ -173,11 +173,14 @@ struct three_and_a_stopped_one {
 
   /// A program that asks this rank for a sum.
   void ask(std::size_t rank) {
-    sys->spawn([this, rank](caf::event_based_actor* self) {
-      self->request(members[rank], caf::infinite, all_reduce{payload::floats(100)})
-        .then([](const all_reduced&) {},
-              [this, rank](const caf::error& error) { failures[rank] = failure_of(error); });
-    });
+    // With an argument: without one, the framework binds a reference to null.
+    sys->spawn(
+      [this](caf::event_based_actor* self, std::size_t r) {
+        self->request(members[r], caf::infinite, all_reduce{payload::floats(100)})
+          .then([](const all_reduced&) {},
+                [this, r](const caf::error& error) { failures[r] = failure_of(error); });
+      },
+      rank);
     scheduler->run();
   }
 
