@@ -136,6 +136,9 @@ protected:
     };
   }
 
+  /// A promise holds its actor.
+  void on_exit() override { questions_.clear(); }
+
 private:
   std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
 };
