@@ -206,6 +206,10 @@ void parameter_shard::take(const proto::Commit& x) {
 // No part of it was applied anywhere: it was only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
+  // It was counted as one that will be applied.
+  const auto last = last_admitted_.find({x.id().worker(), x.id().incarnation()});
+  if (last != last_admitted_.end() && last->second == x.id().sequence())
+    --admitted_;
   proto::Pushed answer;
   answer.set_outcome(proto::QUARANTINED);
   answer.set_version(versions_->version());

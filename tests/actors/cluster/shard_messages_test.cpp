@@ -354,6 +354,19 @@ struct two_asynchronous : shard_fixture {
   }
 };
 
+// Else the gradients after it would look more stale than they are, and be rejected.
+BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchronous) {
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    BOOST_TEST(admit(i, 0).staleness() == 0U);
+    auto bad = commit_header(i);
+    bad.set_quarantine(true);
+    BOOST_TEST(ask(bad).outcome() == proto::QUARANTINED);
+    BOOST_TEST(ask(bad).duplicate());
+  }
+  BOOST_TEST(admit(4, 0).staleness() == 0U);
+  BOOST_TEST(admit(1, 1).staleness() == 1U);
+}
+
 // The worker committed its gradient at another shard, and vanished before it could do so here.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
   BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
