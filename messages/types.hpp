@@ -51,5 +51,6 @@ CAF_ADD_TYPE_ID(troupe, (troupe::proto::ChannelRefused))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::StepParts))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::IdleWorkers))
 CAF_ADD_TYPE_ID(troupe, (troupe::proto::Damping))
+CAF_ADD_TYPE_ID(troupe, (troupe::proto::Proof))
 
 CAF_END_TYPE_ID_BLOCK(troupe)
