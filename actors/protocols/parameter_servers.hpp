@@ -15,7 +15,7 @@ namespace troupe {
 /// in here
 /// @param sums see worker_site::give
 void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
-                     const ring_node_actor& sums = nullptr);
+                     const ring_node_actor& sums = {});
 
 /// The parameters of a shard.
 range range_of(const shard_site& site);

@@ -106,7 +106,7 @@ struct worker_site : task_site {
 
   /// To be called once, now or later. `sums`: this worker's rank of the ring that adds up what
   /// layers sum over the batches of all workers; null if there is nothing to add up.
-  void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = nullptr) const {
+  void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(worker, synchronizer, sums);
   }
 

@@ -89,6 +89,7 @@ void trainer::on_train(const train_batch& x) {
     batch_.batches.resize(context_->job.accumulate());
   at_ = 0;
   sums_asked_ = 0;
+  weights_complete_ = false;
   gradient_ = payload::floats(context_->parameters().size());
   done_ = {};
   done_.step = x.step;
@@ -109,9 +110,7 @@ void trainer::on_weights(const more_weights& x) {
     return;
   for (auto& part : x.weights)
     binding_.add(part);
-  // A shard without parameters also answers; wait for that answer too.
-  if (!x.last && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
-    return;
+  weights_complete_ = x.last;
   proceed();
 }
 
@@ -134,6 +133,10 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
+  // A shard without parameters also answers; wait for that answer too.
+  if (!weights_complete_
+      && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
+    return;
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
   const auto on_sums = [this](std::span<const double> own) { request_sums(own); };
   const auto next = [&] {

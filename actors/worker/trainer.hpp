@@ -104,8 +104,7 @@ public:
   /// `sums`: this worker's rank of the ring for sums over batches; null if no layer needs other
   /// workers.
   trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-          synchronizer_actor synchronizer, trainer_listener listener,
-          ring_node_actor sums = nullptr);
+          synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums);
 
   const char* name() const override { return "troupe.trainer"; }
   /// The trainer is computing a step.
@@ -146,6 +145,8 @@ private:
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
+  /// The step's last weights have come.
+  bool weights_complete_ = false;
   /// Number of sums over workers that this step has asked for.
   std::uint32_t sums_asked_ = 0;
   /// Sum over the earlier batches; empty if a gradient has only one batch.

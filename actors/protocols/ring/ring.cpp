@@ -53,7 +53,7 @@ void start_ring_worker(const worker_site& site) {
     site.context, how, caf::actor_cast<worker_actor>(site.worker));
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
-  join_ring(site, rank, [site, synchronizer, summing = sums.empty() ? nullptr : rank] {
+  join_ring(site, rank, [site, synchronizer, summing = sums.empty() ? ring_node_actor{} : rank] {
     site.give(caf::actor_cast<synchronizer_actor>(synchronizer), summing);
   });
 }
