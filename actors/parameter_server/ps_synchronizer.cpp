@@ -54,12 +54,14 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   ranges_.assign(parts_.size(), {});
   early_.reset();
   pulls_open_ = parts_.size();
+  from_early_ = false;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     part = {.where = part.where,
             .kept = std::move(part.kept),
             .told = part.told,
             .missing = part.where.size(),
+            .slowest = options_.pull_ahead > 0 ? part.slowest : 0,
             .live = std::move(part.live)};
     choose_rows(i, x.rows);
   }
@@ -75,30 +77,46 @@ void ps_synchronizer::begin_pulls() {
   if (!pulls_due_ || pauses_open_ > 0)
     return;
   pulls_due_ = false;
+  from_early_ = !early_.empty();
+  if (from_early_) {
+    take_early();
+    return;
+  }
   for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
     pull(i);
+}
+
+proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock) const {
+  proto::Pull result;
+  result.set_view(options_.view);
+  result.set_worker(options_.worker);
+  if (pulls_rows(parts_[shard]))
+    *result.mutable_rows() = *parts_[shard].rows;
+  if (options_.bounded) {
+    result.set_clock(clock);
+    result.set_begins(paused_);
+  }
+  return result;
+}
+
+// So many answers may share a slow link.
+patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
+  return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
+                                     * sizeof(float));
 }
 
 void ps_synchronizer::pull(std::size_t shard) {
   auto& part = parts_[shard];
   part.waits = false;
   part.pulling = true;
-  proto::Pull header;
-  header.set_view(options_.view);
-  header.set_worker(options_.worker);
-  if (part.rows)
-    *header.mutable_rows() = *part.rows;
-  if (options_.bounded) {
-    header.set_clock(clock_);
-    header.set_begins(paused_);
-  }
   options_.board->await(name_of(shard));
   ask(
-    this, options_.readers[shard], options_.requests.for_bytes(part.where.size() * sizeof(float)),
+    this, options_.readers[shard], patience_for_pull(shard),
     [this, shard, sequence = sequence_](const proto::Weights& header, const payload& data) {
       on_weights(shard, sequence, header, data);
     },
-    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); }, header);
+    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); },
+    pull_header(shard, clock_));
 }
 
 // -- weights that this worker writes itself ------------------------------------------------------
@@ -185,7 +203,7 @@ void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
 
 // The trainer may still hold the weights that were kept last.
 payload ps_synchronizer::complete_weights(part& x, const payload& data) {
-  if (!x.rows)
+  if (!pulls_rows(x))
     return data;
   if (!x.kept.unique()) {
     auto fresh = payload::floats(x.where.size());
@@ -212,23 +230,34 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
       return;
     }
   }
+  if (fits(shard, header, data))
+    use_weights(shard, {header.begin(), {header.version()}, complete_weights(part, data)});
+}
+
+bool ps_synchronizer::fits(std::size_t shard, const proto::Weights& header, const payload& data) {
+  const auto& part = parts_[shard];
   const auto expected =
-    part.rows ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
-  if (header.begin() != part.where.begin || header.count() != part.where.size()
-      || data.size() != expected * sizeof(float)) {
-    fail("use weights of", shard,
-         make_error(errc::malformed,
-                    "it serves parameters " + std::to_string(header.begin()) + " to "
-                      + std::to_string(header.begin() + header.count())));
-    return;
+    pulls_rows(part) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
+  if (header.begin() == part.where.begin && header.count() == part.where.size()
+      && data.size() == expected * sizeof(float)) {
+    options_.board->count_bytes_received(data.size());
+    return true;
   }
+  fail("use weights of", shard,
+       make_error(errc::malformed,
+                  "it serves parameters " + std::to_string(header.begin()) + " to "
+                    + std::to_string(header.begin() + header.count())));
+  return false;
+}
+
+void ps_synchronizer::use_weights(std::size_t shard, weight_range x) {
+  auto& part = parts_[shard];
   options_.board->arrived(name_of(shard));
-  options_.board->count_bytes_received(data.size());
-  part.base_version = header.version();
+  part.base_version = x.version.value;
   part.pulling = false;
   // In step, all shards have the same version, and it is the number of the step.
-  steps_ = {header.version()};
-  ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
+  steps_ = x.version;
+  ranges_[shard] = std::move(x);
   if (options_.first_decides)
     hand_on_if_of_one_version();
   else
@@ -240,15 +269,17 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   if (last && options_.policy)
     options_.policy->read(ranges_);
   send(worker_, acquired{{sequence_.value}, {ranges_[shard]}, last});
-  if (last)
-    ranges_.clear();
   if (options_.bounded) {
     parts_[shard].slow.clear();
     parts_[shard].behind = 0;
     show_slow_workers();
-    for (std::size_t i = 1; shard == 0 && i < parts_.size(); ++i)
+    for (std::size_t i = 1; shard == 0 && !from_early_ && i < parts_.size(); ++i)
       pull(i);
   }
+  if (!last)
+    return;
+  begin_step();
+  ranges_.clear();
 }
 
 // Steps may go on while this worker pulls. And after a late gradient, the update that it missed may
@@ -464,6 +495,7 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
     part.slowest = std::max(part.slowest, x.step());
     if (part.waits)
       pull(x.shard());
+    pull_early_again(x.shard());
     return;
   }
   if (!options_.in_step)
@@ -488,13 +520,15 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 void ps_synchronizer::on_tick() {
   reminded_ = false;
   // For the other shards, a request is in transit.
-  for (std::size_t i = 0; i < parts_.size(); ++i)
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    pull_early_again(i);
     if (parts_[i].waits) {
       pull(i);
     } else if (done_ && parts_[i].taken && !parts_[i].decided) {
       parts_[i].attempts = 0;
       commit_part(i);
     }
+  }
   // A shard's announcement may have been lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);
@@ -559,6 +593,8 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
     if (options_.bounded && done_->pauses)
       delayed_send(this, idle_patience, idle_check{sequence_});
   }
+  if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses))
+    early_.clear();
   gradient_ = {};
   done_.reset();
   send(worker_, result);

@@ -1,0 +1,113 @@
+#include "actors/parameter_server/ps_synchronizer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+// Weights that are asked for before their step (pull_ahead).
+
+namespace troupe {
+
+bool ps_synchronizer::awaited(const early_weights& x) const {
+  return from_early_ && pulls_open_ > 0 && &x == &early_.front();
+}
+
+void ps_synchronizer::take_early() {
+  // The last weights that are used end the entry.
+  const auto parts = early_.front().parts;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const auto& x = parts[i];
+    parts_[i].pulling = true;
+    if (x.waits)
+      show_early_wait(i);
+    else if (!x.weights && (i == 0 || !options_.bounded || parts[0].weights))
+      options_.board->await(name_of(i));
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (parts[i].weights)
+      use_weights(i, *parts[i].weights);
+}
+
+void ps_synchronizer::show_early_wait(std::size_t shard) {
+  const auto& x = early_.front().parts[shard];
+  options_.board->arrived(name_of(shard));
+  parts_[shard].slow = x.slow;
+  parts_[shard].behind = x.behind;
+  show_slow_workers();
+}
+
+// The weights of the first step are also those of the next ones that were not asked for.
+void ps_synchronizer::begin_step() {
+  if (options_.pull_ahead == 0)
+    return;
+  if (from_early_)
+    early_.pop_front();
+  else
+    for (std::size_t k = 1; k < options_.pull_ahead; ++k) {
+      auto& same = early_.emplace_back(early_weights{++tickets_, clock_, {}});
+      for (auto& x : ranges_)
+        same.parts.push_back({.weights = x});
+    }
+  ask_early();
+}
+
+// Bounded: shard 0 is asked before the others.
+void ps_synchronizer::ask_early() {
+  auto& x = early_.emplace_back(early_weights{++tickets_, clock_, {}});
+  x.parts.resize(parts_.size());
+  for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
+    pull_early(x, i);
+}
+
+void ps_synchronizer::pull_early(const early_weights& x, std::size_t shard) {
+  if (awaited(x))
+    options_.board->await(name_of(shard));
+  ask(
+    this, options_.readers[shard], patience_for_pull(shard),
+    [this, shard, ticket = x.ticket](const proto::Weights& header, const payload& data) {
+      on_early(ticket, shard, header, data);
+    },
+    [this, shard, ticket = x.ticket](const caf::error& error) {
+      if (std::ranges::find(early_, ticket, &early_weights::ticket) != early_.end())
+        fail("pull weights from", shard, error);
+    },
+    pull_header(shard, x.clock));
+}
+
+void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
+                               const proto::Weights& header, const payload& data) {
+  const auto found = std::ranges::find(early_, ticket, &early_weights::ticket);
+  if (found == early_.end() || found->parts[shard].weights)
+    return;
+  auto& x = found->parts[shard];
+  if (header.slow_size() > 0) {
+    // A later message of the shard may have overtaken this answer.
+    if (parts_[shard].slowest > header.clock() - header.behind()) {
+      pull_early(*found, shard);
+      return;
+    }
+    x.waits = true;
+    x.slow.assign(header.slow().begin(), header.slow().end());
+    x.behind = header.behind();
+    if (awaited(*found))
+      show_early_wait(shard);
+    remind();
+    return;
+  }
+  if (!fits(shard, header, data))
+    return;
+  x.waits = false;
+  x.weights = weight_range{header.begin(), {header.version()}, data};
+  if (options_.bounded && shard == 0)
+    for (std::size_t i = 1; i < parts_.size(); ++i)
+      pull_early(*found, i);
+  if (awaited(*found))
+    use_weights(shard, *x.weights);
+}
+
+void ps_synchronizer::pull_early_again(std::size_t shard) {
+  for (auto& x : early_)
+    if (std::exchange(x.parts[shard].waits, false))
+      pull_early(x, shard);
+}
+
+} // namespace troupe
