@@ -86,6 +86,8 @@ std::string describe_async_ps(const proto::Job& job) {
 
 void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
   row.holds_back = job.async_ps().buffer() > 1;
+  // A rejected batch is trained again before the next one.
+  row.overlaps = job.pull_ahead() > 0 && !job.async_ps().has_max_staleness();
 }
 
 void check_sync_ps(const proto::Job& job, problem_list& problems) {

@@ -44,6 +44,21 @@ ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
 // -- acquire: pull ------------------------------------------------------------------------------
 
 void ps_synchronizer::on_acquire(const acquire& x) {
+  if (done_) {
+    later_ = later_step{x, false, {}, {}, std::nullopt, false};
+    serve_later();
+    return;
+  }
+  begin_gradient(x);
+  if (options_.writes) {
+    read_live();
+    return;
+  }
+  pulls_due_ = true;
+  begin_pulls();
+}
+
+void ps_synchronizer::begin_gradient(const acquire& x) {
   sequence_ = sequence_.next();
   attributes_ = x;
   admission_ = admission::not_needed;
@@ -65,19 +80,13 @@ void ps_synchronizer::on_acquire(const acquire& x) {
             .live = std::move(part.live)};
     choose_rows(i, x.rows);
   }
-  if (options_.writes) {
-    read_live();
-    return;
-  }
-  pulls_due_ = true;
-  begin_pulls();
 }
 
 void ps_synchronizer::begin_pulls() {
   if (!pulls_due_ || pauses_open_ > 0)
     return;
   pulls_due_ = false;
-  from_early_ = !early_.empty();
+  from_early_ = !ahead_.empty();
   if (from_early_) {
     take_early();
     return;
@@ -312,6 +321,8 @@ void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
 // -- contribute: push ---------------------------------------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
+  if (is_later(x.step))
+    later_->contributions.push_back(x);
   if (x.step.value != sequence_.value)
     return;
   gradient_ = x.gradient;
@@ -370,6 +381,8 @@ void ps_synchronizer::push(std::size_t shard) {
 // -- commit -------------------------------------------------------------------------------------
 
 void ps_synchronizer::on_commit(const commit& x) {
+  if (is_later(x.step))
+    later_->done = x;
   if (x.step.value != sequence_.value)
     return;
   done_ = x;
@@ -535,6 +548,8 @@ void ps_synchronizer::on_tick() {
 }
 
 void ps_synchronizer::on_abandon(const abandon& x) {
+  if (is_later(x.step))
+    later_->abandoned = true;
   if (x.step.value == sequence_.value)
     answer(proto::REQUEUED);
 }
@@ -594,10 +609,11 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
       delayed_send(this, idle_patience, idle_check{sequence_});
   }
   if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses))
-    early_.clear();
+    ahead_.clear();
   gradient_ = {};
   done_.reset();
   send(worker_, result);
+  begin_later();
 }
 
 task_name ps_synchronizer::name_of(std::size_t shard) {

@@ -83,6 +83,10 @@ struct ps_synchronizer_options {
 /// began. After a rejection, and if the worker has no other batch, it begins anew: weights would be
 /// older than they need to be. Pulls are of whole ranges then, since the batch is not known yet.
 ///
+/// A worker may then acquire a step while its last gradient is decided (protocol_traits::overlaps).
+/// It gets the weights that were asked for early. Its contributions go to the shards after that
+/// decision, and so does the next early pull.
+///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
 class ps_synchronizer
@@ -157,7 +161,24 @@ private:
     std::vector<early_part> parts;
   };
 
+  /// A step that the worker takes while its last gradient is decided.
+  struct later_step {
+    acquire attributes;
+    /// The worker has the weights.
+    bool served = false;
+    std::vector<weights_version> versions;
+    std::vector<contribute> contributions;
+    std::optional<commit> done;
+    bool abandoned = false;
+  };
+
   void on_acquire(const acquire& x);
+  /// Everything about the gradient before.
+  void begin_gradient(const acquire& x);
+  void serve_later();
+  bool is_later(step_number x) const { return later_ && x.value == sequence_.next().value; }
+  /// The last gradient is decided.
+  void begin_later();
   void pull(std::size_t shard);
   proto::Pull pull_header(std::size_t shard, std::uint64_t clock) const;
   patience patience_for_pull(std::size_t shard) const;
@@ -224,7 +245,7 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
-  /// The weights of this step were asked for early: they are the first of `early_`.
+  /// The weights of this step were asked for early: they are the first of `ahead_`.
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
@@ -245,7 +266,8 @@ private:
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
   /// pull_ahead: the weights of this step, until they are handed on, and of the next ones.
-  std::deque<early_weights> early_;
+  std::deque<early_weights> ahead_;
+  std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;
   /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;

@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <fstream>
+#include <map>
 #include <random>
 
 using namespace troupe;
@@ -104,6 +105,36 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     BOOST_TEST((times[0] - times[1] > 20 * 40ms));
     BOOST_TEST((times[2] <= times[1] + 100ms));
   }
+}
+
+// With ASYNC_PS, a gradient is decided while the next one is computed, but one at a time. A commit
+// takes 40 ms, a gradient 30 ms: a step takes no more than a commit. A bound on staleness, and SSP,
+// wait for the decision first.
+BOOST_AUTO_TEST_CASE(a_gradient_is_decided_while_the_next_one_is_computed) {
+  const auto time_of = [](const std::vector<std::string>& changes) {
+    auto how = simulated(small_job(3, changes), 1, 2);
+    how.links.latency = 20ms;
+    how.links.jitter = 0us;
+    simulation run{computing(how, 30ms)};
+    std::map<std::uint64_t, std::uint64_t> open;
+    std::size_t most = 0;
+    run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+      if (const auto* x = find<proto::Commit>(content))
+        ++open[x->id().sequence()];
+      if (const auto* x = find<proto::Pushed>(content); x && x->outcome() == proto::APPLIED)
+        --open.begin()->second;
+      std::erase_if(open, [](auto& x) { return x.second == 0; });
+      most = std::max(most, open.size());
+      return verdict::deliver;
+    });
+    const auto result = run.run();
+    check_complete(result.summary);
+    BOOST_TEST(most == 1U);
+    return result.virtual_time;
+  };
+  const auto overlapped = time_of({});
+  BOOST_TEST((time_of({"async_ps.max_staleness=20"}) - overlapped > 40 * 28ms));
+  BOOST_TEST((time_of({"protocol=SSP"}) - overlapped > 40 * 28ms));
 }
 
 // One pull after the other takes longer than a step; two at a time do not.
