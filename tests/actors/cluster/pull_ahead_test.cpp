@@ -92,18 +92,24 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"}) {
     std::vector<std::chrono::nanoseconds> times;
     for (const std::uint64_t ahead : {0, 1, 2}) {
-      auto how = simulated(small_job(ahead, {std::string{"protocol="} + protocol}), 2, 1);
+      auto job = small_job(ahead, {std::string{"protocol="} + protocol, "epochs=1"});
+      job.mutable_data()->mutable_digits()->set_train(960);
+      auto how = simulated(job, 2, 1);
       how.links.latency = 20ms;
       how.links.jitter = 0us;
       const auto result = simulate(computing(how, 30ms));
-      check_complete(result.summary);
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(result.summary.samples == 960U);
       times.push_back(result.virtual_time);
     }
     BOOST_TEST_MESSAGE(protocol << ": " << times[0] / 1ms << ", " << times[1] / 1ms << " and "
                                 << times[2] / 1ms << " ms");
-    // 24 steps of each worker, of 110 and of 70 ms; the rest is begin, end, and evaluations.
-    BOOST_TEST((times[0] - times[1] > 20 * 40ms));
+    // 120 steps of each worker, of 110 and of at most 70 ms.
+    BOOST_TEST((times[0] - times[1] > 100 * 40ms));
     BOOST_TEST((times[2] <= times[1] + 100ms));
+    // A commit and a pull take longer than two gradients, so two steps ahead are better than one.
+    if (std::string{protocol} == "ASYNC_PS")
+      BOOST_TEST((times[1] - times[2] > 1s));
   }
 }
 
@@ -134,23 +140,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_is_decided_while_the_next_one_is_computed) {
   };
   const auto overlapped = time_of({});
   BOOST_TEST((time_of({"async_ps.max_staleness=20"}) - overlapped > 40 * 28ms));
-  BOOST_TEST((time_of({"protocol=SSP"}) - overlapped > 40 * 28ms));
-}
-
-// One pull after the other takes longer than a step; two at a time do not.
-BOOST_AUTO_TEST_CASE(several_pulls_are_under_way_at_once) {
-  std::vector<std::chrono::nanoseconds> times;
-  for (const std::uint64_t ahead : {0, 1, 3}) {
-    auto how = simulated(small_job(ahead, {"async_ps.compensation=NONE"}), 1, 1);
-    // Only the answers to pulls are slow.
-    how.links.bytes_per_second = 1e5;
-    how.links.latency = 1ms;
-    const auto result = simulate(computing(how, 1ms));
-    check_complete(result.summary);
-    times.push_back(result.virtual_time);
-  }
-  BOOST_TEST((times[1] < times[0]));
-  BOOST_TEST((times[2] <= times[1] + 100ms));
+  BOOST_TEST((time_of({"protocol=SSP"}) - overlapped > 500ms));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_can_be_repeated) {
@@ -230,14 +220,16 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
 // The pools have a version for each that a worker may hold.
 BOOST_AUTO_TEST_CASE(shards_do_not_wait_for_readers) {
   for (const std::uint64_t ahead : {1, 4}) {
-    auto how = simulated(small_job(ahead), 4, 1);
+    auto job = small_job(ahead);
+    job.mutable_data()->mutable_digits()->set_train(1920);
+    auto how = simulated(job, 4, 1);
     how.one_node = true;
     how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
       return now + (worker == 0 ? 40ms : 3ms);
     };
     simulation run{how};
     std::uint64_t seen = 0;
-    check_complete(run.run().summary);
+    BOOST_TEST(run.run().summary.failure == "");
     for (auto& x : run.seen().progress)
       for (auto& task : x.tasks) {
         ++seen;
