@@ -221,9 +221,9 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->capture_default_str()
     ->type_name("N,...");
   sub
-    ->add_option(
-      "--recipes", x.recipes,
-      "Kinds of async_ps.compensation, SSP (ssp.staleness: 4), HOGWILD or SYNC_PS (default: all)")
+    ->add_option("--recipes", x.recipes,
+                 "Kinds of async_ps.compensation, BUFFERED, PULL_AHEAD, SSP (ssp.staleness: 4), "
+                 "HOGWILD or SYNC_PS (default: all)")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->type_name("NAME,...");
