@@ -14,11 +14,11 @@ namespace troupe {
 /// Douillard et al. 2025, arXiv 2501.18512), and the steps after which they are averaged.
 ///
 /// The F fragments are contiguous ranges of the parameters, as long as each other up to one
-/// element, so that each average sends as many bytes, however large a layer is. (The paper takes
-/// whole layers, and layers far apart for one fragment. It found little difference.) Fragment f is
-/// averaged after steps floor((f + 1) H / F), H more, and so on, with H = local_sgd.every. After a
-/// step with a checkpoint or an evaluation, all weights are averaged at once instead, so that these
-/// read equal replicas.
+/// element. So each average sends as many bytes, however large a layer is. (The paper takes whole
+/// layers, and prefers layers far apart for one fragment.) Fragment f is averaged after steps
+/// floor((f + 1) H / F), H more, and so on, with H = local_sgd.every. After a step with a
+/// checkpoint or an evaluation, all weights are averaged at once instead, so that these read equal
+/// replicas.
 ///
 /// The vectors of an average are its pieces: a fragment, cut where buckets meet. Plain state.
 class weight_fragments {

@@ -57,9 +57,9 @@ using local_sgd_actor =
 /// With `local_sgd.fragments` the average of a fragment is under way while the worker trains on. It
 /// is taken in when the next average begins, so the result never depends on when messages arrive.
 /// Let w be the outer weights or the mean, c this replica when the average began, and x this
-/// replica now. The replica becomes w + (x - c): it keeps its own steps since then. So each
-/// gradient enters exactly one average of each parameter. (The paper mixes instead: a x + (1 - a)
-/// w, with a = 1/2.) Statistics of layers become w.
+/// replica now. The replica becomes w + (x - c): it keeps its own steps since then. So each step
+/// enters exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead,
+/// which drops a part of these steps.) Statistics of layers become w.
 ///
 /// With `local_sgd.behind: CONTRIBUTE` a worker begins an average after `every` steps since the
 /// last one. All others take part as soon as a piece of their left neighbour arrives, or after
