@@ -160,6 +160,7 @@ void cluster_node::start_worker(const task_name& task) {
       how.incarnation = options_.incarnation;
       how.prefetch = context_->job.data().prefetch();
       how.max_bad = std::max<std::uint64_t>(context_->job.max_bad(), 1);
+      how.overlaps = context_->protocol.overlaps;
       how.requests = requests();
       how.coordinator = std::move(x);
       how.owner = caf::actor_cast<worker_owner>(this);

@@ -69,7 +69,8 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     return result; // It is idle.
   const auto elements = context.shard(index, cluster.ps).size();
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
-  result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers, captures));
+  result.weights = version_pool::memory_bytes(
+    elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
   const std::size_t states =
     1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
@@ -105,7 +106,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       result.network = 2 * bytes_of(parameters);
   } else {
     const auto shards = context.shards(cluster.ps);
-    result.weights = bytes_of((cluster.separate ? parameters : 0) + straddling(context, shards));
+    const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() : 0;
+    result.weights = bytes_of(received * parameters + straddling(context, shards));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());

@@ -86,6 +86,8 @@ std::string describe_async_ps(const proto::Job& job) {
 
 void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
   row.holds_back = job.async_ps().buffer() > 1;
+  // A rejected batch is trained again before the next one.
+  row.overlaps = job.pull_ahead() > 0 && !job.async_ps().has_max_staleness();
 }
 
 void check_sync_ps(const proto::Job& job, problem_list& problems) {
@@ -122,20 +124,21 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.tells_idle = backup;
 }
 
-// The sum of gradients that are held; or a moment per worker instead of one; the versions that
-// workers read; for DC, the squares and the corrected gradient.
+// The sum of gradients that are held; or a moment per worker (and step ahead) instead of one; the
+// versions that workers read; for DC, the squares and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;
-  if (workers < 2)
+  const auto chains = workers * (1 + job.pull_ahead());
+  if (chains < 2)
     return 0;
   switch (job.async_ps().compensation()) {
   case proto::AsyncPs::AUTO:
-    return build_optimizer(job.optimizer()).moment_slot() ? workers - 1 : 0;
+    return build_optimizer(job.optimizer()).moment_slot() ? chains - 1 : 0;
   case proto::AsyncPs::GAP_AWARE:
-    return workers;
+    return chains;
   case proto::AsyncPs::DC:
-    return workers + 2;
+    return chains + 2;
   default:
     return 0;
   }
@@ -190,6 +193,32 @@ void check_placement(const proto::Job& job, bool no_shards, problem_list& proble
   problems.require(!cut || job.optimizer().kind() != proto::LAMB, "placement",
                    "BY_BYTES cuts tensors, but LAMB needs their norms; leave it out, or set "
                    "placement: BY_TENSOR");
+}
+
+/// Steps ahead, at most.
+constexpr std::uint32_t most_ahead = 8;
+
+void check_pull_ahead(const proto::Job& job, problem_list& problems) {
+  const auto ahead = job.pull_ahead();
+  if (ahead == 0)
+    return;
+  if (job.protocol() != proto::ASYNC_PS && job.protocol() != proto::SSP) {
+    problems.add("pull_ahead",
+                 proto::Protocol_Name(job.protocol())
+                   + " does not pull weights while it computes; leave it out, or set protocol: "
+                     "ASYNC_PS or SSP");
+    return;
+  }
+  problems.require(ahead <= most_ahead, "pull_ahead",
+                   std::to_string(ahead) + "; expected at most " + std::to_string(most_ahead)
+                     + ": each step ahead holds one more version of the weights per worker, and "
+                       "makes gradients as stale as one more worker per worker would");
+  const auto bound = job.ssp().staleness();
+  problems.require(job.protocol() != proto::SSP || ahead <= bound, "pull_ahead",
+                   std::to_string(ahead) + ", but with ssp.staleness: " + std::to_string(bound)
+                     + " a step needs all updates that are more than " + std::to_string(bound)
+                     + " steps older, also the worker's own; expected at most "
+                     + std::to_string(bound) + ", or a larger ssp.staleness");
 }
 
 /// Why there is no row for a job.
@@ -371,6 +400,7 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
   if (found != nullptr && found->validate)
     found->validate(job, problems);
   check_placement(job, found != nullptr && !found->uses_shards(), problems);
+  check_pull_ahead(job, problems);
 }
 
 std::string custom_parameter(const proto::Job& job, const std::string& name) {

@@ -50,6 +50,16 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
+// Two more of the weights per worker; and a momentum for each.
+BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
+  const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
+  const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
+  BOOST_TEST(shard.weights == (shard_slots(3) + 6) * x.bytes);
+  BOOST_TEST(shard.optimizer == 9 * x.bytes);
+  BOOST_TEST(x.of(job_kind::worker, 0, {3, 1, true, false}).weights == 3 * x.bytes);
+  BOOST_TEST(x.of(job_kind::worker, 0, {3, 1, false, false}).weights == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});

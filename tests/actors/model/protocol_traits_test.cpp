@@ -75,6 +75,29 @@ BOOST_AUTO_TEST_CASE(fields_of_another_protocol_are_refused) {
                       "custom_protocol: only protocol CUSTOM reads it"));
 }
 
+BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
+  for (const auto* good : {"protocol=ASYNC_PS", "protocol=SSP"})
+    for (const auto* ahead : {"pull_ahead=0", "pull_ahead=1", "pull_ahead=4"})
+      BOOST_TEST(problems({good, ahead}) == "(no error)");
+  BOOST_TEST(problems({"pull_ahead=8"}) == "(no error)");
+  BOOST_TEST(contains(problems({"pull_ahead=9"}),
+                      "pull_ahead: 9; expected at most 8: each step ahead holds"));
+  BOOST_TEST(contains(problems({"protocol=SSP", "ssp.staleness=2", "pull_ahead=3"}),
+                      "pull_ahead: 3, but with ssp.staleness: 2 a step needs all updates that are "
+                      "more than 2 steps older"));
+  for (const auto* other : {"SYNC_PS", "RING", "LOCAL_SGD", "HOGWILD"}) {
+    const auto protocol = std::string{"protocol="} + other;
+    BOOST_TEST(contains(problems({protocol, "pull_ahead=1"}),
+                        std::string{"pull_ahead: "} + other
+                          + " does not pull weights while it computes; leave it out, or set "
+                            "protocol: ASYNC_PS or SSP"));
+  }
+  const auto own = own_rows();
+  BOOST_TEST(contains(
+    problems({"protocol=CUSTOM", "custom_protocol.name=" + own[0].name, "pull_ahead=1"}, own),
+    "pull_ahead: CUSTOM does not pull"));
+}
+
 BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   const auto local = [](std::vector<std::string> changes) {
     changes.insert(changes.begin(), {"protocol=LOCAL_SGD"});
