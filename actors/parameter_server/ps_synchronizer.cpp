@@ -77,7 +77,7 @@ void ps_synchronizer::begin_pulls() {
   if (!pulls_due_ || pauses_open_ > 0)
     return;
   pulls_due_ = false;
-  from_early_ = !early_.empty();
+  from_early_ = !ahead_.empty();
   if (from_early_) {
     take_early();
     return;
@@ -594,7 +594,7 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
       delayed_send(this, idle_patience, idle_check{sequence_});
   }
   if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses))
-    early_.clear();
+    ahead_.clear();
   gradient_ = {};
   done_.reset();
   send(worker_, result);

@@ -224,7 +224,7 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
-  /// The weights of this step were asked for early: they are the first of `early_`.
+  /// The weights of this step were asked for early: they are the first of `ahead_`.
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
@@ -245,7 +245,7 @@ private:
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
   /// pull_ahead: the weights of this step, until they are handed on, and of the next ones.
-  std::deque<early_weights> early_;
+  std::deque<early_weights> ahead_;
   std::uint64_t tickets_ = 0;
   /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;

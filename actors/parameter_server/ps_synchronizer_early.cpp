@@ -8,12 +8,12 @@
 namespace troupe {
 
 bool ps_synchronizer::awaited(const early_weights& x) const {
-  return from_early_ && pulls_open_ > 0 && &x == &early_.front();
+  return from_early_ && pulls_open_ > 0 && &x == &ahead_.front();
 }
 
 void ps_synchronizer::take_early() {
   // The last weights that are used end the entry.
-  const auto parts = early_.front().parts;
+  const auto parts = ahead_.front().parts;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts[i];
     parts_[i].pulling = true;
@@ -28,7 +28,7 @@ void ps_synchronizer::take_early() {
 }
 
 void ps_synchronizer::show_early_wait(std::size_t shard) {
-  const auto& x = early_.front().parts[shard];
+  const auto& x = ahead_.front().parts[shard];
   options_.board->arrived(name_of(shard));
   parts_[shard].slow = x.slow;
   parts_[shard].behind = x.behind;
@@ -40,10 +40,10 @@ void ps_synchronizer::begin_step() {
   if (options_.pull_ahead == 0)
     return;
   if (from_early_)
-    early_.pop_front();
+    ahead_.pop_front();
   else
     for (std::size_t k = 1; k < options_.pull_ahead; ++k) {
-      auto& same = early_.emplace_back(early_weights{++tickets_, clock_, {}});
+      auto& same = ahead_.emplace_back(early_weights{++tickets_, clock_, {}});
       for (auto& x : ranges_)
         same.parts.push_back({.weights = x});
     }
@@ -52,7 +52,7 @@ void ps_synchronizer::begin_step() {
 
 // Bounded: shard 0 is asked before the others.
 void ps_synchronizer::ask_early() {
-  auto& x = early_.emplace_back(early_weights{++tickets_, clock_, {}});
+  auto& x = ahead_.emplace_back(early_weights{++tickets_, clock_, {}});
   x.parts.resize(parts_.size());
   for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
     pull_early(x, i);
@@ -67,7 +67,7 @@ void ps_synchronizer::pull_early(const early_weights& x, std::size_t shard) {
       on_early(ticket, shard, header, data);
     },
     [this, shard, ticket = x.ticket](const caf::error& error) {
-      if (std::ranges::find(early_, ticket, &early_weights::ticket) != early_.end())
+      if (std::ranges::find(ahead_, ticket, &early_weights::ticket) != ahead_.end())
         fail("pull weights from", shard, error);
     },
     pull_header(shard, x.clock));
@@ -75,8 +75,8 @@ void ps_synchronizer::pull_early(const early_weights& x, std::size_t shard) {
 
 void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
                                const proto::Weights& header, const payload& data) {
-  const auto found = std::ranges::find(early_, ticket, &early_weights::ticket);
-  if (found == early_.end() || found->parts[shard].weights)
+  const auto found = std::ranges::find(ahead_, ticket, &early_weights::ticket);
+  if (found == ahead_.end() || found->parts[shard].weights)
     return;
   auto& x = found->parts[shard];
   if (header.slow_size() > 0) {
@@ -105,7 +105,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
 }
 
 void ps_synchronizer::pull_early_again(std::size_t shard) {
-  for (auto& x : early_)
+  for (auto& x : ahead_)
     if (std::exchange(x.parts[shard].waits, false))
       pull_early(x, shard);
 }

@@ -300,8 +300,8 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   BOOST_TEST((compensation_of(ahead->job, 1) == proto::AsyncPs::AUTO));
   BOOST_TEST((compensation_of(plain->job, 1) == proto::AsyncPs::NONE));
   const auto n = plain->parameters().size();
-  async_policy one{ahead, {0, n}, 0, 1, nullptr};
-  async_policy three{plain, {0, n}, 0, 3, nullptr};
+  troupe::async_policy one{ahead, {0, n}, 0, 1, nullptr};
+  troupe::async_policy three{plain, {0, n}, 0, 3, nullptr};
   range_updater updates_one{*ahead, {0, n}, true};
   range_updater updates_three{*plain, {0, n}, true};
   std::vector<float> weights_one(n, 0.5F);
@@ -314,8 +314,9 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
     const auto gradient = random_gradient(random, n);
     auto data = payload::floats(n);
     std::ranges::copy(gradient, data.as_mutable_floats().begin());
-    const auto push = [&](async_policy& policy, range_updater& updater, std::uint32_t worker,
-                          std::uint64_t sequence, std::vector<float>& weights) {
+    const auto push = [&](troupe::async_policy& policy, range_updater& updater,
+                          std::uint32_t worker, std::uint64_t sequence,
+                          std::vector<float>& weights) {
       header.mutable_id()->set_worker(worker);
       header.mutable_id()->set_sequence(sequence);
       policy.take({header, data});
