@@ -124,6 +124,21 @@ void executor_state<T>::execute(const instruction& x) {
   cpu::row_of<T>(x.op).run({*this, x});
 }
 
+template <class T>
+bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
+  auto& here = *under_way;
+  auto& mine = sums[here.instruction];
+  if (mine.empty() || !arguments.on_sums || here.given)
+    return true;
+  if (!std::exchange(here.asked, true)) {
+    const auto& x = what->instructions()[here.instruction];
+    const cpu::flush_denormals mode;
+    cpu::row_of<T>(x.op).sums({*this, x}, mine.data());
+    arguments.on_sums(mine);
+  }
+  return false;
+}
+
 namespace {
 
 /// Bytes; no limit if the system does not say.
@@ -158,6 +173,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   for (const auto& x : s.what->instructions())
     s.register_count = std::max(s.register_count, x.inputs.size() + x.temporaries);
   s.registers.resize(threads * s.register_count);
+  for (const auto& x : s.what->instructions())
+    s.sums.emplace_back(cpu::sums_needed(x));
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
   const auto& loss = s.what->loss();
@@ -184,6 +201,7 @@ executor<T>& executor<T>::operator=(executor&&) noexcept = default;
 template <class T>
 void executor_state<T>::begin() {
   under_way.emplace();
+  all_rows.reset();
   correct = counted = 0;
   for (const auto& part : what->zero_gradients())
     std::fill_n(gradient + part.begin, part.size(), T(0));
@@ -194,7 +212,7 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   restart();
   if (const auto result = advance(arguments))
     return *result;
-  throw std::invalid_argument("executor: weights are missing");
+  throw std::invalid_argument("executor: weights, or sums over workers, are missing");
 }
 
 template <class T>
@@ -208,13 +226,16 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   s.bind(arguments);
   if (!s.under_way)
     s.begin();
-  auto& [i, bucket, loss] = *s.under_way;
+  auto& [i, bucket, loss, asked, given] = *s.under_way;
   const auto& instructions = s.what->instructions();
   const auto& buckets = s.what->buckets();
   const bool complete = std::ranges::find(s.weights, nullptr) == s.weights.end();
   for (; i < instructions.size(); ++i) {
     if (!complete && (i + 1 == instructions.size() || s.misses_weights(instructions[i])))
       return std::nullopt;
+    if (!s.has_sums(arguments))
+      return std::nullopt;
+    asked = given = false;
     {
       const cpu::flush_denormals mode;
       s.execute(instructions[i]);
@@ -236,6 +257,26 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
     loss = static_cast<double>(*p); // a loss that is a constant, or a variable
   const run_result result{loss, s.correct, s.counted};
   s.under_way.reset();
+  return result;
+}
+
+template <class T>
+void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
+  auto& s = *state_;
+  const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
+  if (!waits || s.sums[s.under_way->instruction].size() != totals.size())
+    throw std::invalid_argument("executor: " + std::to_string(totals.size())
+                                + " sums over workers were not asked for");
+  std::ranges::copy(totals, s.sums[s.under_way->instruction].begin());
+  s.all_rows = rows;
+  s.under_way->given = true;
+}
+
+std::vector<std::size_t> sums_over_workers(const plan& what) {
+  std::vector<std::size_t> result;
+  for (const auto& x : what.instructions())
+    if (const auto n = cpu::sums_needed(x); n > 0)
+      result.push_back(n);
   return result;
 }
 
