@@ -3,6 +3,7 @@
 #include "kernels/cpu/math.hpp"
 #include "kernels/cuda/kernel.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace troupe::cuda {

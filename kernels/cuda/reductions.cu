@@ -193,14 +193,17 @@ std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
   return std::clamp<std::size_t>(rows / 64, 1, std::max<std::size_t>(512 / tiles, 1));
 }
 
+void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, float* out) {
+  launch(where, "add_parts", {blocks_for(n)}, parts_sum{{x, parts * n}, {out, n}, parts});
+}
+
 void sum_leading(stream where, std::size_t rows, std::size_t columns, const float* x, double* space,
                  float* out) {
   const auto parts = row_parts(rows, columns);
   const auto tasks = (columns + warp_threads - 1) / warp_threads * parts;
   launch(where, "leading_sum", {std::min(tasks, most_blocks), block_threads * sizeof(double)},
          leading_sum{{x, rows * columns}, {space, parts * columns}, rows, columns, parts});
-  launch(where, "parts_sum", {blocks_for(columns)},
-         parts_sum{{space, parts * columns}, {out, columns}, parts});
+  add_parts(where, parts, columns, space, out);
 }
 
 void sum_last(stream where, std::size_t rows, std::size_t columns, const float* x, float* out) {

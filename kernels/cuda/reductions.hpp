@@ -37,6 +37,8 @@ std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept;
 /// out (columns) = sum over the rows of x (rows, columns). `space`: row_parts() * columns elements.
 void sum_leading(stream where, std::size_t rows, std::size_t columns, const float* x, double* space,
                  float* out);
+/// out (n) = sum of the parts (parts, n), in their order.
+void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, float* out);
 /// out (rows) = sum of each row of x (rows, columns).
 void sum_last(stream where, std::size_t rows, std::size_t columns, const float* x, float* out);
 /// out (channels) = sum of x (count, channels, pixels) over images and pixels.

@@ -1,9 +1,11 @@
 #include "kernels/cuda/updates.hpp"
 
 #include "kernels/cuda/kernel.hpp"
+
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/optimizers/update_formulas.hpp"
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 

@@ -66,12 +66,6 @@ std::string checked_memory::release(void* memory) {
   return intact ? "" : "the guard band of an allocation was written to";
 }
 
-void checked_memory::fill(void* memory, std::size_t bytes) {
-  if (auto* words = find(memory, bytes); words != nullptr)
-    for (std::size_t i = 0; i < (bytes + 3) / 4; ++i)
-      words[i].fill();
-}
-
 word* checked_memory::find(const void* p, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(p);
   const auto holds = [&](const auto& entry) {

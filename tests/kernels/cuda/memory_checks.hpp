@@ -27,6 +27,7 @@ public:
   const char* read(const moment& now);
   const char* write(const moment& now);
   void fill() { written_ = true; }
+  bool is_written() const { return written_; }
 
 private:
   struct access {
@@ -51,7 +52,6 @@ public:
   void* allocate(std::size_t bytes);
   /// An empty text, or what is wrong.
   std::string release(void* memory);
-  void fill(void* memory, std::size_t bytes);
   /// The words of [p, p + bytes); null if that is not all in one allocation.
   word* find(const void* p, std::size_t bytes);
 

@@ -336,8 +336,28 @@ void free_simulated(void* memory) {
     throw simulation_error(wrong);
 }
 
+namespace {
+
+std::span<word> words_of(const void* memory, std::size_t bytes) {
+  if (bytes == 0)
+    return {};
+  auto* const first = the_simulator().memory.find(memory, bytes);
+  if (first == nullptr)
+    throw simulation_error("a copy or product beyond an allocation of the device");
+  return {first, (bytes + 3) / 4};
+}
+
+} // namespace
+
 void mark_written(void* memory, std::size_t bytes) {
-  the_simulator().memory.fill(memory, bytes);
+  for (auto& x : words_of(memory, bytes))
+    x.fill();
+}
+
+void check_written(const void* memory, std::size_t bytes) {
+  for (const auto& x : words_of(memory, bytes))
+    if (!x.is_written())
+      throw simulation_error("a copy or product reads memory that nothing has written");
 }
 
 } // namespace troupe::test

@@ -49,8 +49,11 @@ void in_all_orders(F f) {
 void* allocate_simulated(std::size_t bytes);
 /// Throws simulation_error if a guard band was written to, or if it is no such memory.
 void free_simulated(void* memory);
-/// The host has written these bytes, as by a copy to the device.
+/// The host has written these bytes, as by a copy to the device. Throws simulation_error unless
+/// they are all in one allocation.
 void mark_written(void* memory, std::size_t bytes);
+/// Throws simulation_error unless these bytes are all in one allocation, and written.
+void check_written(const void* memory, std::size_t bytes);
 
 /// n elements of device memory.
 template <class T>
