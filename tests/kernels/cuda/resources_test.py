@@ -31,11 +31,9 @@ __global__ void f(float* x, int n) {
   float y[64];
   for (int i = 0; i < 64; ++i)
     y[i] = x[i];
-  y[n] = 0;
-  float sum = 0;
-  for (int i = 0; i < 64; ++i)
-    sum = sum * x[0] + y[i];
-  x[0] = sum;
+  for (int i = 0; i < n; ++i)
+    y[i % 64] += y[i * 5 % 64];
+  x[0] = y[n % 64];
 }
 """
 PLAIN = """
