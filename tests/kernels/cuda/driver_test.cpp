@@ -1,3 +1,4 @@
+#include "kernels/cuda/cublas.hpp"
 #include "kernels/cuda/device.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -20,6 +21,19 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
     const bool old_driver = text.starts_with("the driver for NVIDIA GPUs is too old");
     const bool no_device = text.starts_with("there is no GPU 999: this machine has ");
     BOOST_TEST((no_driver || old_driver || no_device), text);
+  }
+}
+
+// Loads the library, if it is there. Without a driver, it does not start.
+BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
+  try {
+    const cuda::cublas products;
+  } catch (const cuda::device_error& e) {
+    const std::string text = e.what();
+    const bool missing = text.starts_with("cuBLAS cannot be loaded: ");
+    const bool fails = text.starts_with("cuBLAS: it does not start: ");
+    BOOST_TEST((missing || fails), text);
+    BOOST_TEST_MESSAGE(text);
   }
 }
 

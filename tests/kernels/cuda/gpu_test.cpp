@@ -1,8 +1,6 @@
 #include "kernels/cuda/device.hpp"
 
-#include "kernels/cpu/executor.hpp"
-#include "kernels/cuda/executor.hpp"
-#include "kernels/graph/operations.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/skip.hpp"
 
@@ -68,50 +66,57 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(a_training_step_is_that_of_the_cpu) {
+BOOST_AUTO_TEST_CASE(dense_models) {
   const auto gpu = open_or_skip();
   if (!gpu)
     return;
-  graph g;
-  const auto x = g.placeholder("x", {shape::batch, 37});
-  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
-  const auto h = dense_layer(x, "dense_1", 29, activation::relu);
-  const auto logits = dense_layer(dropout(h, 0.2, "drop"), "dense_2", 5);
-  auto options = cuda::gpu_plan_options();
-  options.loss = softmax_cross_entropy(logits, labels);
-  options.correct = softmax_correct(logits, labels);
-  options.gradients = true;
-  cuda::executor there(*gpu, std::make_shared<const plan>(g, options));
-  options.fusion = &cpu_fusion();
-  troupe::executor<float> here(std::make_shared<const plan>(g, options));
+  model m;
+  build_classifier(m);
+  check_against_cpu(*gpu, m, 5, 1e-5);
+  check_training(*gpu, m, 5);
+}
 
-  const auto given = random_leaves(g, 64, 5);
-  std::vector<std::vector<float>> tensors;
-  std::vector<const float*> weights;
-  for (const auto& w : given.weights)
-    tensors.emplace_back(w.begin(), w.end());
-  for (const auto& w : tensors)
-    weights.push_back(w.data());
-  const std::vector<float> features(given.feeds[0].begin(), given.feeds[0].end());
-  const std::vector<std::int32_t> classes(given.feeds[1].begin(), given.feeds[1].end());
-  const std::vector<feed<float>> feeds{features.data(), classes.data()};
-  const auto run = [&](auto& executor, std::vector<float>& gradient) {
-    gradient.resize(g.parameters().size());
-    run_arguments<float> arguments;
-    arguments.rows = 64;
-    arguments.weights = weights;
-    arguments.feeds = feeds;
-    arguments.gradient = gradient;
-    return executor.run(arguments);
-  };
-  std::vector<float> expected;
-  std::vector<float> actual;
-  const auto reference = run(here, expected);
-  const auto result = run(there, actual);
-  check_close(std::vector{result.loss}, std::vector{reference.loss}, 1e-5, 1e-5, "loss");
-  BOOST_TEST(result.correct == reference.correct);
-  check_close(actual, std::vector<double>(expected.begin(), expected.end()), 1e-4, 1e-3,
-              "gradient");
+BOOST_AUTO_TEST_CASE(convolutional_networks) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  model m;
+  build_network(m);
+  check_against_cpu(*gpu, m, 4, 1e-4);
+  check_training(*gpu, m, 4);
+}
+
+BOOST_AUTO_TEST_CASE(regression) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  check_regression(*gpu);
+}
+
+BOOST_AUTO_TEST_CASE(convolutions) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  check_convolutions(*gpu);
+  check_large_convolutions(*gpu);
+}
+
+BOOST_AUTO_TEST_CASE(pooling_and_channels) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  check_pooling(*gpu);
+  check_batch_normalization(*gpu);
+  check_channels(*gpu);
+}
+
+BOOST_AUTO_TEST_CASE(sequences) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  check_moves(*gpu);
+  check_layer_normalization(*gpu);
+  check_attention(*gpu);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

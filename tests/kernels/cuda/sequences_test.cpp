@@ -1,9 +1,8 @@
 #include "kernels/cpu/sequences.hpp"
 #include "kernels/cuda/movement.hpp"
 #include "kernels/cuda/normalization.hpp"
-#include "kernels/graph/operations.hpp"
-#include "kernels/graph/sequence_operations.hpp"
-#include "tests/kernels/cuda/on_gpu.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
 
@@ -12,42 +11,21 @@
 using namespace troupe;
 using namespace troupe::test;
 
-namespace {
-
-// Sums in double, a few roundings; products of up to 12 terms in float.
-constexpr double tolerance = 2e-6;
-
-} // namespace
-
 BOOST_AUTO_TEST_SUITE(cuda_sequences)
 
 BOOST_AUTO_TEST_CASE(moves) {
-  graph g;
-  const auto x = g.placeholder("x", {shape::batch, 4, 3, 5});
-  const auto y = multiply(x, broadcast_leading(g.variable("w", {5}), x.shape()));
-  check_on_gpu(g, transpose(y, {0, 2, 3, 1}), tolerance);
-  check_on_gpu(g, slice(y, 1, 1, 3), tolerance);
-  check_on_gpu(g, place(y, 3, 2, {shape::batch, 4, 3, 9}), tolerance);
-  check_on_gpu(g, concat({y, slice(y, 2, 0, 2), y}, 2), tolerance);
+  simulated_device gpu;
+  check_moves(gpu);
 }
 
 BOOST_AUTO_TEST_CASE(layer_normalization) {
-  for (const std::int64_t columns : {1, 31, 33, 70}) {
-    graph g;
-    const auto x = g.placeholder("x", {shape::batch, 3, columns});
-    const auto y = multiply_rows(x, g.variable("w", {columns}));
-    check_on_gpu(g, layer_norm(y, g.variable("gain", {columns}), g.variable("bias", {columns})),
-                 10 * tolerance);
-  }
+  simulated_device gpu;
+  check_layer_normalization(gpu);
 }
 
 BOOST_AUTO_TEST_CASE(attention) {
-  graph g;
-  const auto ids = g.placeholder("ids", {shape::batch, 12}, dtype::int32);
-  const auto x = embedding(g.variable("table", {3, 8}), ids);
-  const auto q = dense(x, g.variable("q", {8, 8}));
-  const auto k = dense(x, g.variable("k", {8, 8}));
-  check_on_gpu(g, causal_attention(q, k, x, 2), 10 * tolerance);
+  simulated_device gpu;
+  check_attention(gpu);
 }
 
 BOOST_AUTO_TEST_CASE(tables) {
