@@ -1,6 +1,7 @@
 #include "actors/cluster/footprint.hpp"
 
 #include "actors/checkpoint/checkpoint_schedule.hpp"
+#include "actors/cluster/address.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
@@ -9,6 +10,8 @@
 #include "messages/transfer.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -138,6 +141,17 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   return result;
 }
 
+constexpr auto loopback = "localhost";
+
+/// The host that an address names; empty if it names none.
+std::string named_host(const std::string& address) {
+  std::string host;
+  std::uint16_t port = 0;
+  if (!split_address(address, host, port) || host == "0.0.0.0" || host == "::")
+    return "";
+  return host == "::1" || host.starts_with("127.") ? loopback : host;
+}
+
 footprint of_evaluator(const job_context& context, const job_data& data) {
   footprint result;
   result.weights = bytes_of(context.parameters().size());
@@ -175,6 +189,39 @@ footprint footprint_of(const task_name& task, const job_context& context, const 
     break;
   }
   return of_coordinator(context, data, cluster);
+}
+
+std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const job_context& context,
+                                   const job_data& data, const cluster_shape& cluster) {
+  std::vector<task_memory> result;
+  for (auto& task : tasks) {
+    // All but worker 0 are alike.
+    const bool alike = task.job == job_kind::worker && task.index > 1 && !result.empty()
+      && result.back().task.job == job_kind::worker && result.back().task.index > 0;
+    result.push_back(
+      {task, alike ? result.back().bytes : footprint_of(task, context, data, cluster).total()});
+  }
+  return result;
+}
+
+std::size_t total_of(const std::vector<task_memory>& x) noexcept {
+  return std::accumulate(x.begin(), x.end(), std::size_t{},
+                         [](std::size_t sum, auto& each) { return sum + each.bytes; });
+}
+
+std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
+                                    const task_name& task) {
+  const auto host_of = [&](const task_name& which) {
+    const auto i = cluster.find(which);
+    return i == cluster.end() ? "" : named_host(i->second);
+  };
+  const auto here = host_of(task);
+  const bool unknown = here.empty() || (here == loopback && host_of(coordinator_task) != loopback);
+  std::vector<task_name> result;
+  for (auto& [name, address] : cluster)
+    if (name == task || (!unknown && host_of(name) == here))
+      result.push_back(name);
+  return result;
 }
 
 footprint footprint_of_all(const job_context& context, const job_data& data,

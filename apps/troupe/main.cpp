@@ -9,10 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -493,7 +495,13 @@ int main(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
-    return action();
+    const int code = action();
+    // The results of these are files.
+    const bool files = app.got_subcommand("train") || app.got_subcommand("node");
+    if (!files && code == troupe::exit_done
+        && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+      throw std::runtime_error{"cannot write to standard output: the text is not complete"};
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);
   } catch (const troupe::input_error& error) {

@@ -39,35 +39,45 @@ std::size_t shared_elements(const plan& what) {
   return result;
 }
 
+[[noreturn]] void fail(const std::string& text) {
+  throw std::invalid_argument("executor: " + text);
+}
+
 } // namespace
 
 template <class T>
-void executor_state<T>::bind(const run_arguments<T>& arguments) {
-  auto fail = [](const std::string& text) { throw std::invalid_argument("executor: " + text); };
-  if (arguments.rows > what->max_rows())
-    fail(std::to_string(arguments.rows) + " rows, the plan is for "
-         + std::to_string(what->max_rows()));
-  if (arguments.weights.size() != weights.size())
-    fail(std::to_string(arguments.weights.size()) + " weights were bound, the layout has "
-         + std::to_string(weights.size()));
-  if (arguments.feeds.size() != feeds.size())
-    fail(std::to_string(arguments.feeds.size()) + " feeds were given, the graph has "
-         + std::to_string(feeds.size()) + " placeholders");
-  if (what->has_gradients() && arguments.gradient.size() != what->parameters().size())
-    fail("the gradient has " + std::to_string(arguments.gradient.size())
-         + " elements, the layout has " + std::to_string(what->parameters().size()));
+void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds) {
+  if (rows > what.max_rows())
+    fail(std::to_string(rows) + " rows, the plan is for " + std::to_string(what.max_rows()));
+  if (feeds.size() != what.feed_count())
+    fail(std::to_string(feeds.size()) + " feeds were given, the graph has "
+         + std::to_string(what.feed_count()) + " placeholders");
   for (std::size_t i = 0; i < feeds.size(); ++i) {
-    const auto& given = arguments.feeds[i];
-    const auto type = what->feed(i).type;
+    const auto& given = feeds[i];
+    const auto type = what.feed(i).type;
     const bool fed = type == dtype::int32 ? given.labels != nullptr
       : type == dtype::sparse             ? given.sparse.starts != nullptr
                                           : given.values != nullptr;
-    if (arguments.rows > 0 && what->reads_feed(i) && !fed)
-      fail("placeholder \"" + what->feed(i).name + "\" was not fed with "
+    if (rows > 0 && what.reads_feed(i) && !fed)
+      fail("placeholder \"" + what.feed(i).name + "\" was not fed with "
            + (type == dtype::int32      ? "labels"
                 : type == dtype::sparse ? "sparse rows"
                                         : "values"));
   }
+}
+
+template void check_feeds(const plan&, std::size_t, std::span<const feed<float>>);
+template void check_feeds(const plan&, std::size_t, std::span<const feed<double>>);
+
+template <class T>
+void executor_state<T>::bind(const run_arguments<T>& arguments) {
+  check_feeds(*what, arguments.rows, arguments.feeds);
+  if (arguments.weights.size() != weights.size())
+    fail(std::to_string(arguments.weights.size()) + " weights were bound, the layout has "
+         + std::to_string(weights.size()));
+  if (what->has_gradients() && arguments.gradient.size() != what->parameters().size())
+    fail("the gradient has " + std::to_string(arguments.gradient.size())
+         + " elements, the layout has " + std::to_string(what->parameters().size()));
   rows = arguments.rows;
   std::ranges::copy(arguments.weights, weights.begin());
   std::ranges::copy(arguments.feeds, feeds.begin());

@@ -8,19 +8,6 @@ namespace troupe::cpu {
 
 namespace {
 
-/// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
-/// width.
-images images_of(const operand& x, std::size_t rows) {
-  const auto extent = [&](std::size_t axis) {
-    return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
-  };
-  const auto count = x.shape.has_batch() ? rows : extent(0);
-  if (x.shape.rank() == 4)
-    return {count, extent(1), extent(2), extent(3)};
-  return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
-          1};
-}
-
 /// Of a convolution of `in` to `out`, or of its gradients.
 template <class T>
 std::size_t scratch_of(const operand& in, const operand& out, const instruction& x) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 // Internal to the executor; kernels/cpu/operation_table.hpp has its instructions.
@@ -28,6 +29,10 @@ aligned_array<T> make_aligned(std::size_t n) {
   std::fill_n(p, n, T(0)); // touches the pages now, rather than in the first run
   return aligned_array<T>(p);
 }
+
+/// Throws std::invalid_argument if the rows and feeds of a run do not fit the plan.
+template <class T>
+void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds);
 
 /// A tensor as a matrix of all leading dimensions by the last one.
 struct extent {

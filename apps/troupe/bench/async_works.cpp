@@ -94,10 +94,14 @@ std::span<const replica_recipe> replica_recipes() {
     {"average, H = 8", {"protocol=LOCAL_SGD", "local_sgd={every: 8}"}},
     {"outer 1.0, 0.5, H = 8",
      {"protocol=LOCAL_SGD", "local_sgd={every: 8 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 8, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 8 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
     {"average, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50}"}},
     {"outer 0.7, 0.9, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {}}"}},
     {"outer 1.0, 0.5, H = 50",
      {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 50, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 50 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
   };
   return result;
 }

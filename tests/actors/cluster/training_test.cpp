@@ -423,7 +423,7 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
                 "leave it out");
   BOOST_TEST(
     problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
-    == "bad input: layer \"dense_1\" has 2 units, but the data has 1 targets per sample; "
+    == "bad input: layer \"dense_1\" has 2 units, but the data has 1 target per sample; "
        "expected as many");
 }
 

@@ -314,8 +314,9 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
     const auto gradient = random_gradient(random, n);
     auto data = payload::floats(n);
     std::ranges::copy(gradient, data.as_mutable_floats().begin());
-    const auto push = [&](troupe::async_policy& policy, range_updater& updater, std::uint32_t worker,
-                          std::uint64_t sequence, std::vector<float>& weights) {
+    const auto push = [&](troupe::async_policy& policy, range_updater& updater,
+                          std::uint32_t worker, std::uint64_t sequence,
+                          std::vector<float>& weights) {
       header.mutable_id()->set_worker(worker);
       header.mutable_id()->set_sequence(sequence);
       policy.take({header, data});
