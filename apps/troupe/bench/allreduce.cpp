@@ -1,6 +1,6 @@
 #include "actors/collective/collective.hpp"
-#include "actors/link/file_descriptor.hpp"
 #include "apps/troupe/bench/gloo_peer.hpp"
+#include "apps/troupe/bench/loopback.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/children.hpp"
@@ -16,16 +16,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <thread>
-
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 namespace troupe {
 
@@ -38,42 +33,6 @@ constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up = 5;
 /// Other ranks wait while the peer has its turn.
 constexpr std::chrono::minutes patience{10};
-
-/// Bytes of "64KiB", "16MiB" or "4096".
-std::size_t parse_size(const std::string& text) {
-  std::size_t number = 0;
-  const auto* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const std::string unit{end, last};
-  const std::size_t shift = unit == "KiB" ? 10 : unit == "MiB" ? 20 : 0;
-  if (error != std::errc{} || (shift == 0 && !unit.empty()) || number == 0
-      || number > (std::size_t{1} << 34) >> shift || (number << shift) % sizeof(float) != 0)
-    throw input_error{fmt::format("--sizes={}: expected bytes, such as 4096, 64KiB or 16MiB, a "
-                                  "multiple of {} and at most 16384MiB",
-                                  text, sizeof(float))};
-  return number << shift;
-}
-
-/// Ports below those that the system gives to connections: none is taken before a rank listens.
-std::vector<std::string> free_addresses(std::size_t count) {
-  constexpr std::uint16_t first = 10'000;
-  constexpr std::uint16_t last = 32'000;
-  std::vector<std::string> result;
-  auto port = static_cast<std::uint16_t>(first + std::random_device{}() % (last - first));
-  for (int left = last - first; left > 0 && result.size() < count; --left) {
-    port = port + 1 < last ? port + 1 : first;
-    const file_descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_port = htons(port);
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0)
-      result.push_back(fmt::format("127.0.0.1:{}", port));
-  }
-  if (result.size() < count)
-    throw std::runtime_error{"no free port on 127.0.0.1"};
-  return result;
-}
 
 /// A rank's vectors of one size: two, so that no sum is that of the time before. All sums are
 /// exact.
@@ -133,7 +92,7 @@ std::vector<measurement> run_rank(collective& group, const bench_allreduce_comma
   const auto each = (x.rounds + turns - 1) / turns;
   for (const auto& text : x.sizes) {
     auto& result = results.emplace_back();
-    result.bytes = parse_size(text);
+    result.bytes = parse_size("--sizes", text);
     const auto elements = result.bytes / sizeof(float);
     const vectors data{group, elements};
     run_turn(group, data, warm_up);
@@ -148,6 +107,7 @@ std::vector<measurement> run_rank(collective& group, const bench_allreduce_comma
   return results;
 }
 
+/// Absent for "auto", and what is no schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
   for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
     if (text == to_string(x))
@@ -161,7 +121,7 @@ collective_options options_of(const bench_allreduce_command& x) {
   result.addresses = x.addresses;
   result.deadline = patience;
   result.share_memory = x.transport == "auto";
-  result.schedule = *parse_schedule(x.schedule);
+  result.schedule = parse_schedule(x.schedule);
   return result;
 }
 
@@ -295,9 +255,9 @@ void check(const bench_allreduce_command& x) {
   if (x.rounds < turns)
     throw input_error{fmt::format("--rounds must be at least {}", turns)};
   for (const auto& text : x.sizes)
-    parse_size(text);
-  if (!parse_schedule(x.schedule))
-    throw input_error{fmt::format("--schedule={}: direct or ring was expected", x.schedule)};
+    parse_size("--sizes", text);
+  if (x.schedule != "auto" && !parse_schedule(x.schedule))
+    throw input_error{fmt::format("--schedule={}: auto, direct or ring was expected", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
     throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())
