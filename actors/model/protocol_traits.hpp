@@ -45,6 +45,8 @@ struct protocol_traits {
   /// Shards hold gradients of which no update is made yet. At the end of an epoch all shards hear
   /// that all workers are idle, and make an update with these.
   bool holds_back = false;
+  /// A worker computes its next gradient while its last one is decided.
+  bool overlaps = false;
   /// Who decides on a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.

@@ -1,6 +1,7 @@
 #include "actors/collective/collective.hpp"
 #include "actors/store/store.hpp"
-#include "apps/troupe/bench/loopback.hpp"
+#include "apps/troupe/bench/free_addresses.hpp"
+#include "apps/troupe/bench/parse_size.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/children.hpp"

@@ -1,11 +1,9 @@
-#include "apps/troupe/bench/loopback.hpp"
+#include "apps/troupe/bench/free_addresses.hpp"
 
 #include "actors/link/file_descriptor.hpp"
-#include "kernels/error.hpp"
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <random>
 #include <stdexcept>
@@ -14,20 +12,6 @@
 #include <sys/socket.h>
 
 namespace troupe::bench {
-
-std::size_t parse_size(const std::string& option, const std::string& text) {
-  std::size_t number = 0;
-  const auto* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const std::string unit{end, last};
-  const std::size_t shift = unit == "KiB" ? 10 : unit == "MiB" ? 20 : 0;
-  if (error != std::errc{} || (shift == 0 && !unit.empty()) || number == 0
-      || number > (std::size_t{1} << 34) >> shift || (number << shift) % sizeof(float) != 0)
-    throw input_error{fmt::format("{}={}: expected bytes, such as 4096, 64KiB or 16MiB, a "
-                                  "multiple of {} and at most 16384MiB",
-                                  option, text, sizeof(float))};
-  return number << shift;
-}
 
 std::vector<std::string> free_addresses(std::size_t count) {
   constexpr std::uint16_t first = 10'000;
