@@ -20,7 +20,8 @@ void check_normalization(const job_context& x) {
     return;
   const auto& nodes = x.model.graph->nodes();
   for (const auto& node : nodes) {
-    if (node.op != operation::channel_moments)
+    // The key is not 0 if the moments are those of the batches of all workers.
+    if (node.op != operation::channel_moments || node.key != 0)
       continue;
     const auto& read = nodes[node.inputs[0]];
     if (read.shape.elements(1) == static_cast<std::size_t>(read.shape[1]))
