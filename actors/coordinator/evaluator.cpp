@@ -63,7 +63,7 @@ void evaluator::on_evaluate(const evaluate& x) {
     result.test = tester_.run(flat, *data_.test);
   result.weights_sha256 = sha256_hex(flat);
   if (is_linear(context_->job.model()) && data_.scaling) {
-    // A linear model is one dense layer: its weight, then its bias if it has one.
+    // A linear model is one dense layer: first its weight, then its bias if there is one.
     const auto weights = context_->data.feature_width() * context_->data.label_width;
     result.coefficients =
       linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);

@@ -167,7 +167,7 @@ void progress::record_next() {
   }
 }
 
-// Waits as long as it takes: asking again costs nothing, and a slow disk is no failure.
+// Waits without a limit: a repeated request costs nothing, and a slow disk is not a failure.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -197,7 +197,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes the queued records first, so that the last line can report a failure to write.
+// Writes the queued records first. The last line can then report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;
