@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// Most tasks and epochs in tables, so that the page stays readable and small.
+/// The longest tables, in rows: the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
@@ -46,7 +46,7 @@ void put_card(std::string& out, const std::string& title, const std::string& con
         content);
 }
 
-/// Cells are HTML. The first column is text, the others are numbers.
+/// Cells are HTML. The first column holds text, the others hold numbers.
 void put_row(std::string& out, const char* cell, const std::vector<std::string>& cells) {
   out += "<tr>";
   for (auto& x : cells)
@@ -129,7 +129,7 @@ std::string loss_card(const run_history& history) {
   chart_line test{evaluated + " loss", "series-2", {}, true};
   for (auto& p : history.progress())
     train.points.push_back({p.epochs, p.train_loss});
-  // Short epochs may pass between two reports of progress.
+  // Short epochs may end between two reports of progress.
   for (auto& e : history.epochs()) {
     train.points.push_back({static_cast<double>(e.epoch), e.train_loss});
   }
@@ -176,7 +176,7 @@ std::string staleness_card(const staleness_counts& counts) {
     --used;
   if (used == 0)
     return "";
-  // With many bars there is room for short labels only.
+  // If there are many bars, only short labels fit.
   const bool is_crowded = used > 8;
   std::vector<chart_bar> bars;
   for (std::size_t i = 0; i < std::max<std::size_t>(used, 5); ++i) {

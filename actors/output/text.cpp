@@ -15,7 +15,7 @@ using utf8 = boost::locale::utf::utf_traits<char>;
 
 constexpr boost::locale::utf::code_point replacement = 0xfffd;
 
-/// Calls `f` with each code point and its bytes; with `replacement` for invalid bytes.
+/// Calls `f` with each code point and its bytes. Invalid bytes give `replacement`.
 template <class F>
 void for_each_code_point(std::string_view text, F f) {
   auto i = text.begin();
@@ -31,7 +31,7 @@ void for_each_code_point(std::string_view text, F f) {
 }
 
 bool is_control(boost::locale::utf::code_point x) {
-  // Unicode's controls of text direction are replaced, too.
+  // Unicode's control characters for text direction are replaced as well.
   return x < 0x20 || (x >= 0x7f && x < 0xa0) || (x >= 0x202a && x <= 0x202e)
     || (x >= 0x2066 && x <= 0x2069);
 }
@@ -100,7 +100,7 @@ std::string escape_html(std::string_view text) {
       append(result, x);
       break;
     default:
-      // XML does not allow the last two code points of a plane, which are not characters.
+      // The last two code points of each plane are not characters, and XML does not allow them.
       append(result, is_control(x) || (x & 0xfffe) == 0xfffe ? replacement : x);
     }
   });
