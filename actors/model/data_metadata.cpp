@@ -9,7 +9,7 @@ namespace troupe {
 std::map<std::string, std::string> metadata_of(const job_data& data) {
   std::map<std::string, std::string> result;
   const auto add = [&](const char* name, const auto& values) {
-    // Names come from files, and need not be UTF-8.
+    // Names come from files and may not be valid UTF-8.
     result[name] =
       nlohmann::json(values).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };

@@ -7,15 +7,15 @@
 
 namespace troupe {
 
-/// What another program must know about the data to use the model: how features and targets were
-/// shifted and scaled before the model read them, and their names. JSON texts by name:
+/// Facts about the data that another program needs in order to use the model: how features and
+/// targets were shifted and scaled, and their names. Each value is JSON text:
 ///
 ///   feature_mean, feature_deviation   model input = (x - mean) / deviation; one number for each
 ///                                     feature, or for each channel, or one for all
 ///   target_mean, target_deviation     y = model output * deviation + mean
 ///   features, classes                 names
 ///
-/// Each is left out if it has no effect. Pixels of uint8 are x / 255 before that.
+/// An entry that has no effect is left out. Pixels of type uint8 are divided by 255 first.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
 } // namespace troupe

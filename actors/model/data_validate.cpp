@@ -16,7 +16,7 @@ constexpr std::uint32_t max_window = 1U << 20;
 constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 
-/// With test files, all records of the other files train or validate.
+/// If there are test files, all records of the other files are for training or validation.
 void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
                       problem_list& problems) {
   problems.require(!test_files || !data.split().has_test(), "data.split.test",

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t most_records = 4096;
 constexpr std::size_t most_values = std::size_t{1} << 20;
 
-/// Most features that an error names.
+/// Number of features that an error names at most.
 constexpr std::size_t most_names = 4;
 
 } // namespace
@@ -68,7 +68,7 @@ bool exact_solution::read_some() {
   return true;
 }
 
-// The sums are always dense.
+// Expands sparse records: the sums are always dense.
 void exact_solution::read_sparse() {
   const auto entries = train_.entries(records_);
   row_starts_.assign(records_.size() + 1, 0);
@@ -101,7 +101,7 @@ exact_solution::result exact_solution::solve() const {
     throw input_error(dependence(found.dependent));
   result x;
   x.weights.assign(found.weights.begin(), found.weights.end());
-  // The weight of a sparse layer has a row per feature.
+  // The weight of a sparse layer has a row for each feature.
   if (train_.record().features == feature_kind::sparse)
     for (std::size_t i = 0; i < found.weights.size(); ++i)
       x.weights[i % features * train_.record().label_width + i / features] =

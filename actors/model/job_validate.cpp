@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint32_t digit_classes_needed = 10;
 
-/// The dense layer that makes the outputs, or nullptr.
+/// The dense layer that produces the output, or nullptr.
 const proto::Layer* last_dense(const proto::Model& model) {
   const auto n = model.layer_size();
   return n > 0 && model.layer(n - 1).has_dense() ? &model.layer(n - 1) : nullptr;
 }
 
-/// Units of that layer; 0 if there is none.
+/// Units of the last dense layer; 0 if there is none.
 std::uint32_t last_units(const proto::Model& model) {
   const auto* last = last_dense(model);
   return last != nullptr ? last->dense().units() : 0;
@@ -55,7 +55,7 @@ void check_model(const proto::Model& model, problem_list& problems) {
                    "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
 }
 
-/// Whether model and data fit, as far as this can be known without reading the data.
+/// Checks whether model and data fit together, as far as possible without reading the data.
 void check_fit(const proto::Job& job, problem_list& problems) {
   const auto& model = job.model();
   const std::uint32_t units = last_units(model);
@@ -201,7 +201,7 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                    "solver: EXACT takes no steps from which a run could go on; leave it out");
 }
 
-/// More than any machine has processors; far fewer than would exhaust one.
+/// More threads than any machine has processors, but far too few to exhaust a machine.
 constexpr std::uint32_t most_threads = 1024;
 
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {

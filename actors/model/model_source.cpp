@@ -31,7 +31,7 @@ std::string names_of(const std::vector<std::string>& names) {
   return result.empty() ? "none" : result;
 }
 
-/// The only input of a model.
+/// The single input of a model.
 onnx_port only_input(const onnx_model& model) {
   const auto ports = onnx_inputs(model);
   std::vector<std::string> names;
@@ -43,7 +43,8 @@ onnx_port only_input(const onnx_model& model) {
   return ports[0];
 }
 
-/// The shape of the features for the model: open dimensions come from the features.
+/// The shape of the features for the model. The features determine the open dimensions of the
+/// input.
 shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
   const auto refuse = [&](const std::string& what) {
     auto text = std::string{"("};
@@ -77,8 +78,8 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
   return shape{std::move(extents)};
 }
 
-/// `troupe export` puts the normalization of the data into the model: features must not be
-/// normalized before it, too.
+/// `troupe export` puts the normalization of the data into the model. The data must then not be
+/// normalized a second time.
 void refuse_two_normalizations(const proto::Data& data, std::span<const std::byte> bytes,
                                const std::string& path) {
   const bool normalizes = data.has_normalize() || data.csv().standardize();

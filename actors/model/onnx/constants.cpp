@@ -1,4 +1,4 @@
-// ONNX's constants, types, operators that return shapes, and operators that change nothing.
+// ONNX's constants and types, operators that return shapes, and operators that change nothing.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Largest constant of one repeated number: 1 GiB if it becomes a tensor.
+/// Largest constant that consists of one repeated number: 1 GiB if it becomes a tensor.
 constexpr std::size_t most_elements = std::size_t{1} << 28;
 
 // -- types and constants ------------------------------------------------------------------------

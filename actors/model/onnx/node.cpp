@@ -90,7 +90,7 @@ const onnx::AttributeProto* onnx_node::attribute(std::string_view name) {
 
 const onnx::AttributeProto* onnx_node::typed(std::string_view name, int type) {
   const auto* x = attribute(name);
-  // Old files leave out the type.
+  // Old files omit the type.
   if (x != nullptr && x->has_type() && x->type() != type)
     refuse("attribute \"" + std::string{name} + "\" has the type "
            + onnx::AttributeProto::AttributeType_Name(x->type()) + ", expected "
@@ -144,7 +144,7 @@ void onnx_node::require(std::string_view name, std::int64_t value, std::int64_t 
 }
 
 void onnx_node::finish() const {
-  // From the oldest versions; a hint about memory.
+  // Old versions have this attribute, a hint about memory.
   for (const auto& x : proto_.attribute())
     if (!read_.contains(x.name()) && x.name() != "consumed_inputs")
       refuse("attribute \"" + x.name() + "\" is not supported");

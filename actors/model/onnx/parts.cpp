@@ -25,7 +25,7 @@ struct cut {
   std::int64_t step = 1;
 };
 
-/// Positions as NumPy understands them.
+/// Resolves positions as NumPy does.
 cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int64_t step,
            std::int64_t extent) {
   if (step == 0)
@@ -37,7 +37,7 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  // A longer step has the same effect; this one cannot overflow.
+  // A step beyond the extent has the same effect as this one, which cannot overflow.
   cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
@@ -248,7 +248,7 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   return result;
 }
 
-/// Elements of a tensor at known positions, as runs of consecutive positions.
+/// The elements of a tensor at known positions, in runs of consecutive positions.
 onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
                   std::size_t axis) {
   const auto extent = v.dims()[axis];
@@ -303,7 +303,7 @@ void gather(onnx_node& node) {
   node.set({embedding(node.tensor(0), which.x), which.batch_at});
 }
 
-// Zeros on both sides.
+// Pads with zeros on both sides.
 void pad(onnx_node& node) {
   auto v = node.input(0);
   if (const auto mode = node.text("mode", "constant"); mode != "constant")

@@ -1,4 +1,4 @@
-// ONNX's operators that give tensors another shape, or another order of dimensions.
+// ONNX's operators that change a tensor's shape or the order of its dimensions.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double open = -1;
 
-/// Fills the open extent of `wanted`, so that there are `elements` in all. `batch` counts as 1.
+/// Computes the open extent of `wanted` so that the total is `elements`. `batch` counts as 1.
 std::optional<std::vector<std::int64_t>>
 filled(const std::vector<double>& wanted, std::optional<std::size_t> batch, std::int64_t elements) {
   std::vector<std::int64_t> result;
@@ -59,8 +59,9 @@ std::string wanted_text(const std::vector<double>& wanted) {
   return result + ")";
 }
 
-/// The intended shape of a tensor with a batch: which extent is the batch, and the other extents,
-/// such that the dimensions before and after the batch keep their numbers of elements.
+/// Finds the intended shape of a tensor with a batch: the position of the batch and all other
+/// extents. The dimensions before the batch keep their number of elements, and so do those after
+/// it.
 std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int64_t>& dims,
                                                       std::size_t batch_at,
                                                       const std::vector<double>& wanted) {
@@ -256,7 +257,7 @@ void expand(onnx_node& node) {
   auto own = v.dims();
   own.insert(own.begin(), rank - own.size(), 1);
   const auto aligned_v = with_dims(node, v, own);
-  // A batch of 1 when the model was written may appear as 1.
+  // If the model was written with a batch of 1, the shape may contain 1 for the batch.
   if (v.has_batch() && dims[aligned_v.batch_at] == 1)
     dims[aligned_v.batch_at] = onnx_constant::batch;
   if (v.has_batch() && dims[aligned_v.batch_at] != onnx_constant::batch)
