@@ -50,7 +50,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   auto& of = x.to_evaluate() ? to_evaluate_ : checkpoints_;
   const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
   if (!of)
-    return make_error(errc::malformed, "a part of " + what + ", but this job has none of them");
+    return make_error(errc::malformed, "a part of " + what + ", but this job has none");
   auto problem = problem_of(x);
   if (problem.empty())
     problem = of->problem(x, data.size());

@@ -34,10 +34,9 @@ void evaluator::load() {
     const record_shape& expected = context_->data;
     if (data_.test->record() != expected)
       throw input_error{"the test data here (" + to_string(data_.test->record())
-                        + ") have another shape than the coordinator's (" + to_string(expected)
-                        + ")"};
+                        + ") differ in shape from the coordinator's (" + to_string(expected) + ")"};
     if (data_.validation && data_.validation->record() != expected)
-      throw input_error{"the validation data here have another shape than the coordinator's"};
+      throw input_error{"the validation data here differ in shape from the coordinator's"};
     require_same_data(data_, context_->fingerprint);
     data_.train = nullptr;
   } catch (const std::exception& error) {

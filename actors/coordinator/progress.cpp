@@ -241,7 +241,7 @@ void progress::record_end() {
 
 void progress::tell_unwritten() {
   if (problem_.empty() && queue_.left_out() > 0)
-    problem_ = "the disk was too slow; left out are " + std::to_string(queue_.left_out())
+    problem_ = "the disk was too slow and left out " + std::to_string(queue_.left_out())
       + " reports and notices";
   if (problem_.empty() || std::exchange(problem_told_, true))
     return;

@@ -118,7 +118,7 @@ std::string stall_judge::explain(const stall_root& x) const {
     : in_seconds(i->second.status.seconds() + seconds_since(i->second.heard));
   switch (x.what) {
   case kind::silent:
-    return name + " is paused, hangs as a whole or is cut off: not heard of for "
+    return name + " is paused, hangs or is cut off: nothing heard from it for "
       + in_seconds(i == tasks_.end() ? 0 : seconds(silence(i->second)));
   case kind::link:
     return "the connection between " + name + " and " + to_string(x.other)
@@ -126,7 +126,7 @@ std::string stall_judge::explain(const stall_root& x) const {
   case kind::unresponsive:
     return name + " is alive, but does not answer";
   case kind::readers:
-    return name + " has found no room for a new version of its weights for " + busy
+    return name + " has had no room for a new version of its weights for " + busy
       + ": readers hold all of them";
   case kind::computing:
     return name + " has been computing one gradient for " + busy;

@@ -90,7 +90,7 @@ private:
       if (std::isnan(cell(row, last)))
         throw input_error(path_ + ": record " + std::to_string(row) + " has no value in column \""
                           + excerpt(columns_[last].name)
-                          + "\", which is to be predicted; use data.csv.missing: DROP to leave "
+                          + "\", the column to predict; use data.csv.missing: DROP to leave "
                             "such records out");
   }
 
@@ -200,7 +200,7 @@ private:
     if (known != 0 && class_names_.size() > known)
       throw input_error(text_of_classes() + ", but "
                         + (two ? proto::Loss_Name(job_.model().loss())
-                               + " knows two; use SOFTMAX_CROSS_ENTROPY and a unit per class"
+                               + " takes two; use SOFTMAX_CROSS_ENTROPY and one unit per class"
                                : "the last layer has " + std::to_string(known)
                                + " units; expected a unit per "
                                  "class"));

@@ -39,8 +39,9 @@ std::string ridge_text(const job_context& context) {
   if (tensors.size() < 2 || !(context.rule_of(1).rule.weight_decay > 0))
     return result;
   return result
-    + "; other than there, it penalizes the intercept, too: with optimizer.group { match: \""
-    + tensors[1].name + "\" weight_decay: 0 } it does not";
+    + "; unlike there, it also penalizes the intercept; to exempt it, set optimizer.group { match: "
+      "\""
+    + tensors[1].name + "\" weight_decay: 0 }";
 }
 
 exact_solution::exact_solution(const job_context& context, const dataset& train,

@@ -47,7 +47,7 @@ public:
         continue;
       }
       if (!seen.insert(field).second)
-        report(here, "stands there twice, under two spellings of its name");
+        report(here, "occurs twice, under two spellings of its name");
       if (value.is_null())
         continue; // JSON null means that the field is left out.
       if (const auto* oneof = field->containing_oneof()) {

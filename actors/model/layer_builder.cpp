@@ -83,7 +83,7 @@ shape with_batch(const google::protobuf::RepeatedField<std::uint32_t>& dims) {
 void check_axis(expression x, std::size_t axis) {
   if (axis == 0 || axis >= x.shape().rank())
     throw input_error("axis " + std::to_string(axis) + " is "
-                      + (axis == 0 ? "the batch" : "not there"));
+                      + (axis == 0 ? "the batch" : "out of range"));
 }
 
 expression reduce(expression x, std::size_t axis, bool mean) {

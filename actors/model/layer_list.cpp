@@ -152,7 +152,7 @@ private:
           path,
           "\"" + name + "\" is "
             + (i == index ? "the layer itself" : "a layer below, which is computed later")
-            + "; layers read those above them" + line);
+            + "; layers can only read those above them" + line);
         return features;
       }
     std::vector<std::string> known{"features"};

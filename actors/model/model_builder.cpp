@@ -103,7 +103,7 @@ private:
     if (output.rank() == 2)
       throw input_error(layer_ + " has " + std::to_string(output.last())
                         + " units, but the data has " + std::to_string(data_.label_width)
-                        + " targets per sample; expected as many" + line_);
+                        + " targets per sample; expected the same number" + line_);
     throw input_error(layer_ + " " + units_text(output) + ", but the data has targets "
                       + to_string(expected) + "; expected the same" + line_);
   }

@@ -51,9 +51,9 @@ std::string why_unused(const std::string& pattern, const layout& parameters) {
   }
   const auto what = "\"" + pattern + "\" ";
   if (before)
-    return what + "matches only parameters that groups before it have; move it up, or leave it out";
+    return what + "matches only parameters of earlier groups; move it up, or leave it out";
   if (matched)
-    return what + "matches no parameter that is trained; leave the group out";
+    return what + "matches no trained parameter; leave the group out";
   return what + "matches no parameter; " + glob_suggestion(pattern, trainable);
 }
 

@@ -57,7 +57,7 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
   const auto& name = proto::OptimizerKind_Name(job.optimizer().kind());
   problems.require(job.optimizer().kind() == proto::SGD, "optimizer.kind",
                    name
-                     + ", but workers of HOGWILD share the weights and no state of an optimizer; "
+                     + ", but HOGWILD workers share the weights, and no optimizer state; "
                        "expected SGD");
 }
 
@@ -93,16 +93,17 @@ void check_sync_ps(const proto::Job& job, problem_list& problems) {
   problems.require(how.late() == proto::SyncPs::REJECT || how.late() == proto::SyncPs::REQUEUE,
                    "sync_ps.late", "expected REJECT or REQUEUE");
   problems.require(!how.has_late() || how.backup_workers() > 0, "sync_ps.late",
-                   "no gradient is late without backup workers; leave it out, or set "
+                   "without backup workers, no gradient is late; leave it out, or set "
                    "sync_ps.backup_workers");
 }
 
 void check_backup_workers(const proto::Job& job, std::size_t workers, problem_list& problems) {
   const std::size_t backup = job.sync_ps().backup_workers();
-  problems.require(backup < workers, "sync_ps.backup_workers",
-                   std::to_string(backup) + " of " + std::to_string(workers)
-                     + (workers == 1 ? " worker" : " workers")
-                     + " would leave none for a step; expected less than the number of workers");
+  problems.require(
+    backup < workers, "sync_ps.backup_workers",
+    std::to_string(backup) + " of " + std::to_string(workers)
+      + (workers == 1 ? " worker" : " workers")
+      + " would leave no worker for a step; expected less than the number of workers");
 }
 
 std::string describe_sync_ps(const proto::Job& job) {

@@ -189,7 +189,7 @@ std::string staleness_card(const staleness_counts& counts) {
     bars.push_back({label, static_cast<double>(counts[i])});
   }
   return bar_chart({"Gradients by staleness",
-                    is_crowded ? "updates since the weights were read, at least"
+                    is_crowded ? "updates since the weights were read (lower bound)"
                                : "updates since the weights were read"},
                    bars);
 }
@@ -244,7 +244,7 @@ std::string ledger_card(const run_summary& s) {
     put(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,
         grouped(static_cast<double>(n)), meaning);
   };
-  row("applied", s.applied, "used to update the weights");
+  row("applied", s.applied, "used in an update of the weights");
   row("rejected", s.rejected_stale,
       s.dropped_samples > 0 ? "too late, and left out"
                             : "too old or too late; their samples were trained again");
@@ -252,7 +252,7 @@ std::string ledger_card(const run_summary& s) {
     row("dropped", s.dropped_samples,
         "samples of the rejected gradients: not trained in their epoch");
   row("given back", s.requeued, "by workers that left; trained by others");
-  row("lost", s.lost, "on their way when their worker vanished or was given up");
+  row("lost", s.lost, "in transit when their worker vanished or was given up");
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");

@@ -64,7 +64,7 @@ private:
     auto& top = open_.back();
     top.key = key;
     if (!top.keys.insert(std::move(key)).second)
-      throw input_error{name_ + ": " + path() + ": stands there twice"};
+      throw input_error{name_ + ": " + path() + ": occurs twice"};
   }
 
   std::string path() const {

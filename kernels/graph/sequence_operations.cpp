@@ -23,7 +23,7 @@ void check_axis(operation op, expression x, std::size_t axis) {
   if (axis >= x.shape().rank() || (axis == 0 && x.shape().has_batch()))
     refuse(op,
            "axis " + std::to_string(axis) + " of " + describe(x) + " is "
-             + (axis == 0 ? "the batch" : "not there"));
+             + (axis == 0 ? "the batch" : "out of range"));
 }
 
 /// (time, hidden) of the states that gates of shape `z` make.
@@ -79,7 +79,7 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
   if (begin < 0 || end < begin || end > x.shape()[axis])
     refuse(op,
            "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
-             + std::to_string(axis) + " of " + describe(x) + " are not there");
+             + std::to_string(axis) + " of " + describe(x) + " are out of range");
   // A slice of what was placed there just now, as in the gradient of a slice.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)

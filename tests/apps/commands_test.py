@@ -285,7 +285,7 @@ class Check(Command):
                              + 'solver: EXACT optimizer { weight_decay: 0.5 }')
         for command in ("check", "train"):
             output, _ = self.run_program(command, f"--job={self.job}")
-            self.assertIn("alpha = 2.5 of scikit-learn's Ridge; other than there, it penalizes the intercept, too",
+            self.assertIn("alpha = 2.5 of scikit-learn's Ridge; unlike there, it also penalizes the intercept",
                           output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "data.csv.standardize=true")
             self.assertIn("on standardized features and target", output)

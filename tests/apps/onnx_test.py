@@ -186,9 +186,9 @@ class Onnx(TestCase):
                 text = self.run_to_end("train", f"--job={self.job(onnx=path)}", code=2)
                 self.assertIn(expected, text)
         text = self.run_to_end("train", f"--job={self.job(onnx=FIXTURES / 'lstm.onnx')}", code=2)
-        self.assertIn("input \"x\" takes whole numbers, and the data's features are real", text)
+        self.assertIn("input \"x\" takes whole numbers, but the data's features are real", text)
         both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
-        self.assertIn("model.onnx says what the model is", self.run_to_end("check", f"--job={both}", code=2))
+        self.assertIn("model.onnx already describes the model", self.run_to_end("check", f"--job={both}", code=2))
 
     def test_export_refuses_other_weights(self):
         job = self.job()

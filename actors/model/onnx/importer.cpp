@@ -155,7 +155,7 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
       for (const auto x : numbers.values)
         if (!std::isfinite(x))
           throw input_error(model.name() + ": output \"" + output.name()
-                            + "\" is computed from the size of the batch");
+                            + "\" depends on the size of the batch");
       v = numbers;
     }
     result.push_back({to_tensor(v, target), v.has_batch() ? v.batch_at : 0});

@@ -165,17 +165,18 @@ void onnx_model::check_names() const {
         continue;
       const auto maker = makers.find(input);
       throw input_error(name_ + ": " + describe(node) + " reads \"" + input + "\", which "
-                        + (maker == makers.end() ? "nothing makes"
-                                                 : "is made by " + describe(*maker->second)
-                               + " behind it: the nodes form a cycle, or are not in order"));
+                        + (maker == makers.end()
+                             ? "no node computes"
+                             : "is computed later, by " + describe(*maker->second)
+                               + ": the nodes form a cycle or are out of order"));
     }
     for (const auto& output : node.output())
       if (!output.empty())
-        define(output, ("made by " + describe(node)).c_str());
+        define(output, ("computed by " + describe(node)).c_str());
   }
   for (const auto& output : graph.output())
     if (!defined.contains(output.name()) || output.name().empty())
-      throw input_error(name_ + ": nothing makes the output \"" + output.name() + "\"");
+      throw input_error(name_ + ": no node computes the output \"" + output.name() + "\"");
 }
 
 std::string onnx_model::structure() const {

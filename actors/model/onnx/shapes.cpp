@@ -98,7 +98,8 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
   if (!result)
     node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
                 + wanted_text(dims)
-                + ": elements must be as many, and the batch a dimension of its own");
+                + ": the number of elements must stay the same, and the batch must stay a "
+                  "separate dimension");
   const auto at =
     static_cast<std::size_t>(std::ranges::find(*result, onnx_constant::batch) - result->begin());
   const auto extents = in_graph_order(*result, at);
@@ -161,7 +162,7 @@ void reshape(onnx_node& node) {
     if (dims[i] != 0 || zeros)
       continue;
     if (i >= from.size())
-      node.refuse("extent " + std::to_string(i) + " is to be kept, and there is none");
+      node.refuse("extent " + std::to_string(i) + " is 0 (keep), but the input has no such extent");
     dims[i] =
       from[i] == onnx_constant::batch ? onnx_constant::batch_size : static_cast<double>(from[i]);
   }
@@ -242,7 +243,7 @@ void expand(onnx_node& node) {
   const auto wanted = elements_of(node.known(1, "shape"), 64, node);
   for (const auto x : wanted) {
     if (std::isnan(x))
-      node.refuse("the shape is computed from the size of the batch");
+      node.refuse("the shape depends on the size of the batch");
     target.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
   }
   if (v.known) {

@@ -159,7 +159,7 @@ std::string onnx_roles::why_it_stays(const std::string& name) const {
     return said->second == "PARAMETER" ? "" : "a " + said->second + " in the ONNX file";
   return trained_by_use(name)
     ? ""
-    : "of the ONNX file, where neither an operator nor the name calls it a weight";
+    : "in the ONNX file, neither used as a weight by an operator nor named like one";
 }
 
 } // namespace troupe

@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_lost_worker_ends_the_run) {
 BOOST_AUTO_TEST_CASE(a_step_needs_a_worker) {
   const auto job = small_job("backup_workers: 3");
   BOOST_TEST(contains(error_of([&] { simulate(simulated(job, 3, 1)); }),
-                      "sync_ps.backup_workers: 3 of 3 workers would leave none for a step"));
+                      "sync_ps.backup_workers: 3 of 3 workers would leave no worker for a step"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

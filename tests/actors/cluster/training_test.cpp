@@ -279,12 +279,12 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
              == "bad input: data: no test records; leave out the test data to test on the training "
                 "records");
   BOOST_TEST(problem([](auto& x) { x.job.mutable_data()->mutable_split()->set_test(5); })
-             == "bad input: data.split: the program says itself which records train and test; "
-                "leave it out");
+             == "bad input: data.split: the program supplies its own training and test "
+                "records; leave it out");
   BOOST_TEST(
     problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
     == "bad input: layer \"dense_1\" has 2 units, but the data has 1 targets per sample; "
-       "expected as many");
+       "expected the same number");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {

@@ -433,7 +433,7 @@ BOOST_AUTO_TEST_CASE(words) {
   for (const auto* part :
        {"(a step takes 0.02 s)", "worker/0 waits for gradients from worker/2 (1.0 s)",
         "worker/2 waits for gradients from worker/1 (1.0 s)",
-        "Root: worker/1 is paused, hangs as a whole or is cut off: not heard of for ",
+        "Root: worker/1 is paused, hangs or is cut off: nothing heard from it for ",
         "`kill -CONT PID` wakes a paused one; ending it ends the run"})
     BOOST_TEST(text.find(part) != std::string::npos, text);
 }

@@ -107,7 +107,7 @@ BOOST_FIXTURE_TEST_CASE(classes_by_name, table_file) {
                       "column \"species\" has 3 classes (setosa, versicolor, virginica), but the "
                       "last layer has 2 units"));
   BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, species)),
-                      "BINARY_CROSS_ENTROPY knows two; use SOFTMAX_CROSS_ENTROPY"));
+                      "BINARY_CROSS_ENTROPY takes two; use SOFTMAX_CROSS_ENTROPY"));
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, species)),
                       "model.loss: "
                       "MEAN_SQUARED_ERROR needs "

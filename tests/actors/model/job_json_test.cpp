@@ -102,9 +102,9 @@ BOOST_AUTO_TEST_CASE(wrong_types) {
 BOOST_AUTO_TEST_CASE(conflicts) {
   BOOST_TEST(contains(parse_error(R"({"data": {"csv": {}, "digits": {}}})"),
                       "x.json: data.digits: excludes \"csv\""));
-  BOOST_TEST(contains(parse_error(R"({"epochs": 1, "epochs": 2})"), "epochs: stands there twice"));
+  BOOST_TEST(contains(parse_error(R"({"epochs": 1, "epochs": 2})"), "epochs: occurs twice"));
   BOOST_TEST(contains(parse_error(R"({"learning_rate": {}, "learningRate": {}})"),
-                      "stands there twice, under two spellings"));
+                      "occurs twice, under two spellings"));
 }
 
 BOOST_AUTO_TEST_CASE(all_errors_are_told) {

@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(data_of_the_program) {
   BOOST_TEST(error_of([&] { validate(job, data_from::program); }) == "(no error)");
   job.mutable_data()->mutable_split()->set_train(50);
   BOOST_TEST(contains(error_of([&] { validate(job, data_from::program); }),
-                      "data.split: the program says itself"));
+                      "data.split: the program supplies its own"));
 }
 
 BOOST_AUTO_TEST_CASE(data) {
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(contains(csv({"data.csv.features[1]=y"}), "column \"y\" is the target"));
   BOOST_TEST(
     contains(csv({"data.csv={ path: \"x\" target: \"y\" }"}), "data.csv.features: no columns"));
-  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: give train, test or validation"));
+  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: set train, test or validation"));
   BOOST_TEST(
     contains(csv({"data.split.train=1"}), "data.batch: 2 is more than the 1 training records"));
   BOOST_TEST(contains(csv({"data.split.test=0"}), "data.split.test: expected a number of records"));
@@ -232,8 +232,9 @@ BOOST_AUTO_TEST_CASE(splits_and_normalization) {
   };
   BOOST_TEST(of("split { train: 0.9 validation: 0.05 }") == "(no error)");
   for (const auto* part : {"-1", "1.5", "nan", "0"})
-    BOOST_TEST(contains(of(std::string{"split { validation: "} + part + " }"),
-                        "data.split.validation: expected a number of records, at least 1, or a"));
+    BOOST_TEST(
+      contains(of(std::string{"split { validation: "} + part + " }"),
+               "data.split.validation: expected a number of records, at least 1, or a fraction"));
   BOOST_TEST(of("normalize { kind: UNIT_RANGE }") == "(no error)");
   BOOST_TEST(of("normalize { mean: 0.1 stddev: 0.3 }") == "(no error)");
   BOOST_TEST(contains(of("normalize {}"), "data.normalize: give either kind"));

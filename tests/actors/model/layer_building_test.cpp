@@ -268,9 +268,10 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
   refused("position_embedding {}", {4}, "a sequence");
   refused("transpose { axes: [1, 0] }", {4}, "the batch first");
   refused("slice { begin: 1 end: 9 }", {5, 4}, "positions 1 to 9 of axis 1");
-  refused("slice { axis: 3 }", {5, 4}, "axis 3 is not there");
-  refused("mean { axis: 3 }", {5, 4}, "axis 3 is not there");
-  refused("concat { axis: 2 } input: \"features\" input: \"features\"", {4}, "axis 2 is not there");
+  refused("slice { axis: 3 }", {5, 4}, "axis 3 is out of range");
+  refused("mean { axis: 3 }", {5, 4}, "axis 3 is out of range");
+  refused("concat { axis: 2 } input: \"features\" input: \"features\"", {4},
+          "axis 2 is out of range");
   refused("matmul {} input: \"features\" input: \"features\"", {5, 4}, "different lengths");
   refused("batch_norm {}", {}, "(batch, channels, ...)");
 }

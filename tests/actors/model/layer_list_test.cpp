@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_there) {
   BOOST_TEST(contains(problems_of("layer { name: \"a\" dense { units: 2 } input: \"b\" }\n"
                                   "layer { name: \"b\" dense { units: 2 } input: \"a\" }"),
                       "model.layer[0].input[0]: \"b\" is a layer below, which is computed later; "
-                      "layers read those above them (line 2)"));
+                      "layers can only read those above them (line 2)"));
   BOOST_TEST(contains(problems_of(dense
                                   + "layer { name: \"a\" add {} input: \"a\" input: "
                                     "\"dense_1\" }"),

@@ -156,8 +156,8 @@ BOOST_AUTO_TEST_CASE(ssp_reads_its_field) {
 BOOST_AUTO_TEST_CASE(hogwild_takes_plain_sgd) {
   BOOST_TEST(problems({"protocol=HOGWILD", "optimizer.kind=SGD"}) == "(no error)");
   BOOST_TEST(contains(problems({"protocol=HOGWILD", "optimizer.kind=MOMENTUM"}),
-                      "optimizer.kind: MOMENTUM, but workers of HOGWILD share the weights and no "
-                      "state of an optimizer; expected SGD"));
+                      "optimizer.kind: MOMENTUM, but HOGWILD workers share the weights, and no "
+                      "optimizer state; expected SGD"));
 }
 
 BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
   BOOST_TEST(sync({}) == "(no error)");
   BOOST_TEST(sync({"sync_ps.backup_workers=1", "sync_ps.late=REJECT"}) == "(no error)");
   BOOST_TEST(contains(sync({"sync_ps.late=REJECT"}),
-                      "sync_ps.late: no gradient is late without backup workers; leave it out"));
+                      "sync_ps.late: without backup workers, no gradient is late; leave it out"));
   BOOST_TEST(contains(sync({"sync_ps.backup_workers=1", "sync_ps.late=LATE_UNSET"}),
                       "no value \"LATE_UNSET\"; valid: \"REJECT\", \"REQUEUE\""));
   BOOST_TEST(
@@ -184,9 +184,10 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
              == "the gradients of a step are added up, and applied, without the last one, whose "
                 "samples are trained again");
   check_workers(job, 2);
-  BOOST_TEST(contains(error_of([&] { check_workers(job, 1); }),
-                      "sync_ps.backup_workers: 1 of 1 worker would leave none for a step; expected "
-                      "less than the number of workers"));
+  BOOST_TEST(
+    contains(error_of([&] { check_workers(job, 1); }),
+             "sync_ps.backup_workers: 1 of 1 worker would leave no worker for a step; expected "
+             "less than the number of workers"));
 }
 
 BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
