@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// The worker's part of ASYNC_PS with compensation AUTO: limits its gradients (limit_factor), and
-/// tells shard 0 whether the weights overshoot (slope_probe).
+/// The worker's part of ASYNC_PS with compensation AUTO. It limits its gradients (limit_factor) and
+/// reports to shard 0 whether the weights overshoot (slope_probe).
 class async_worker : public worker_policy {
 public:
   explicit async_worker(std::uint64_t parameters) : probe_(parameters) {}

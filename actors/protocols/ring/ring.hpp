@@ -14,10 +14,11 @@ struct worker_site;
 void start_ring_worker(const worker_site& site);
 
 /// Starts this worker's rank of a ring that adds up vectors of these sizes (in elements). The
-/// caller hosts it as service RING_NODE.
+/// caller makes it reachable as service RING_NODE.
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes);
 
-/// Introduces the right neighbour to a rank, then calls `then`: collectives may begin.
+/// Introduces the right neighbour to a rank. Then it calls `then`: from now on, collectives may
+/// begin.
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then);
 
 } // namespace troupe

@@ -13,13 +13,13 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (who.gone)
     return false;
   if (x.begins() && who.counts)
-    return true; // A repetition: its step is already chosen.
+    return true; // A repeated message: its step is already chosen.
   if (x.clock() < who.clock)
     return false;
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
   fastest_ = std::max(fastest_, who.clock);
-  // At another shard than the first, the slowest worker may have been ahead of this one.
+  // Shard 0 chose the step. On other shards, the slowest worker may have been ahead of it.
   slowest_ = find_slowest();
   return true;
 }

@@ -45,7 +45,7 @@ bool sync_policy::take(contribution x) {
   return true;
 }
 
-// Once closed it stays closed: the other shards have been told.
+// Once closed, the step stays closed, because the other shards have been told.
 void sync_policy::close_if_enough() {
   if (!chooses() || shard_ != 0 || parts_.empty())
     return;
