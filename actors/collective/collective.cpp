@@ -38,7 +38,7 @@ collective_member_actor spawn_member(caf::actor_system& sys, const collective_op
   how.schedule = options.schedule;
   how.chunk_bytes = options.chunk_bytes;
   how.deadline = options.deadline;
-  // It computes.
+  // Detached, because a member computes sums.
   return sys.spawn<collective_member, caf::detached>(how);
 }
 
@@ -71,8 +71,8 @@ collective_error::collective_error(collective_failure failure)
 
 collective_error::~collective_error() = default;
 
-/// Ends everything in order: the member says goodbye, its node closes the links, and what they said
-/// last is written.
+/// Ends everything in order: the member says goodbye, its node closes the links, and the last
+/// messages are written.
 class collective::state {
 public:
   state(caf::actor_system& sys, std::size_t rank, std::size_t ranks, collective_member_actor member)

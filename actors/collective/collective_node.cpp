@@ -51,7 +51,7 @@ task_name collective_node::task_of(std::size_t rank) const {
 }
 
 caf::result<ranks_connected> collective_node::on_connect() {
-  if (met_) // All others have dialled meanwhile.
+  if (met_) // All other ranks have already dialled this one.
     return ranks_connected{};
   answer_ = make_response_promise<ranks_connected>();
   for (auto r = options_.rank + 1; r < options_.addresses.size(); ++r)
@@ -80,7 +80,7 @@ void collective_node::on_dialled(const dialled& x) {
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
-// A second process of a rank that is there is not answered, and gives up.
+// A second process with a rank that is already connected gets no answer, and gives up.
 void collective_node::on_hello(const proto::Hello& x) {
   task_name peer;
   const bool known = from_proto(x.task(), peer) && peer == task_of(peer.index);

@@ -28,12 +28,12 @@ struct collective_node_options {
   std::uint64_t incarnation = 1;
 };
 
-/// Connect to all other ranks. Answered when all are there, or with errc::timed_out.
+/// Connect to all other ranks. The answer comes when all are connected, or it is errc::timed_out.
 struct connect_ranks {};
 
 struct ranks_connected {};
 
-/// Try again to reach a rank.
+/// Try again to connect to a rank.
 struct dial_rank {
   std::size_t rank = 0;
 };
@@ -50,9 +50,10 @@ using collective_node_actor =
   caf::typed_actor<rpc<ranks_connected, connect_ranks>, rpc<void, proto::Hello>, rpc<void, dialled>,
                    rpc<void, link_up>, rpc<void, link_down>, rpc<void, dial_rank>, rpc<void, tick>>;
 
-/// Connects a member of a collective to those of other processes, with a link to each; of two
-/// ranks, the lower one dials. The member meets the others when all are there. It hears of a rank
-/// whose link is lost later on as of any actor that ends. Ends with its member.
+/// Connects a member of a collective to the members in other processes, with a link to each. Of two
+/// ranks, the lower one dials. When all ranks are connected, the members are introduced to each
+/// other. If a link breaks later, the member is notified as if the actor had ended. Ends with its
+/// member.
 class collective_node : public collective_node_actor::base {
 public:
   using super = collective_node_actor::base;
@@ -85,7 +86,7 @@ private:
   collective_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
-  /// By rank: why it could not be reached yet.
+  /// By rank: the reason why it could not be reached yet.
   std::map<std::size_t, std::string> problems_;
   std::optional<caf::typed_response_promise<ranks_connected>> answer_;
   bool met_ = false;
