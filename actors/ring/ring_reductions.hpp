@@ -13,16 +13,17 @@ namespace troupe {
 
 /// Identifies a collective of a ring.
 struct reduction_id {
-  /// Counted from 0 in each run.
+  /// Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// 1 if the step's buckets are reduced a second time, without gradients that are not finite.
+  /// 1 if this is the second reduction of the step's buckets, without gradients that are not
+  /// finite.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
 
   friend auto operator<=>(const reduction_id&, const reduction_id&) = default;
 };
 
-/// A rank's own part of a collective.
+/// A rank's own part in a collective.
 struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
@@ -30,7 +31,7 @@ struct ring_contribution {
   payload values;
 };
 
-/// A collective's result: the same bits on all ranks.
+/// The result of a collective, with the same bits on all ranks.
 struct reduction {
   reduction_id id;
   std::uint64_t samples = 0;
@@ -40,11 +41,12 @@ struct reduction {
 /// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
-/// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
-/// a second attempt repeats the collectives and adds one, with the next number and one element per
-/// rank: which ranks were left out. A rank starts an attempt or a step only when all its earlier
-/// collectives have ended. So the left neighbour is at most one step ahead, and pieces of earlier
-/// steps are repetitions: memory is bounded by the collectives of two steps.
+/// bucket i has number i and its all-gather has number `buckets` + i. If one of the sums is not
+/// finite, a second attempt repeats the collectives. It adds one more, with the next number and one
+/// element per rank, which shows the ranks that were left out. A rank starts an attempt or a step
+/// only when all its earlier collectives have ended. Therefore the left neighbour is at most one
+/// step ahead, and pieces of earlier steps are repetitions. Memory is bounded by the collectives of
+/// two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -53,16 +55,16 @@ public:
     ring_piece piece;
   };
 
-  /// The effects of an event.
+  /// The pieces to send and the results that an event leads to.
   struct effects {
     std::vector<outgoing> send;
     std::optional<reduction> done;
   };
 
-  /// @param sizes elements of each bucket
+  /// @param sizes number of elements in each bucket
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes);
 
-  /// Starts a collective. Called once for each, in order of (step, attempt).
+  /// Starts a collective. Call it once for each, in order of (step, attempt).
   void contribute(ring_contribution own, effects& result);
 
   /// Takes a piece from the left neighbour.
@@ -70,7 +72,7 @@ public:
 
   std::size_t ranks() const noexcept { return place_.ranks; }
 
-  /// Number of pieces that came again and were ignored.
+  /// Number of pieces that arrived again and were ignored.
   std::uint64_t repeated() const noexcept { return repeated_; }
 
 private:
@@ -80,9 +82,9 @@ private:
   void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
 
   ring_place place_;
-  /// By number. The last collective tells which ranks were left out.
+  /// By number. The last collective shows the ranks that were left out.
   std::vector<std::size_t> sizes_;
-  /// The newest step that this rank has contributed to, and its finished collectives.
+  /// The newest step to which this rank has contributed, and its finished collectives.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;
   std::map<reduction_id, ring_collective> open_;
