@@ -14,8 +14,8 @@ namespace troupe {
 /// - softmax cross-entropy: the entropy of the labels, smoothed as the job says, in nats;
 /// - mean squared error: the variance of the targets; mean absolute error: the mean distance from
 ///   their median;
-/// - binary cross-entropy: the entropy of the mean target; hinge: twice the share of the rarer
-/// class.
+/// - binary cross-entropy: the entropy of the mean target;
+/// - hinge: twice the share of the rarer class.
 std::optional<double> constant_guess_loss(const proto::Model& model, const dataset& data);
 
 } // namespace troupe
