@@ -94,7 +94,7 @@ expression batch_norm(expression x, const batch_norm_variables& variables, doubl
   return add_channel_bias(multiply_channels(normal, variables.gain), variables.bias);
 }
 
-// Computes two numbers per channel first, so x is read twice.
+// Computes two numbers per channel first, which costs a second pass over x.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables, double epsilon) {
   const auto factor = variables.gain / square_root(offset(variables.running_variance, epsilon));
   const auto summand = variables.bias - variables.running_mean * factor;

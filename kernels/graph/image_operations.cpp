@@ -22,7 +22,8 @@ void check_image(operation op, expression x) {
     refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
 }
 
-/// The shape of the result for an image of shape `image`, with `channels` channels.
+/// The shape of the result if the window slides over an image of shape `image`, with `channels`
+/// channels.
 shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
   const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1
     && how.pad_y >= 0 && how.pad_x >= 0 && how.pad_y < how.height && how.pad_x < how.width;

@@ -41,7 +41,7 @@ expression binary(operation op, expression a, expression b, double factor = 1) {
   return append(op, {a, b}, a.shape(), factor);
 }
 
-/// All dimensions but the last.
+/// All dimensions except the last.
 shape leading(const shape& x) {
   auto extents = x.extents();
   if (!extents.empty())
@@ -49,7 +49,7 @@ shape leading(const shape& x) {
   return shape(std::move(extents));
 }
 
-/// Rows of a matrix of that shape: their number, or `batch` when it depends on the run.
+/// The number of rows of a matrix of this shape, or `batch` if it depends on the run.
 std::int64_t rows_of(const shape& x) {
   if (x.rank() < 2)
     return x.has_batch() ? shape::batch : 1;
@@ -77,7 +77,7 @@ expression matmul(expression a, expression b, bool transpose_a, bool transpose_b
   const auto rows_b = rows_of(b.shape());
   const auto inner_a = transpose_a ? rows_a : a.shape().last();
   const auto inner_b = transpose_b ? b.shape().last() : rows_b;
-  // If the product sums over the rows of both, they must be the same rows.
+  // If the product sums over the rows of both operands, these rows must be the same.
   const bool same_rows = !transpose_a || transpose_b || leading(a.shape()) == leading(b.shape());
   if (inner_a != inner_b || !same_rows)
     misfit(op, a, b,
@@ -298,8 +298,8 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// The factor that turns a sum over all elements into a sum over samples of means over their
-/// outputs.
+/// The factor that turns a sum over all elements into a sum over samples, of means over the outputs
+/// of a sample.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =
@@ -348,7 +348,7 @@ expression mean_absolute_error(expression outputs, expression targets) {
   return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
 }
 
-// (1 - t) z + log(1 + exp(-z)): exact for samples that are clearly separated.
+// (1 - t) z + log(1 + exp(-z)): accurate for samples that are clearly separated.
 expression binary_cross_entropy(expression logits, expression targets) {
   const auto opposite = scale(logits, -1);
   const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;

@@ -26,7 +26,7 @@ void check_axis(operation op, expression x, std::size_t axis) {
              + (axis == 0 ? "the batch" : "out of range"));
 }
 
-/// (time, hidden) of the states that gates of shape `z` make.
+/// The number of hidden units, from gates of shape `z`.
 std::int64_t hidden_of(expression z, expression w, cell how) {
   const std::int64_t gates = how == cell::rnn ? 1 : how == cell::lstm ? 4 : 3;
   const auto& dims = z.shape();
@@ -40,7 +40,7 @@ std::int64_t hidden_of(expression z, expression w, cell how) {
   return hidden;
 }
 
-/// Runs over time; the states of all steps lie in the last `hidden` of the result.
+/// Runs over time. The states of all steps are the last `hidden` elements of the result.
 expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
   const auto hidden = hidden_of(inputs[0], inputs[1], how);
   auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
@@ -80,7 +80,7 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
     refuse(op,
            "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
              + std::to_string(axis) + " of " + describe(x) + " are out of range");
-  // A slice of what was placed there just now, as in the gradient of a slice.
+  // A slice of exactly the part that was placed, as in the gradient of a slice.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
       && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
@@ -242,7 +242,7 @@ expression causal_softmax(expression x) {
 }
 
 expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
-  const auto dims = q.shape(); // a copy: appending nodes moves them
+  const auto dims = q.shape(); // a copy, because appending nodes moves the original
   if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
       || k.shape() != dims || v.shape() != dims)
     throw input_error("causal_attention: " + describe(q) + ", " + describe(k) + " and "
