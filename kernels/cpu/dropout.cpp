@@ -6,7 +6,8 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Wellons' low bias mixer: only 32-bit arithmetic, so that eight elements fit a vector.
+/// Wellons' low bias mixer. It uses only 32-bit arithmetic, so that eight elements fit into a
+/// vector.
 std::uint32_t mix(std::uint32_t h) noexcept {
   h ^= h >> 16;
   h *= 0x7feb352dU;
@@ -22,7 +23,7 @@ template <class T>
 void dropout(std::size_t n, const T* x, double rate, std::uint64_t key, T* out) {
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);
-  // Signed, because processors compare vectors of signed numbers.
+  // Signed, because processors only compare vectors of signed numbers.
   const auto threshold = static_cast<std::int32_t>(rate * 16777216.0);
   const T factor = static_cast<T>(1 / (1 - rate));
   TROUPE_INDEPENDENT

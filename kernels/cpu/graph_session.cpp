@@ -67,7 +67,7 @@ executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches,
     key.push_back(x.id());
   }
   const auto found = executors_.find(key);
-  // Variables that were added later have no place in an older plan.
+  // An older plan has no place for variables that were added later.
   if (found != executors_.end() && found->second.what().max_rows() >= rows
       && found->second.what().parameters().size() == variables_.size())
     return found->second;
@@ -87,8 +87,8 @@ std::vector<feed<T>> graph_session<T>::feeds_for(const plan& what,
   for (const auto& x : feeds) {
     const auto& n = x.placeholder.node();
     if (n.index >= result.size())
-      continue; // Newer than the plan, which does not read it.
-    // A feed may have no elements.
+      continue; // The variable is newer than the plan, which does not read it.
+    // Used for a feed without elements.
     static constexpr T nothing{};
     static constexpr std::int32_t no_integer{};
     result[n.index] = n.type == dtype::int32
