@@ -104,7 +104,7 @@ expression reduce(expression x, std::size_t axis, bool mean) {
 
 void check_sequence(expression x) {
   if (x.shape().rank() != 3)
-    throw input_error("a sequence (batch, time, features) was expected");
+    throw input_error("expected a sequence (batch, time, features)");
 }
 
 } // namespace
@@ -198,7 +198,7 @@ expression layer_builder::dense(expression x, const std::string& tensor, std::in
                                 const initializer& weights, bool bias,
                                 const std::string& bias_tensor) {
   if (x.shape().rank() < 2)
-    throw input_error("a tensor (batch, ..., features) was expected");
+    throw input_error("expected a tensor (batch, ..., features)");
   const auto inputs = x.shape().last();
   const auto y = x.node().type == dtype::sparse
     ? sparse_matmul(x, variable(tensor, {inputs, units}, weights))
@@ -225,7 +225,7 @@ expression layer_builder::build_image(const proto::Layer& layer, expression x, b
 
 expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
   if (x.shape().rank() != 4)
-    throw input_error("images (batch, channels, height, width) were expected");
+    throw input_error("expected images (batch, channels, height, width)");
   auto window = window_of(how, 1);
   window.groups = how.groups();
   const auto channels = x.shape()[1];
@@ -246,7 +246,7 @@ expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
 expression layer_builder::normalized_batch(expression x, const proto::BatchNorm& how,
                                            bool training) {
   if (x.shape().rank() < 2)
-    throw input_error("a tensor (batch, channels, ...) was expected");
+    throw input_error("expected a tensor (batch, channels, ...)");
   const shape dims{x.shape()[1]};
   batch_norm_variables variables;
   variables.gain = variable("weight", dims, initializer::constant(1));

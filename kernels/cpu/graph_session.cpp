@@ -46,11 +46,11 @@ std::size_t graph_session<T>::rows_of(std::span<const session_feed<T>> feeds) co
                         + (n.type == dtype::int32 ? "int32" : "float") + "; " + expected);
     };
     if (!n.shape.has_batch() && given != each)
-      refuse(std::to_string(each) + " were expected");
+      refuse("expected " + std::to_string(each));
     if (!n.shape.has_batch() || each == 0)
       continue;
     if (given % each != 0)
-      refuse("a multiple of " + std::to_string(each) + " was expected");
+      refuse("expected a multiple of " + std::to_string(each));
     if (rows && *rows != given / each)
       refuse("another feed has " + std::to_string(*rows) + " samples");
     rows = given / each;

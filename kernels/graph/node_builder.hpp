@@ -24,7 +24,7 @@ inline std::string describe(expression x) {
 
 inline void check_float(operation op, expression x) {
   if (x.node().type == dtype::int32)
-    refuse(op, describe(x) + " is int32, a tensor of floating-point numbers was expected");
+    refuse(op, describe(x) + " is int32; expected a tensor of floating-point numbers");
 }
 
 /// Only products with sparse matrices accept a sparse input.

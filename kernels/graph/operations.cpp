@@ -60,7 +60,7 @@ shape labels_of(operation op, expression logits, expression labels) {
   check_rank(op, logits, 2);
   if (labels.node().type != dtype::int32)
     throw input_error(std::string(to_string(op)) + ": labels " + describe(labels) + " are "
-                      + std::string(to_string(labels.node().type)) + ", int32 was expected");
+                      + std::string(to_string(labels.node().type)) + "; expected int32");
   auto expected = leading(logits.shape());
   if (labels.shape() != expected)
     misfit(op, logits, labels, "the labels must have shape " + to_string(expected));
@@ -179,7 +179,7 @@ expression sigmoid(expression x) {
 expression leaky_relu(expression x, double slope) {
   if (!(slope > 0))
     refuse(operation::leaky_relu,
-           "the slope is " + std::to_string(slope) + "; a number above 0 was expected");
+           "the slope is " + std::to_string(slope) + "; expected a number above 0");
   return unary(operation::leaky_relu, x, slope);
 }
 
@@ -211,7 +211,7 @@ namespace {
 
 expression bounded(operation op, expression x, double bound) {
   if (std::isnan(bound))
-    refuse(op, "the bound of " + describe(x) + " is NaN; a number was expected");
+    refuse(op, "the bound of " + describe(x) + " is NaN; expected a number");
   return unary(op, x, bound);
 }
 
@@ -271,9 +271,7 @@ namespace {
 expression broadcast_to(operation op, expression x, const shape& dims, const shape& expected) {
   check_float(op, x);
   if (x.shape() != expected)
-    refuse(op,
-           describe(x) + " to " + to_string(dims) + ": shape " + to_string(expected)
-             + " was expected");
+    refuse(op, describe(x) + " to " + to_string(dims) + ": expected shape " + to_string(expected));
   return append(op, {x}, dims);
 }
 
@@ -313,7 +311,7 @@ expression classify(operation op, expression logits, expression labels, const cr
   if (!(how.smoothing >= 0 && how.smoothing < 1))
     refuse(op,
            "label smoothing " + std::to_string(how.smoothing)
-             + "; a number from 0 to less than 1 was expected");
+             + "; expected a number from 0 to less than 1");
   auto x = make_node(op, std::move(dims));
   x.factor = mean_factor(rows);
   x.labels = how;
@@ -375,7 +373,8 @@ expression to_float(expression labels, const shape& dims) {
   const auto same =
     dims.has_batch() == labels.shape().has_batch() && dims.elements() == labels.shape().elements();
   if (!same)
-    refuse(op, describe(labels) + " to " + to_string(dims) + ": as many elements were expected");
+    refuse(op,
+           describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
   return append(op, {labels}, dims);
 }
 
@@ -387,8 +386,7 @@ expression dropout(expression x, double rate, std::uint64_t key) {
   constexpr auto op = operation::dropout;
   check_float(op, x);
   if (!(rate >= 0 && rate < 1))
-    refuse(op,
-           "a rate of " + std::to_string(rate) + "; a number from 0 to less than 1 was expected");
+    refuse(op, "a rate of " + std::to_string(rate) + "; expected a number from 0 to less than 1");
   auto result = make_node(op, x.shape());
   result.factor = rate;
   result.key = key;
@@ -423,7 +421,7 @@ expression dense_layer(expression x, const std::string& name, std::int64_t units
                        bool bias) {
   if (units < 1)
     throw input_error("layer \"" + name + "\" has " + std::to_string(units)
-                      + " units; at least 1 was expected");
+                      + " units; expected at least 1");
   check_rank(operation::matmul, x, 2);
   auto& owner = x.owner();
   auto y =

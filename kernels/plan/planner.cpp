@@ -47,12 +47,12 @@ std::uint32_t planner::check(const char* what, expression x) const {
 
 void planner::choose_targets() {
   if (options_.max_rows == 0)
-    throw input_error("plan: max_rows is 0; at least 1 was expected");
+    throw input_error("plan: max_rows is 0; expected at least 1");
   if (options_.loss.valid()) {
     loss_ = check("loss", options_.loss);
     if (!at(loss_).shape.extents().empty())
       throw input_error("plan: the loss \"" + at(loss_).name + "\" has shape "
-                        + to_string(at(loss_).shape) + "; a scalar was expected");
+                        + to_string(at(loss_).shape) + "; expected a scalar");
   } else if (options_.gradients) {
     throw input_error("plan: gradients need a loss");
   }

@@ -207,7 +207,7 @@ onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expressio
 onnx_rows pixels_of(const onnx_node& node) {
   const auto& v = node.input(0);
   if (v.rank() < 3 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
   std::vector<std::size_t> axes(v.rank() - 2);
   std::iota(axes.begin(), axes.end(), std::size_t{2});
   return rows_over(node, v, axes);

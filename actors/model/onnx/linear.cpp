@@ -72,7 +72,7 @@ void general_product(onnx_node& node) {
   const bool transpose_a = node.integer("transA", 0) != 0;
   const bool transpose_b = node.integer("transB", 0) != 0;
   if (a.rank() != 2 || b.rank() != 2)
-    node.refuse("two matrices were expected, found " + onnx_dims_text(a.dims()) + " and "
+    node.refuse("expected two matrices, found " + onnx_dims_text(a.dims()) + " and "
                 + onnx_dims_text(b.dims()));
   if (b.has_batch() || (a.has_batch() && (transpose_a || a.batch_at != 0)))
     node.refuse("the batch must be the rows of the result");

@@ -235,7 +235,7 @@ onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t ran
 
 void check_channels(const onnx_node& node, const onnx_value& v) {
   if (v.rank() < 2 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
 }
 
 /// Normalizes each channel of each sample separately.

@@ -74,8 +74,8 @@ void check_attributes(onnx_node& node, cell how) {
 expression sequence_of(onnx_node& node, bool batch_first) {
   const auto& v = node.input(0);
   if (v.rank() != 3 || !v.has_batch() || v.batch_at != (batch_first ? 0U : 1U))
-    node.refuse("an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
-                + " features) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
+                + " features), found " + onnx_dims_text(v.dims()));
   return v.x;
 }
 

@@ -297,13 +297,13 @@ void check(const bench_allreduce_command& x) {
   for (const auto& text : x.sizes)
     parse_size(text);
   if (!parse_schedule(x.schedule))
-    throw input_error{fmt::format("--schedule={}: direct or ring was expected", x.schedule)};
+    throw input_error{fmt::format("--schedule={}: expected direct or ring", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
-    throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};
+    throw input_error{fmt::format("--transport={}: expected auto or tcp", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())
     throw input_error{"--transport=tcp is for --processes"};
   if (!x.peer.empty() && x.peer != "gloo")
-    throw input_error{fmt::format("--peer={}: gloo was expected", x.peer)};
+    throw input_error{fmt::format("--peer={}: expected gloo", x.peer)};
 }
 
 } // namespace

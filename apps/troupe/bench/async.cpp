@@ -62,7 +62,7 @@ std::vector<const async_recipe*> chosen_recipes(const bench_async_command& x) {
 
 void check(const bench_async_command& x) {
   if (!x.peer.empty() && x.peer != "tf")
-    throw input_error{"--peer=" + x.peer + ": tf was expected"};
+    throw input_error{"--peer=" + x.peer + ": expected tf"};
   if (x.seeds == 0 || x.ps == 0)
     throw input_error{"--seeds and --ps must be at least 1"};
   if (x.workers.empty() || std::ranges::min(x.workers) < 2)
@@ -152,7 +152,7 @@ void check(const async_work& what, const cell& x) {
       throw std::runtime_error{where + ": the numbers are not finite any more"};
     if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
-        fmt::format("{}: the mean staleness is {:.2f}, and at least {:g} was expected: this "
+        fmt::format("{}: the mean staleness is {:.2f}; expected at least {:g}: this "
                     "measures something else than asynchrony",
                     where, run.staleness, least_staleness(x.workers))};
   }

@@ -294,8 +294,7 @@ int run(const bench_kernels_command& x) {
     const auto& r = found.back();
     peak = std::max({peak, r.ours, r.others()});
     if (!(r.difference <= tolerance)) {
-      fmt::print(stderr,
-                 "troupe: {}: the results differ by {:.1e} of k, at most {:g} was expected\n",
+      fmt::print(stderr, "troupe: {}: the results differ by {:.1e} of k; expected at most {:g}\n",
                  what.what, r.difference, tolerance);
       code = exit_failed;
     }

@@ -196,11 +196,11 @@ nlohmann::json json_of(const measurement& r, const bench_train_command& x) {
 
 int run(const bench_train_command& x) {
   if (!x.peer.empty() && x.peer != "torch")
-    throw input_error{"--peer=" + x.peer + ": torch was expected"};
+    throw input_error{"--peer=" + x.peer + ": expected torch"};
   if (x.threads == 0 || x.rounds == 0)
     throw input_error{"--threads and --rounds must be at least 1"};
   if (x.processor_time && x.threads != 1)
-    throw input_error{"--processor-time is that of one thread; --threads=1 was expected"};
+    throw input_error{"--processor-time is that of one thread; expected --threads=1"};
   std::vector<measurement> results;
   for (const auto* what : chosen(x.works))
     results.push_back(measure(*what, x));
@@ -220,7 +220,7 @@ int run(const bench_train_command& x) {
     if (!r.agrees()) {
       fmt::print(stderr,
                  "troupe: {}: the losses of the first {} steps differ from PyTorch's by {:.1e} of "
-                 "the first loss, at most {:g} was expected: one of the two computes wrong\n",
+                 "the first loss; expected at most {:g}: one of the two computes wrong results\n",
                  r.what->name, checked_steps, r.difference, tolerance);
       code = exit_failed;
     }

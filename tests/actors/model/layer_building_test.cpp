@@ -237,8 +237,8 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
     problem_of("layer { name: \"fc\" dense { units: 4 } }\nlayer { name: \"conv\" conv2d { "
                "filters: 2 kernel: 3 } }",
                {3})
-    == "model.layer[1]: layer \"conv\" cannot read \"fc\" (batch, 4): images (batch, "
-       "channels, height, width) were expected (line 2)");
+    == "model.layer[1]: layer \"conv\" cannot read \"fc\" (batch, 4): expected images "
+       "(batch, channels, height, width) (line 2)");
   const auto sum =
     problem_of("layer { name: \"a\" dense { units: 4 } }\nlayer { name: \"b\" dense { units: 5 } "
                "input: \"features\" }\n\nlayer { name: \"sum\" add {} input: \"a\" input: \"b\" }",
@@ -256,13 +256,13 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
           "2 groups do not divide 4 channels and 3 filters");
   refused("max_pool { kernel: 9 }", {4, 5, 5}, "does not fit into images");
   refused("global_average_pool {}", {4}, "\"features\" (batch, 4): average_pool");
-  refused("reshape { dims: [7] }", {4}, "as many elements were expected");
+  refused("reshape { dims: [7] }", {4}, "expected the same number of elements");
   refused("embedding { width: 2 }", {4}, "an embedding reads tokens");
   refused("embedding { width: 2 entries: 10 }", {4}, "a table of 10 entries, but the data has 11",
           11);
   refused("dense { units: 2 }", {4}, "int32", 11);
   refused("dense { units: 2 }", {}, "a tensor (batch, ..., features)");
-  refused("lstm { hidden: 2 }", {4}, "a sequence (batch, time, features) was expected");
+  refused("lstm { hidden: 2 }", {4}, "expected a sequence (batch, time, features)");
   refused("attention { heads: 3 }", {5, 4}, "in 3 heads");
   refused("attention { heads: 2 }", {4}, "a sequence");
   refused("position_embedding {}", {4}, "a sequence");

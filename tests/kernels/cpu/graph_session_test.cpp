@@ -108,10 +108,11 @@ BOOST_AUTO_TEST_CASE(errors) {
   const std::vector<double> four(4);
   const std::vector<double> six(6);
   BOOST_TEST(contains(error_of([&] { s.run({}, {m.y}); }), "depend on \"x\", which was not fed"));
-  BOOST_TEST(contains(error_of([&] {
-                        s.run({{m.x, four}}, {m.y});
-                      }),
-                      "\"x\" (batch, 3) was fed with 4 elements of type float; a multiple of 3"));
+  BOOST_TEST(
+    contains(error_of([&] {
+               s.run({{m.x, four}}, {m.y});
+             }),
+             "\"x\" (batch, 3) was fed with 4 elements of type float; expected a multiple of 3"));
   BOOST_TEST(contains(error_of([&] {
                         s.run({{m.x, six}, {m.t, six}}, {m.loss});
                       }),

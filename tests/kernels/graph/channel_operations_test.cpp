@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   channels c({batch, 2, 3});
   auto& g = c.g;
   auto w = g.variable("other", {3});
-  refused([&] { multiply_channels(c.x, w); }, "\"other\" (3): a factor per channel");
+  refused([&] { multiply_channels(c.x, w); }, "\"other\" (3): expected a factor per channel");
   refused([&] { channel_moments(w); }, "(batch, channels, ...)");
   refused([&] { normalize_channels(c.x, w); }, "moments of its channels");
   refused([&] { normalize_channels(c.x, channel_moments(c.x), 0); }, "epsilon is 0");

@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { max_pool(x, {.height = 2, .pad_y = 2}); }, "padding smaller than the window");
   refused([&] { average_pool(x, {.stride_x = 0}); }, "strides of at least 1");
   refused([&] { flatten(conv2d(flatten(x), w, three)); }, "(batch, channels, height, width)");
-  refused([&] { reshape(x, {batch, 4, 5, 7}); }, "as many elements were expected");
+  refused([&] { reshape(x, {batch, 4, 5, 7}); }, "expected the same number of elements");
   refused([&] { conv2d_layer(x, "conv_1", 3, {.groups = 2}); }, "layer \"conv_1\"");
   refused([&] { add_channel_bias(x, g.variable("b", {5})); }, "a bias per channel");
 }
