@@ -15,17 +15,17 @@ namespace troupe {
 
 namespace {
 
-/// What a file of the system says; `none` where it is no number, but "max", or there is no such
-/// file.
+/// The number in a file of the system. Gives `none` if the file does not exist or contains no
+/// number, such as "max".
 std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
   std::size_t result = 0;
   return std::ifstream{file} >> result ? result : none;
 }
 
-/// The limit of this process's control group and of all above it.
+/// The smallest limit of this process's control group and of all groups above it.
 std::size_t group_limit(std::size_t none) {
   const std::filesystem::path root{"/sys/fs/cgroup"};
-  // Version 1.
+  // Control groups of version 1.
   auto result = number_in(root / "memory" / "memory.limit_in_bytes", none);
   std::filesystem::path group;
   std::ifstream groups{"/proc/self/cgroup"};
@@ -47,10 +47,10 @@ void check_tasks(const job_context& context, const cluster_shape& cluster,
   const auto records = context.data.train_records;
   const auto batches = (records + batch - 1) / batch;
   if (cluster.workers > batches)
-    throw input_error{fmt::format(
-      "{}: {} workers, but an epoch has only {} batches ({} records in batches of {}): some would "
-      "have nothing to do; use {} workers or fewer, or a smaller data.batch",
-      workers_from, cluster.workers, batches, records, batch, batches)};
+    throw input_error{fmt::format("{}: {} workers, but an epoch has only {} batches ({} records in "
+                                  "batches of {}), so some would "
+                                  "have no work; use {} workers or fewer, or a smaller data.batch",
+                                  workers_from, cluster.workers, batches, records, batch, batches)};
   if (cluster.ps > context.parameters().size())
     throw input_error{fmt::format("{}: {} parameter shards, but the model has only {} parameters",
                                   ps_from, cluster.ps, context.parameters().size())};
@@ -76,7 +76,7 @@ std::string memory_problem(std::size_t needed) {
 
 void check_memory(std::size_t needed, const std::string& advice) {
   if (const auto problem = memory_problem(needed); !problem.empty())
-    throw input_error{problem + ": " + advice + " (`troupe check` shows what takes how much)"};
+    throw input_error{problem + ": " + advice + " (`troupe check` shows the memory of each part)"};
 }
 
 } // namespace troupe

@@ -8,14 +8,14 @@
 
 namespace troupe {
 
-/// Cells in columns: the first is aligned left, the others right.
+/// Cells in columns. The first column is aligned left, the others right.
 class text_table {
 public:
   explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  /// Prints the table to stdout, each line after `indent` spaces.
+  /// Prints the table to stdout. Each line is indented by `indent` spaces.
   void print(std::size_t indent = 0) const {
     std::vector<std::size_t> widths;
     for (const auto& row : rows_) {

@@ -22,14 +22,14 @@ namespace {
 /// How long children may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{3'000};
 
-/// A folder that is removed with its owner.
+/// A directory that is removed with its owner.
 class temporary_folder {
 public:
   temporary_folder() {
     auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
     if (!::mkdtemp(name.data()))
       throw input_error{"cannot make a temporary folder " + name
-                        + ": set TMPDIR to one that is writable"};
+                        + ": set TMPDIR to a writable directory"};
     path_ = name;
   }
   ~temporary_folder() {
@@ -54,7 +54,7 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// The coordinator runs in this process; the other tasks are told its address.
+/// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const std::string& log_level, const std::string& transport) {
   const temporary_folder folder;

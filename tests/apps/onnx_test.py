@@ -96,7 +96,7 @@ class Onnx(TestCase):
         end = self.train(job, "first")
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
-        self.assertIn("features as they are", text)
+        self.assertIn("unscaled features", text)
         # The model takes what the file has: without any normalization it gives the same loss.
         again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
         self.train(again, "second", "--set", "learning_rate.base=1e-30")

@@ -44,7 +44,7 @@ class Quickstart(TestCase):
         self.assertIn("no such directory", self.quickstart("--data", "missing", code=2))
         folder = self.data([("pictures", "train-labels-idx1-ubyte")])
         output = self.quickstart("--data", folder, code=2)
-        self.assertIn("does not hold train-images-idx3-ubyte", output)
+        self.assertIn("does not contain train-images-idx3-ubyte", output)
         self.assertIn("pictures", output)
         (folder / "train-labels-idx1-ubyte").unlink()
         self.assertIn("train-images-idx3-ubyte and train-labels-idx1-ubyte", self.quickstart("--data", folder, code=2))

@@ -67,7 +67,7 @@ void torch_peer::start(const std::string& python, const work& what, const materi
     process_->tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));
     process_->tell(data.labels.data(), data.labels.size() * sizeof(std::int32_t));
   } catch (const std::runtime_error&) {
-    // It says why below.
+    // The reason is reported below.
   }
   const auto hello = nlohmann::json::parse(process_->answer(), nullptr, false);
   if (!hello.is_object())
@@ -84,7 +84,7 @@ round torch_peer::run(std::size_t steps) {
   process_->tell(std::to_string(steps) + '\n');
   const auto reply = nlohmann::json::parse(process_->answer(), nullptr, false);
   if (!reply.is_object())
-    throw std::runtime_error{"the process of PyTorch has ended; its messages stand above"};
+    throw std::runtime_error{"the PyTorch process has ended; see its messages above"};
   process_->pause();
   round result;
   result.seconds = reply.at("seconds");

@@ -8,11 +8,11 @@
 
 namespace troupe::bench {
 
-/// A Python process that trains the same work with PyTorch. It is stopped (SIGSTOP) while it has
-/// nothing to do, so that its spinning threads take no processor time. It ends with this object.
+/// A Python process that trains the same work with PyTorch. It is stopped (SIGSTOP) while it has no
+/// work, so that its spinning threads take no processor time. It ends with this object.
 class torch_peer {
 public:
-  /// Throws input_error where `python` (see `pythons`) has no PyTorch.
+  /// Throws input_error if `python` (see `pythons`) has no PyTorch.
   torch_peer(const std::string& python, const work& what, const material& data, std::size_t threads,
              passing how);
 
@@ -22,7 +22,7 @@ public:
   const std::string& blas() const noexcept { return blas_; }
 
 private:
-  /// Throws input_error, with a reason, if there is no such interpreter or it has no PyTorch.
+  /// Throws input_error with the reason if the interpreter does not exist or has no PyTorch.
   void start(const std::string& python, const work& what, const material& data, std::size_t threads,
              passing how);
 

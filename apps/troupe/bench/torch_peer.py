@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-# Ends with the process that asks, also while it is stopped (PR_SET_PDEATHSIG).
+# Ends with the process that started it, even while it is stopped (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -177,7 +177,7 @@ def main():
     optimizer = optimizer_of(model, given["optimizer"])
     answer(version=torch.__version__, blas=blas())
 
-    # Of the calling thread: other threads, which may spin, do not count.
+    # The time of the calling thread. Other threads may spin, and do not count.
     clock = time.thread_time if given["processor_time"] else time.perf_counter
     done = 0
     for line in sys.stdin.buffer:

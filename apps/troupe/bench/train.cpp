@@ -21,12 +21,12 @@ namespace {
 
 using namespace bench;
 
-/// Steps whose losses are compared before measuring, and how much they may differ, relative to the
-/// first loss: rounding that grows over some steps.
+/// Number of steps whose losses are compared before the measurement, and the largest difference
+/// relative to the first loss. Rounding errors grow over some steps.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
-/// Results for one work. Speeds in samples per second, one per round.
+/// The results for one work. Speeds are in samples per second, one per round.
 struct measurement {
   const work* what = nullptr;
   std::size_t steps = 0;
@@ -36,7 +36,7 @@ struct measurement {
   double last_loss = 0;
   double difference = 0;
   std::string peer;
-  /// Seconds per instruction.
+  /// Seconds of each instruction.
   std::vector<double> profile;
   std::vector<std::string> names;
 
@@ -65,13 +65,13 @@ double largest_difference(const round& a, const round& b, double scale) {
   double result = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i) {
     const double difference = std::abs(a.losses[i] - b.losses[i]) / scale;
-    if (!(difference <= result)) // a NaN, too
+    if (!(difference <= result)) // also true for NaN
       result = difference;
   }
   return result;
 }
 
-/// Round by round, in turns with the peer if there is one.
+/// Measures round by round, in turns with the peer if there is one.
 measurement measure(const work& what, const bench_train_command& x) {
   measurement result;
   result.what = &what;
@@ -153,7 +153,7 @@ void print_table(const std::vector<measurement>& results, const bench_train_comm
   table.print();
 }
 
-/// Where the time of a step goes, the longest first.
+/// Shows how the time of a step is divided, the longest instruction first.
 void print_profile(const measurement& r) {
   double total = 0;
   for (double seconds : r.profile)
