@@ -1,4 +1,4 @@
-"""`troupe bench`: that it measures what it says, in little time; never how fast something is."""
+"""`troupe bench`: it measures what it reports, in little time. No test asserts a speed."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from program import PROGRAM, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
 
-# Answers like a process with PyTorch, but with losses that are off by a factor.
+# Answers like a process with PyTorch, but its losses are wrong by a factor.
 FAKE_PEER = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -40,7 +40,7 @@ def has_torch():
 
 class Bench(TestCase):
     def run_program(self, *arguments, code=0):
-        """Standard output and error of a run, apart."""
+        """Standard output and standard error of a run, separately."""
         done = subprocess.run([PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=240, check=False)
         self.assertEqual(done.returncode, code, f"{arguments} said:\n{done.stdout}{done.stderr}")
         return done.stdout, done.stderr
@@ -58,10 +58,10 @@ class Train(Bench):
             speed = x["samples_per_second"]
             self.assertTrue(0 < speed["least"] <= speed["median"] <= speed["most"], x)
             self.assertGreaterEqual(x["steps_per_round"], 1)
-            # Ten classes, drawn at random.
+            # Ten classes at random.
             self.assertTrue(1 < x["first_loss"] < 5, x)
             self.assertTrue(0 < x["last_loss"] < 5, x)
-        # A convex problem: each step on a batch brings its loss down.
+        # The problem is convex: each step on a batch reduces its loss.
         self.assertLess(results[0]["last_loss"], results[0]["first_loss"])
 
     def test_table(self):
@@ -168,7 +168,7 @@ class Async(Bench):
         recipes = ("serial", "AUTO", "BUFFERED", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
-        # It takes SGD only, and the work has a momentum.
+        # HOGWILD supports only SGD, and the work uses momentum.
         self.assertNotIn("HOGWILD", output)
 
     def test_bad_input(self):
@@ -183,7 +183,7 @@ class Async(Bench):
             self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
 
 
-# Answers like a process with PyTorch whose sums are right or not.
+# Answers like a process with PyTorch. Its sums are right or wrong.
 FAKE_GLOO = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())

@@ -1,7 +1,7 @@
 """TCP connections of a run break, again and again; a process stops for a while. The weights are those of a run that
 nothing has disturbed.
 
-The processes live in a network namespace of their own, whose connections the test destroys (`ss -K`)."""
+The processes run in their own network namespace, in which the test destroys connections (`ss -K`)."""
 
 import shutil
 import signal

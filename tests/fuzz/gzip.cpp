@@ -1,4 +1,4 @@
-// Compressed files: the input as one, and the input compressed in two members.
+// Compressed files: the input itself as one, and the input compressed into two members.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

@@ -16,12 +16,12 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse_cluster_config(text, "x.json"); });
 }
 
-/// Errors of a text whose cluster has these jobs.
+/// The errors of a cluster file with these jobs.
 std::string jobs_error(const std::string& jobs) {
   return parse_error("{\"cluster\": {" + jobs + "}}");
 }
 
-/// "chief/0 a:1 = coordinator/0 worker/0; ...", in any order of the text.
+/// "chief/0 a:1 = coordinator/0 worker/0; ...", whatever the order in the text.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;

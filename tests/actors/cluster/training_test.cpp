@@ -1,4 +1,4 @@
-// Runs in an actor system that belongs to somebody else.
+// Runs in an actor system that belongs to another program.
 
 #include "actors/cluster/training.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::minutes patience_limit{4};
 
-/// y = 3 x0 - 2 x1 + 1 over a grid, without a rest: every protocol finds the coefficients.
+/// y = 3 x0 - 2 x1 + 1 over a grid, without noise: every protocol finds the coefficients.
 class plane : public dataset {
 public:
   explicit plane(std::uint64_t records, bool broken = false) : records_(records), broken_(broken) {}
@@ -78,7 +78,7 @@ bool wait_for(const std::function<bool()>& condition) {
   return condition();
 }
 
-/// What an observer has heard.
+/// Reports that an observer has received.
 struct heard {
   std::atomic<int> progress{0};
   std::atomic<int> epochs{0};
@@ -88,7 +88,7 @@ struct heard {
 
 using whole_observer = run_observer::extend<rpc<void, epoch_weights>>;
 
-/// Counts what it hears; `at_epoch` may steer the run.
+/// Counts the reports; `at_epoch` may control the run.
 class listener : public whole_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<heard> what, std::function<void()> at_epoch)
@@ -119,11 +119,11 @@ struct configuration : caf::actor_system_config {
   configuration() { configure(*this); }
 };
 
-/// An actor system of an embedding program. At the end nothing of ours is left in it.
+/// The actor system of an embedding program. At the end, it contains no actor of troupe.
 struct program {
   ~program() { BOOST_TEST(empties()); }
 
-  /// Actors end in their own time.
+  /// Actors take some time to end.
   bool empties() {
     return wait_for([this] { return sys.registry().running() <= actors_before; });
   }
@@ -132,7 +132,7 @@ struct program {
     return self->request(run, patience_limit, begin_training{});
   }
 
-  /// How the run ends: the error, or nothing.
+  /// The error of the run, if any.
   caf::error error_of(training_options options) {
     caf::error result;
     begin(spawn_training(sys, std::move(options)))

@@ -36,7 +36,7 @@ struct config : caf::actor_system_config {
   }
 };
 
-/// Calls `body(group)` in a thread per rank. What each threw, by rank.
+/// Calls `body(group)` in one thread per rank. Returns by rank the exception that it threw, if any.
 std::vector<std::optional<collective_failure>> run(std::vector<collective>& groups,
                                                    const std::function<void(collective&)>& body) {
   std::vector<std::optional<collective_failure>> result(groups.size());
@@ -54,7 +54,7 @@ std::vector<std::optional<collective_failure>> run(std::vector<collective>& grou
   return result;
 }
 
-/// Sums of several sizes, and whether all were right.
+/// Adds up vectors of several sizes. Returns true if all sums are right.
 template <class T>
 bool sums_are_right(collective& group, std::size_t most = 100'003) {
   bool right = true;
@@ -70,7 +70,7 @@ bool sums_are_right(collective& group, std::size_t most = 100'003) {
   return right;
 }
 
-/// Addresses with ports that are free now, of those that the system gives to nobody by itself.
+/// Addresses with free ports, outside the range that the system assigns by itself.
 std::vector<std::string> free_addresses(std::size_t count) {
   static std::uint16_t port = 15'000 + std::random_device{}() % 12'000;
   std::vector<std::string> result;
@@ -87,7 +87,7 @@ std::vector<std::string> free_addresses(std::size_t count) {
   return result;
 }
 
-/// Each rank in an actor system of its own, connected over loopback.
+/// Each rank in its own actor system, connected over loopback.
 class systems {
 public:
   systems(std::size_t ranks, collective_options options) {
@@ -118,7 +118,7 @@ public:
   std::vector<collective> groups;
 };
 
-/// A process that was stopped: its messages pile up.
+/// A process that was stopped: its messages wait unread.
 class stopped_peer : public collective_peer::base {
 public:
   using collective_peer::base::base;
@@ -136,14 +136,14 @@ protected:
     };
   }
 
-  /// A promise holds its actor.
+  /// A promise keeps its actor alive.
   void on_exit() override { questions_.clear(); }
 
 private:
   std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
 };
 
-/// Ranks 0 to 2 on virtual time, and rank 3, which has stopped.
+/// Ranks 0 to 2 on virtual time, and rank 3, which is stopped.
 struct three_and_a_stopped_one {
   explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
     cfg.set("scheduler.policy", caf::atom("testing"));
@@ -176,7 +176,7 @@ struct three_and_a_stopped_one {
 
   /// A program that asks this rank for a sum.
   void ask(std::size_t rank) {
-    // With an argument: without one, the framework binds a reference to null.
+    // With an argument, because without one the framework binds a reference to null.
     sys->spawn(
       [this](caf::event_based_actor* self, std::size_t r) {
         self->request(members[r], caf::infinite, all_reduce{payload::floats(100)})
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(threads_of_one_system) {
     }
 }
 
-// An actor of the program asks for several at once; they come back in order.
+// An actor of the program sends several requests at once. The answers come in order.
 BOOST_AUTO_TEST_CASE(requests_wait_for_their_turn) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -283,13 +283,13 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
         BOOST_TEST(x->number == 1u);
         BOOST_TEST(x->text.find(kind ? "10 float64" : "11 float32") != std::string::npos, x->text);
       }
-      // The group is over.
+      // The group has ended.
       for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); }))
         BOOST_TEST((x && x->code == errc::malformed));
     }
 }
 
-// Members whose programs gave them other options. Either may find it first.
+// Members whose programs gave them different options. Either of them may notice it first.
 BOOST_AUTO_TEST_CASE(another_option) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -333,7 +333,8 @@ BOOST_AUTO_TEST_CASE(a_vector_of_broken_elements_harms_nobody_else) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// All name the rank whose program does not come, also those that wait for another one in the ring.
+// All ranks blame the rank whose program does not start the all-reduce, even those that wait for
+// another rank in the ring.
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -374,7 +375,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_has_left) {
   }
 }
 
-// Ranks end as soon as they have their sums: that harms nobody who still waits for his.
+// Ranks end as soon as they have their sums. This does not affect ranks that still wait.
 BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -396,7 +397,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// On virtual time.
+// Tests on virtual time.
 BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
@@ -438,7 +439,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
   }
 }
 
-// Nobody waits: time passes without harm.
+// No request is waiting: time passes without a failure.
 BOOST_AUTO_TEST_CASE(an_idle_group_has_no_deadline) {
   three_and_a_stopped_one x{all_reduce_schedule::direct};
   x.pass(5'000ms);
@@ -491,7 +492,7 @@ BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
     BOOST_TEST((failure && failure->code == errc::malformed));
 }
 
-// The last rank dials nobody: all links may be there before it is told to connect.
+// The last rank dials no other rank. All its links may exist before it is told to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -551,7 +552,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   refused("deadline is 1 ms", [](auto& x) { x.deadline = 1ms; });
   refused(
     "load<caf::io::middleman>", [](auto&) {}, false);
-  // Somebody else listens there.
+  // Another socket listens there.
   const file_descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in where{};
   where.sin_family = AF_INET;

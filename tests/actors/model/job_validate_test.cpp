@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// What is wrong with the job after the overrides.
+/// The problems of the job after the overrides.
 std::string problems(proto::Job job, std::initializer_list<const char*> overrides) {
   for (const auto* text : overrides)
     apply_override(job, text);

@@ -24,7 +24,7 @@ std::string problems(const std::vector<std::string>& changes,
   return error_of([&] { validate(with(changes), data_from::job, own); });
 }
 
-/// A row of a program's own; its parameter "neighbours" must be there.
+/// A protocol of the program. Its parameter "neighbours" is required.
 std::vector<protocol_traits> own_rows() {
   protocol_traits x;
   x.id = proto::CUSTOM;
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(each_protocol_of_the_schema_has_a_row) {
     BOOST_TEST(!row->decided_by.empty());
     BOOST_TEST(!row->exchange(job).empty());
     BOOST_TEST(seen.insert(row->name).second);
-    // Named as on the command line, where capitals do not count.
+    // The same name as on the command line; case does not matter.
     auto same = digits_job();
     apply_override(same, "protocol=" + row->name);
     BOOST_TEST((same.protocol() == row->id));

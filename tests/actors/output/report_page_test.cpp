@@ -11,8 +11,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// The element that is not closed, or that is closed but was never opened; empty for well-formed
-/// markup.
+/// The first element that is not closed, or that is closed without being opened. Empty for
+/// well-formed markup.
 std::string misplaced_element(const std::string& page) {
   std::vector<std::string> open;
   for (auto i = page.find('<'); i != page.npos; i = page.find('<', i + 1)) {

@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
     x.take(gradient(worker, 0, static_cast<float>(worker)));
   }
   BOOST_TEST(x.ready());
-  // Before the update is made, and after it.
+  // Both before and after the update.
   BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
   BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
   const auto made = update(x, 0);
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
   BOOST_TEST(!x.ready());
   x.set_idle({0, 2, 3});
   BOOST_TEST(x.ready());
-  // Others have been told of the step by now.
+  // By now, the other shards know the gradients of the step.
   x.set_idle({});
   BOOST_TEST(x.ready());
   make(x);

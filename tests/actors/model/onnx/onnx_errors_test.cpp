@@ -1,4 +1,4 @@
-// ONNX models that are refused, and their errors.
+// ONNX models that are refused, with their errors.
 
 #include "tests/actors/model/onnx/small_model.hpp"
 
