@@ -61,7 +61,7 @@ class Links(TestCase):
                 worker = children_of(run.pid)[0]
                 subprocess.run(["kill", f"-{int(signal.SIGSTOP)}", str(worker)], check=True)
                 self.assert_exit(run, 1)
-                self.assertRegex(run.output, "nothing was heard of it|did not come back|did not answer")
+                self.assertRegex(run.output, "nothing was received from it|did not come back|did not answer")
 
 
 if __name__ == "__main__":
