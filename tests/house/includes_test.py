@@ -1,4 +1,4 @@
-"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and that the checks detect violations."""
+"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and tests the checks."""
 
 import collections
 import pathlib
