@@ -32,19 +32,19 @@ column_moments moments_of(std::span<const double> values, std::size_t width, std
 /// A table as float32, each column shifted and scaled.
 /// @param values (rows, width), row-major
 /// @param how (width)
-/// @throws input_error naming record and column: a value that does not fit float32.
+/// @throws input_error that names record and column: a value that does not fit into float32.
 std::vector<float> scaled_columns(std::span<const double> values,
                                   std::span<const column_moments> how);
 
-/// The coefficients of a linear model in the units of the data: per target the intercept, then one
-/// per feature.
+/// The coefficients of a linear model in the units of the data: for each target the intercept,
+/// followed by one coefficient per feature.
 ///
-/// With y' = W x' + b over standardized x' = (x - m) / s and y' = (y - my) / sy:
+/// With y' = W x' + b for standardized x' = (x - m) / s and y' = (y - my) / sy:
 ///   coefficient_j = W_j sy / s_j,   intercept = my + sy b - sum_j coefficient_j m_j.
 /// @param weights (targets, features), row-major
 /// @param bias (targets); empty: no bias
 /// @return (targets, 1 + features), row-major
-/// @throws input_error when sizes do not fit.
+/// @throws input_error if sizes do not fit.
 std::vector<double> linear_coefficients(std::span<const float> weights, std::span<const float> bias,
                                         const column_scaling& scaling);
 
