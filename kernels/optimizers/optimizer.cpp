@@ -20,25 +20,25 @@ namespace troupe {
 
 namespace {
 
-/// Scalars of an update in the type of its elements. What a rule does not use is 0.
+/// Scalars of an update, in the type of its elements. Those that the rule does not use are 0.
 template <class T>
 struct factors {
   T rate;
   T scale;
-  /// Bound of the gradient's elements; infinity where they are not clipped.
+  /// Bound for the elements of the gradient; infinity if they are not clipped.
   T clip;
-  /// Of the weight, within the gradient.
+  /// Factor of the weight in the gradient.
   T decay;
-  /// adamw: what remains of the weight.
+  /// adamw: the factor that shrinks the weight.
   T shrink;
   T momentum;
   T epsilon;
-  /// First and second moments: what is kept of the old, and taken of the new.
+  /// First and second moments: the weight of the old value, and of the new one.
   T keep1, take1;
   T keep2, take2;
   /// adam: 1 / sqrt(1 - beta2^t).
   T root_scale;
-  /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
+  /// lamb: 1 / (1 - beta1^t), and the factor of the weight in the direction.
   T mean_scale;
   T direction_decay;
   bool look_ahead;
@@ -88,25 +88,27 @@ struct vectors {
   std::size_t n;
   const T* w;
   const T* g;
-  /// The state's slots; those that the rule has not are null.
+  /// The state's slots. Null for slots that the rule does not have.
   T* s0;
   T* s1;
   T* out;
 };
 
-// How it is fast (measured on a Sapphire Rapids core, ns per element, momentum out of place, range
-// of 64 Ki / 235 Ki / 16 Mi elements): one loop that reads three and writes two arrays 0.36 / 0.68
-// / 1.42; two loops over blocks of 4 KiB, the second one finding the velocities in the first-level
-// cache, 0.21 / 0.55 / 0.99; the new weights past the cache by streaming stores 0.51 / 0.55 / 0.71.
-// So: blocks always, streaming stores from 1 Mi elements on, where they begin to win.
+// Performance (measured on a Sapphire Rapids core, ns per element, momentum out of place, range of
+// 64 Ki / 235 Ki / 16 Mi elements): one loop that reads three and writes two arrays takes 0.36 /
+// 0.68 / 1.42. Two loops over blocks of 4 KiB, in which the second finds the velocities in the
+// first-level cache, take 0.21 / 0.55 / 0.99. Writing the new weights past the cache with streaming
+// stores takes 0.51 / 0.55 / 0.71. Therefore it always uses blocks, and streaming stores from 1 Mi
+// elements on, where they become faster.
 //
-// Explicit fused multiply-adds (this folder is compiled with -ffp-contract=off): vectors and the
-// last elements of a range round alike, so results do not depend on where a range begins or ends.
+// Fused multiply-adds are explicit (this folder is compiled with -ffp-contract=off). Vectors and
+// the last elements of a range then round alike, so results do not depend on where a range begins
+// or ends.
 
 constexpr std::size_t block = 1024;
 constexpr std::size_t stream_from = std::size_t{1} << 20;
 
-// A NaN passes through the comparisons.
+// The comparisons keep NaN.
 template <class T>
 T decayed_gradient(const factors<T>& f, T gradient, T weight) {
   const T scaled = f.scale * gradient;
@@ -115,7 +117,7 @@ T decayed_gradient(const factors<T>& f, T gradient, T weight) {
   return std::fma(f.decay, weight, clipped);
 }
 
-/// The gradient of a step, whole, with the penalty on absolute weights.
+/// The complete gradient of a step, including the penalty on absolute weights.
 template <class T>
 void penalize(const factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   const auto [n, w, g, s0, s1, out] = x;
@@ -126,7 +128,7 @@ void penalize(const factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   }
 }
 
-/// Of gradients that are whole already.
+/// Factors for gradients that are already complete.
 template <class T>
 factors<T> for_whole_gradients(factors<T> f) {
   f.scale = 1;
@@ -165,7 +167,7 @@ void average_squares(const factors<T>& f, const vectors<T>& x) {
   }
 }
 
-/// rmsprop's velocity, after the squares were averaged.
+/// rmsprop's velocity, after the squares have been averaged.
 template <class T>
 void add_scaled_velocity(const factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s, v, out] = x;
@@ -223,7 +225,7 @@ void descend(const factors<T>& f, const vectors<T>& x, Direction direction) {
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-/// `mean(i)`: the first moment, or the one that comes next.
+/// `mean(i)` is the first moment, or the next one.
 template <class T, class Mean>
 void descend_by_moments(const factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, m, s, out] = x;
@@ -233,7 +235,7 @@ void descend_by_moments(const factors<T>& f, const vectors<T>& x, Mean mean) {
                       f.shrink * w[i]);
 }
 
-/// The mean that the same gradient would lead to once more.
+/// The mean after the same gradient is added once more.
 template <class T>
 T next_mean(const factors<T>& f, T mean, T gradient) {
   return std::fma(f.keep1, mean, f.take1 * gradient);
@@ -245,7 +247,7 @@ T lamb_direction(const factors<T>& f, T weight, T mean, T square) {
   return std::fma(f.direction_decay, weight, step);
 }
 
-/// New weights of a block, whose state is up to date.
+/// Computes the new weights of a block whose state is up to date.
 template <class T>
 void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s0, s1, out] = x;
@@ -290,7 +292,7 @@ void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& 
 
 // -- a range ------------------------------------------------------------------------------------
 
-/// Copies past the cache where the machine can.
+/// Copies past the cache if the machine can.
 template <class T>
 void stream_copy(std::size_t n, const T* from, T* to) {
   std::size_t i = 0;
@@ -306,7 +308,7 @@ void stream_copy(std::size_t n, const T* from, T* to) {
   std::copy(from + i, from + n, to + i);
 }
 
-/// Streaming stores are ordered with nothing: other threads that learn of the new weights by an
+/// Streaming stores are not ordered. Other threads that learn about the new weights through an
 /// atomic must see them.
 void stream_fence() {
 #ifdef __AVX__
@@ -374,7 +376,8 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
     stream_fence();
 }
 
-/// lamb: a pass for the state and the norms of weights and direction, and one for the weights.
+/// lamb: one pass for the state and for the norms of weights and direction, and one for the
+/// weights.
 template <class T>
 void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto scaled = factors_of(rule, arguments);
@@ -409,7 +412,7 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
 }
 
-/// Not inlined: nothing of it may be moved out of the caller's flush_denormals.
+/// Not inlined, so that no part of it is moved out of the caller's flush_denormals.
 template <class T>
 [[gnu::noinline]] void update_range(const optimizer& rule, const update_arguments<T>& arguments) {
   if (rule.by_tensor())
