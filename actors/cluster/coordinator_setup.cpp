@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-// A program's data may fail to be read: the workers that need them will report it.
+// Reading a program's data may fail. The workers that need the data will report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;

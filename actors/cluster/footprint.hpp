@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// The placement of a cluster's tasks, as far as memory depends on it.
+/// The placement of a cluster's tasks, as far as it affects memory.
 struct cluster_shape {
   std::size_t workers = 1;
   std::size_t ps = 0;
@@ -19,8 +19,8 @@ struct cluster_shape {
   bool output = false;
 };
 
-/// Memory in bytes of a task during training: what its actors allocate for tensors and records. It
-/// leaves out the program itself and the stacks of threads.
+/// Memory of a task during training in bytes: everything that its actors allocate for tensors and
+/// records. It does not include the program itself and the stacks of threads.
 struct footprint {
   std::size_t weights = 0;     ///< versions of a shard or replica; pulled copies
   std::size_t optimizer = 0;   ///< its state
@@ -36,8 +36,8 @@ struct footprint {
   footprint& operator+=(const footprint& x) noexcept;
 };
 
-/// An estimate for one task. `data` may be empty if unknown: records then do not count. If all
-/// tasks run in one process, records count only for the coordinator.
+/// An estimate for one task. `data` may be empty if it is unknown; records then do not count. If
+/// all tasks run in one process, only the coordinator counts records.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
 
