@@ -100,7 +100,7 @@ void trainer::on_weights(const more_weights& x) {
     return;
   for (auto& part : x.weights)
     binding_.add(part);
-  // A shard without parameters also answers; wait for that answer too.
+  // A shard without parameters answers as well; this waits for its answer too.
   if (!x.last && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
     return;
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
@@ -176,7 +176,7 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
-// The gradient of the first run is lent out, so the second run computes into another buffer.
+// The gradient of the first run is lent out, so the second run uses another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   auto how = arguments();

@@ -18,7 +18,7 @@ namespace troupe {
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;
-  /// The last weights of this step.
+  /// True for the last weights of this step.
   bool last = true;
   batch_read batch;
 };
@@ -30,14 +30,14 @@ struct more_weights {
   bool last = true;
 };
 
-/// All buckets of the step are contributed.
+/// All buckets of the step have been contributed.
 struct batch_trained {
   step_number step;
   std::uint64_t samples = 0;
   double loss_sum = 0;
   /// Squared norm of the gradient (summed over the samples), without statistics of layers.
   double squared_norm = 0;
-  /// If the loss or the gradient is not finite: the first tensor found that is not.
+  /// If the loss or the gradient is not finite: the name of the first tensor that is not finite.
   std::string not_finite;
 };
 
@@ -52,9 +52,9 @@ namespace troupe {
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>>;
 using trainer_listener = caf::typed_actor<rpc<void, batch_trained>>;
 
-/// Points to each tensor of a layout in ranges of weights that arrive one by one, perhaps from
-/// several shards. If a tensor lies within one range, the pointer is into that range. If it
-/// straddles ranges, it is gathered into a copy.
+/// Points to each tensor of a layout. The weights arrive in ranges, one by one, perhaps from
+/// several shards. If a tensor is within one range, the pointer is into that range. If it is spread
+/// over several ranges, it is gathered into a copy.
 class weight_binding {
 public:
   explicit weight_binding(const layout& parameters);
@@ -80,8 +80,8 @@ private:
 /// Computes gradients on its own thread. It adds up the gradients of the step's batches. While the
 /// last batch runs backward, it contributes the sum.
 ///
-/// If the loss is not finite, the contributed gradient is not finite either. So the sum over
-/// workers shows by itself that a gradient must be left out.
+/// If the loss is not finite, the contributed gradient is not finite either. The sum over workers
+/// then shows that a gradient must be left out.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
@@ -90,7 +90,7 @@ public:
           synchronizer_actor synchronizer, trainer_listener listener);
 
   const char* name() const override { return "troupe.trainer"; }
-  /// The trainer is computing a step.
+  /// True while the trainer computes a step.
   bool computing() const noexcept { return !gradient_.empty(); }
 
 protected:
@@ -116,7 +116,7 @@ private:
 
   // -- the current step --
   batch_read batch_;
-  /// Index of the current batch in it.
+  /// Index of the current batch in the step.
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;

@@ -133,7 +133,7 @@ void worker::request_leases() {
 
 void worker::on_lease(const proto::Lease& x) {
   if (x.id() <= last_lease_)
-    return; // A repetition.
+    return; // A repeated message.
   last_lease_ = x.id();
   if (const auto problem = problem_of(x);
       !problem.empty() || leases_received_ == leases_requested_) {
@@ -166,8 +166,8 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   lease_loss_ = 0;
 }
 
-// The coordinator must know this before the next gradient is decided: a checkpoint counts the
-// batches of a lease as trained if gradients of a later lease were applied.
+// The coordinator must know this before the next gradient is decided: if gradients of a later lease
+// were applied, a checkpoint counts the batches of this lease as trained.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();
@@ -198,7 +198,7 @@ void worker::next_step() {
   ++produced_;
   begun_ = false;
   enter(phase::reading);
-  if (!data_) // Otherwise the gradient was rejected, and its batch is trained again.
+  if (!data_) // Otherwise, the gradient was rejected, and its batch is trained again.
     take_batch();
   read_ahead();
   acquire_if_read();
@@ -324,7 +324,7 @@ void worker::count_trained() {
   data_.reset();
 }
 
-// The batch counts as trained: training it again would give the same gradient.
+// The batch counts as trained, because training it again would give the same gradient.
 void worker::count_quarantined() {
   ++quarantined_;
   const auto text = describe_bad_step();
@@ -377,7 +377,7 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // The synchronizer does not know about the step yet.
+  // The synchronizer does not know this step yet.
   if (phase_ == phase::reading)
     ++requeued_;
   if (phase_ == phase::idle || phase_ == phase::reading)

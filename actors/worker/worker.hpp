@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Starts a worker and passes it its helper actors. These need the worker's handle, so they are
+/// Starts a worker and passes it its helper actors. They need the worker's handle, so they are
 /// spawned after it.
 struct worker_parts {
   input_actor input;
@@ -23,7 +23,7 @@ struct worker_parts {
   synchronizer_actor synchronizer;
 };
 
-/// The operator stops this worker: it finishes or gives back its current lease, then leaves.
+/// The operator stops this worker. It finishes or gives back its current lease, and then leaves.
 struct leave_run {
   std::string reason;
 };
@@ -31,7 +31,7 @@ struct leave_run {
 /// To the node: the worker has left the run and settled everything with the coordinator.
 struct worker_left {};
 
-/// To the node: the worker's data is loaded, or loading has failed.
+/// To the node: the worker's data is loaded, or loading failed.
 struct worker_ready {
   std::uint32_t worker = 0;
   std::string problem;
@@ -58,7 +58,7 @@ struct worker_options {
   std::uint64_t incarnation = 0;
   /// Batches to read ahead of the current one; at least 1.
   std::size_t prefetch = 1;
-  /// This many gradients in a row that are not finite end the run; at least 1.
+  /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
   patience requests;
   coordinator_actor coordinator;
@@ -66,12 +66,12 @@ struct worker_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
-/// Leases data, and takes each batch through acquire, compute, commit. It is the same for all
-/// protocols: only its synchronizer differs.
+/// Leases data, and takes each batch through acquire, compute and commit. It is the same for all
+/// protocols; only its synchronizer differs.
 ///
-/// A step passes through `reading` (waits for its batch), `acquiring` (waits for weights; each
-/// range goes to the trainer as it arrives), `computing` and `committing`. The next batches are
-/// read meanwhile. If a gradient came too late, the worker gives the rest of the lease back
+/// A step goes through `reading` (waits for its batch), `acquiring` (waits for weights; each range
+/// goes to the trainer as it arrives), `computing` and `committing`. Meanwhile, the next batches
+/// are read. If a gradient came too late, the worker gives back the rest of the lease
 /// (`returning`).
 class worker : public worker_shell::base {
 public:
@@ -135,7 +135,8 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Current or next batch of the front lease, and the samples of the lease that are trained.
+  /// The current or next batch of the first lease, and the number of the lease's samples that are
+  /// trained.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -143,7 +144,7 @@ private:
 
   // -- the current step --
   std::optional<batch_read> data_;
-  /// The trainer has the batch and some of the weights.
+  /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
   batch_trained trained_;
 
