@@ -15,13 +15,14 @@
 
 namespace troupe {
 
-/// A shard's weights, for synchronizers in its process that write them. Sent before the first step.
+/// A shard's weights, for synchronizers in its process that write to them. Sent before the first
+/// step.
 struct shared_weights {
   std::uint32_t shard = 0;
   std::shared_ptr<live_weights> weights;
 };
 
-/// A message to itself: has the worker done nothing since this gradient?
+/// A message to itself: check whether the worker has done anything since this gradient.
 struct idle_check {
   gradient_sequence after;
 };
@@ -45,8 +46,8 @@ struct ps_synchronizer_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   /// Each update takes a gradient from every worker. The shards announce it with `Advanced`.
   bool in_step = false;
-  /// Decides how shards scale this worker's gradients, from what shard 0 knows about all of them.
-  /// Null: no scaling.
+  /// Decides how shards scale this worker's gradients, based on shard 0's knowledge about all of
+  /// them. Null: no scaling.
   std::shared_ptr<worker_policy> policy;
   /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
   /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
@@ -61,15 +62,15 @@ struct ps_synchronizer_options {
   bool first_decides = false;
 };
 
-/// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
-/// pushing to the shards. With shards on other nodes it exchanges only those rows of large tables
-/// that the batch reads. It pushes a shard's part of the gradient as soon as backward has passed
-/// the shard's range, while the rest is computed. The part takes effect only when the whole
-/// gradient is committed at all shards. A gradient that is not finite is quarantined at all shards.
-/// At most one gradient is in transit at a time.
+/// A worker's side of parameter shards. It acquires weights by pulling from the readers, and
+/// contributes gradients by pushing to the shards. With shards on other nodes, it exchanges only
+/// those rows of large tables that the batch reads. It pushes a shard's part of the gradient as
+/// soon as backward has passed the shard's range, while the rest is still computed. The part takes
+/// effect only when the whole gradient is committed at all shards. A gradient that is not finite is
+/// quarantined at all shards. At most one gradient is in transit at a time.
 ///
 /// If the job bounds staleness, shard 0 admits or rejects each gradient for all shards before its
-/// commit, so all shards decide the same.
+/// commit, so that all shards decide the same.
 ///
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
 /// before the others. Weights are pulled again until all have the same version.
@@ -98,32 +99,32 @@ private:
   /// One shard's part of the gradient.
   struct part {
     range where;
-    /// The rows that the batch reads and changes; absent if that is not a small part or the shard
-    /// is on this node.
+    /// The rows that the batch reads and changes. Absent if they are not a small part, or if the
+    /// shard is on this node.
     std::optional<proto::Selection> rows = std::nullopt;
     /// The weights pulled so far, if only rows are pulled.
     payload kept = {};
     /// first_decides: the newest version that the shard has announced.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
-    /// A pull has no answer yet.
+    /// True if a pull has no answer yet.
     bool pulling = false;
     /// Number of elements that backward has not computed yet.
     std::size_t missing = 0;
     /// If the shard has no elements, its part is pushed with the first contribution.
     bool pushed = false;
-    /// Pushed and not acknowledged.
+    /// True if the part was pushed but not acknowledged.
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// The pull came too early and must be repeated. `slow` are the workers that are too slow;
-    /// `behind` is how many steps the slowest is behind.
+    /// True if the pull came too early and must be repeated. `slow` are the workers that are too
+    /// slow; `behind` is the number of steps by which the slowest is behind.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
     /// The slowest worker's step, from a message of the shard since the pull.
     std::uint64_t slowest = 0;
-    /// The shard has accepted the part for its step.
+    /// True if the shard has accepted the part for its step.
     bool taken = false;
     /// Number of commits sent since the last answer.
     int attempts = 0;
@@ -187,27 +188,28 @@ private:
   std::uint64_t samples_of_step_ = 0;
   /// The worker's commit at the end of the step.
   std::optional<commit> done_;
-  /// Common header of its commits at all shards.
+  /// The header that its commits at all shards share.
   proto::Commit header_;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
   /// In step: number of updates of the weights before this one.
   weights_version steps_;
-  /// first_decides: the smallest version that the next gradient may be computed from; and shard 0's
-  /// announcement of an update that came before this gradient was known to be part of it.
+  /// first_decides: the smallest version from which the next gradient may be computed. Also an
+  /// announcement by shard 0 of an update that arrived before this gradient was known to be part of
+  /// it.
   std::uint64_t next_version_ = 0;
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
   /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;
   bool paused_ = true;
-  /// Number of shards that must still be told of a pause. Pulls come after that.
+  /// Number of shards that must still be told about a pause. Pulls come after that.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
   /// The workers shown on the board.
   std::vector<std::uint32_t> shown_;
-  /// From shard 0's last decision.
+  /// Taken from shard 0's last decision.
   proto::Pacing pacing_;
 };
 

@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// The version that each worker read last from a shard: its next gradient is computed from it. The
-/// reader records it, the writer looks it up. Thread-safe.
+/// The version that each worker last read from a shard: its next gradient is computed from this
+/// version. The reader records it and the writer looks it up. Thread-safe.
 class pulled_versions {
 public:
-  /// @param workers that read here; no other worker holds a version
+  /// @param workers the workers that read here; no other worker holds a version
   explicit pulled_versions(std::set<std::uint32_t> workers) : workers_(std::move(workers)) {}
 
   void note(std::uint32_t worker, const version_pool::snapshot& x) {
@@ -22,7 +22,7 @@ public:
       pulled_[worker] = x;
   }
 
-  /// Empty if the worker has read another version since, or none.
+  /// Empty if the worker has since read another version, or has read none.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
     const auto i = pulled_.find(worker);
