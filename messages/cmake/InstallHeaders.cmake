@@ -1,5 +1,5 @@
-# Installs the headers of `folder`, which lies in `root`, below `destination`. In the source tree headers include each
-# other as "actors/NAME.hpp", as installed <troupe/actors/NAME.hpp>.
+# Installs the headers of `folder` (a folder of `root`) below `destination`. Headers include each other as
+# "actors/NAME.hpp" in the source tree, and as <troupe/actors/NAME.hpp> once installed.
 file(GLOB_RECURSE _headers RELATIVE "${root}" "${root}/${folder}/*.hpp" "${root}/${folder}/*.pb.h")
 foreach(_header IN LISTS _headers)
   file(READ "${root}/${_header}" _text)
