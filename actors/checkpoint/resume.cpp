@@ -125,7 +125,7 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
     if (const auto text =
           difference(*context.fingerprint, *x.fingerprint, "those of the checkpoint");
         !text.empty())
-      result.notices.push_back(text + "; the run goes on with the data here");
+      result.notices.push_back(text + "; the run continues with the data here");
   if (const auto text = differences_text(context, x); !text.empty())
     result.notices.push_back("the job (here) differs from the job of the checkpoint (there): "
                              + text);

@@ -182,7 +182,7 @@ void captures::end_checkpoint(std::uint64_t version, const std::string& problem)
     if (++checkpoints_failing_ == 1)
       notice("the checkpoint of step " + std::to_string(version)
                + " was not written, and training "
-                 "goes on: "
+                 "continues: "
                + problem,
              notice_level::warning);
   }

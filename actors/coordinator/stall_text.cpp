@@ -164,7 +164,7 @@ std::string stall_judge::advice(const stall_root& x) const {
 }
 
 std::string stall_judge::resumed() const {
-  return "training goes on; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
+  return "training continues; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
 }
 
 } // namespace troupe

@@ -338,7 +338,7 @@ void worker::count_quarantined() {
   }
   proto::Failure warning;
   *warning.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
-  warning.set_reason(text + ". " + describe_batch() + " is left out, and the run goes on");
+  warning.set_reason(text + ". " + describe_batch() + " is left out, and the run continues");
   warning.set_not_finite(true);
   warning.set_goes_on(true);
   send(options_.coordinator, std::move(warning));

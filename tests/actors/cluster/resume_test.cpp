@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(other_records_are_told) {
   BOOST_TEST(
     told(build_data(other))
       .find("the training data differ from those of the checkpoint: other labels (150 records "
-            "here, 150 there); the run goes on with the data here")
+            "here, 150 there); the run continues with the data here")
     != std::string::npos);
 }
 

@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
       BOOST_TEST(stall_notices(run).size() == 1U);
       BOOST_TEST_REQUIRE(!run.seen().notices.empty());
       const auto& last = run.seen().notices.back();
-      BOOST_TEST(last.text.find("training goes on; nothing had moved for 2.") == 0U, last.text);
+      BOOST_TEST(last.text.find("training continues; nothing had moved for 2.") == 0U, last.text);
       BOOST_TEST((last.when > 4s && last.when < 5s));
       BOOST_TEST(run.seen().progress.back().updates > 60U);
     }

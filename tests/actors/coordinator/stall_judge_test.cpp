@@ -349,7 +349,7 @@ BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
   // Once, the run looks stalled, and then it continues.
   const auto told = x.pass(1min);
   BOOST_TEST_REQUIRE(told.size() == 2U);
-  BOOST_TEST(told[1].second.find("training goes on") == 0U);
+  BOOST_TEST(told[1].second.find("training continues") == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_straggler) {
@@ -415,7 +415,7 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   x.all_step(20ms);
   const auto after = x.pass(3s);
   BOOST_TEST_REQUIRE(after.size() == 1U);
-  BOOST_TEST(after[0].second.find("training goes on") == 0U, after[0].second);
+  BOOST_TEST(after[0].second.find("training continues") == 0U, after[0].second);
   BOOST_TEST(x.judge.roots().empty());
 
   // The pause does not change the step times: the next stall is noticed just as early.

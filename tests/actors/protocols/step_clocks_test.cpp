@@ -94,7 +94,7 @@ public:
       for (std::uint32_t i = 0; i < workers_.size(); ++i)
         if (can_act(i))
           able.push_back(i);
-      BOOST_REQUIRE_MESSAGE(!able.empty(), "nobody can go on");
+      BOOST_REQUIRE_MESSAGE(!able.empty(), "no worker can continue");
       // The first worker is slow.
       if (able.front() != 0 || able.size() == 1 || below(8) == 0)
         act(able[below(able.size())]);
