@@ -30,7 +30,7 @@ enum class errc : std::uint8_t {
   not_finite,
   /// The run was stopped by its operator.
   interrupted,
-  /// Something else failed; the text says what.
+  /// Something else failed. The text describes it.
   failed,
   /// The input of a user or an embedding program is wrong: job, data, files.
   bad_input,

@@ -11,7 +11,7 @@
 
 // A checkpoint is a directory, `step-00000050` for the state after 50 updates:
 //
-//   checkpoint.json         where training stood; size and hash of the other files
+//   checkpoint.json         the position in training; size and hash of the other files
 //   weights.safetensors     the weights, as a run writes them at its end
 //   optimizer.safetensors   the state of optimizers: a tensor per parameter and slot, such as
 //                           "exp_avg/dense_1.weight"; without tensors if there is none

@@ -27,7 +27,7 @@ struct node_options {
   std::optional<coordinator_setup> coordinator;
   /// If this node does not run the coordinator: the coordinator's address.
   std::string coordinator_address;
-  /// Addresses of the cluster's tasks, as far as known to this node; for probes.
+  /// The addresses of tasks of the cluster that this node knows, for probes.
   std::map<task_name, std::string> cluster;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;

@@ -22,8 +22,9 @@ std::size_t bytes_of(const plan& x, const record_shape& record) {
   return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
 }
 
-/// A plan for as many rows as need no more memory than training does. The number is the same on
-/// every machine, because sums over other groups of records may differ in their last bits.
+/// A plan with the largest number of rows that needs no more memory than training does. The number
+/// is the same on every machine, because sums over other groups of records may differ in their last
+/// bits.
 std::shared_ptr<const plan> testing_plan(const job_context& context) {
   const auto& model = context.model;
   auto options = cpu_plan_options();

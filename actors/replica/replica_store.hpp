@@ -18,7 +18,8 @@ namespace troupe {
 ///
 /// An update has two halves. `stage` and `overwrite` compute the next version of a bucket in new
 /// memory, while readers use the newest version. Buckets may come in any order. `publish` makes the
-/// staged weights and states of all buckets the newest ones at once. `discard` drops them.
+/// staged weights and states of all buckets the newest ones, all at the same time. `discard` drops
+/// them.
 ///
 /// Only one actor may use it. The payloads that it returns may go to other threads.
 class replica_store {

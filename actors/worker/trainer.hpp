@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// Run forward and backward on a batch, as far as the weights have arrived. Contribute each bucket
-/// to the synchronizer as soon as it is computed.
+/// Run forward and backward on a batch, as far as possible with the weights that have arrived.
+/// Contribute each bucket to the synchronizer as soon as it is computed.
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;

@@ -235,7 +235,7 @@ void descend_by_moments(const factors<T>& f, const vectors<T>& x, Mean mean) {
                       f.shrink * w[i]);
 }
 
-/// The mean after the same gradient is added once more.
+/// The running mean after one more update with the same gradient.
 template <class T>
 T next_mean(const factors<T>& f, T mean, T gradient) {
   return std::fma(f.keep1, mean, f.take1 * gradient);

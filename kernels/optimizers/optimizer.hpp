@@ -112,11 +112,11 @@ struct update_arguments {
   std::span<T> moment = {};
   /// Number of updates of the moment, including this one; 0 means `step`.
   std::uint64_t moment_step = 0;
-  /// If true, the step also goes as far as the moment will carry the weights with the next
-  /// gradient. With m' the new moment, v' is replaced by momentum v' + g (nesterov always does
-  /// this), and m' / (1 - beta1^t) by (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)). If each
-  /// worker has its own moment, this compensates for the gradients of other workers that are
-  /// applied in between (DANA; Hakimi et al. 2019, arXiv 1907.11612).
+  /// If true, the step uses the moment that one more update with the same gradient would give:
+  /// momentum v' + g instead of v' (nesterov always does this), and, with m' the new moment,
+  /// (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)) instead of m' / (1 - beta1^t). If each worker
+  /// has its own moment, this compensates for the gradients of other workers that are applied in
+  /// between (DANA; Hakimi et al. 2019, arXiv 1907.11612).
   bool look_ahead = false;
 };
 

@@ -1,4 +1,4 @@
-// Compressed files: the input itself as one, and the input compressed into two members.
+// Decompresses the input. Then compresses it into two members, and decompresses these.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

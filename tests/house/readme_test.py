@@ -103,7 +103,7 @@ class Readme(unittest.TestCase):
         text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"
         self.assertEqual(fenced_blocks(text), [("cpp", "f();\n  g();"), ("", "[h](h.md)\n# i")])
         self.assertEqual(anchors(text), {"a-b"})
-        # A page that exists, to stand for its folder.
+        # An existing page, for its folder.
         page = self.root / "README.md"
         self.assertEqual(broken_links(page, text.replace("#a-b", "README.md#troupe")), ["none.md", "#c"])
 

@@ -59,7 +59,7 @@ struct onnx_operands {
 
 /// Adds dimensions of extent 1 in front of the operand with the lower rank, as NumPy does. Throws
 /// input_error if both have a batch in different places, or if one of them has more than one
-/// element where the other has the batch.
+/// element along the other's batch dimension.
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
 enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };

@@ -52,8 +52,8 @@ public:
 
   void note(const clocks::answer& x) { readings_.push_back({x.clock, x.weights->version}); }
 
-  /// Checks what each reader received: all updates of steps that are `bound` older than its own; if
-  /// the bound is 0, nothing else.
+  /// Checks that each reader received all updates of steps that are `bound` older than its own. If
+  /// the bound is 0, it must have received no others.
   void check(std::uint64_t bound) const {
     for (auto& x : readings_)
       for (std::size_t i = 0; i < steps_.size(); ++i) {

@@ -47,7 +47,7 @@ struct reference {
   double w = 0;
   double first = 0;
   double second = 0;
-  /// Steps also go as far as the moment will carry with the same gradient.
+  /// Steps use the moment that one more update with the same gradient would give.
   bool look_ahead = false;
 
   void step(const optimizer& rule, double rate, double g, int t) {
