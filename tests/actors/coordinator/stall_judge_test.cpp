@@ -391,7 +391,7 @@ BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
   BOOST_TEST(x.pass(5s).empty());
 }
 
-// -- times of notices -----------------------------------------------------------------------------
+// -- times of notices ---------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   auto x = healthy(two_and_one);
