@@ -285,9 +285,50 @@ CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& 
   return *sub;
 }
 
+CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
+  auto* sub = bench.add_subcommand("cluster", "Measure workers that train together on this host");
+  sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
+  sub->add_option("--work", x.works, "Models: mlp-64, mlp-256, cnn")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub->add_option("--protocols", x.protocols, "Protocols")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub
+    ->add_option("--transports", x.transports,
+                 "threads: one process; auto, tcp, basp: a process per task")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub->add_option("--epochs", x.epochs, "Passes over the data")->capture_default_str();
+  sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
+  sub
+    ->add_option("--set", x.overrides,
+                 "Change a field of the job, as with `train`; may be repeated")
+    ->allow_extra_args(false)
+    ->type_name("FIELD=VALUE");
+  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
+    ->type_name("{ddp}");
+  sub
+    ->add_option("--python", x.python,
+                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
+    ->type_name("PATH");
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->footer("Examples:\n"
+              "  troupe bench cluster --peer=ddp\n"
+              "  troupe bench cluster --work=mlp-256,cnn --protocols=ring --transports=auto,tcp");
+  return *sub;
+}
+
 void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
-               troupe::bench_allreduce_command& allreduce, std::function<int()>& action) {
+               troupe::bench_allreduce_command& allreduce, troupe::bench_cluster_command& cluster,
+               std::function<int()>& action) {
   auto* sub = app.add_subcommand(
     "bench", "Measure the speed of training on this machine, and the cost of asynchrony");
   sub->require_subcommand(1);
@@ -352,6 +393,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(allreduce);
+    };
+  });
+  add_bench_cluster(*sub, cluster).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(cluster);
     };
   });
 }
@@ -432,6 +479,7 @@ int main(int argc, char** argv) {
   troupe::bench_kernels_command bench_kernels;
   troupe::bench_async_command bench_async;
   troupe::bench_allreduce_command bench_allreduce;
+  troupe::bench_cluster_command bench_cluster;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
@@ -444,7 +492,7 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, action);
+  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, bench_cluster, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

@@ -7,13 +7,13 @@
 #include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
+#include "apps/troupe/temporary_folder.hpp"
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 namespace troupe {
 
@@ -21,29 +21,6 @@ namespace {
 
 /// How long children may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{3'000};
-
-/// A directory that is removed with its owner.
-class temporary_folder {
-public:
-  temporary_folder() {
-    auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
-    if (!::mkdtemp(name.data()))
-      throw input_error{"cannot make a temporary folder " + name
-                        + ": set TMPDIR to a writable directory"};
-    path_ = name;
-  }
-  ~temporary_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-
-  const std::filesystem::path& path() const noexcept { return path_; }
-
-private:
-  std::filesystem::path path_;
-};
 
 cluster_process process_of(const task_name& task, const std::string& address) {
   cluster_process result;
