@@ -271,7 +271,7 @@ void cluster_node::on_tick() {
       + " s: " + attempt.problem + ")";
     if (waited >= options_.join_timeout) {
       const auto reason = "gave up waiting for " + text
-        + ": is it running there, and can this host reach that address? `troupe doctor` tells more";
+        + ": is it running there, and can this host reach that address? `troupe doctor` shows more";
       const auto tasks = options_.tasks;
       for (auto& own : tasks)
         task_ready(own, reason);

@@ -141,7 +141,7 @@ std::string read_handshake(int socket, steady_clock::time_point deadline) {
 void understand(const std::string& handshake, proto::Reach& x) {
   if (handshake.find(framework_name) == std::string::npos) {
     x.set_problem(proto::Reach::FOREIGN);
-    x.set_detail("what listens there does not speak like a node");
+    x.set_detail("the program that listens there is not a node");
     return;
   }
   x.set_problem(proto::Reach::REACHED);

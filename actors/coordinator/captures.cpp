@@ -171,7 +171,7 @@ void captures::on_evaluated(const evaluated& x) {
     const auto first = first_not_finite(options_.context->parameters(), {0, flat.size()}, flat);
     send(run_,
          end_run{first.empty() ? std::string{"the "} + evaluated_name(report.validation)
-                     + " loss is not finite, though all weights are"
+                     + " loss is not finite, although all weights are"
                                : "the weights are not finite, first " + first,
                  false, report.epoch - 1});
     return;

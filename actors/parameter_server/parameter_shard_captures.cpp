@@ -66,8 +66,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
-                        + " was given a pace of training by a checkpoint whose values make no "
-                          "sense: "
+                        + " got invalid values for the pace of training from a checkpoint: "
                         + x.pacing().ShortDebugString());
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());

@@ -85,7 +85,7 @@ void input_reader::load() {
     const auto here = shape_of(*data_);
     const auto& there = context_->data;
     if (here != there)
-      result.problem = "the data here (" + to_string(here) + ") is not the coordinator's ("
+      result.problem = "the data here (" + to_string(here) + ") differs from the coordinator's ("
         + to_string(there) + "): give all nodes the same files";
     else
       require_same_data(loaded, context_->fingerprint);

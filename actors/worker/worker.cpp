@@ -310,7 +310,7 @@ void worker::on_committed(const committed& x) {
     ++requeued_;
     break;
   default:
-    fail(self() + " was given up by the coordinator, and its gradient refused");
+    fail(self() + " was given up by the coordinator, and its gradient was refused");
     return;
   }
   options_.board->count_step(clock().now());
@@ -349,7 +349,7 @@ std::string worker::describe_bad_step() const {
   const auto which = " of its step " + std::to_string(produced_);
   if (std::isfinite(trained_.loss_sum) && std::isfinite(trained_.squared_norm))
     return step + "sum of all workers' gradients" + which
-      + " is not finite, though each of them is";
+      + " is not finite, although each of them is";
   return step + (std::isfinite(trained_.loss_sum) ? "gradient" : "loss") + which + " is not finite"
     + (trained_.not_finite.empty() ? "" : "; the first tensor that is not: " + trained_.not_finite);
 }

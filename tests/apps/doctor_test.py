@@ -68,7 +68,7 @@ class Doctor(TestCase):
             worker.wait_for("waiting for coordinator/0")
             output = self.doctor(1)
             self.assert_pair(output, "worker/0", "ps/0", "FAILED +.*something else listens there")
-            self.assertIn("a program that is no node of troupe listens there", output)
+            self.assertIn("a program that is not a troupe node listens there", output)
             shard = self.start_task("ps", 0, self.path)
             self.assert_exit(shard, 2)
             self.assertIn("ps/0 cannot listen on " + self.addresses["ps"][0] + ": the port is in use", shard.output)

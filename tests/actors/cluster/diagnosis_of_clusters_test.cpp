@@ -141,16 +141,16 @@ BOOST_AUTO_TEST_CASE(advice_for_each_problem) {
   };
   check(proto::Reach::UNRESOLVED, "Name or service not known",
         "the name does not resolve (Name or service not known)");
-  check(proto::Reach::TIMED_OUT, "", "nothing comes back from 10.0.0.1:1");
+  check(proto::Reach::TIMED_OUT, "", "no answer from 10.0.0.1:1");
   check(proto::Reach::UNREACHABLE, "No route to host", "cannot connect to 10.0.0.1:1 (No route");
   check(proto::Reach::LOOPBACK_ONLY, "", "listens on loopback only");
-  check(proto::Reach::FOREIGN, "", "a program that is no node of troupe listens there");
+  check(proto::Reach::FOREIGN, "", "a program that is not a troupe node listens there");
 }
 
 BOOST_AUTO_TEST_CASE(loopback_addresses_are_this_host) {
   const auto cluster = cluster_of(R"("coordinator": ["127.0.0.1:1"], "worker": ["localhost:2"])");
   const auto found = with(cluster, "coordinator/0", proto::Reach::REFUSED);
-  BOOST_TEST(contains(advice_of(found), "a loopback address is this host alone"));
+  BOOST_TEST(contains(advice_of(found), "a loopback address means this host only"));
 }
 
 BOOST_AUTO_TEST_CASE(others_answer) {
@@ -158,7 +158,8 @@ BOOST_AUTO_TEST_CASE(others_answer) {
   auto x = healthy(cluster);
   x.here[position(cluster, "ps/0")].set_version("0.9");
   const auto other_version = diagnose(cluster, x, "1.0", name);
-  BOOST_TEST(contains(advice_of(other_version), "ps/0 at b:1: troupe 0.9 runs there, this is 1.0"));
+  BOOST_TEST(
+    contains(advice_of(other_version), "ps/0 at b:1: troupe 0.9 runs there, but this is 1.0"));
 
   x = healthy(cluster);
   x.here[position(cluster, "ps/0")].mutable_hosted(0)->set_index(1);

@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   damaged->manifest.pacing.value().mutable_pacing()->set_damping(-1);
   how.resume = damaged;
   const auto failure = simulate(how).summary.failure;
-  BOOST_TEST(failure.find("a pace of training") != std::string::npos, failure);
+  BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
 // All slots of the optimizer, and the number of updates, which Adam needs.
