@@ -59,7 +59,7 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
       + number(how_.parts.size()) + " parts";
   if (header.slot() >= how_.slots)
     return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
-      + number(how_.slots - 1) + " slots beside the weights";
+      + number(how_.slots - 1) + " slots besides the weights";
   if (header.version() <= how_.first || header.version() % how_.every != 0)
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");

@@ -241,8 +241,8 @@ void progress::record_end() {
 
 void progress::tell_unwritten() {
   if (problem_.empty() && queue_.left_out() > 0)
-    problem_ = "the disk was too slow and left out " + std::to_string(queue_.left_out())
-      + " reports and notices";
+    problem_ = "the disk was too slow: " + std::to_string(queue_.left_out())
+      + " reports and notices were left out";
   if (problem_.empty() || std::exchange(problem_told_, true))
     return;
   summary_->unwritten = problem_;

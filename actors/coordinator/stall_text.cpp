@@ -122,7 +122,7 @@ std::string stall_judge::explain(const stall_root& x) const {
       + in_seconds(i == tasks_.end() ? 0 : seconds(silence(i->second)));
   case kind::link:
     return "the connection between " + name + " and " + to_string(x.other)
-      + " is dead: both are alive, and what one sends does not reach the other";
+      + " is dead: both are alive, but messages do not get through";
   case kind::unresponsive:
     return name + " is alive, but does not answer";
   case kind::readers:

@@ -207,8 +207,7 @@ std::string time_card(const std::vector<task_status>& tasks) {
   }
   if (stacks.empty())
     return "";
-  return legend(time_parts)
-    + stacked_bars("Where the time of each worker went", time_parts, stacks);
+  return legend(time_parts) + stacked_bars("How each worker spent its time", time_parts, stacks);
 }
 
 std::string task_card(const std::vector<task_status>& tasks) {
@@ -324,7 +323,7 @@ std::string render_report(const report_data& x) {
            accuracy_card(x.history));
   put_card(result, "Samples per second", speed_card(x.history));
   put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
-  put_card(result, "Where the time of each worker went", time_card(x.summary.tasks), "full");
+  put_card(result, "How each worker spent its time", time_card(x.summary.tasks), "full");
   put_card(result, "Tasks", task_card(x.summary.tasks), "full");
   put_card(result, "Notices", notices_card(x.history), "full");
   put_card(result, "Ledger of gradients", ledger_card(x.summary), "full");

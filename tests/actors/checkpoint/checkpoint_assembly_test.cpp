@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit) {
   BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
   BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
   BOOST_TEST(x.problem(header(30, 0, 2), 12)
-             == "slot 2 of version 30, but the optimizer has 1 slots beside the weights");
+             == "slot 2 of version 30, but the optimizer has 1 slots besides the weights");
   BOOST_TEST(x.problem(header(30, 1, 0), 12)
              == "12 bytes in part 1 of version 30, which holds parameters 3 to 5 and has 8");
   for (const std::uint64_t version : {0, 10, 20, 31})

@@ -287,7 +287,7 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
   };
   for (const bool to_evaluate : {false, true}) {
     refused(header(10, 2, 0, to_evaluate), fits, "there are 2 parts");
-    refused(header(10, 0, 9, to_evaluate), fits, "slots beside the weights");
+    refused(header(10, 0, 9, to_evaluate), fits, "slots besides the weights");
     refused(header(10, 0, 0, to_evaluate), payload::floats(3), "12 bytes in part 0");
     refused(header(10, 0, 0, to_evaluate), payload::allocate(fits.size() + 1), "bytes in part 0");
     refused(header(11, 0, 0, to_evaluate), fits, "version 11: expected a multiple of");
