@@ -32,7 +32,7 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
                       "output, or --out"};
   if (resume && setup.context->job.solver() == proto::EXACT)
     throw input_error{
-      "--resume: solver: EXACT takes no steps, so there is no checkpoint to continue from; "
+      "--resume: solver: EXACT makes no steps, so there is no checkpoint to continue from; "
       "leave it out"};
   if (written) {
     setup.files->prepare(setup.output);

@@ -289,7 +289,7 @@ class Check(Command):
                           output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "data.csv.standardize=true")
             self.assertIn("on standardized features and target", output)
-            self.assertNotIn("intercept, too", output)
+            self.assertNotIn("also penalizes the intercept", output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "optimizer.weight_decay=0")
             self.assertNotIn("alpha", output)
 

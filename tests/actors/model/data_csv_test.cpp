@@ -174,7 +174,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
 BOOST_FIXTURE_TEST_CASE(missing_targets, table_file) {
   write("x,y\n1,1\n2,\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: MEAN")),
-                      "record 1 has no value in column \"y\", which is to be predicted"));
+                      "record 1 has no value in column \"y\", the column to predict"));
   BOOST_TEST(build_data(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")).train->size() == 1u);
   write("x,y\n,1\n2,\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")), "leaves none"));
@@ -186,7 +186,7 @@ BOOST_FIXTURE_TEST_CASE(missing_targets, table_file) {
 BOOST_FIXTURE_TEST_CASE(what_to_predict, table_file) {
   write("x,y\n1,1\n2,2\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "label: \"x\"")),
-                      "target and label both say"));
+                      "target and label both name"));
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, "features: \"x\"")), "data.csv.target: missing"));
   BOOST_TEST(contains(error(job("SOFTMAX_CROSS_ENTROPY", 2, "features: \"x\" label: \"x\"")),
