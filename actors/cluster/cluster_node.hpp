@@ -20,6 +20,8 @@
 
 namespace troupe {
 
+struct task_memory;
+
 struct node_options {
   /// Tasks of this node: either one task, or the coordinator and any others.
   std::vector<task_name> tasks;
@@ -44,9 +46,11 @@ struct node_options {
   /// May be null.
   run_observer observer;
   link_options links;
-  /// Returns the reason why this node's tasks cannot use this number of bytes, such as "this would
-  /// take 8 TiB of memory, and this host has 64 GiB"; empty if they can. May be null.
-  std::function<std::string(std::size_t bytes)> memory_problem;
+  /// Returns why this host cannot give so much memory to this node's tasks, or to all tasks of the
+  /// cluster on this host, such as "this would take 8 TiB of memory, and this host has 64 GiB";
+  /// empty if it can. May be null.
+  std::function<std::string(std::size_t own, const std::vector<task_memory>& on_host)>
+    memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
   /// Called once, from the node's actor, when the node ends.
   std::function<void(const run_summary&)> on_end;

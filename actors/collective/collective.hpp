@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -24,9 +25,13 @@ struct collective_options {
   /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
   /// use TCP.
   bool share_memory = true;
-  all_reduce_schedule schedule = all_reduce_schedule::direct;
+  /// Absent: direct if the ranks are threads, or if they share memory and all addresses have the
+  /// same host; otherwise by the length of each vector (schedule_for). The addresses and the
+  /// lengths are the same at all ranks, so all choose the same.
+  std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;
+  std::size_t max_bytes = std::size_t{16} << 30;
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -45,9 +50,10 @@ private:
 /// One rank of a group that adds up vectors (all-reduce). The ranks are threads of one program, or
 /// processes. Each process has its own actor system, prepared by `configure`.
 ///
-/// Only one thread at a time may use it, but any thread may use the actor `member()`. The
-/// destructor ends the member and waits for its end, so destroy this object before the actor
-/// system. Other ranks can continue as long as they need nothing from this rank.
+/// Only one thread may use it at a time; any thread may use the actor `member()`. The destructor
+/// ends the member and waits for its end, so destroy it before the actor system. Other ranks can
+/// continue as long as they need nothing from this rank. One that was moved from can only be
+/// assigned to and destroyed; its functions throw std::logic_error.
 class collective {
 public:
   /// All ranks of a group in one actor system. Element r is for the thread with rank r. Throws
@@ -58,23 +64,24 @@ public:
 
   /// Joins the group of processes at `options.addresses`. Blocks until all ranks have joined, so do
   /// not call it from an actor. The system must have loaded `caf::io::middleman`. Throws
-  /// input_error if an option makes no sense or this process cannot listen at its address;
-  /// collective_error (timed_out) if a rank has not joined in time.
+  /// input_error if an option makes no sense or this cannot listen at its address; collective_error
+  /// timed_out if a rank has not joined in time, join_refused if another process has joined with
+  /// this rank.
   static collective connect(caf::actor_system& sys, const collective_options& options);
 
   collective(collective&& other) noexcept;
   collective& operator=(collective&& other) noexcept;
   ~collective();
 
-  std::size_t rank() const noexcept;
-  std::size_t ranks() const noexcept;
+  std::size_t rank() const;
+  std::size_t ranks() const;
 
   /// The member, for actors of the program: send it a request `all_reduce`.
   collective_actor member() const;
 
-  /// Returns the sum of the vectors of all ranks. Blocks until it is available. `values` is lent to
-  /// the other ranks without a copy (see all_reduce). Throws collective_error;
-  /// std::invalid_argument if the size is not a multiple of the element size.
+  /// The sum of the vectors of all ranks; blocks until it is there. `values` is lent to the others
+  /// without a copy (see all_reduce). Throws collective_error; std::invalid_argument if its size is
+  /// not one of whole elements, if it is not aligned, or longer than max_bytes.
   payload all_reduce(payload values, element_kind kind);
 
   /// Replaces x with the sum of the vectors of all ranks, float32 or float64. Blocks. Copies x into
@@ -86,6 +93,7 @@ private:
   class state;
 
   explicit collective(std::unique_ptr<state> x);
+  state& own_state() const;
 
   std::unique_ptr<state> state_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/collective/all_reduce_part.hpp"
+#include "actors/collective/early_pieces.hpp"
 #include "actors/tick.hpp"
 #include "messages/collective.hpp"
 #include "messages/errors.hpp"
@@ -13,9 +14,10 @@
 
 namespace troupe {
 
-/// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
-/// length and kind. The bytes are lent to other ranks, possibly in other processes. Nobody may
-/// write to them until all ranks have released them (payload::unique()).
+/// Asks a member to add up a vector with those of all other ranks. All must have the same length
+/// and kind, and the bytes begin at a multiple of an element's size. They are lent to other ranks,
+/// also in other processes: from now on nobody writes to them until all have let go of them
+/// (payload::unique()).
 struct all_reduce {
   payload values;
   element_kind kind = element_kind::float32;
@@ -42,18 +44,6 @@ struct collective_failure {
   std::chrono::milliseconds waited{0};
   /// All of this as text for people, with the rank that found it.
   std::string text;
-};
-
-/// Options of a member. All ranks need the same, except for `rank`.
-struct member_options {
-  std::size_t rank = 0;
-  std::size_t ranks = 1;
-  all_reduce_schedule schedule = all_reduce_schedule::direct;
-  /// Size of a chunk in bytes; at least 8.
-  std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// How long a rank waits for a piece. Ranks may also differ by this time. When a rank has died or
-  /// stopped, all others get an error within twice this time.
-  std::chrono::milliseconds deadline{10'000};
 };
 
 /// The other members by rank; null at this member's own rank. Sent once. If a member no longer
@@ -111,11 +101,6 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  struct early_piece {
-    proto::CollectivePiece header;
-    payload data;
-  };
-
   /// The question to the other ranks after the deadline, and their answers so far.
   struct inquiry {
     time_point since;
@@ -137,13 +122,15 @@ private:
   void take(const proto::CollectivePiece& x, const payload& data);
   void send_all(std::vector<addressed_piece> pieces);
   void finish_if_complete();
-  std::string misfit(const proto::CollectivePiece& x) const;
   void remind();
   void inquire();
   void heard(std::size_t rank, const std::string& fault);
   void blame(errc code, std::size_t rank, const std::string& what);
   void fail(collective_failure why, bool tell);
   void tell_failure();
+  all_reduce_schedule schedule() const {
+    return static_cast<all_reduce_schedule>(header_.schedule());
+  }
 
   member_options options_;
   /// Empty before on_meet.
@@ -156,8 +143,7 @@ private:
   std::optional<all_reduce_part> part_;
   /// The fields that all pieces of the newest all-reduce share.
   proto::CollectivePiece header_;
-  /// Pieces of the next all-reduce, from ranks that have already begun it.
-  std::vector<early_piece> early_;
+  early_pieces early_;
   time_point moved_;
   bool reminded_ = false;
   std::optional<inquiry> inquiry_;

@@ -30,6 +30,8 @@ struct link_down {
   std::string cause;
   /// True if this end made the connection.
   bool dialled = false;
+  /// The peer does not want this node: `reason` has its words.
+  bool refused = false;
 };
 
 /// The link now has a channel, or it cannot get one.
@@ -134,6 +136,7 @@ private:
   void on_welcome(const proto::Welcome& x);
   void on_channel_settled(const channel_settled& x);
   void on_channel_refused();
+  void on_refused(const proto::Failure& x);
   void on_handle_lost(const std::string& reason);
   void on_outbound(outbound& x);
   void on_frame(const proto::Frame& x, const caf::message& content);
@@ -147,7 +150,7 @@ private:
   void introduce(const proto::TaskName& peer, std::uint64_t incarnation);
   void announce_up();
   void lose(const std::string& cause);
-  void shut(const std::string& reason, const std::string& cause = {});
+  void shut(const std::string& reason, const std::string& cause = {}, bool refused = false);
   void start_sweeping();
 
   caf::actor owner_;

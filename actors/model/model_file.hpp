@@ -16,8 +16,8 @@ namespace troupe {
 /// The `__metadata__` of a weights file.
 struct model_info {
   std::uint64_t version = 0; ///< "model_version": updates applied since the initial weights
-  std::string job_hash;      ///< "job_hash": see job_file.hpp; empty if the file has none
-  /// More metadata to write, such as metadata_of(). Not filled in by read_model().
+  std::string job_hash;      ///< "job_hash": see job_file.hpp; empty when the file has none
+  /// Other metadata, such as metadata_of().
   std::map<std::string, std::string> more = {};
 };
 

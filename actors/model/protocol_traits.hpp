@@ -45,6 +45,8 @@ struct protocol_traits {
   /// True if shards buffer gradients before they make an update. At the end of an epoch, all shards
   /// are told that all workers are idle, and make an update with the gradients in the buffer.
   bool holds_back = false;
+  /// A worker computes its next gradient while its last one is decided.
+  bool overlaps = false;
   /// The tasks that decide about a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.

@@ -60,6 +60,8 @@ struct worker_options {
   std::size_t prefetch = 1;
   /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
+  /// The next step may begin while a gradient is decided: protocol_traits::overlaps.
+  bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
   worker_owner owner;
@@ -73,6 +75,9 @@ struct worker_options {
 /// goes to the trainer as it arrives), `computing` and `committing`. Meanwhile, the next batches
 /// are read. If a gradient came too late, the worker gives back the rest of the lease
 /// (`returning`).
+///
+/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, and not
+/// only when it is decided. One gradient is decided at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -101,11 +106,17 @@ private:
   void on_leave(const leave_run& x);
   void on_heartbeat();
   void enter(phase x);
-  void count_applied(const committed& x);
-  void count_trained();
-  void count_quarantined();
+  void count_applied(const committed& x, const batch_trained& done);
+  void count_trained(const batch_trained& done);
+  void count_quarantined(const batch_trained& done);
   std::string describe_batch() const;
-  std::string describe_bad_step() const;
+  std::string describe_bad_step(const batch_trained& done) const;
+  /// Begins the next step of the lease although the gradient of this one is not decided.
+  bool go_ahead();
+  void on_undecided(const committed& x);
+  bool more_in_lease() const;
+  /// Position of the current or next batch in the front lease.
+  std::uint64_t batch() const { return batch_ + (undecided_ ? 1 : 0); }
 
   void request_leases();
   void next_step();
@@ -135,8 +146,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// The current or next batch of the first lease, and the number of the lease's samples that are
-  /// trained.
+  /// Decided batches of the front lease, and their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -147,6 +157,10 @@ private:
   /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
   batch_trained trained_;
+  /// The commit of this step is sent.
+  bool sent_ = false;
+  /// The step before this one, if its gradient is not decided.
+  std::optional<batch_trained> undecided_;
 
   // -- reads, by ticket --
   std::uint64_t tickets_ = 0;

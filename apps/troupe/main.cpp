@@ -9,10 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -223,9 +225,9 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->capture_default_str()
     ->type_name("N,...");
   sub
-    ->add_option(
-      "--recipes", x.recipes,
-      "Kinds of async_ps.compensation, SSP (ssp.staleness: 4), HOGWILD or SYNC_PS (default: all)")
+    ->add_option("--recipes", x.recipes,
+                 "Kinds of async_ps.compensation, BUFFERED, PULL_AHEAD, SSP (ssp.staleness: 4), "
+                 "HOGWILD or SYNC_PS (default: all)")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->type_name("NAME,...");
@@ -501,7 +503,13 @@ int main(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
-    return action();
+    const int code = action();
+    // The results of these are files.
+    const bool files = app.got_subcommand("train") || app.got_subcommand("node");
+    if (!files && code == troupe::exit_done
+        && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+      throw std::runtime_error{"cannot write to standard output: the text is not complete"};
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);
   } catch (const troupe::input_error& error) {

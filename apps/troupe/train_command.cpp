@@ -80,6 +80,24 @@ run_summary train_here(coordinator_setup setup, const train_command& x, std::uin
   return run_session(std::move(session));
 }
 
+/// Throws input_error if the cluster takes more memory than this host has.
+void check_cluster_memory(const job_context& context, const job_data& data,
+                          const cluster_shape& shape) {
+  const std::string advice = "use fewer --workers and --ps, or more hosts";
+  if (!shape.separate) {
+    check_memory(memory_problem(footprint_of_all(context, data, shape).total()), advice);
+    return;
+  }
+  auto tasks =
+    tasks_of(static_cast<std::uint32_t>(shape.workers), static_cast<std::uint32_t>(shape.ps));
+  tasks.insert(tasks.begin(), coordinator_task);
+  const auto needed = memory_of(tasks, context, data, shape);
+  check_memory(memory_problem(needed, true), advice);
+  // The limits of a process.
+  for (auto& each : needed)
+    check_memory(memory_problem(each.bytes), advice);
+}
+
 } // namespace
 
 int run(const train_command& x) {
@@ -92,8 +110,7 @@ int run(const train_command& x) {
                               [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");
-  check_memory(footprint_of_all(*setup.context, setup.data, shape).total(),
-               "use fewer --workers and --ps, or more hosts");
+  check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes
     ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)
     : train_here(std::move(setup), x, ps);

@@ -166,7 +166,8 @@ class Async(Bench):
 
     def test_table(self):
         output, _ = self.run_program("async", *self.QUICK, "--workers=2", "--rounds=0")
-        recipes = ("serial", "AUTO", "BUFFERED", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
+        recipes = ("serial", "AUTO", "BUFFERED", "PULL_AHEAD", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP",
+                   "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
         # HOGWILD supports only SGD, and the work uses momentum.

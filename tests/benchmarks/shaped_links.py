@@ -140,16 +140,18 @@ def start(host, *words, **options):
     return subprocess.Popen(["ip", "netns", "exec", name_of(host), *words], text=True, **options)
 
 
-def train(options, protocol, folder):
+def train(options, name, folder):
     """Milliseconds per step. The coordinator is on host 0, a parameter server on 1, the workers on 2 and 3."""
     folder = pathlib.Path(folder)
+    protocol, *fields = name.split(", ")
+    protocol = protocol.upper()
     servers = {"ps": [f"{address_of(1)}:7001"]} if protocol != "RING" else {}
     cluster = {"cluster": {"coordinator": [f"{address_of(0)}:7000"], **servers,
                            "worker": [f"{address_of(2 + i)}:7002" for i in range(WORKERS)]}}
     (folder / "cluster.json").write_text(json.dumps(cluster))
-    (folder / "job.textproto").write_text(JOB + f"protocol: {protocol}\n")
+    (folder / "job.textproto").write_text(JOB + f"protocol: {protocol}\n" + "".join(fields) + "\n")
     node = [options.program, "node", f"--cluster={folder / 'cluster.json'}", "--insecure"]
-    out = folder / protocol
+    out = folder / "out"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     nodes = [start(2 + i, *node, "--role=worker", f"--task={i}", **quiet) for i in range(WORKERS)]
     if servers:
@@ -200,7 +202,7 @@ def main():
     parser.add_argument("--rate", default="1gbit")
     options = parser.parse_args()
     plain = "plain TCP copy for 1 ps"
-    times = {"ring": [], "async_ps": [], "sync_ps": [], plain: []}
+    times = {"ring": [], "async_ps": [], "async_ps, pull_ahead: 1": [], "sync_ps": [], plain: []}
     if subprocess.run([options.python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
         times["PyTorch DDP, gloo"] = []
     with shaped_hosts(options.rate):
@@ -212,7 +214,7 @@ def main():
                     elif name.startswith("PyTorch"):
                         values.append(ddp(options))
                     else:
-                        values.append(train(options, name.upper(), folder))
+                        values.append(train(options, name, folder))
         print(f"{'':<24} {'ms per step':>12} {'least':>8} {'most':>8} {'of copy':>8}")
         for name, values in times.items():
             of_copy = statistics.median(a / b for a, b in zip(times[plain], values))

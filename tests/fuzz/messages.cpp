@@ -114,8 +114,8 @@ public:
     fuzz::require(result.done->samples >= batch, "a sum holds what this rank added");
     replica_account account{{{0, 1}, {1, 1}, {2, 1}}, 1};
     const auto sum = result.done->sum.as_floats();
-    if (account.fits(sum, result.done->samples))
-      account.exchanged(sum, result.done->samples);
+    if (account.fits(sum, result.done->samples, 0))
+      account.exchanged(sum, result.done->samples, 0);
   }
 
   void hear(const proto::CheckpointPart& x, std::uint8_t size) {

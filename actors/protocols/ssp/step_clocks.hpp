@@ -25,10 +25,16 @@ namespace troupe {
 /// decides this step and is asked before the other shards, so a worker has the same step on all
 /// shards. Therefore, waits at several shards cannot form a cycle.
 ///
+/// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until no
+/// other worker is more than s - n steps behind step c. So these weights, too, have all updates of
+/// the steps before c + n - s.
+///
 /// A repeated pull or commit does no harm, even if it is old and arrives late.
 class step_clocks : public read_gate {
 public:
-  explicit step_clocks(std::uint64_t bound) : bound_(bound) {}
+  /// @param ahead pull_ahead; at most `bound`
+  explicit step_clocks(std::uint64_t bound, std::uint64_t ahead = 0)
+    : bound_(bound), ahead_(ahead) {}
 
   void open(std::shared_ptr<const version_pool> versions) override;
   answer read(const proto::Pull& x) override;
@@ -60,7 +66,8 @@ private:
     /// The step at its last pause.
     std::optional<std::uint64_t> paused_at = std::nullopt;
     bool gone = false;
-    bool waits = false;
+    /// The step of the earliest pull that waits.
+    std::optional<std::uint64_t> waits_at = std::nullopt;
   };
 
   /// False if the message is an old repetition.
@@ -69,7 +76,11 @@ private:
   void advance();
   version_pool::snapshot version_for(std::uint64_t clock);
 
+  /// A worker that reads is at most so many steps ahead of the slowest.
+  std::uint64_t readers_bound() const noexcept { return bound_ - ahead_; }
+
   const std::uint64_t bound_;
+  const std::uint64_t ahead_;
   mutable std::mutex mutex_;
   std::shared_ptr<const version_pool> versions_;
   std::map<std::uint32_t, entry> workers_;

@@ -36,6 +36,8 @@ struct counted_run {
   run_summary summary;
   /// Bytes that all workers send to each other.
   std::uint64_t bytes = 0;
+  /// The same in one all-reduce of gradients or weights, the median of all.
+  std::uint64_t bytes_at_once = 0;
 };
 
 /// Trains in the same way, but with one node per task, and counts the bytes that the workers of a
