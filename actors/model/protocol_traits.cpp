@@ -157,6 +157,7 @@ std::string describe_sync_ps(const proto::Job& job) {
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = !backup;
+  row.needs_all = !backup;
   row.tells_idle = backup;
 }
 
@@ -233,6 +234,9 @@ std::string list(const std::vector<std::string>& names) {
 void check_placement(const proto::Job& job, bool no_shards, problem_list& problems) {
   problems.require(job.placement() != proto::PLACEMENT_UNSET, "placement",
                    "expected BY_BYTES or BY_TENSOR");
+  problems.require(job.placement() != proto::ROUND_ROBIN, "placement",
+                   "ROUND_ROBIN: each parameter server holds one range of the parameters, in the "
+                   "order of the layers; use BY_TENSOR, which keeps tensors whole");
   problems.require(!job.has_placement() || !no_shards, "placement",
                    proto::Protocol_Name(job.protocol())
                      + " has no parameter servers to place parameters on; leave it out, or choose "

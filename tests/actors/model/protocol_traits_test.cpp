@@ -265,6 +265,9 @@ BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
         == "(no error)");
   BOOST_TEST(contains(problems({"placement=BY_LAYER"}), "no value \"BY_LAYER\""));
   BOOST_TEST(contains(problems({"placement=PLACEMENT_UNSET"}), "placement"));
+  BOOST_TEST(contains(problems({"placement=ROUND_ROBIN"}),
+                      "placement: ROUND_ROBIN: each parameter "
+                      "server holds one range"));
   for (const auto* protocol : {"RING", "LOCAL_SGD"})
     BOOST_TEST(contains(problems({std::string{"protocol="} + protocol, "placement=BY_TENSOR"}),
                         std::string{"placement: "} + protocol
