@@ -164,7 +164,8 @@ private:
   void on_evaluator_ready(const evaluator_ready& x);
   task_site site_of(const task_name& task, const coordinator_actor& coordinator);
   void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
-  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) override;
+  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+                  ring_node_actor sums) override;
   void task_ready(const task_name& task, const std::string& problem) override;
   void on_stop(const stop_run& x);
   void on_worker_left();

@@ -180,11 +180,12 @@ void cluster_node::start_pulse(const task_name& task, std::shared_ptr<activity_b
     });
 }
 
-void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {
+void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+                              ring_node_actor sums) {
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);
   parts.trainer = spawn_task<trainer>(true, context_, parts.synchronizer,
-                                      caf::actor_cast<trainer_listener>(shell));
+                                      caf::actor_cast<trainer_listener>(shell), std::move(sums));
   parts.input = spawn_task<input_reader>(true, context_, options_.source,
                                          caf::actor_cast<input_listener>(shell));
   send(shell, std::move(parts));

@@ -163,6 +163,8 @@ std::string kind_in_words(const proto::Layer& layer) {
   else if (layer.has_activation())
     activation = layer.activation();
   auto result = layer_kind(layer);
+  if (layer.batch_norm().sync())
+    result += " of all workers";
   if (activation != proto::NONE)
     result += " " + proto::Activation_Name(activation);
   for (auto& c : result)

@@ -1,5 +1,6 @@
 #include "actors/model/protocol_traits.hpp"
 
+#include "actors/model/layer_list.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/problem_list.hpp"
 #include "kernels/error.hpp"
@@ -156,7 +157,7 @@ std::string describe_sync_ps(const proto::Job& job) {
 // With backup workers, workers do not run in step: a step is made without the slowest ones.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
-  row.in_step = !backup;
+  row.in_step = row.sums_over_workers = !backup;
   row.needs_all = !backup;
   row.tells_idle = backup;
 }
@@ -273,6 +274,23 @@ void check_pull_ahead(const proto::Job& job, problem_list& problems) {
                      + std::to_string(bound) + ", or a larger ssp.staleness");
 }
 
+/// Layers that normalize over all workers need all of them in the same step.
+void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
+                               problem_list& problems) {
+  problem_list of_layers; // Reported with the model.
+  const auto layers = list_layers(job.model(), of_layers);
+  if (row.sums_over_workers || !of_layers.empty())
+    return;
+  for (auto& x : layers)
+    problems.require(!x.layer->batch_norm().sync(), x.path + ".batch_norm.sync",
+                     "the workers of " + proto::Protocol_Name(job.protocol())
+                       + (job.sync_ps().backup_workers() > 0 ? " with backup workers" : "")
+                       + " do not wait for each other within a step, so none knows the batches of "
+                         "all; leave sync out, or set protocol: RING or SYNC_PS"
+                       + (job.sync_ps().backup_workers() > 0 ? " without backup workers" : "")
+                       + at_line(*x.layer));
+}
+
 /// Explains why there are no traits for a job.
 std::string unknown(const proto::Job& job, std::span<const protocol_traits> own) {
   if (job.protocol() != proto::CUSTOM)
@@ -314,6 +332,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::shards,
       .in_step = true,
       .needs_all = true,
+      .sums_over_workers = true,
       .decided_by = "parameter server",
       .exchange = describe_sync_ps,
       .settings = "sync_ps",
@@ -331,6 +350,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "ring",
       .weights = weights_at::workers,
       .in_step = true,
+      .sums_over_workers = true,
       .decided_by = "ring member",
       .exchange =
         [](const proto::Job& job) {
@@ -455,6 +475,8 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     refuse("custom_protocol", "CUSTOM");
   if (found != nullptr && found->validate)
     found->validate(job, problems);
+  if (found != nullptr)
+    check_synchronized_layers(job, adapted_traits(job, own), problems);
   check_placement(job, found != nullptr && !found->uses_shards(), problems);
   check_pull_ahead(job, problems);
 }

@@ -35,6 +35,7 @@ worker::behavior_type worker::make_behavior() {
       send(options_.owner, worker_ready{options_.index, x.problem});
     },
     [this](const batch_trained& x) { on_trained(x); },
+    [this](const batch_waits& x) { on_waits(x); },
     [this](const leave_run& x) { on_leave(x); },
     [this](tick) { on_heartbeat(); },
   };
@@ -94,7 +95,7 @@ void worker::enter(phase x) {
     case phase::acquiring:
       return proto::TaskStatus::WAITING_FOR_WEIGHTS;
     case phase::computing:
-      return proto::TaskStatus::COMPUTING;
+      return waits_for_sums_ ? proto::TaskStatus::WAITING_FOR_UPDATE : proto::TaskStatus::COMPUTING;
     case phase::committing:
       return proto::TaskStatus::WAITING_FOR_UPDATE;
     case phase::returning:
@@ -273,6 +274,12 @@ void worker::on_acquired(const acquired& x) {
   }
   if (x.last)
     enter(phase::computing);
+}
+
+void worker::on_waits(const batch_waits& x) {
+  waits_for_sums_ = x.waits;
+  if (phase_ == phase::computing)
+    enter(phase_);
 }
 
 void worker::on_trained(const batch_trained& x) {

@@ -50,7 +50,8 @@ using worker_owner = caf::typed_actor<rpc<void, worker_left>, rpc<void, worker_r
 
 using worker_shell =
   worker_actor::extend<rpc<void, worker_parts>, rpc<void, batch_read>, rpc<void, input_ready>,
-                       rpc<void, batch_trained>, rpc<void, leave_run>, rpc<void, tick>>;
+                       rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, leave_run>,
+                       rpc<void, tick>>;
 
 struct worker_options {
   std::uint64_t view = 0;
@@ -101,6 +102,7 @@ private:
   void on_acquired(const acquired& x);
   void on_batch(const batch_read& x);
   void on_trained(const batch_trained& x);
+  void on_waits(const batch_waits& x);
   void on_broken(const broken& x);
   void on_committed(const committed& x);
   void on_leave(const leave_run& x);
@@ -156,6 +158,8 @@ private:
   std::optional<batch_read> data_;
   /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
+  /// In the middle of the batch it waits for sums over the batches of all workers.
+  bool waits_for_sums_ = false;
   batch_trained trained_;
   /// The commit of this step is sent.
   bool sent_ = false;

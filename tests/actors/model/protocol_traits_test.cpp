@@ -99,6 +99,44 @@ BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
     "pull_ahead: CUSTOM does not pull"));
 }
 
+// A layer that normalizes over all workers needs them in the same step.
+BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
+  const auto layers = [](std::vector<std::string> changes, const std::string& sync = "true") {
+    const auto norm = "layer { batch_norm { sync: " + sync + " } } ";
+    changes.push_back("model={ " + norm + "layer { block { " + norm
+                      + "} } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }");
+    return problems(changes);
+  };
+  for (const auto* const protocol : {"RING", "SYNC_PS"})
+    BOOST_TEST(layers({std::string{"protocol="} + protocol}) == "(no error)");
+  const auto text = [](const std::string& who) {
+    return ".batch_norm.sync: the workers of " + who
+      + " do not wait for each other within a step, so none knows the batches of all; leave sync "
+        "out, or set protocol: RING or SYNC_PS";
+  };
+  for (const auto* const protocol : {"ASYNC_PS", "SSP", "HOGWILD", "LOCAL_SGD"}) {
+    const std::vector<std::string> how{std::string{"protocol="} + protocol,
+                                       "optimizer={kind: SGD}"};
+    const auto told = layers(how);
+    BOOST_TEST(contains(told, text(protocol)), told);
+    BOOST_TEST(contains(told, ".block.layer[0].batch_norm.sync: "), told);
+    BOOST_TEST(layers(how, "false") == "(no error)");
+  }
+  const std::vector<std::string> backup{"protocol=SYNC_PS", "sync_ps.backup_workers=1"};
+  BOOST_TEST(
+    contains(layers(backup), text("SYNC_PS with backup workers") + " without backup workers"));
+  // A program's own protocol says whether it can.
+  auto rows = own_rows();
+  const std::vector<std::string> own{"protocol=CUSTOM",
+                                     "custom_protocol={name: \"gossip\" parameter { name: "
+                                     "\"neighbours\" value: \"2\" }}",
+                                     "model={ layer { batch_norm { sync: true } } layer { dense { "
+                                     "units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }"};
+  BOOST_TEST(contains(problems(own, rows), text("CUSTOM")));
+  rows.front().sums_over_workers = true;
+  BOOST_TEST(problems(own, rows) == "(no error)");
+}
+
 BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   const auto local = [](std::vector<std::string> changes) {
     changes.insert(changes.begin(), {"protocol=LOCAL_SGD"});
