@@ -46,9 +46,9 @@ struct node_options {
   /// May be null.
   run_observer observer;
   link_options links;
-  /// Returns why this host cannot give so much memory to this node's tasks, or to all tasks of the
-  /// cluster on this host, such as "this would take 8 TiB of memory, and this host has 64 GiB";
-  /// empty if it can. May be null.
+  /// Returns the reason why this host has too little memory for this node's tasks (`own` bytes), or
+  /// for all tasks of the cluster on this host, such as "this would take 8 TiB of memory, and this
+  /// host has 64 GiB". Empty if it has enough. May be null.
   std::function<std::string(std::size_t own, const std::vector<task_memory>& on_host)>
     memory_problem;
   std::chrono::milliseconds join_timeout{60'000};

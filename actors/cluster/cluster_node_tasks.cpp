@@ -66,7 +66,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// Memory without records: they are not read yet.
+// Memory without records, which are not read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";

@@ -50,10 +50,10 @@ private:
 /// One rank of a group that adds up vectors (all-reduce). The ranks are threads of one program, or
 /// processes. Each process has its own actor system, prepared by `configure`.
 ///
-/// Only one thread may use it at a time; any thread may use the actor `member()`. The destructor
-/// ends the member and waits for its end, so destroy it before the actor system. Other ranks can
-/// continue as long as they need nothing from this rank. One that was moved from can only be
-/// assigned to and destroyed; its functions throw std::logic_error.
+/// Only one thread at a time may use it, but any thread may use the actor `member()`. The
+/// destructor ends the member and waits for its end, so destroy this object before the actor
+/// system. Other ranks can continue as long as they need nothing from this rank. An object that was
+/// moved from can only be assigned to and destroyed; its functions throw std::logic_error.
 class collective {
 public:
   /// All ranks of a group in one actor system. Element r is for the thread with rank r. Throws
@@ -64,9 +64,9 @@ public:
 
   /// Joins the group of processes at `options.addresses`. Blocks until all ranks have joined, so do
   /// not call it from an actor. The system must have loaded `caf::io::middleman`. Throws
-  /// input_error if an option makes no sense or this cannot listen at its address; collective_error
-  /// timed_out if a rank has not joined in time, join_refused if another process has joined with
-  /// this rank.
+  /// input_error if an option makes no sense or this process cannot listen at its address. Throws
+  /// collective_error: timed_out if a rank has not joined in time, join_refused if another process
+  /// has joined with this rank.
   static collective connect(caf::actor_system& sys, const collective_options& options);
 
   collective(collective&& other) noexcept;
@@ -79,9 +79,10 @@ public:
   /// The member, for actors of the program: send it a request `all_reduce`.
   collective_actor member() const;
 
-  /// The sum of the vectors of all ranks; blocks until it is there. `values` is lent to the others
-  /// without a copy (see all_reduce). Throws collective_error; std::invalid_argument if its size is
-  /// not one of whole elements, if it is not aligned, or longer than max_bytes.
+  /// Returns the sum of the vectors of all ranks. Blocks until it is available. `values` is lent to
+  /// the other ranks without a copy (see all_reduce). Throws collective_error;
+  /// std::invalid_argument if the size is not a multiple of the element size, or if `values` is not
+  /// aligned or longer than max_bytes.
   payload all_reduce(payload values, element_kind kind);
 
   /// Replaces x with the sum of the vectors of all ranks, float32 or float64. Blocks. Copies x into

@@ -14,9 +14,9 @@
 
 namespace troupe {
 
-/// Asks a member to add up a vector with those of all other ranks. All must have the same length
-/// and kind, and the bytes begin at a multiple of an element's size. They are lent to other ranks,
-/// also in other processes: from now on nobody writes to them until all have let go of them
+/// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
+/// length and kind, and begin at a multiple of the element size. The bytes are lent to other ranks,
+/// possibly in other processes. Nobody may write to them until all ranks have released them
 /// (payload::unique()).
 struct all_reduce {
   payload values;

@@ -162,8 +162,9 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.tells_idle = backup;
 }
 
-// The sum of gradients that are held; or a moment per worker (and step ahead) instead of one; the
-// versions that workers read; for DC, the squares and the corrected gradient.
+// Counts vectors for: the sum of buffered gradients; one moment per worker (and step ahead) instead
+// of a single one; the versions that workers read; and for DC, the squares and the corrected
+// gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char32_t replacement = 0xfffd;
 
-/// Calls `f` with each character and its bytes; with `replacement` for an invalid byte.
+/// Calls `f` with each character and its bytes. An invalid byte gives `replacement`.
 template <class F>
 void for_each_character(std::string_view text, F f) {
   while (!text.empty()) {

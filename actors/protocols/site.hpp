@@ -32,7 +32,7 @@ public:
   /// Ties this actor to the node: it ends with the node. If it fails earlier, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// Starts the worker with its synchronizer. `sums`: see trainer.
+  /// Starts the worker and passes it its synchronizer. `sums`: see trainer.
   virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
                           ring_node_actor sums) = 0;
 
@@ -105,8 +105,8 @@ std::vector<counted_worker> workers_of(const view& members);
 struct worker_site : task_site {
   worker_shell worker;
 
-  /// To be called once, now or later. `sums`: this worker's rank of the ring that adds up what
-  /// layers sum over the batches of all workers; null if there is nothing to add up.
+  /// Call this once, now or later. `sums`: this worker's rank of the ring that adds up the sums of
+  /// layers over the batches of all workers; null if there are none.
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(worker, synchronizer, sums);
   }

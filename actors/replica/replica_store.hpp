@@ -16,10 +16,10 @@ namespace troupe {
 /// A worker's own copy of all parameters, for protocols without parameter shards. Each bucket has
 /// its versions and its optimizer state.
 ///
-/// An update has two halves. `stage` computes the next version of a bucket in new memory, in any
-/// order of the buckets, while readers use the newest version. `publish` makes the staged weights
-/// and states of all buckets the newest ones at once. `discard` forgets them. `replace` puts other
-/// weights, such as an average over workers, in place of the newest ones.
+/// An update has two halves. `stage` computes the next version of a bucket in new memory, while
+/// readers use the newest version. Buckets may come in any order. `publish` makes the staged
+/// weights and states of all buckets the newest ones, all at the same time. `discard` drops them.
+/// `replace` replaces the newest weights by others, such as an average over workers.
 ///
 /// Only one actor may use it. The payloads that it returns may go to other threads.
 class replica_store {

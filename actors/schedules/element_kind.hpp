@@ -28,7 +28,7 @@ inline payload slice_elements(const payload& x, element_kind kind, std::size_t b
 }
 
 /// out = a + b, element by element. Throws std::invalid_argument if their sizes differ, or if one
-/// is not aligned. `out` may be a or b. Nothing else may use its bytes meanwhile.
+/// is not aligned. `out` may be a or b. Nothing else may use its bytes during the call.
 void add(element_kind kind, const payload& a, const payload& b, payload& out);
 
 } // namespace troupe

@@ -148,7 +148,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Decided batches of the front lease, and their samples.
+  /// Decided batches of the first lease, and their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;

@@ -110,11 +110,11 @@ public:
   /// not in its input). Throws nothing else.
   run_result run(const run_arguments<T>& arguments);
 
-  /// Begins a run, or goes on with the one under way, as far as the weights allow that are there:
-  /// up to the first instruction that reads one that is null; the last instruction waits for all of
-  /// them. Stops for sums over workers, too (run_arguments::on_sums). Nothing is returned until the
-  /// run is at its end. Between the calls of a run only weights that were null may change in the
-  /// arguments. Throws as `run`.
+  /// Begins a run, or continues the current one, as far as the available weights allow: up to the
+  /// first instruction that reads a weight whose pointer is null. The last instruction waits for
+  /// all weights. It also stops for sums over workers (run_arguments::on_sums). Returns nothing
+  /// until the run has ended. Between the calls of a run, only null weights of the arguments may
+  /// change. Throws like `run`.
   std::optional<run_result> advance(const run_arguments<T>& arguments);
 
   /// The sums over all workers that `advance` has stopped for, and the number of samples that all
@@ -125,10 +125,11 @@ public:
   /// Abandons the current run, if any. The next `advance` begins a new one.
   void restart() noexcept;
 
-  /// Finds the origin of a number that is not finite: among weights, feeds and results, in this
-  /// order, the first tensor with such an element, such as "weights dense_1.weight", "features" or
-  /// "result matmul_7"; empty if there is none. Runs the plan once more and checks after each
-  /// instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of the last run.
+  /// Finds the origin of a number that is not finite: the first tensor among weights, feeds and
+  /// results, in this order, that has such an element. For example "weights dense_1.weight",
+  /// "features" or "result matmul_7"; empty if there is none. It runs the plan once more and checks
+  /// after each instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of
+  /// the last run.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
   /// Values of fetch `index` in the last run, row-major, `rows` samples if the value is per sample.

@@ -61,8 +61,8 @@ private:
 /// @param how (width)
 /// @param names (width), for errors
 /// @param path the table's name in errors
-/// @throws input_error naming record and column: a value that does not fit float32; a column as
-/// float32_spread.
+/// @throws input_error that names record and column: a value that does not fit into float32; a
+/// column that float32_spread refuses.
 std::vector<float> scaled_columns(std::span<const double> values,
                                   std::span<const column_moments> how,
                                   std::span<const std::string> names, std::string_view path);

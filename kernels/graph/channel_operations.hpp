@@ -12,10 +12,11 @@ namespace troupe {
 
 /// x (batch, C, ...), channel c times g[c]. g (C).
 expression multiply_channels(expression x, expression g);
-/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions, the
-/// variance divided by their number n. 0 for a run without rows. No gradient: see
-/// normalize_channels. With `all_workers`, they are of the samples of all workers that run the plan
-/// together (run_arguments::on_sums), and so is everything that is made of them; node::key is 1.
+/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions. The
+/// variance is divided by the number n of values. Both are 0 for a run without rows. No gradient:
+/// see normalize_channels. With `all_workers`, the samples of all workers that run the plan
+/// together count (run_arguments::on_sums), also for all results computed from these; node::key
+/// is 1.
 expression channel_moments(expression x, bool all_workers = false);
 /// (x - mean) / sqrt(variance + epsilon) per channel, with moments = channel_moments(x). The
 /// gradient takes into account that the moments depend on x.
@@ -37,10 +38,10 @@ struct batch_norm_variables {
   expression running_variance;
 };
 
-/// For training: normalize_channels(x) * gain + bias. Registers the batch's mean and variance as
-/// updates of the running ones. If these are frozen, it is batch_norm_testing: training then
-/// normalizes as tests do. Throws input_error if only one of them is frozen. `all_workers`: see
-/// channel_moments.
+/// For training: normalize_channels(x) * gain + bias. The mean and variance of the batch are
+/// registered as updates of the running ones. If the running ones are frozen, this is
+/// batch_norm_testing: training then normalizes as tests do. Throws input_error if only one of them
+/// is frozen. `all_workers`: see channel_moments.
 expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5,
                       bool all_workers = false);
 /// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.

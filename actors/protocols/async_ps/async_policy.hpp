@@ -10,14 +10,15 @@
 
 namespace troupe {
 
-/// Gradients of so many workers that pull no weights ahead would be as stale. With pull_ahead n, a
-/// worker's gradients form n + 1 chains, in turn: each is computed from weights with all earlier
-/// gradients of its chain, and without the last n gradients of the worker. So a chain is to updates
-/// what a worker is without pull_ahead: it has its own moment and its own slopes.
+/// Number of chains of gradients in this job. With pull_ahead n, each worker's gradients take turns
+/// in n + 1 chains. The weights of a gradient contain all earlier gradients of its chain, but not
+/// the last n gradients of the worker. For updates, a chain is therefore like a worker without
+/// pull_ahead: it has its own moment and its own slopes, and gradients are as stale as with this
+/// many workers without pull_ahead.
 std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// How updates correct for staleness in a job with this many workers. A single chain is never
-/// stale: NONE.
+/// How updates of this job correct for staleness, with this many workers. The gradients of a single
+/// chain are never stale: NONE.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
 /// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.

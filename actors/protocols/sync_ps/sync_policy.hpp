@@ -62,10 +62,10 @@ private:
   /// On shard 0 with backup workers: the idle workers, and whether the step has all its gradients.
   std::vector<std::uint32_t> idle_;
   bool closed_ = false;
-  /// The workers that are lost.
+  /// The lost workers.
   std::set<std::uint32_t> lost_;
-  /// The next step. Other shards than 0 with backup workers: the gradients of steps from this one
-  /// on.
+  /// The next step. On other shards than 0 with backup workers: the gradients of this step and
+  /// later ones.
   std::uint64_t step_ = 0;
   std::map<std::uint64_t, std::vector<proto::GradientId>> chosen_;
 };

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
 }
 
-// Above twice the mean of the others, and once it carries bytes that matter.
+// A shard is hot above twice the mean of the others, once its bytes matter.
 BOOST_AUTO_TEST_CASE(a_hot_shard) {
   constexpr std::uint64_t mib = 1 << 20;
   const task_name third_shard{job_kind::ps, 2};
