@@ -143,7 +143,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
 
 constexpr auto loopback = "localhost";
 
-/// The host that an address names; empty if it names none.
+/// The host in an address; empty if the address names no host.
 std::string named_host(const std::string& address) {
   std::string host;
   std::uint16_t port = 0;

@@ -44,7 +44,7 @@ struct footprint {
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
 
-/// Memory in bytes that a task needs.
+/// The memory that a task needs, in bytes.
 struct task_memory {
   task_name task;
   std::size_t bytes = 0;
@@ -57,9 +57,9 @@ std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const jo
 /// The sum.
 std::size_t total_of(const std::vector<task_memory>& x) noexcept;
 
-/// The tasks of a cluster on the host of `task`, in order, `task` included. Tasks are on one host
-/// if their addresses ("host:port") name the same one, or both name loopback. Addresses of
-/// loopback in a cluster whose coordinator has another one, and 0.0.0.0, do not name a host.
+/// The tasks of a cluster that run on the host of `task`, in order, including `task`. Tasks run on
+/// one host if their addresses ("host:port") name the same host, or both are loopback addresses.
+/// 0.0.0.0 names no host. Neither does a loopback address if the coordinator's address is not one.
 std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
                                     const task_name& task);
 

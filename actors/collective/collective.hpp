@@ -25,9 +25,9 @@ struct collective_options {
   /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
   /// use TCP.
   bool share_memory = true;
-  /// Absent: direct if the ranks are threads, or if they share memory and all addresses have the
-  /// same host; otherwise by the length of each vector (schedule_for). The addresses and the
-  /// lengths are the same at all ranks, so all choose the same.
+  /// If absent: direct if the ranks are threads, or if they share memory and all addresses have the
+  /// same host. Otherwise it depends on the length of each vector (schedule_for). All ranks have
+  /// the same addresses and lengths, so all make the same choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;

@@ -18,10 +18,11 @@ namespace troupe {
 /// An entry that has no effect is left out. Pixels of type uint8 are divided by 255 first.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
-/// Other data for a trained model. Its test records and its scaling become those of the training:
-/// statistics of other records would give the model other numbers for the same features.
-/// @param trained metadata_of() the data of the training, or nothing: then `data` stays as it is
-/// @param name what errors call the model, usually the path
+/// Fits other data to a trained model. The test records and the scaling of `data` become those of
+/// the training data: with the statistics of other records, the same features would give the model
+/// other numbers.
+/// @param trained metadata_of() the training data. If it is empty, `data` does not change.
+/// @param name the model's name in errors, usually its path
 /// @throws input_error if the features or classes have other names, or the metadata are damaged.
 job_data as_trained(job_data data, const std::map<std::string, std::string>& trained,
                     const std::string& name);

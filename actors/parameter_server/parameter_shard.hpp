@@ -162,7 +162,7 @@ private:
   /// the update that they caused is made.
   std::uint64_t idle_told_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
-  /// Fences whose worker has a gradient in an update that is not made yet.
+  /// Fences of workers that have a gradient in an update that is not made yet.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;

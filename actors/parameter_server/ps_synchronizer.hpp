@@ -53,7 +53,7 @@ struct ps_synchronizer_options {
   /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
   /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
   bool bounded = false;
-  /// A worker asks for the weights of this many later steps before they begin. Not if `in_step` or
+  /// A worker asks for its weights this number of steps early. Not together with `in_step` or
   /// `writes`.
   std::size_t pull_ahead = 0;
   /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
@@ -79,14 +79,15 @@ struct ps_synchronizer_options {
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
 /// before the others. Weights are pulled again until all have the same version.
 ///
-/// With `pull_ahead` n, the weights of a step are asked for when the computation of the n-th step
-/// before it begins. The first n steps use weights that were asked for before or when the first one
-/// began. After a rejection, and if the worker has no other batch, it begins anew: weights would be
-/// older than they need to be. Pulls are of whole ranges then, since the batch is not known yet.
+/// With `pull_ahead` n, the worker asks for the weights of a step n steps early: when the
+/// computation of the n-th step before it begins. The first n steps use weights that it asked for
+/// when the first one began, or before. After a rejection, or if the worker has no other batch,
+/// this starts again, because the weights would be older than necessary. These pulls are for whole
+/// ranges, because the batch is not known yet.
 ///
-/// A worker may then acquire a step while its last gradient is decided (protocol_traits::overlaps).
-/// It gets the weights that were asked for early. Its contributions go to the shards after that
-/// decision, and so does the next early pull.
+/// A worker may then acquire a step before its last gradient is decided
+/// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
+/// the next early pull go to the shards after that decision.
 ///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
@@ -145,10 +146,10 @@ private:
     std::shared_ptr<live_writer> live = nullptr;
   };
 
-  /// A shard's weights that were asked for before their step.
+  /// A shard's weights that the worker asked for before their step.
   struct early_part {
     std::optional<weight_range> weights = std::nullopt;
-    /// As of `part`.
+    /// See `part`.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
@@ -162,10 +163,10 @@ private:
     std::vector<early_part> parts;
   };
 
-  /// A step that the worker takes while its last gradient is decided.
+  /// A step that the worker takes before its last gradient is decided.
   struct later_step {
     acquire attributes;
-    /// The worker has the weights.
+    /// True if the worker has the weights.
     bool served = false;
     std::vector<weights_version> versions;
     std::vector<contribute> contributions;
@@ -174,11 +175,11 @@ private:
   };
 
   void on_acquire(const acquire& x);
-  /// Everything about the gradient before.
+  /// Resets the state for the next gradient, and forgets everything about the last one.
   void begin_gradient(const acquire& x);
   void serve_later();
   bool is_later(step_number x) const { return later_ && x.value == sequence_.next().value; }
-  /// The last gradient is decided.
+  /// Called when the last gradient is decided.
   void begin_later();
   void pull(std::size_t shard);
   proto::Pull pull_header(std::size_t shard, std::uint64_t clock) const;
@@ -186,13 +187,13 @@ private:
   void take_early();
   void ask_early();
   void pull_early(const early_weights& x, std::size_t shard);
-  /// The worker waits for these weights now.
+  /// True if the worker waits for these weights now.
   bool awaited(const early_weights& x) const;
   void show_early_wait(std::size_t shard);
   void on_early(std::uint64_t ticket, std::size_t shard, const proto::Weights& header,
                 const payload& data);
   void pull_early_again(std::size_t shard);
-  /// All weights of the step have been handed on.
+  /// Called when all weights of the step have been passed on.
   void begin_step();
   bool pulls_rows(const part& x) const { return x.rows && options_.pull_ahead == 0; }
   void on_too_early(std::size_t shard, const proto::Weights& x);
@@ -203,7 +204,7 @@ private:
   void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
-  /// The answer to a pull is right. If not, the run fails.
+  /// Checks the answer to a pull. If it is wrong, the run fails and the result is false.
   bool fits(std::size_t shard, const proto::Weights& header, const payload& data);
   void use_weights(std::size_t shard, weight_range x);
   void read_live();
@@ -246,7 +247,8 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
-  /// The weights of this step were asked for early: they are the first of `ahead_`.
+  /// True if the worker asked early for the weights of this step. They are then the first of
+  /// `ahead_`.
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
@@ -267,7 +269,7 @@ private:
   std::uint64_t next_version_ = 0;
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// pull_ahead: the weights of this step, until they are handed on, and of the next ones.
+  /// pull_ahead: the weights of this step until they are passed on, and those of the next steps.
   std::deque<early_weights> ahead_;
   std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;

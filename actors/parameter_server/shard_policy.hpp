@@ -63,11 +63,11 @@ public:
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// A worker is lost. In shard 0: its gradient of the next update does not count, unless other
-  /// shards may know that it does. True: it does not.
+  /// A worker is lost. Called on shard 0. Returns true if the worker's gradient for the next update
+  /// does not count. It counts if other shards may already know that it does.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
-  /// A worker is lost. In shards other than 0: its gradients count up to this sequence, if they are
-  /// here.
+  /// A worker is lost. Called on shards other than 0. The worker's gradients count up to this
+  /// sequence number, if they have arrived.
   virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
   /// Stops waiting for gradients of these workers for now. Called on shard 0 or, if gradients are
   /// held back (protocol_traits::holds_back), on all shards.

@@ -23,7 +23,7 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
-/// Starts a sum over the workers' batches: the n-th of this step.
+/// Starts a sum over the workers' batches. It is the n-th sum of this step.
 struct sum_over_batches {
   std::uint64_t step = 0;
   std::uint32_t number = 0;
@@ -96,8 +96,7 @@ private:
   ring_actor right_;
   /// The actor that started the newest collective; null before the first.
   reduction_listener listener_;
-  /// Starters of the collectives that this rank has contributed to and that wait for the left
-  /// neighbour.
+  /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
   std::map<reduction_id, reduction_listener> waiting_;
   /// Why the ring cannot continue; empty if it can.
   std::string broken_;

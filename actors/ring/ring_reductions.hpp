@@ -90,7 +90,7 @@ private:
   ring_place place_;
   /// By number.
   std::vector<std::size_t> sizes_;
-  /// The number of the collective that tells which ranks were left out.
+  /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_ = 0;
   /// The newest step to which this rank has contributed, and its finished collectives.
   std::uint64_t step_ = 0;

@@ -42,7 +42,7 @@ struct batch_trained {
   std::string not_finite;
 };
 
-/// The trainer waits for other workers in the middle of a batch, or goes on.
+/// The trainer begins to wait for other workers in the middle of a batch, or continues.
 struct batch_waits {
   bool waits = false;
 };
@@ -56,7 +56,7 @@ TROUPE_LOCAL_MESSAGE(troupe::batch_waits)
 
 namespace troupe {
 
-/// Also the listener of its ring_node.
+/// It is also the listener of its ring_node.
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>,
                                        rpc<void, reduction>, rpc<void, broken>>;
 using trainer_listener =
@@ -93,10 +93,10 @@ private:
 /// If the loss is not finite, the contributed gradient is not finite either. The sum over workers
 /// then shows that a gradient must be left out.
 ///
-/// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer hands its
-/// part to a ring_node, and goes on when the sum comes back; its thread is not blocked. All workers
-/// ask for the same sums in the same order. So each runs as many batches in a step as
-/// `accumulate` says; those beyond its samples are empty.
+/// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer passes its
+/// part to a ring_node and continues when it gets the sum. Its thread is not blocked. All workers
+/// must ask for the same sums in the same order, so each runs `accumulate` batches in a step.
+/// Batches beyond its samples are empty.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
@@ -136,7 +136,7 @@ private:
   ring_node_actor sums_;
   executor<float> executor_;
   weight_binding binding_;
-  /// Steps computed in this run: sums are numbered by step.
+  /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
 
   // -- the current step --
@@ -145,9 +145,9 @@ private:
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
-  /// The step's last weights have come.
+  /// True if the step's last weights have arrived.
   bool weights_complete_ = false;
-  /// Number of sums over workers that this step has asked for.
+  /// Number of sums over workers that this step has requested.
   std::uint32_t sums_asked_ = 0;
   /// Sum over the earlier batches; empty if a gradient has only one batch.
   std::vector<float> sum_;

@@ -295,7 +295,7 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Never from one lease to the next: a lease is reported when all its gradients are decided.
+// Never across leases: a lease is reported when all its gradients are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;
@@ -305,7 +305,7 @@ bool worker::go_ahead() {
   return true;
 }
 
-// The gradient before the current one is decided.
+// Handles the decision about the gradient before the current one.
 void worker::on_undecided(const committed& x) {
   if (x.outcome == proto::APPLIED)
     count_applied(x, *undecided_);

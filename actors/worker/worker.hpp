@@ -61,7 +61,7 @@ struct worker_options {
   std::size_t prefetch = 1;
   /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
-  /// The next step may begin while a gradient is decided: protocol_traits::overlaps.
+  /// If true, the next step may begin before the gradient is decided: protocol_traits::overlaps.
   bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
@@ -77,8 +77,8 @@ struct worker_options {
 /// are read. If a gradient came too late, the worker gives back the rest of the lease
 /// (`returning`).
 ///
-/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, and not
-/// only when it is decided. One gradient is decided at a time, in order.
+/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, before it
+/// is decided. Gradients are decided one at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -113,11 +113,11 @@ private:
   void count_quarantined(const batch_trained& done);
   std::string describe_batch() const;
   std::string describe_bad_step(const batch_trained& done) const;
-  /// Begins the next step of the lease although the gradient of this one is not decided.
+  /// Begins the next step of the lease before the gradient of this one is decided.
   bool go_ahead();
   void on_undecided(const committed& x);
   bool more_in_lease() const;
-  /// Position of the current or next batch in the front lease.
+  /// Position of the current or next batch in the first lease.
   std::uint64_t batch() const { return batch_ + (undecided_ ? 1 : 0); }
 
   void request_leases();
@@ -158,12 +158,12 @@ private:
   std::optional<batch_read> data_;
   /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
-  /// In the middle of the batch it waits for sums over the batches of all workers.
+  /// True while it waits, in the middle of a batch, for sums over the batches of all workers.
   bool waits_for_sums_ = false;
   batch_trained trained_;
-  /// The commit of this step is sent.
+  /// True if the commit of this step is sent.
   bool sent_ = false;
-  /// The step before this one, if its gradient is not decided.
+  /// The step before this one, if its gradient is not decided yet.
   std::optional<batch_trained> undecided_;
 
   // -- reads, by ticket --

@@ -26,8 +26,8 @@ namespace troupe {
 /// shards. Therefore, waits at several shards cannot form a cycle.
 ///
 /// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until no
-/// other worker is more than s - n steps behind step c. So these weights, too, have all updates of
-/// the steps before c + n - s.
+/// other worker is more than s - n steps behind step c. So these weights also contain all updates
+/// of the steps before c + n - s.
 ///
 /// A repeated pull or commit does no harm, even if it is old and arrives late.
 class step_clocks : public read_gate {
@@ -76,7 +76,7 @@ private:
   void advance();
   version_pool::snapshot version_for(std::uint64_t clock);
 
-  /// A worker that reads is at most so many steps ahead of the slowest.
+  /// The largest number of steps by which a worker that reads may be ahead of the slowest.
   std::uint64_t readers_bound() const noexcept { return bound_ - ahead_; }
 
   const std::uint64_t bound_;

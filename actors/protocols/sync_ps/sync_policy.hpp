@@ -19,9 +19,9 @@ namespace troupe {
 /// late. The other shards update when they have the gradients that shard 0 names, so that all
 /// shards apply the same ones. A step does not wait for idle workers.
 ///
-/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step has enough
-/// gradients already. The others then hear whether the gradient counts (settle()). If it counts,
-/// but had not reached a shard, that shard makes the update without it.
+/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step already has
+/// enough gradients. The other shards then learn whether the gradient counts (settle()). If it
+/// counts but has not reached a shard, that shard makes the update without it.
 class sync_policy : public shard_policy {
 public:
   /// `workers`: the indices of the workers, in order of rank.
@@ -49,7 +49,7 @@ public:
 private:
   bool here(const proto::GradientId& x) const;
   std::size_t rank_of(std::uint32_t worker) const;
-  /// Takes out this worker's gradients after this sequence.
+  /// Takes out this worker's gradients after this sequence number.
   bool take_out(std::uint32_t worker, std::uint64_t sequence);
   void choose_present(std::vector<proto::GradientId>& parts) const;
   void close_if_enough();
