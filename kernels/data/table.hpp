@@ -32,10 +32,10 @@ struct column_moments {
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 
-/// The shortest text that reads back as the same number.
+/// The shortest decimal text that gives the same number when read.
 std::string number_text(double x);
 
-/// The smallest and the largest of some numbers, of which float32 may have too few.
+/// The smallest and the largest of some numbers that float32 may not be able to distinguish.
 class float32_spread {
 public:
   void add(double x) noexcept {
@@ -44,10 +44,10 @@ public:
     exact_ = exact_ && double{static_cast<float>(x)} == x;
   }
 
-  /// Throws input_error if float32 rounds the numbers, and has fewer than 256 numbers from the
-  /// smallest to the largest: a model would hardly see how they differ. If they differ by less
-  /// than 1e-12 of themselves, they count as equal.
-  /// @param name, what begin the error: "x.csv", "column \"time\""
+  /// Throws input_error if float32 rounds the numbers and has fewer than 256 values from the
+  /// smallest to the largest: a model could hardly see their differences. If the numbers differ by
+  /// less than 1e-12 of their size, they count as equal.
+  /// @param name the beginning of the error: "x.csv", "column \"time\""
   void check(std::string_view name, const std::string& what) const;
 
 private:
