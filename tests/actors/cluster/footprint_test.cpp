@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
-// Two more of the weights per worker; and a momentum for each.
+// Two more copies of the weights per worker, and a momentum for each.
 BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
   const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
   const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
     {coordinator_task, "a:1"}, {ps, "b:1"}, {first, "b:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, ps) == tasks{first, ps}));
   BOOST_TEST((tasks_beside(cluster, coordinator_task) == tasks{second, coordinator_task}));
-  // Loopback is one host if the coordinator is there, too.
+  // Loopback counts as one host if the coordinator's address is also loopback.
   cluster = {
     {coordinator_task, "localhost:1"}, {ps, "[::1]:1"}, {first, "127.0.0.1:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first, ps, coordinator_task}));

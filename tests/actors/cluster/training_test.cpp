@@ -59,7 +59,7 @@ private:
   mutable std::atomic<std::uint64_t> read_{0};
 };
 
-/// Half way through training, it waits once for what the test needs.
+/// In the middle of training, it waits once until the test's condition is true.
 class plane_that_waits : public plane {
 public:
   static constexpr std::uint64_t half_way = 1'500;
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
   options.weights = observer;
   p.actors_before = p.sys.registry().running();
   p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
-  // Trained and tested, each epoch.
+  // Each run is trained, and tested after each epoch.
   BOOST_TEST(data->records_read() >= 2u * 20 * 100);
   BOOST_TEST(p.empties());
   BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 20; }));
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Each waits half way until the other is there, too.
+// Each run waits in the middle until the other is there, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   }
 }
 
-// It is half way while the other one ends.
+// It is in the middle when the other run ends.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
   program p;
   const auto stop = [&](const training_actor& run) { p.self->send(run, stop_run{"enough"}); };

@@ -347,7 +347,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
   BOOST_TEST(groups[0].ranks() == 1u);
 }
 
-// Nothing is kept of a vector that the group does not allow: the sender is named, and all fail.
+// No data is kept of a vector that the group does not allow. The error names the sender, and all
+// requests fail.
 BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -529,7 +530,7 @@ BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
     BOOST_TEST((failure && failure->code == errc::malformed));
 }
 
-// Each all-reduce chooses its schedule: short vectors go directly, long ones round the ring.
+// Each all-reduce chooses its schedule: short vectors are sent directly, long ones around the ring.
 BOOST_AUTO_TEST_CASE(schedules_by_length) {
   collective_options options;
   options.share_memory = false;
@@ -540,7 +541,7 @@ BOOST_AUTO_TEST_CASE(schedules_by_length) {
   BOOST_TEST(std::ranges::count(right, 1) == 3);
 }
 
-// It does not wait until connect_timeout, and hears why.
+// It does not wait until connect_timeout, and learns the reason.
 BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   const auto addresses = free_addresses(3);
   collective_options options;
@@ -566,7 +567,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
     return error.failure().code == errc::join_refused
       && std::string{error.what()}.find("rank 0 has connected already") != std::string::npos;
   });
-  // Nobody else is harmed.
+  // The other ranks are not affected.
   std::vector<collective> both;
   both.push_back(std::move(*group));
   both.push_back(std::move(*other));
