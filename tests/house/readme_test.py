@@ -9,7 +9,8 @@ import unittest
 
 # Pages with C++ code, and the programs from which each page takes it.
 PROGRAMS = {
-    "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp"),
+    "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp",
+                                   "apps/examples/store/store.cpp"),
     "apps/manual/own_protocol.md": ("apps/examples/gossip/gossip.cpp",),
 }
 # The languages of fenced blocks. tests/apps/manual_test.py explains how it tests each.
