@@ -9,25 +9,25 @@
 namespace troupe {
 
 /// How often a request is repeated before it counts as failed. Receivers recognize repetitions, so
-/// these are safe.
+/// repeating does no harm.
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
 
-  /// For requests with large payloads: one more second per MiB, for slow links.
+  /// For requests with large payloads: one more second per MiB, to allow for slow links.
   patience for_bytes(std::size_t bytes) const noexcept {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For requests with a payload: a single attempt with the total time, so that the payload is
-  /// never sent twice.
+  /// For requests with a payload: a single attempt that may take the total time, so that the
+  /// payload is never sent twice.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }
 };
 
-/// A request that is repeated when its deadline passes. Exactly one of the handlers is called, in
-/// the actor `self`. Use `patience::once` for a request with a large payload.
+/// Sends a request and repeats it when its deadline passes. Exactly one of the handlers is called,
+/// in the actor `self`. For a request with a large payload, use `patience::once`.
 template <class Self, class Handle, class Then, class... In>
 void ask(Self* self, const Handle& receiver, patience how, Then then,
          std::function<void(const caf::error&)> fail, const In&... in) {

@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// Decides where an actor runs; the actor does not know. In production, actors that compute or use
-/// a disk or device get their own thread. In a simulation all actors are cooperative and run under
-/// the test scheduler.
+/// Decides on which thread an actor runs; the actor itself does not know. In production, actors
+/// that compute or use a disk or device get their own thread. In a simulation, all actors are
+/// cooperative and run under the test scheduler.
 class spawner {
 public:
   enum class kind { threads, cooperative };

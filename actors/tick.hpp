@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// An actor's reminder to itself, on the actor clock.
+/// A reminder that an actor sends to itself, on the actor clock.
 struct tick {};
 
 } // namespace troupe

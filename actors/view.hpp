@@ -19,24 +19,25 @@ struct member {
   std::string address;
 };
 
-/// The members until the next view. Ranks are positions among the workers.
+/// The members until the next view. A worker's rank is its position among the workers.
 struct view {
   std::uint64_t number = 0;
   /// In order of task name.
   std::vector<member> members;
 
-  /// Members of one job, in order of index.
+  /// The members with this job, in order of index.
   std::vector<member> of(job_kind job) const;
 };
 
 view from_proto(const proto::OpenView& x);
 proto::OpenView to_proto(const view& x, const task_name& receiver);
 
-/// The error for a message of view `theirs` at an actor of view `mine`, if they differ.
+/// The error for a message of view `theirs` that reaches an actor of view `mine`; nothing if they
+/// are equal.
 std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs);
 
 /// Wraps a member function into a message handler that accepts messages of the actor's view and
-/// refuses others. Views are compared only here. `Self` has a member `view_number()`.
+/// refuses all others. Views are compared only here. `Self` has a member `view_number()`.
 template <class Self, class Head, class... Out, class... Rest>
 auto in_view(Self* self, caf::result<Out...> (Self::*handle)(const Head&, const Rest&...)) {
   return [self, handle](const Head& x, const Rest&... xs) -> caf::result<Out...> {

@@ -9,8 +9,9 @@ namespace troupe {
 template <class Signature>
 class function_ref;
 
-/// A view of a callable, for parameters: two pointers, owns and allocates nothing. The callable
-/// must outlive the call it is passed to. Empty by default; calling an empty one is undefined.
+/// A reference to a callable, for parameters. It consists of two pointers; it owns and allocates
+/// nothing. The callable must outlive the call that it is passed to. Empty by default; calling an
+/// empty one is undefined.
 template <class R, class... Args>
 class function_ref<R(Args...)> {
 public:

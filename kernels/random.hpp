@@ -9,13 +9,13 @@
 
 namespace troupe {
 
-/// A stream of random numbers that is the same on every machine, compiler and library: generator,
-/// distributions and even the logarithm below are ours (those of std are not portable). Not for
-/// secrets.
+/// A stream of random numbers that is the same on every machine, with every compiler and library.
+/// Generator, distributions and even the logarithm are part of troupe, because those of std are not
+/// portable. Not for secrets.
 ///
-/// A stream is named by a seed and a name or integers; streams of different names are independent
-/// for all practical purposes. The generator is xoshiro256++ (Blackman and Vigna, 2019), its state
-/// filled by splitmix64. A value type, used by one thread at a time.
+/// A seed, together with a name or integers, identifies a stream. Streams with different names are
+/// independent for all practical purposes. The generator is xoshiro256++ (Blackman and Vigna,
+/// 2019), with a state from splitmix64. A value type, for one thread at a time.
 class random_stream {
 public:
   explicit random_stream(std::uint64_t seed) noexcept;
@@ -31,7 +31,7 @@ public:
   double uniform() noexcept;
   /// Uniform in [low, high).
   double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
-  /// Mean 0, variance 1 (Marsaglia's polar method, one value of the pair used).
+  /// Mean 0, variance 1 (Marsaglia's polar method; only one value of each pair is used).
   double normal() noexcept;
 
   /// Random permutation of `items` in place (Fisher and Yates).
@@ -43,7 +43,7 @@ public:
     }
   }
 
-  // UniformRandomBitGenerator, for algorithms of std whose result need not be portable.
+  // A UniformRandomBitGenerator, for algorithms of std whose results need not be portable.
   using result_type = std::uint64_t;
   static constexpr result_type min() noexcept { return 0; }
   static constexpr result_type max() noexcept { return ~result_type{0}; }
@@ -53,7 +53,8 @@ private:
   std::uint64_t state_[4];
 };
 
-/// One well-mixed 64-bit number from a seed and a name: key of a stream, or of a family of streams.
+/// One well-mixed 64-bit number from a seed and a name: the key of a stream, or of a family of
+/// streams.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept;
 std::uint64_t stream_key(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 

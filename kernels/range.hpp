@@ -17,15 +17,16 @@ struct range {
   bool operator==(const range&) const = default;
 };
 
-/// The common part of two ranges; an empty one at the larger `begin` if they do not meet.
+/// The intersection of two ranges. If they do not overlap, it is an empty range at the larger
+/// `begin`.
 range intersect(range a, range b) noexcept;
 
-/// Part `index` of `parts` contiguous parts of [0, n): sizes differ by at most one, the larger ones
-/// come first. Parts are empty where parts > n. Requires parts >= 1 and index < parts.
+/// Part `index` of `parts` contiguous parts of [0, n). Sizes differ by at most one; the larger
+/// parts come first. If parts > n, some are empty. Requires parts >= 1 and index < parts.
 range part_of(std::size_t n, std::size_t parts, std::size_t index) noexcept;
 
 /// All parts of [0, n), in order: shards of a parameter vector, segments of a ring. Throws
-/// std::invalid_argument for no parts.
+/// std::invalid_argument if `parts` is 0.
 std::vector<range> split_evenly(std::size_t n, std::size_t parts);
 
 } // namespace troupe

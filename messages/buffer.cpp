@@ -10,11 +10,12 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-// Sizes of a training run recur, so capacities are rounded only to whole pages: large enough for
-// reuse between nearly equal slices, small enough to waste nothing.
+// Capacities are rounded up to whole pages only. A training run uses the same sizes again and
+// again: a page is enough for nearly equal slices to share a buffer, and wastes almost nothing.
 constexpr std::size_t granule = 4096;
 
-// Each takes a descriptor, of which a process may have 1,024 unless its limit is raised.
+// Each shared buffer takes a file descriptor, and a process may have 1,024 of them unless its limit
+// is raised.
 constexpr std::size_t max_shared = 512;
 
 std::size_t rounded(std::size_t bytes) {
@@ -73,7 +74,7 @@ payload payload::slice(std::size_t offset, std::size_t size) const noexcept {
   return result;
 }
 
-/// In memory of its own, or in memory that can be shared.
+/// A buffer of this process, in private or shareable memory.
 class buffer_pool::pooled final : public buffer {
 public:
   pooled(buffer_pool* pool, std::size_t capacity)
@@ -173,7 +174,7 @@ void buffer_pool::give_back(pooled* x) noexcept {
       retained_ += x->capacity();
       return;
     } catch (const std::bad_alloc&) {
-      // Out of memory: the buffer is freed instead of kept.
+      // If memory runs out here, the buffer is freed instead of kept.
     }
   }
   shared_.erase(x->shared().number);

@@ -18,10 +18,10 @@ namespace troupe {
 
 /// A buffer's memory, in a form that other processes on this host can open.
 struct shared_file {
-  /// 0: other processes cannot open it. Otherwise unique among all buffers that this process ever
-  /// made.
+  /// Unique among all buffers that this process ever makes; 0 if other processes cannot open the
+  /// memory.
   std::uint64_t number = 0;
-  /// See shared_memory::open(). The buffer owns and closes it.
+  /// See shared_memory::open(). The buffer owns this descriptor and closes it.
   int descriptor = -1;
 };
 
@@ -42,16 +42,17 @@ public:
   }
   std::size_t refs() const noexcept { return refs_.load(std::memory_order_seq_cst); }
 
-  /// The only holder may write to the bytes. False for memory of another process.
+  /// True if the holder of the only reference may write to the bytes. False for memory of another
+  /// process.
   bool writable() const noexcept { return writable_; }
 
-  /// The memory, for other processes on this host; empty if they cannot read it.
+  /// The memory in a form that other processes on this host can open; empty if they cannot read it.
   virtual shared_file shared() const noexcept { return {}; }
 
 protected:
   buffer(std::byte* data, std::size_t capacity, bool writable) noexcept;
 
-  /// The last reference is gone.
+  /// Called when the last reference is gone.
   virtual void retire() noexcept = 0;
 
   void revive() noexcept { refs_.store(1, std::memory_order_relaxed); }
@@ -106,12 +107,12 @@ public:
   /// The bytes [offset, offset + size), sharing this buffer. They must lie within this payload.
   payload slice(std::size_t offset, std::size_t size) const noexcept;
 
-  /// The float32 values [begin, begin + count).
+  /// As float32: the values [begin, begin + count).
   payload slice_floats(std::size_t begin, std::size_t count) const noexcept {
     return slice(begin * sizeof(float), count * sizeof(float));
   }
 
-  /// Nobody else holds these bytes: they may be written.
+  /// True if nobody else holds these bytes, so that they may be written.
   bool unique() const noexcept { return buffer_ && buffer_->refs() == 1 && buffer_->writable(); }
 
   /// Null if empty.
@@ -142,14 +143,14 @@ public:
   /// system provides it.
   void share_from(std::size_t bytes) noexcept { share_from_ = bytes; }
 
-  /// A buffer with one reference and a capacity of at least `bytes`. New memory is zeroed once,
-  /// which also faults it in.
+  /// A buffer with one reference and a capacity of at least `bytes`. New memory is zeroed once, so
+  /// that its pages are present from then on.
   buffer* take(std::size_t bytes);
 
   /// Bytes of unused memory held.
   std::size_t retained() const;
 
-  /// Those of `numbers` whose buffers this pool has freed.
+  /// The members of `numbers` whose buffers this pool has freed.
   std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
 private:

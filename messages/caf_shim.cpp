@@ -6,7 +6,8 @@ namespace troupe {
 
 namespace {
 
-// Headers are small; the buffer is kept so that a steady state does not allocate.
+// A buffer for headers, which are small. It is kept, so that a training step in steady state does
+// not allocate.
 std::string& scratch() {
   thread_local std::string result;
   return result;

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Largest payload that a message carries in one piece. Larger payloads travel in chunks
+/// The largest payload that a message carries in one piece. Larger payloads travel in chunks
 /// (transfer.hpp).
 inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
 
@@ -56,18 +56,18 @@ inline constexpr bool is_output = message_type<T> || std::same_as<T, void>;
 template <class... Ts>
 inline constexpr bool is_output<reply<Ts...>> = true;
 
-/// A header as its bytes, at most `max_inline_bytes`.
+/// Writes a header as its bytes, at most `max_inline_bytes` of them.
 caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x);
 caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite& x);
 
 } // namespace detail
 
-/// A typed signature. `rpc<Pushed, Push, payload>` is answered by a Pushed, `rpc<reply<Weights,
-/// payload>, Pull>` by two values. `rpc<void, Heartbeat>` is not answered.
+/// A typed signature. A Pushed answers `rpc<Pushed, Push, payload>`. Two values answer
+/// `rpc<reply<Weights, payload>, Pull>`. Nothing answers `rpc<void, Heartbeat>`.
 template <class Out, message_type... In>
 requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 
-/// A length, then the raw bytes: one copy each way.
+/// Writes or reads a length, then the raw bytes: one copy each way.
 caf::error inspect(caf::serializer& sink, payload& x);
 caf::error inspect(caf::deserializer& source, payload& x);
 std::string to_string(const payload& x);

@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/collective.pb.h"
 
-// The messages between the members of a collective, and the interface that members have for each
-// other. Their block of type IDs follows that of types.hpp, with room for more there.
+// The messages between the members of a collective, and the interface that a member offers to the
+// others. The block of type IDs leaves room for more types in types.hpp.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_collective, caf::first_custom_type_id + 2200)
 
@@ -19,7 +19,7 @@ CAF_END_TYPE_ID_BLOCK(troupe_collective)
 
 namespace troupe {
 
-/// What a member of a collective is for the others.
+/// The interface that a member of a collective offers to the others.
 using collective_peer =
   caf::typed_actor<rpc<void, proto::CollectivePiece, payload>,
                    rpc<proto::CollectiveStanding, proto::CollectiveQuestion>,

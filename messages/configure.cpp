@@ -27,8 +27,8 @@ void configure(caf::actor_system_config& cfg) {
 void tune(caf::actor_system_config& cfg) {
   cfg.set("scheduler.policy", caf::atom("sharing"));
   cfg.set("scheduler.max-throughput", std::size_t{100});
-  // A peer is given up when nothing has arrived for the timeout; heartbeats keep idle connections
-  // alive.
+  // A peer is given up if nothing arrives from it before the timeout. Heartbeats keep idle
+  // connections alive.
   cfg.set("middleman.heartbeat-interval", caf::timespan{std::chrono::seconds{1}});
   cfg.set("middleman.connection-timeout", caf::timespan{std::chrono::seconds{10}});
   cfg.set("middleman.enable-automatic-connections", false);
@@ -36,9 +36,9 @@ void tune(caf::actor_system_config& cfg) {
 
 } // namespace troupe
 
-// Part of the framework's names of processes, which are otherwise the same for containers that
-// start as process 1 on hosts with equal ids. Theirs reads the host's; the dynamic linker takes
-// this one.
+// Replaces a function of the framework: the dynamic linker takes this one. The framework makes the
+// names of processes from it. Its own version reads the host's id, so containers that start as
+// process 1 on hosts with equal ids would have equal names.
 namespace caf::detail {
 
 std::string get_root_uuid() {

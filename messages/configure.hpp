@@ -8,17 +8,17 @@ class actor_system_config;
 
 namespace troupe {
 
-/// Increased whenever nodes of an old and a new build could misunderstand each other.
+/// Increase this whenever nodes of an old and a new build could misunderstand each other.
 inline constexpr std::uint32_t wire_version = 6;
 
 /// Version of this build, such as "0.1.0".
 const char* version() noexcept;
 
 /// Registers everything that an actor system needs to host troupe's actors: message types and the
-/// rendering of errors. Call it once on the configuration, before constructing the actor system.
+/// rendering of errors. Call it once on the configuration, before you construct the actor system.
 /// The embedding program's types keep their IDs: ours start 2,000 above `caf::first_custom_type_id`
-/// (overlapping blocks do not compile). It loads no module and changes no setting: runs within one
-/// actor system need no `caf::io::middleman`.
+/// (overlapping blocks do not compile). It loads no module and changes no setting. A run within one
+/// actor system does not need `caf::io::middleman`.
 void configure(caf::actor_system_config& cfg);
 
 /// Settings for a process that runs only troupe: scheduling for low latency, and liveness checks

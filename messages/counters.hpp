@@ -15,16 +15,16 @@ struct counter {
   friend constexpr auto operator<=>(const counter&, const counter&) = default;
 };
 
-/// Updates of the weights, including those of earlier runs.
+/// Number of updates of the weights, including those of earlier runs.
 using weights_version = counter<struct weights_version_tag>;
 
 /// A worker's step, as its synchronizer counts steps.
 using step_number = counter<struct step_number_tag>;
 
-/// Number of a worker's batches in this run whose gradients were decided.
+/// Number of a worker's batches in this run whose gradients have been decided.
 using worker_clock = counter<struct worker_clock_tag>;
 
-/// Number of a worker's gradient, from 1.
+/// The number of a worker's gradient. The first is 1.
 using gradient_sequence = counter<struct gradient_sequence_tag>;
 
 } // namespace troupe

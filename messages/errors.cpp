@@ -42,7 +42,7 @@ std::string explain(const caf::error& x) {
     return "it has ended";
   if (x.category() == category) {
     std::string result = to_string(static_cast<errc>(x.code()));
-    // Some carry more than the text.
+    // Some errors carry more than the text.
     if (!x.context().empty() && x.context().match_element<std::string>(0))
       result += ": " + x.context().get_as<std::string>(0);
     return result;

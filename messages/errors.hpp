@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Errors between actors. Each has a text for the operator: which task, where, what was expected,
-/// what to do.
+/// Errors between actors. Each has a text for the operator: which task failed, where, what was
+/// expected, and how to fix it.
 enum class errc : std::uint8_t {
   none = 0,
   /// A message from a view that is not the current one.
@@ -30,7 +30,7 @@ enum class errc : std::uint8_t {
   not_finite,
   /// The run was stopped by its operator.
   interrupted,
-  /// Something else failed; the text says what.
+  /// Something else failed. The text describes it.
   failed,
   /// The input of a user or an embedding program is wrong: job, data, files.
   bad_input,
@@ -38,11 +38,11 @@ enum class errc : std::uint8_t {
 
 const char* to_string(errc x) noexcept;
 
-/// An error of category "troupe" with a text for the operator.
+/// An error of category "troupe". Its text is for the operator.
 caf::error make_error(errc code, std::string text);
 caf::error make_error(errc code);
 
-/// The code of an error of our category, `errc::none` for other errors.
+/// The code of an error of our category; `errc::none` for other errors.
 errc code_of(const caf::error& x) noexcept;
 
 /// A readable text for any error.

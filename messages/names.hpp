@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. The order determines which node dials: the one with the lower (job,
-/// task). So no connection is made twice, and only dialled tasks need an address known in advance.
-/// A node that hosts several tasks counts as the highest of them.
+/// The jobs of a cluster. Their order decides which of two nodes dials: the one with the lower
+/// (job, task). So no pair of nodes connects twice, and only tasks that are dialled need a known
+/// address. A node that hosts several tasks counts as the highest of them.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
 /// A task of a ClusterSpec. Messages refer to tasks by name, never by handle.
@@ -23,13 +23,13 @@ struct task_name {
 
 inline constexpr task_name coordinator_task{job_kind::coordinator, 0};
 
-/// "worker/1".
+/// As text: "worker/1".
 std::string to_string(const task_name& x);
 
-/// The job's name in a ClusterSpec.
+/// The job's name, as in a ClusterSpec.
 const char* to_string(job_kind x) noexcept;
 
-/// The address of an actor: its task, and what it does there. It stays the same over reconnections
+/// The address of an actor: its task, and its service there. It stays the same across reconnections
 /// and views.
 struct endpoint {
   task_name task;
@@ -38,17 +38,18 @@ struct endpoint {
   friend auto operator<=>(const endpoint&, const endpoint&) = default;
 };
 
-/// "worker/1 (synchronizer)".
+/// As text: "worker/1 (synchronizer)".
 std::string to_string(const endpoint& x);
 
 proto::TaskName to_proto(const task_name& x);
 proto::Endpoint to_proto(const endpoint& x);
 
-/// Reads a name from a peer; false if its job is unknown.
+/// Reads a name that a peer sent. False if its job is unknown.
 bool from_proto(const proto::TaskName& x, task_name& result);
 bool from_proto(const proto::Endpoint& x, endpoint& result);
 
-/// Parses a job of a ClusterSpec ("ps", "worker", "coordinator", "evaluator"); false for others.
+/// Parses a job of a ClusterSpec ("ps", "worker", "coordinator", "evaluator"). False for any other
+/// text.
 bool parse_job(const std::string& text, job_kind& result);
 
 } // namespace troupe

@@ -12,12 +12,12 @@ namespace troupe {
 
 namespace {
 
-/// No run is as long: times up to here fit every clock.
+/// Longer than any run. Times up to this limit fit every clock.
 constexpr double most_seconds = 1e9;
-/// Positions of an epoch, so that sums of some of them fit 64 bits.
+/// A limit on positions of an epoch. The sum of a few of them fits 64 bits.
 constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
 
-/// More than float32 values add up to: sums of such numbers stay finite.
+/// Larger than any sum of float32 values in a run. Sums of numbers up to this limit stay finite.
 constexpr double most_number = 1e100;
 
 bool finite(double x) {
@@ -36,7 +36,7 @@ std::string seconds_problem(double x) {
   return not_negative(x) && x <= most_seconds ? "" : numbered("a time", x) + " s";
 }
 
-/// The first of these counts that no run reaches.
+/// A problem with the first of these counts that is too large for any run; empty if there is none.
 std::string counts_problem(std::initializer_list<std::pair<const char*, std::uint64_t>> counts) {
   for (auto& [what, x] : counts)
     if (x > most_counted)

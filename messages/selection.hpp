@@ -6,15 +6,16 @@
 #include <span>
 #include <string>
 
-// Parts of a range of the flat parameter vector. A batch of sparse features or token ids reads few
-// rows of a large table, and its gradient is 0 in all other rows. So only these rows travel.
+// Parts of a range of the flat parameter vector. A batch of sparse features or token ids reads only
+// a few rows of a large table, and its gradient is 0 in all other rows. So only the rows that it
+// reads travel.
 
 namespace troupe {
 
-/// Number of selected elements in [begin, end).
+/// The number of selected elements in [begin, end).
 std::uint64_t selected(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
 
-/// The part of a selection within [begin, end): tensors and rows that lie there in whole or in
+/// The part of a selection within [begin, end): the tensors and rows that lie there at least in
 /// part.
 proto::Selection cut(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
 
@@ -28,7 +29,7 @@ void gather(const proto::Selection& x, std::uint64_t begin, std::span<const floa
 void scatter(const proto::Selection& x, std::uint64_t begin, std::span<const float> values,
              std::span<float> all);
 
-/// Why a peer's selection is invalid, such as rows that do not ascend; empty if it is valid.
+/// Why a peer's selection is invalid, such as "rows do not ascend"; empty if it is valid.
 std::string problem_of(const proto::Selection& x);
 
 } // namespace troupe

@@ -24,7 +24,8 @@ shared_memory::~shared_memory() {
 shared_memory shared_memory::create(std::size_t bytes) noexcept {
   shared_memory result;
   result.file_ = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // fallocate() fails where the system lacks memory; a first write would end the process.
+  // If the system lacks memory, fallocate() fails. Without it, the first write would kill the
+  // process.
   if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0
       || ::fcntl(result.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return {};

@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// Memory that another process on this host can map: an anonymous file (memfd_create) that cannot
-/// shrink. The system frees it after the last process has unmapped it.
+/// shrink. The system frees it when no process maps it or holds its descriptor any longer.
 class shared_memory {
 public:
   shared_memory() noexcept = default;
@@ -19,8 +19,8 @@ public:
   /// New zeroed memory, fully allocated. Empty if the system has too little.
   static shared_memory create(std::size_t bytes) noexcept;
 
-  /// Maps memory of another process for reading. Takes ownership of the descriptor. Empty if it is
-  /// not a file of at least `bytes` that cannot shrink: reading a shrunk file would kill this
+  /// Maps memory of another process for reading. Takes ownership of the descriptor. Empty if the
+  /// file has fewer than `bytes` bytes, or if it can shrink: reading a shrunk file would kill this
   /// process.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
@@ -28,7 +28,7 @@ public:
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
-  /// Descriptor for other processes; -1 if this memory was opened.
+  /// The descriptor to send to other processes; -1 if this memory was opened.
   int file() const noexcept { return file_; }
 
 private:

@@ -29,8 +29,7 @@
 
 namespace troupe {
 
-/// The weights that a batch reads, which are also those where its gradient may differ from 0. Null:
-/// all.
+/// The weights that a batch reads. Its gradient is 0 for all other weights. Null: all weights.
 using batch_rows = std::shared_ptr<const proto::Selection>;
 
 /// The worker has read its next batch and wants weights for it. `lease` and `batch` identify the

@@ -6,22 +6,22 @@
 #include <optional>
 
 // The only layer that knows about chunks. If a payload is too large for one frame, the frame
-// announces it, and chunks follow in order, at most a window ahead of what the receiver has taken.
-// Plain state: links feed it with messages.
+// announces it, and chunks follow in order. The sender stays at most a window ahead of the bytes
+// that the receiver has taken. These classes are plain state: links pass messages to them.
 
 namespace troupe {
 
 struct transfer_limits {
   /// Bytes per chunk. A chunk delays everything behind it on the same connection.
   std::size_t chunk_bytes = std::size_t{1} << 20;
-  /// Chunks in flight. This bounds the queue that a slow receiver causes in the sender's
-  /// connection.
+  /// The most chunks in flight. This bounds the queue in the sender's connection if the receiver is
+  /// slow.
   std::size_t window = 4;
-  /// Largest payload accepted from a peer.
+  /// The largest payload that is accepted from a peer.
   std::size_t max_bytes = std::size_t{1} << 36;
 };
 
-/// The sending side. Holds the payload until the last credit has arrived.
+/// The sending side. It holds the payload until the last credit arrives.
 class outgoing_transfer {
 public:
   struct chunk {
@@ -31,11 +31,11 @@ public:
 
   outgoing_transfer(payload data, const transfer_limits& limits);
 
-  /// The next chunk that may be sent now, if any.
+  /// The next chunk that may be sent now; empty if there is none.
   std::optional<chunk> next();
 
-  /// The receiver has taken all bytes before `received`. False if that is impossible: more than was
-  /// sent, or less than before.
+  /// Notes that the receiver has taken all bytes before `received`. False if that is impossible:
+  /// more than was sent, or less than an earlier credit.
   bool credit(std::uint64_t received);
 
   bool done() const noexcept { return acknowledged_ == data_.size(); }
@@ -48,7 +48,7 @@ private:
   std::uint64_t acknowledged_ = 0;
 };
 
-/// The receiving side: assembles the payload in one buffer.
+/// The receiving side. It assembles the payload in one buffer.
 class incoming_transfer {
 public:
   explicit incoming_transfer(std::size_t bytes);
@@ -60,7 +60,7 @@ public:
   std::uint64_t received() const noexcept { return received_; }
   bool complete() const noexcept { return received_ == data_.size(); }
 
-  /// The whole payload, once complete.
+  /// The whole payload. Call it once all bytes have arrived.
   payload take() { return std::move(data_); }
 
 private:

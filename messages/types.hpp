@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// All types of messages between nodes. The block starts far above the first custom ID, to leave
-// room for an embedding program's types.
+// The types of all messages between nodes. The block starts far above the first custom ID, so that
+// an embedding program's types have room.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 

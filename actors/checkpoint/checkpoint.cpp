@@ -14,7 +14,7 @@
 #include <new>
 #include <system_error>
 
-// Compiles XXH3 here, so that its state may be on the stack.
+// Includes the implementation of XXH3, so that its state can be on the stack.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -26,7 +26,7 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the state: its slot and its parameter.
+/// A tensor of the optimizer's state: its slot and its parameter.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;
@@ -46,7 +46,7 @@ std::vector<state_tensor> state_tensors(const job_context& context,
   return result;
 }
 
-/// Workers of which a checkpoint with so many slots has a state of their own.
+/// Number of workers with their own state in a checkpoint with this number of slots.
 std::size_t crew_of(const job_context& context, std::size_t slots) {
   const auto own = slots - 1 - state_names(context, 1).size();
   return own == 0 ? 1 : own / context.rule.slots();
@@ -86,8 +86,8 @@ checkpoint_file to_string(const named_contents& file) {
   return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
-/// The vectors in a file, and those that it must have: a tensor "NAME/PARAMETER" of the first
-/// parameter shows that NAME is there.
+/// The names of the vectors in a file, and of those that it must contain. A tensor "NAME/PARAMETER"
+/// for the first parameter shows that the file contains NAME.
 std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};
@@ -100,7 +100,8 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
   return result;
 }
 
-/// What the job does not use is checked, and left out; what an outer optimizer lacks is 0.
+/// State that the job does not use is checked but not loaded. If the momentum of an outer optimizer
+/// is missing, it is 0.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();
@@ -138,7 +139,7 @@ std::vector<std::byte> read_whole(storage& from, const std::filesystem::path& fi
   }
 }
 
-/// A file that the manifest lists.
+/// Reads a file that the manifest lists.
 std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& manifest,
                                    const std::filesystem::path& directory, const char* name) {
   const auto path = directory / name;
@@ -154,7 +155,7 @@ std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& man
   return result;
 }
 
-/// Everything but the tensors.
+/// Checks everything except the tensors.
 void require_fit(const checkpoint_files& files, const job_context& context) {
   const auto& x = files.manifest;
   const auto name = (files.directory / manifest_file).string();

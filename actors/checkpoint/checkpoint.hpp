@@ -11,25 +11,26 @@
 
 // A checkpoint is a directory, `step-00000050` for the state after 50 updates:
 //
-//   checkpoint.json         where training stood; size and hash of the other files
+//   checkpoint.json         the position in training; size and hash of the other files
 //   weights.safetensors     the weights, as a run writes them at its end
 //   optimizer.safetensors   the state of optimizers: a tensor per parameter and slot, such as
 //                           "exp_avg/dense_1.weight"; without tensors if there is none
 
 namespace troupe {
 
-/// The state of a run, read back or to be written.
+/// The state of a run, either read from a checkpoint or about to be written.
 struct checkpoint {
   checkpoint_manifest manifest;
-  /// The whole flat parameter vector, float32; then as long ones, those of state_names().
+  /// The whole flat parameter vector, float32; then vectors of the same length, named by
+  /// state_names().
   std::vector<payload> slots;
-  /// Where it was found.
+  /// The directory that it was read from.
   std::filesystem::path directory;
 };
 
-/// The files of a checkpoint, which refer to its slots. Sizes and hashes in the manifest are filled
-/// in.
-/// @throws input_error when a slot is not as long as the layout.
+/// The files of a checkpoint. They refer to the slots of `x`. The manifest file contains their
+/// sizes and hashes.
+/// @throws input_error if the length of a slot differs from the layout's.
 std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x);
 
 /// The checked files of a checkpoint: their sizes and hashes match the manifest.
@@ -41,15 +42,15 @@ struct checkpoint_files {
 };
 
 /// Reads a directory.
-/// @throws input_error naming the file: missing, unreadable, damaged.
+/// @throws input_error that names the file if it is missing, unreadable or damaged.
 checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory);
 
 /// The state in these files, if a run of this job can continue from it.
-/// @throws input_error naming what differs: all differing tensors, the kind of optimizer, the data,
-/// the seed, or fewer epochs than are trained already.
+/// @throws input_error that names the difference: all tensors that differ, the kind of optimizer,
+/// the data, the seed, or too few epochs.
 checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& context);
 
-/// Removes all checkpoints in a folder that are older than the `keep` newest up to `step`.
+/// Keeps the `keep` newest checkpoints up to `step` in a folder, and removes all older ones.
 void keep_checkpoints(storage& where, const std::filesystem::path& folder, std::uint64_t step,
                       std::size_t keep);
 

@@ -9,10 +9,10 @@ namespace troupe {
 
 namespace {
 
-/// Versions that were left out since the newest complete one.
+/// Largest number of versions left out since the newest complete one.
 constexpr std::size_t most_remembered = 64;
 
-/// Small versions that wait for their turn.
+/// Largest number of small versions that wait as copies.
 constexpr std::size_t most_copied = 8;
 
 payload copy_of(const payload& x) {
@@ -59,7 +59,7 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
       + number(how_.parts.size()) + " parts";
   if (header.slot() >= how_.slots)
     return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
-      + number(how_.slots - 1) + " slots beside the weights";
+      + number(how_.slots - 1) + " slots besides the weights";
   if (header.version() <= how_.first || header.version() % how_.every != 0)
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
@@ -131,7 +131,7 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder sends its versions in order: a version that it skipped will not come.
+  // A holder sends its versions in order, so the version that it skipped will never arrive.
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)
@@ -154,7 +154,7 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
   return false;
 }
 
-// Older ones are dropped unless they are complete, too.
+// Older versions are dropped, unless they are complete too.
 void checkpoint_assembly::completed(std::uint64_t version) {
   std::erase_if(versions_, [&](auto& x) { return x.first < version && x.second.missing > 0; });
   std::erase_if(left_out_, [&](auto& x) { return x < version; });

@@ -18,17 +18,17 @@ namespace troupe {
 /// The state of all shards or ranks at one version of the weights.
 struct assembled_checkpoint {
   std::uint64_t version = 0;
-  /// Per slot (the weights first), the parts in order.
+  /// For each slot (the weights come first), the parts in order.
   std::vector<std::vector<payload>> slots;
-  /// What each part's holder had decided.
+  /// The decisions of each part's holder up to this version.
   std::vector<std::vector<proto::Decided>> marks;
   std::optional<proto::PacingState> pacing = {};
-  /// Each holder reports on its own worker, as ranks of a ring do. Otherwise each reports on all
-  /// workers.
+  /// True if each holder reports only on its own worker, as the ranks of a ring do. Otherwise, each
+  /// one reports on all workers.
   bool one_worker_each = false;
 
-  /// The last gradient of a worker that all holders have applied, among the holders that report on
-  /// this worker. A gradient that one of them missed is trained again, rather than skipped. All
+  /// The last gradient of a worker that all its holders have applied. A holder is asked only if it
+  /// reports on this worker. A gradient that one holder missed is trained again, not skipped. All
   /// zero if one holder has applied none.
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
@@ -36,41 +36,41 @@ struct assembled_checkpoint {
   std::uint64_t newest_lease() const noexcept;
 };
 
-/// Joins the parts that holders of the state send for each version, and bounds how many versions
-/// are held. Holders send on their own, at the same versions but at different times, and never
-/// wait. What exceeds the bound is dropped here:
+/// Joins the parts that the holders of the state send for each version, and bounds the number of
+/// versions in memory. Holders send on their own, for the same versions but at different times, and
+/// never wait. Anything that exceeds the bound is dropped here:
 ///
 /// - At most two versions are open: arriving, waiting, or out (being written or evaluated, one at a
-///   time). A further version replaces a complete one that waits. If there is none, all parts of
-///   the further version are refused.
-/// - Up to eight small versions that wait are copied and do not count: a few that are due shortly
-/// after each other are all kept.
-/// - An open version is given up when a newer one is complete, when one of its holders skips it, or
+///   time). A third version replaces a complete one that waits. If there is none, all parts of the
+///   third version are refused.
+/// - Up to eight small versions are copied while they wait, and do not count. A few versions that
+///   are due shortly after each other are thus all kept.
+/// - An open version is given up if a newer one is complete, if one of its holders skips it, or
 ///   after some time.
 ///
-/// So the newest complete version is always kept at the end, however slow the disk is, and one slow
-/// holder cannot prevent all versions from completing.
+/// Therefore the newest complete version is always kept at the end, however slow the disk is, and a
+/// slow holder cannot keep all versions from being completed.
 class checkpoint_assembly {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
   struct options {
-    /// How the parameter vector is divided between its holders.
+    /// How the parameter vector is divided among its holders.
     std::vector<range> parts;
-    /// Values of each parameter: the weights, and the optimizer's state.
+    /// Number of values for each parameter: the weights, and the slots of the optimizer's state.
     std::size_t slots = 1;
-    /// Versions are multiples of this.
+    /// All versions are multiples of this.
     std::uint64_t every = 1;
     /// See assembled_checkpoint.
     bool one_worker_each = false;
-    /// The version that training begins with.
+    /// The version at which training begins.
     std::uint64_t first = 0;
-    /// Waiting versions of up to this many bytes are copied.
+    /// Versions up to this size in bytes are copied while they wait.
     std::size_t small = 0;
-    /// How many of the slots, at their end, come in one piece: the state of one holder each. Their
-    /// `part` is any of that holder's.
+    /// Number of slots, the last ones, that come in one piece. Each is the state of one holder.
+    /// Their `part` is any part of that holder.
     std::size_t whole = 0;
-    /// No run of the job makes a newer version.
+    /// The run makes no newer version.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   };
 
@@ -78,58 +78,59 @@ public:
 
   enum class outcome { taken, repeated, complete, settled, refused };
 
-  /// What is wrong with a part, as text for its sender; empty if it fits. `bytes`: size of the
-  /// payload. 0 for a part that is not empty asks whether the part is wanted.
+  /// The problem with a part, as text for its sender; empty if there is none. `bytes` is the size
+  /// of the payload. If it is 0 and the part is not empty, the message asks whether the part is
+  /// wanted.
   std::string problem(const proto::CheckpointPart& header, std::size_t bytes) const;
 
-  /// Whether this part is missing and would be taken.
+  /// True if this part is missing and would be accepted.
   bool wants(const proto::CheckpointPart& header) const;
 
-  /// Takes a part that fits. `complete`: it was the last one missing. `settled`: its version is
-  /// over.
+  /// Takes a part without problems. `complete`: it was the last one missing. `settled`: its version
+  /// is over.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
-  /// The next complete version; it is out until `done`. Nothing while another one is out, or if
-  /// none is complete.
+  /// The next complete version. It is out until `done`. Nothing if another one is out, or if none
+  /// is complete.
   std::optional<assembled_checkpoint> next();
   void done();
 
-  /// Gives up versions that have been arriving for longer than that.
+  /// Gives up versions that have been arriving for longer than `limit`.
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
-  /// At the end of a run: holders have sent, or will send, everything up to this version. Waits for
-  /// it, but not for newer versions that are incomplete.
+  /// Call this at the end of a run: holders have sent, or will send, everything up to this version.
+  /// Waits for it, but not for newer incomplete versions.
   void finish(std::uint64_t version, time_point now);
 
-  /// Nothing is arriving, waiting or out.
+  /// True if nothing is arriving, waiting or out.
   bool idle() const noexcept { return versions_.empty() && out_ == 0; }
   bool out() const noexcept { return out_ > 0; }
 
-  /// Versions so far that were due and never completed, or were replaced. Versions after the newest
-  /// complete one are not counted yet.
+  /// Number of versions so far that were due but never completed, or were replaced. Versions after
+  /// the newest complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
-  /// Versions that hold payloads of their senders, the one that is out included.
+  /// Number of versions that hold payloads of their senders, including the one that is out.
   std::size_t open() const noexcept;
 
 private:
   struct state {
-    /// By slot and part; one of slots in one piece.
+    /// By slot and part. A slot in one piece has a single element.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
     std::optional<proto::PacingState> pacing;
-    /// Payloads that are not there yet.
+    /// Number of payloads that have not arrived.
     std::size_t missing = 0;
     time_point since;
-    /// Complete, and copied.
+    /// True if the version is complete and copied.
     bool copied = false;
   };
 
   bool over(std::uint64_t version) const;
   bool in_one_piece(std::size_t slot) const noexcept { return slot + how_.whole >= how_.slots; }
-  /// What a payload holds.
+  /// The range of parameters in a payload.
   range place_of(const proto::CheckpointPart& header) const;
-  /// Payloads of a slot.
+  /// Number of payloads in a slot.
   std::size_t pieces(std::size_t slot) const noexcept {
     return in_one_piece(slot) ? 1 : how_.parts.size();
   }
@@ -142,12 +143,12 @@ private:
 
   options how_;
   std::map<std::uint64_t, state> versions_;
-  /// The version that is out; 0 for none.
+  /// The version that is out; 0 if none is.
   std::uint64_t out_ = 0;
-  /// The newest that was complete, or the first of all.
+  /// The newest complete version, or the first version of all.
   std::uint64_t newest_;
   /// Newer versions that were refused or given up. Bounded: there are few between two complete
-  /// ones, and the oldest are forgotten.
+  /// versions, and the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
 };

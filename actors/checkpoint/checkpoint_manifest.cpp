@@ -22,7 +22,7 @@ constexpr std::uint64_t format_version = 1;
 constexpr std::string_view step_prefix = "step-";
 constexpr std::size_t step_digits = 8;
 
-/// Reads fields, and says which one is wrong.
+/// Reads fields, and names the field if it is wrong.
 class field_reader {
 public:
   field_reader(const json& object, std::string place) : object_(object), place_(std::move(place)) {
@@ -38,7 +38,7 @@ public:
     return x.get<Unsigned>();
   }
 
-  /// A number that a run counts.
+  /// A number that counts something in a run.
   std::uint64_t count(const char* key) const {
     const auto result = number<std::uint64_t>(key);
     if (result > most_counted)
@@ -121,7 +121,7 @@ data_shape parse_data(const field_reader& in) {
   return result;
 }
 
-/// Checkpoints of earlier versions have none.
+/// Checkpoints of earlier versions of troupe have no fingerprint.
 std::optional<proto::DataFingerprint> fingerprint_in(const field_reader& in) {
   if (!in.has("fingerprint"))
     return std::nullopt;
@@ -216,7 +216,7 @@ std::string to_json(const checkpoint_manifest& x) {
     result["fingerprint"] = to_text(*x.fingerprint);
   if (x.pacing) {
     std::string text;
-    // Fails for values that no message has.
+    // Fails only for values that no message can have.
     (void)google::protobuf::util::MessageToJsonString(*x.pacing, &text);
     result["pacing"] = object::parse(text);
   }

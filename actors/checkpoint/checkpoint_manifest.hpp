@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// The last gradient of a worker that a checkpoint holds.
+/// A worker's last gradient that is in a checkpoint.
 struct checkpoint_mark {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
@@ -24,7 +24,7 @@ struct checkpoint_mark {
   bool operator==(const checkpoint_mark&) const = default;
 };
 
-/// Another file of the checkpoint, as it must be.
+/// Another file of the checkpoint: the size and hash that it must have.
 struct checkpoint_file {
   std::string name;
   std::uint64_t size = 0;
@@ -34,25 +34,25 @@ struct checkpoint_file {
   bool operator==(const checkpoint_file&) const = default;
 };
 
-/// What `checkpoint.json` says: where training stood. Nothing in it depends on the number of
-/// shards or workers.
+/// The contents of `checkpoint.json`: the progress of training. Nothing in it depends on the number
+/// of shards or workers.
 struct checkpoint_manifest {
   /// Updates of the weights.
   std::uint64_t step = 0;
-  /// The current epoch (from 0), and its samples that are not trained.
+  /// The current epoch (from 0), and its samples that are not trained yet.
   lease_cut cut;
-  /// Samples trained, in all epochs.
+  /// Number of samples trained, over all epochs.
   std::uint64_t samples = 0;
   std::uint64_t view = 0;
-  /// What the job's data were.
+  /// The shape of the job's data.
   data_shape data;
-  /// Of these data, where it was known.
+  /// The fingerprint of these data, if known.
   std::optional<proto::DataFingerprint> fingerprint;
   /// The job in text format, and its hash.
   std::string job;
   std::string job_hash;
   std::string troupe_version;
-  /// Where the protocol paces training.
+  /// The state of the protocol's pacing, if it has any.
   std::optional<proto::PacingState> pacing = {};
   std::vector<checkpoint_mark> marks;
   std::vector<checkpoint_file> files;
@@ -61,15 +61,15 @@ struct checkpoint_manifest {
 /// "step-00000050".
 std::string checkpoint_name(std::uint64_t step);
 
-/// The step of such a name; 0 for others.
+/// The step of such a name; 0 for any other name.
 std::uint64_t checkpoint_step(std::string_view name) noexcept;
 
 /// The manifest as JSON.
 std::string to_json(const checkpoint_manifest& x);
 
-/// Reads a manifest back.
-/// @param name what errors call the file.
-/// @throws input_error naming the file and the field: not JSON, another format version, a field
+/// Reads a manifest.
+/// @param name the name of the file in errors.
+/// @throws input_error that names the file and the field: not JSON, another format version, a field
 /// that is missing or of another type, ranges that overlap or lie outside the data.
 checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string_view name);
 

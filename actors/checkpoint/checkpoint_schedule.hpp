@@ -8,15 +8,16 @@
 namespace troupe {
 
 /// Decides at which versions a shard or ring rank captures its state, for a checkpoint or an
-/// evaluation. Nothing waits for a capture: a version that is due while too many captures are open
-/// is not captured, and so becomes no checkpoint (see checkpoint_assembly).
+/// evaluation. Nothing waits for a capture. If a version is due while too many captures are open,
+/// it is not captured, and no checkpoint is made from it (see checkpoint_assembly).
 class checkpoint_schedule {
 public:
-  /// Open captures: on their way to the coordinator, or there and not yet evaluated or written.
-  /// Each holds a version of the weights, and for a checkpoint a copy of the optimizer's state.
+  /// Limit of open captures. An open capture is in transit to the coordinator, or has arrived there
+  /// but is not evaluated or written yet. Each holds a version of the weights. For a checkpoint, it
+  /// also holds a copy of the optimizer's state.
   static constexpr std::size_t most_open = 2;
 
-  /// 0: never.
+  /// `every`: number of updates between captures; 0 means never.
   explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
 
   /// The schedule of a job's checkpoints, and of its evaluations within an epoch.
@@ -27,24 +28,24 @@ public:
     return checkpoint_schedule{job.evaluate().every_steps()};
   }
 
-  /// How many captures of a job may be open at once, of both kinds.
+  /// The largest number of open captures of a job, of both kinds together.
   static std::size_t most_open_of(const proto::Job& job) {
     return (job.has_checkpoint() ? most_open : 0) + (job.has_evaluate() ? most_open : 0);
   }
 
-  /// This version must be captured now.
+  /// True if this version must be captured now.
   bool due(std::uint64_t version) const noexcept {
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }
 
-  /// It is on its way, until `ended`.
+  /// Records that the capture of this version is in transit, until `ended`.
   void began(std::uint64_t version) noexcept {
     ++open_;
     newest_ = version;
   }
   void ended() noexcept { --open_; }
 
-  /// The newest version that was captured; 0 for none.
+  /// The newest captured version; 0 if there is none.
   std::uint64_t newest() const noexcept { return newest_; }
 
 private:

@@ -10,19 +10,19 @@
 
 namespace troupe {
 
-/// Write this checkpoint. Its slots come in parts, in order. The writer fills in the files of the
-/// manifest.
+/// Asks for this checkpoint to be written. Its slots come in parts, in order. The writer fills in
+/// the files of the manifest.
 struct write_checkpoint {
   checkpoint_manifest manifest;
   std::vector<std::vector<payload>> slots;
 };
 
-/// It is on disk, or `problem` says why it is not.
+/// The result of write_checkpoint.
 struct checkpoint_written {
   std::uint64_t step = 0;
-  /// Empty: it is on the disk.
+  /// Why the checkpoint is not on disk; empty if it is.
   std::string problem;
-  /// Why older ones could not be removed; mostly empty.
+  /// Why older checkpoints could not be removed; empty in most cases.
   std::string kept_too_many;
 };
 
@@ -36,7 +36,7 @@ namespace troupe {
 using checkpoint_writer_actor = caf::typed_actor<rpc<void, write_checkpoint>>;
 using checkpoint_listener = caf::typed_actor<rpc<void, checkpoint_written>>;
 
-/// Writes checkpoints to a folder, on a thread of its own, and removes old ones.
+/// Writes checkpoints to a folder on its own thread, and removes old ones.
 class checkpoint_writer : public checkpoint_writer_actor::base {
 public:
   using super = checkpoint_writer_actor::base;

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Checkpoints in a folder by name, the newest first; damaged or not.
+/// The names of all checkpoints in a folder, the newest first, damaged or not.
 std::vector<std::string> names_in(storage& from, const std::filesystem::path& folder) {
   auto result = from.directories(folder);
   std::erase_if(result, [](auto& name) { return checkpoint_step(name) == 0; });
@@ -20,7 +20,7 @@ std::vector<std::string> names_in(storage& from, const std::filesystem::path& fo
   return result;
 }
 
-/// The newest whole checkpoint of a folder.
+/// The newest undamaged checkpoint in a folder.
 std::optional<checkpoint_files> newest_in(storage& from, const std::filesystem::path& folder,
                                           std::vector<std::string>& notices) {
   for (auto& name : names_in(from, folder))
@@ -53,7 +53,7 @@ checkpoint_files named(storage& from, const std::filesystem::path& wanted,
   }
 }
 
-/// Checkpoints of another run must not be newer than those of this run.
+/// Refuses to continue if a checkpoint of another run is newer than this run.
 void refuse_newer(storage& from, const std::filesystem::path& folder, std::uint64_t step) {
   for (auto& name : names_in(from, folder)) {
     if (checkpoint_step(name) <= step)
@@ -125,7 +125,7 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
     if (const auto text =
           difference(*context.fingerprint, *x.fingerprint, "those of the checkpoint");
         !text.empty())
-      result.notices.push_back(text + "; the run goes on with the data here");
+      result.notices.push_back(text + "; the run continues with the data here");
   if (const auto text = differences_text(context, x); !text.empty())
     result.notices.push_back("the job (here) differs from the job of the checkpoint (there): "
                              + text);
@@ -146,13 +146,13 @@ std::string resumed_metrics(std::string_view old, const checkpoint& from) {
     const auto end = std::min(old.find('\n'), old.size());
     const auto text = old.substr(0, end);
     old.remove_prefix(std::min(end + 1, old.size()));
-    // The last line may be cut off, if the run was.
+    // If the run was killed, the last line may be cut off.
     const auto line = json::parse(text, nullptr, false);
     try {
       if (line.is_object() && kept(line))
         result.append(text).push_back('\n');
     } catch (const json::exception&) {
-      continue; // A field of another type: no line of ours.
+      continue; // A field has an unexpected type, so this line is not from troupe.
     }
   }
   const nlohmann::ordered_json line{{"event", "resume"},

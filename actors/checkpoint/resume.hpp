@@ -11,31 +11,31 @@
 
 namespace troupe {
 
-/// Where a run keeps its checkpoints.
+/// The folder for the checkpoints of a run.
 std::filesystem::path checkpoint_folder(const std::filesystem::path& output);
 
-/// Where a run begins.
+/// The starting point of a run.
 struct resume_choice {
-  /// Null: at the beginning.
+  /// Null: the run starts at the beginning.
   std::shared_ptr<const checkpoint> from;
-  /// What the operator should know about it.
+  /// Notices about this choice for the operator.
   std::vector<std::string> notices;
 };
 
-/// Decides where a run of this job begins.
+/// Decides where a run of this job starts.
 /// @param output the run's output directory; may be empty
-/// @param wanted nothing: begin at the beginning. Empty: the newest complete checkpoint in the
-/// output directory, or the beginning if it has none. Otherwise a checkpoint, a folder of them, or
-/// an output directory, which must have a complete one.
-/// @throws input_error when a checkpoint that was named is missing or damaged, or cannot be
-/// continued by this job (fit_checkpoint); when the output directory has checkpoints from which the
-/// run would not continue.
+/// @param wanted nothing: start at the beginning. Empty: the newest complete checkpoint in the
+/// output directory, or the beginning if there is none. Otherwise the path of a checkpoint, a
+/// folder of checkpoints, or an output directory; it must have a complete checkpoint.
+/// @throws input_error if the requested checkpoint is missing or damaged, or if this job cannot
+/// continue from it (fit_checkpoint); also if the output directory has checkpoints and the run
+/// would not continue from them.
 resume_choice choose_checkpoint(storage& from, const std::filesystem::path& output,
                                 const std::optional<std::string>& wanted,
                                 const job_context& context);
 
-/// The text of metrics.jsonl when a run continues: from the old text the complete epochs and
-/// earlier resumptions, then a line about this one.
+/// The text of metrics.jsonl when a run continues: the complete epochs and the earlier resumptions
+/// from the old text, then a line about this resumption.
 std::string resumed_metrics(std::string_view old, const checkpoint& from);
 
 } // namespace troupe

@@ -17,7 +17,7 @@ struct captured {
   payload data;
 };
 
-/// The slots of a part from the first on.
+/// The slots of a part, starting with the first one.
 inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> slots) {
   std::vector<captured> result;
   for (auto& x : slots)
@@ -27,8 +27,8 @@ inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> s
 
 namespace detail {
 
-/// Sends one part, once. If no answer comes, asks whether the part is still wanted (the header,
-/// without the payload) before it is sent again.
+/// Sends one part. If no answer comes, it first sends only the header to ask whether the part is
+/// still wanted, and then sends the part again.
 template <class Self>
 void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
                payload data, std::function<void()> then) {
@@ -52,7 +52,7 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
 } // namespace detail
 
 /// Sends the state that the actor `self` holds at a version of the weights to the coordinator.
-/// `header` holds what all payloads have in common. `then` is called once, in the actor, when all
+/// `header` has the fields that all payloads share. `then` is called once, in the actor, when all
 /// payloads have arrived or were given up. It does not wait until the capture is written or
 /// evaluated.
 template <class Self>

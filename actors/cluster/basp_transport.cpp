@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// Why a node cannot listen there. The middleman does not report it.
+/// The reason why a node cannot listen at this address. The middleman does not report it.
 std::string listen_problem(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

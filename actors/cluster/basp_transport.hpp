@@ -16,9 +16,9 @@ public:
 
   void dial(const task_name& task, const std::string& address, dial_listener listener) override;
 
-  /// Makes a node reachable at host:port; port 0 takes a free one. Returns the port. Throws
-  /// input_error if that is impossible, such as a port in use. Blocks briefly; do not call it from
-  /// an actor.
+  /// Makes a node reachable at host:port. Port 0 selects a free port. Returns the port. Throws
+  /// input_error if this is impossible, for example because the port is in use. Blocks briefly; do
+  /// not call it from an actor.
   static std::uint16_t listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                               const std::string& host, std::uint16_t port);
 

@@ -28,10 +28,10 @@ struct cluster_choice {
   std::optional<cluster_process> process;
 };
 
-/// Decides item by item: the command line takes precedence over the file, and the file over
-/// TF_CONFIG. An index belongs to the role given beside it: --role without --task means task 0.
-/// TF_CONFIG is read only if something is missing.
-/// @throws input_error as parse_cluster_config and find_process, and if there is no cluster.
+/// Decides about each value separately: the command line takes precedence over the file, and the
+/// file over TF_CONFIG. An index belongs to the role from the same source: --role without --task
+/// means task 0. TF_CONFIG is read only if a value is missing.
+/// @throws input_error like parse_cluster_config and find_process; also if there is no cluster.
 cluster_choice choose_cluster(const cluster_sources& sources);
 
 } // namespace troupe

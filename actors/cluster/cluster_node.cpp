@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-// How a node reaches others, joins, and ends. cluster_node_tasks.cpp starts the actors of its
+// How a node connects to others, joins, and ends. cluster_node_tasks.cpp starts the actors of its
 // tasks.
 
 namespace troupe {
@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
-/// A stopping node waits this long for others.
+/// How long a stopping node waits for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
 } // namespace
@@ -95,7 +95,8 @@ void cluster_node::start(const caf::strong_actor_ptr& actor) {
   monitor(actor);
 }
 
-// An actor of this node ends only when it is told to, or by an error: then the run cannot continue.
+// An actor of this node ends only on request or because of an error. After an error, the run cannot
+// continue.
 void cluster_node::on_down(const caf::down_msg& x) {
   if (ended_)
     return;
@@ -194,8 +195,8 @@ void cluster_node::on_dialled(const dialled& x) {
   }
   i->second.problem = x.problem;
   spdlog::debug("{} at {} cannot be reached: {}", to_string(x.task), i->second.address, x.problem);
-  // Exponential back-off with jitter, so that waiting nodes do not all dial at once (xorshift64,
-  // Marsaglia 2003).
+  // Exponential back-off with jitter, so that waiting nodes do not all dial at the same time
+  // (xorshift64, Marsaglia 2003).
   jitter_ ^= jitter_ << 13;
   jitter_ ^= jitter_ >> 7;
   jitter_ ^= jitter_ << 17;
@@ -215,15 +216,15 @@ void cluster_node::on_hello(const proto::Hello& x) {
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
-  // A peer with another wire version sees that in our Welcome and gives up.
+  // A peer with another wire version notices it in our Welcome and gives up.
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
   dialling_.erase(x.peer);
-  // A second start of a task does not replace the first: its messages are answered, and its join is
-  // refused.
+  // A second start of a task does not replace the first one: its messages are answered, but its
+  // join is refused.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
     return;
   const auto address = addresses_.find(x.peer);
@@ -246,12 +247,12 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   auto i = dialling_.find(x.peer);
   if (!x.dialled || i == dialling_.end())
     return;
-  // It never came up.
+  // The link never came up.
   i->second.problem = x.reason;
   delayed_send(this, longest_redial, redial{x.peer});
 }
 
-// Actors that monitor an actor of the peer hear that it is gone.
+// Actors that monitor an actor of the peer are notified.
 void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
   auto lost = links_.extract(peer);
   if (!lost)
@@ -270,7 +271,7 @@ void cluster_node::on_tick() {
       + " s: " + attempt.problem + ")";
     if (waited >= options_.join_timeout) {
       const auto reason = "gave up waiting for " + text
-        + ": is it running there, and can this host reach that address? `troupe doctor` tells more";
+        + ": is it running there, and can this host reach that address? `troupe doctor` shows more";
       const auto tasks = options_.tasks;
       for (auto& own : tasks)
         task_ready(own, reason);
@@ -286,7 +287,7 @@ void cluster_node::on_tick() {
   delayed_send(this, tick_interval, tick{});
 }
 
-// A separate actor answers: it resolves names and connects in its own thread.
+// A separate actor answers, because it resolves names and connects, which may block.
 caf::result<proto::Probed> cluster_node::on_probe() {
   auto cluster = options_.cluster;
   for (auto& [task, address] : addresses_)
@@ -407,7 +408,7 @@ void cluster_node::on_stop(const stop_run& x) {
     return;
   }
   if (only(job_kind::evaluator)) {
-    end_with(""); // The coordinator continues without it.
+    end_with(""); // The coordinator continues without this node.
     return;
   }
   if (only(job_kind::worker) && !workers_.empty()) {
@@ -422,7 +423,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with("stopped (" + x.reason + ')');
     return;
   }
-  // The answer may never come.
+  // An answer may never arrive.
   run_summary given_up;
   given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
   given_up.interrupted = true;
@@ -460,8 +461,8 @@ void cluster_node::on_exit() {
     options_.on_end(summary);
 }
 
-// Ends all actors started here, answers waiting requests, and drops all handles: CAF frees an actor
-// with its last reference.
+// Ends all actors that this node started, answers waiting requests, and drops all handles, because
+// CAF frees an actor with its last reference.
 void cluster_node::end_actors(const std::string& reason) {
   ended_ = true;
   for (auto& [task, state] : opening_)

@@ -23,17 +23,17 @@ namespace troupe {
 struct task_memory;
 
 struct node_options {
-  /// Tasks of this node: one task, or the coordinator and any others.
+  /// Tasks of this node: either one task, or the coordinator and any others.
   std::vector<task_name> tasks;
-  /// Set if this node hosts the coordinator.
+  /// Set if this node runs the coordinator.
   std::optional<coordinator_setup> coordinator;
-  /// Otherwise, the coordinator's address.
+  /// If this node does not run the coordinator: the coordinator's address.
   std::string coordinator_address;
-  /// Addresses of the cluster's tasks, as far as this node knows them; for probes.
+  /// The addresses of tasks of the cluster that this node knows, for probes.
   std::map<task_name, std::string> cluster;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;
-  /// Version that this node reports. The coordinator accepts only its own.
+  /// The version that this node reports. A coordinator accepts only nodes with its own version.
   std::string version = troupe::version();
   /// This node's own copy of the job, to compare with the coordinator's.
   std::optional<proto::Job> job;
@@ -46,9 +46,9 @@ struct node_options {
   /// May be null.
   run_observer observer;
   link_options links;
-  /// Returns why this host cannot give so much memory to this node's tasks, or to all tasks of the
-  /// cluster on this host, such as "this would take 8 TiB of memory, and this host has 64 GiB";
-  /// empty if it can. May be null.
+  /// Returns the reason why this host has too little memory for this node's tasks (`own` bytes), or
+  /// for all tasks of the cluster on this host, such as "this would take 8 TiB of memory, and this
+  /// host has 64 GiB". Empty if it has enough. May be null.
   std::function<std::string(std::size_t own, const std::vector<task_memory>& on_host)>
     memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
@@ -56,15 +56,15 @@ struct node_options {
   std::function<void(const run_summary&)> on_end;
 };
 
-/// Starts the node. It listens at `address`, as seen by other nodes (empty if it hosts all tasks).
+/// Starts the node. `address` is where other nodes reach it (empty if it runs all tasks).
 struct begin_node {
   std::string address;
 };
 
-/// The node and all its actors end at once without a message: a simulated power failure.
+/// Ends the node and all its actors at once, without any message: a simulated power failure.
 struct crash_node {};
 
-/// Tries again to connect to a task that could not be reached.
+/// Repeats an attempt to connect to a task.
 struct redial {
   task_name task;
 };
@@ -84,11 +84,11 @@ using node_shell =
                      rpc<void, redial>, rpc<void, stop_run>, rpc<void, evaluator_ready>,
                      rpc<void, tick>>;
 
-/// A process of the cluster (or a simulated one). It hosts the actors of its tasks, connects to
-/// other nodes, joins the coordinator, starts its tasks' actors when the view opens, and ends with
-/// them.
+/// A process of the cluster (or a simulated one). It runs the actors of its tasks, connects to
+/// other nodes and joins the coordinator. When the view opens, it starts its tasks' actors, and it
+/// ends with them.
 ///
-/// Nodes may start in any order: a node dials until it succeeds or the join time-out passes, and
+/// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
 class cluster_node : public node_shell::base, private protocol_host {
 public:
@@ -114,7 +114,7 @@ private:
     std::chrono::seconds next_notice{1};
   };
 
-  /// A task whose view is open: ready, or with the actors that it still waits for.
+  /// A task in an open view: either ready, or with the actors that it still waits for.
   struct task_state {
     bool ready = false;
     std::vector<caf::typed_response_promise<proto::ViewReady>> answers;
@@ -180,8 +180,8 @@ private:
 
   node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
-  /// All actors started here, in order of their start; they end in reverse. The node learns when
-  /// one ends by itself.
+  /// All actors that this node started, in order. They end in reverse order. The node is notified
+  /// if one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
   caf::actor coordinator_;
@@ -190,7 +190,7 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
-  /// Peers that connected before this node began. Their requests wait until it has.
+  /// Peers that connected before this node began. Their requests wait until it begins.
   std::vector<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
   bool begun_ = false;
   std::uint64_t jitter_;

@@ -34,7 +34,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   proto::ViewReady ready;
   ready.set_view(x.view());
   if (auto i = opening_.find(task); i != opening_.end()) {
-    // A repetition: answered now, or with the first.
+    // A repeated message: answered now, or together with the first one.
     if (i->second.ready)
       return ready;
     i->second.answers.push_back(make_response_promise<proto::ViewReady>());
@@ -52,7 +52,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   for (auto& m : view_.members)
     if (!m.address.empty())
       addresses_[m.task] = m.address;
-  // The node with the coordinator was checked before it began.
+  // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
@@ -66,7 +66,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// Memory without records: they are not read yet.
+// Memory without records, which are not read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";
@@ -112,7 +112,7 @@ task_site cluster_node::site_of(const task_name& task, const coordinator_actor& 
 void cluster_node::start_shard(const task_name& task) {
   const auto& how = protocol_of(*context_, options_.protocols);
   if (!how.traits.uses_shards()) {
-    task_ready(task, ""); // Accepted, and idle.
+    task_ready(task, ""); // The task is accepted, and idle.
     return;
   }
   reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},

@@ -24,7 +24,7 @@ constexpr std::size_t longest_file = std::size_t{16} << 20;
 const std::vector<std::string> file_jobs{"coordinator", "ps",     "worker",   "ring",
                                          "chief",       "master", "evaluator"};
 
-/// Reads one text; all errors name it.
+/// Reads a text. All errors name it.
 class reader {
 public:
   explicit reader(std::string_view name) : name_(name) {}
@@ -52,7 +52,7 @@ private:
     throw input_error{name_ + ": " + place + ": " + what};
   }
 
-  /// Launchers write more than these two.
+  /// Launchers write more than these two keys.
   void check_extra(const std::string& key) const {
     const auto text = suggestion(key, std::vector<std::string>{"cluster", "task"});
     if (text.starts_with("did you mean"))

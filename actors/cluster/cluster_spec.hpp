@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// A task as a cluster file names it: {"type": "chief", "index": 0}.
+/// A task in the terms of a cluster file: {"type": "chief", "index": 0}.
 struct task_choice {
   std::string type;
   std::uint32_t index = 0;
@@ -30,8 +30,8 @@ struct cluster_process {
   std::vector<task_name> tasks;
 };
 
-/// A ClusterSpec: the tasks and their addresses ("host:port"). Port 0 means any free port; such a
-/// task tells the coordinator its port, so the coordinator itself cannot have port 0.
+/// A ClusterSpec: the tasks and their addresses ("host:port"). Port 0 means any free port. Such a
+/// task reports its port to the coordinator, so the coordinator itself cannot use port 0.
 struct cluster_spec {
   std::map<task_name, std::string> tasks;
   /// The same tasks by process: the coordinator's process may train, too.
@@ -52,36 +52,34 @@ struct cluster_config {
 };
 
 /// Reads {"cluster": {"coordinator": ["host:port"], "ps": [...], "worker": [...]}, "task": {"type":
-/// "ps", "index": 0}}; both parts are optional. Other keys, which launchers for TensorFlow write,
-/// are ignored unless one looks like a misspelling.
+/// "ps", "index": 0}}; both parts are optional. Other keys are ignored, because launchers for
+/// TensorFlow write some, unless one looks like a misspelling.
 ///
-/// The jobs of a cluster: `coordinator`, `ps`, `worker` (or `ring`, the same in clusters without
-/// parameter servers), at most one `evaluator`; or as in TensorFlow:
+/// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
+/// clusters without parameter servers), and at most one `evaluator`. Or as in TensorFlow:
 /// - `chief` or `master`, with `ps`: it is the coordinator (as in ParameterServerStrategy);
 /// - `chief` or `master`, without `ps`: it is the coordinator and worker 0, so that worker i of the
 ///   text is worker i + 1 here (MultiWorkerMirroredStrategy);
-/// - none of these: worker 0 hosts the coordinator, too.
-/// @param name the text's name in errors, usually the path.
-/// @throws input_error naming line and column, or the field's path: syntax, a repeated key, a wrong
-/// type, an unknown job, an address that is not host:port or occurs twice, no coordinator, no
-/// worker.
+/// - none of these: worker 0 also runs the coordinator.
+/// @param name the name of the text in errors, usually its path.
+/// @throws input_error with line and column, or with the field's path: syntax, a repeated key, a
+/// wrong type, an unknown job, an address that is not host:port or occurs twice, no coordinator, or
+/// no worker.
 cluster_config parse_cluster_config(std::string_view text, std::string_view name);
 
-/// `parse_cluster_config` of a text that must hold a cluster.
+/// Like `parse_cluster_config`, for a text that must contain a cluster.
 cluster_spec parse_cluster(std::string_view text, std::string_view name);
 
-/// `parse_cluster` of a file.
+/// Like `parse_cluster`, for a file.
 cluster_spec load_cluster(const std::filesystem::path& path);
 
-/// `parse_cluster_config` of a file that must hold a cluster.
+/// Like `parse_cluster_config`, for a file that must contain a cluster.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
-/// The process that hosts a task of the cluster file. `coordinator` means the process that hosts
-/// it, `ring` means `worker`, and evaluator 0 is found even if the cluster does not name it.
+/// The process that runs a task of the cluster file. `coordinator` means the process that runs it,
+/// `ring` means `worker`, and evaluator 0 is found even if the cluster does not name it.
 /// @param who the choice's name in errors: "--role=ps --task=3".
 /// @param name the cluster's name in errors.
-/// @throws input_error: no such job, no such index (and how many there are).
-/// @param name what errors call the cluster.
 /// @throws input_error: no such job, no such index (and how many there are).
 cluster_process find_process(const cluster_spec& cluster, const task_choice& choice,
                              std::string_view who, std::string_view name);

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-// A program's data may fail to be read: the workers that need them will report it.
+// Reading a program's data may fail. The workers that need the data will report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;
@@ -32,7 +32,7 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
                       "output, or --out"};
   if (resume && setup.context->job.solver() == proto::EXACT)
     throw input_error{
-      "--resume: solver: EXACT takes no steps, so there is no checkpoint to continue from; "
+      "--resume: solver: EXACT makes no steps, so there is no checkpoint to continue from; "
       "leave it out"};
   if (written) {
     setup.files->prepare(setup.output);

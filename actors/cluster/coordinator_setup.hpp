@@ -17,7 +17,7 @@ struct coordinator_setup {
   std::vector<expected_task> tasks;
   std::string output;
   std::shared_ptr<storage> files;
-  /// Gets the weights after each epoch; may be null.
+  /// Receives the weights after each epoch; may be null.
   weights_listener weights;
   /// Origin of the run, written to the output.
   run_origin origin = here_and_now();
@@ -31,7 +31,7 @@ struct coordinator_setup {
   std::vector<std::string> notices;
 };
 
-/// Creates the output directory and locks it against other runs. Then chooses the checkpoint to
+/// Creates the output directory and locks it against other runs. Then it selects the checkpoint to
 /// continue from (see choose_checkpoint), or reads the initial weights. `setup` must have data,
 /// context, output and files.
 /// @throws input_error, or std::system_error if the directory cannot be used.

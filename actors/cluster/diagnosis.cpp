@@ -133,7 +133,7 @@ private:
 
   std::string why_silent(std::size_t from, std::size_t to) const {
     if (x_.said.contains(from))
-      return called(from) + " does not know of " + called(to);
+      return called(from) + " does not know " + called(to);
     const auto i = x_.silent.find(from);
     return called(from) + " could not be asked" + (i == x_.silent.end() ? "" : ": " + i->second);
   }
@@ -157,7 +157,7 @@ private:
     switch (r.problem()) {
     case Reach::REACHED:
       if (!r.version().empty() && r.version() != version_)
-        return "troupe " + r.version() + " runs there, this is " + version_
+        return "troupe " + r.version() + " runs there, but this is " + version_
           + ". Install the same version on all hosts";
       if (r.hosted_size() > 0 && !holds(r.hosted(), process))
         return names_of(r.hosted())
@@ -173,17 +173,17 @@ private:
         + " --task=" + std::to_string(process.name.index)
         + " --cluster=" + (name_ == "TF_CONFIG" ? "FILE" : name_)
         + (is_loopback(process.address)
-             ? " (a loopback address is this host alone: if the task lives elsewhere, write "
+             ? " (a loopback address means this host only: if the task runs elsewhere, write "
                "the address of its host)"
              : "; if it runs, it has another port there, or listens on loopback only");
     case Reach::LOOPBACK_ONLY:
       return "listens on loopback only. Start it with --insecure, and with an address in " + name_
-        + " that others reach";
+        + " that other hosts can reach";
     case Reach::TIMED_OUT:
-      return "nothing comes back from " + r.resolved() + ". Is that the right address, is the host "
+      return "no answer from " + r.resolved() + ". Is that the right address, is the host "
         + "up, and does a firewall let port " + port + " through?";
     case Reach::FOREIGN:
-      return "a program that is no node of troupe listens there. End it (`ss -ltnp` shows it), or "
+      return "a program that is not a troupe node listens there. End it (`ss -ltnp` shows it), or "
              "give the task another port in "
         + name_;
     default:

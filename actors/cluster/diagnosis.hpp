@@ -11,17 +11,17 @@ namespace troupe {
 
 /// Observations of which process reaches which.
 struct observations {
-  /// One per process of the cluster: the result of connecting to it from here.
+  /// One per process of the cluster: the result of an attempt to connect to it from here.
   std::vector<proto::Reach> here;
   /// Answers of other nodes, by the position of their process.
   std::map<std::size_t, proto::Probed> said;
-  /// Why other nodes gave no answer.
+  /// The reasons why other nodes gave no answer.
   std::map<std::size_t, std::string> silent;
-  /// The process whose host this is, if that is known.
+  /// The process that runs on this host, if known.
   std::optional<std::size_t> self;
 };
 
-/// Whether the lower of two processes reaches the higher, which is how they connect.
+/// Whether the lower of two processes can reach the higher one, which is how they connect.
 struct pair_finding {
   enum class state { reached, failed, unknown };
 
@@ -42,7 +42,7 @@ struct diagnosis {
   std::vector<pair_finding> pairs;
   /// Advice, one item per line.
   std::vector<std::string> advice;
-  /// All pairs that training needs can connect.
+  /// True if all pairs that training needs can connect.
   bool well = false;
 };
 
@@ -52,7 +52,7 @@ bool needs_connection(const cluster_spec& cluster, const cluster_process& a,
                       const cluster_process& b);
 
 /// Combines the observations.
-/// @param version of this build; @param name the cluster's name in the advice.
+/// @param version version of this build; @param name the cluster's name in the advice.
 diagnosis diagnose(const cluster_spec& cluster, const observations& x, const std::string& version,
                    const std::string& name);
 

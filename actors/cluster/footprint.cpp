@@ -51,7 +51,7 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   return labels + bytes_of(context.data.feature_width());
 }
 
-/// Tensors that straddle shards are gathered (weight_binding).
+/// Tensors that are divided among shards are gathered (weight_binding).
 std::size_t straddling(const job_context& context, std::span<const range> shards) {
   std::size_t result = 0;
   for (auto& entry : context.parameters().entries()) {
@@ -66,7 +66,7 @@ std::size_t straddling(const job_context& context, std::span<const range> shards
 footprint of_shard(std::size_t index, const job_context& context, const cluster_shape& cluster) {
   footprint result;
   if (!context.protocol.uses_shards())
-    return result; // It is idle.
+    return result; // The task is idle.
   const auto elements = context.shard(index, cluster.ps).size();
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
   result.weights = version_pool::memory_bytes(
@@ -101,7 +101,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
     result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
-    // Pieces of a step are not held back: all of them may be in transit, in and out.
+    // The pieces of a step are not delayed: all of them may be in transit, in both directions.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
@@ -114,10 +114,10 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   }
   result.activations =
     executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // The batches of one gradient are trained while others are read.
+  // The batches of one gradient are trained while the next ones are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
-  // It releases test records that training does not share.
+  // It releases test records that are not also training records.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
@@ -125,7 +125,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
 footprint of_coordinator(const job_context& context, const job_data& data,
                          const cluster_shape& cluster) {
   footprint result;
-  // A snapshot, assembled to be evaluated and written.
+  // A snapshot, assembled for evaluation and for writing.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations = model_tester::memory_bytes(context);
@@ -143,7 +143,7 @@ footprint of_coordinator(const job_context& context, const job_data& data,
 
 constexpr auto loopback = "localhost";
 
-/// The host that an address names; empty if it names none.
+/// The host in an address; empty if the address names no host.
 std::string named_host(const std::string& address) {
   std::string host;
   std::uint16_t port = 0;
@@ -177,7 +177,7 @@ footprint& footprint::operator+=(const footprint& x) noexcept {
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster) {
   if (context.job.solver() == proto::EXACT && task.job != job_kind::coordinator)
-    return {}; // It is idle.
+    return {}; // The task is idle.
   switch (task.job) {
   case job_kind::ps:
     return of_shard(task.index, context, cluster);
@@ -231,7 +231,7 @@ footprint footprint_of_all(const job_context& context, const job_data& data,
     return result;
   for (std::size_t i = 0; i < cluster.ps; ++i)
     result += of_shard(i, context, cluster);
-  // All but worker 0 are alike.
+  // All workers except worker 0 are alike.
   result += of_worker(0, context, data, cluster);
   const auto other = of_worker(1, context, data, cluster);
   for (std::size_t i = 1; i < cluster.workers; ++i)

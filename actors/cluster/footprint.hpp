@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// The placement of a cluster's tasks, as far as memory depends on it.
+/// The placement of a cluster's tasks, as far as it affects memory.
 struct cluster_shape {
   std::size_t workers = 1;
   std::size_t ps = 0;
@@ -22,8 +22,8 @@ struct cluster_shape {
   bool output = false;
 };
 
-/// Memory in bytes of a task during training: what its actors allocate for tensors and records. It
-/// leaves out the program itself and the stacks of threads.
+/// Memory of a task during training in bytes: everything that its actors allocate for tensors and
+/// records. It does not include the program itself and the stacks of threads.
 struct footprint {
   std::size_t weights = 0;     ///< versions of a shard or replica; pulled copies
   std::size_t optimizer = 0;   ///< its state
@@ -39,12 +39,12 @@ struct footprint {
   footprint& operator+=(const footprint& x) noexcept;
 };
 
-/// An estimate for one task. `data` may be empty if unknown: records then do not count. If all
-/// tasks run in one process, records count only for the coordinator.
+/// An estimate for one task. `data` may be empty if it is unknown; records then do not count. If
+/// all tasks run in one process, only the coordinator counts records.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
 
-/// Memory in bytes that a task needs.
+/// The memory that a task needs, in bytes.
 struct task_memory {
   task_name task;
   std::size_t bytes = 0;
@@ -57,9 +57,9 @@ std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const jo
 /// The sum.
 std::size_t total_of(const std::vector<task_memory>& x) noexcept;
 
-/// The tasks of a cluster on the host of `task`, in order, `task` included. Tasks are on one host
-/// if their addresses ("host:port") name the same one, or both name loopback. Addresses of
-/// loopback in a cluster whose coordinator has another one, and 0.0.0.0, do not name a host.
+/// The tasks of a cluster that run on the host of `task`, in order, including `task`. Tasks run on
+/// one host if their addresses ("host:port") name the same host, or both are loopback addresses.
+/// 0.0.0.0 names no host. Neither does a loopback address if the coordinator's address is not one.
 std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
                                     const task_name& task);
 

@@ -8,13 +8,13 @@ namespace troupe {
 /// ps-1.
 std::vector<task_name> tasks_of(std::uint32_t workers, std::uint32_t ps);
 
-/// A whole cluster in one node, for `sys.spawn<cluster_node>(...)` followed by a `begin_node`: all
+/// A whole cluster in one node, for `sys.spawn<cluster_node>(...)` followed by a `begin_node`. All
 /// actors run in one actor system, share the data in memory, and exchange payloads without copies.
 /// Needs `setup.context` and `setup.data` of a valid job, and `setup.files` if there is an output.
 /// It fills in `setup.tasks`.
 ///
-/// The caller may set `observer` and `on_end` in the result. Programs that only want to train use
-/// `spawn_training` (training.hpp), which does all this including the checks.
+/// The caller may set `observer` and `on_end` in the result. A program that only wants to train
+/// uses `spawn_training` (training.hpp), which does all of this and checks the input.
 node_options local_cluster(coordinator_setup setup, std::uint32_t workers, std::uint32_t ps);
 
 } // namespace troupe

@@ -7,26 +7,26 @@ namespace troupe {
 struct peer_host_options {
   /// Without `net`, `links.channels` and `incarnation`.
   peer_node_options node;
-  /// "host:port" where others find this process; empty: nobody looks for it.
+  /// The "host:port" at which others find this process. Empty if no other process dials this one.
   std::string address;
-  /// What messages travel by. automatic: processes of one host share memory, others use TCP. basp:
-  /// by the framework's own protocol, with everything else on its connection.
+  /// How messages travel. automatic: processes on one host share memory, others use TCP. basp: over
+  /// the framework's own protocol, with all messages on its connection.
   enum class transport : std::uint8_t { automatic, tcp, basp };
   transport by = transport::automatic;
-  /// How long a connection may be broken, and how long the end of this object waits for peers.
+  /// How long a connection may be broken, and how long the destructor waits for peers.
   std::chrono::milliseconds deadline{10'000};
 };
 
-/// A peer_node with what it needs: sockets, and an order in which they end. Its functions block; do
-/// not call them from an actor. One thread at a time.
+/// A peer_node with its sockets, which end in the right order. Its functions block, so do not call
+/// them from an actor. Only one thread at a time may use it.
 class peer_host {
 public:
   /// Listens. The system must have loaded `caf::io::middleman`. Throws input_error if it has not,
-  /// or if this cannot listen at the address.
+  /// or if this process cannot listen at the address.
   peer_host(caf::actor_system& sys, peer_host_options options);
 
-  /// Ends the node after its resident, if there is one, which the owner ends before. What was said
-  /// last is written.
+  /// Ends the node after its resident. If there is a resident, the owner must end it first. The
+  /// last messages are still written.
   ~peer_host();
 
   peer_host(const peer_host&) = delete;

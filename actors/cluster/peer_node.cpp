@@ -98,7 +98,7 @@ void peer_node::on_dialled(const dialled& x) {
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
-/// Why a process may not connect; empty if it may.
+/// The reason why a process may not connect; empty if it may.
 std::string peer_node::refusal(const proto::Hello& x) const {
   task_name task;
   const auto peer = from_proto(x.task(), task) ? find(task) : std::nullopt;

@@ -17,23 +17,23 @@ namespace troupe {
 
 struct peer_node_options {
   task_name self;
-  /// What peers reach at this node; null: nothing. The node ends with it.
+  /// The actor of this node that peers can reach; null if there is none. The node ends with it.
   caf::strong_actor_ptr resident;
-  /// The name of residents, here and at all peers.
+  /// The service name of the residents of this node and of all peers.
   proto::Service service = proto::SERVICE_UNSET;
 
   struct peer {
     task_name task;
-    /// "rank 1", for messages.
+    /// The peer's name in messages, such as "rank 1".
     std::string name;
     std::string address;
-    /// This node dials; otherwise the peer does.
+    /// True if this node dials. Otherwise, the peer dials.
     bool dial = true;
   };
   std::vector<peer> peers;
-  /// Others may connect, too: at most so many at a time.
+  /// The number of other processes that may be connected at a time, in addition to the peers.
   std::size_t strangers = 0;
-  /// A peer that was lost after all were there may connect again.
+  /// If true, a peer that was lost after all were connected may connect again.
   bool reconnect = false;
 
   std::shared_ptr<transport> net;
@@ -44,8 +44,8 @@ struct peer_node_options {
   std::uint64_t incarnation = 1;
 };
 
-/// Connect to all peers, or again to those that were lost. Answered when all are there, or with
-/// errc::timed_out, or with errc::join_refused as soon as a peer refuses.
+/// Connect to all peers, or again to those that were lost. The answer comes when all are connected.
+/// Otherwise it is errc::timed_out, or errc::join_refused as soon as a peer refuses.
 struct connect_peers {};
 
 /// Proxies of the residents of all peers, in their order. A proxy ends when its link is lost.
@@ -70,8 +70,8 @@ using peer_node_actor =
   caf::typed_actor<rpc<peers_connected, connect_peers>, rpc<void, proto::Hello>, rpc<void, dialled>,
                    rpc<void, link_up>, rpc<void, link_down>, rpc<void, dial_peer>, rpc<void, tick>>;
 
-/// Connects an actor of this process to actors of others, with a link to each process: for programs
-/// that have no coordinator. A process that may not connect is told why.
+/// Connects an actor of this process to actors of other processes, with a link to each process. For
+/// programs without a coordinator. If a process may not connect, it learns the reason.
 class peer_node : public peer_node_actor::base {
 public:
   using super = peer_node_actor::base;
@@ -108,7 +108,7 @@ private:
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
   std::set<caf::actor_addr> strangers_;
-  /// By peer: why it could not be reached yet.
+  /// By peer: the reason why it could not be reached yet.
   std::map<std::size_t, std::string> problems_;
   std::optional<caf::typed_response_promise<peers_connected>> answer_;
   std::chrono::steady_clock::time_point until_;

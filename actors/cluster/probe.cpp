@@ -37,7 +37,7 @@ constexpr std::string_view framework_name = "generic-caf-app";
 constexpr std::string_view identity_start = "troupe/";
 constexpr char identity_end = ';';
 
-/// Connections tried at the same time.
+/// Largest number of connections to try at the same time.
 constexpr std::size_t most_at_once = 16;
 
 /// Waits for an event on the socket. False after the deadline.
@@ -86,7 +86,7 @@ std::string numeric(const addrinfo& x) {
   return (x.ai_family == AF_INET6 ? '[' + name + ']' : name) + ':' + port.data();
 }
 
-/// Whether the address is one of this host.
+/// True if the address belongs to this host.
 bool is_own(const addrinfo& x) {
   const file_descriptor socket{::socket(x.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_storage any_port{};
@@ -99,7 +99,7 @@ bool is_own(const addrinfo& x) {
     && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any_port), x.ai_addrlen) == 0;
 }
 
-/// Whether something listens on the host's loopback at that port.
+/// True if something listens on the host's loopback at this port.
 bool listens_on_loopback(std::uint16_t port, steady_clock::time_point deadline) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -141,14 +141,14 @@ std::string read_handshake(int socket, steady_clock::time_point deadline) {
 void understand(const std::string& handshake, proto::Reach& x) {
   if (handshake.find(framework_name) == std::string::npos) {
     x.set_problem(proto::Reach::FOREIGN);
-    x.set_detail("what listens there does not speak like a node");
+    x.set_detail("the program that listens there is not a node");
     return;
   }
   x.set_problem(proto::Reach::REACHED);
   const auto start = handshake.find(identity_start);
   const auto end = handshake.find(identity_end, start);
   if (start == std::string::npos || end == std::string::npos)
-    return; // A node embedded in another program, which need not introduce itself.
+    return; // The node is part of another program, which need not introduce itself.
   // "troupe/0.1.0 coordinator/0 worker/0;"
   std::string_view rest{handshake.data() + start + identity_start.size(),
                         end - start - identity_start.size()};
@@ -179,7 +179,7 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// Tries one address of a name. True if something answers there.
+/// Tries one address of a name. Returns true if something answers there.
 bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds limit,
                proto::Reach& x) {
   const auto deadline = steady_clock::now() + limit;

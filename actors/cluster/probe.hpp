@@ -12,12 +12,12 @@ namespace troupe {
 /// handshake's application identifiers.
 std::string identity_of(std::span<const task_name> tasks);
 
-/// Resolves `x.address`, connects to it and reads the peer's first message. Records the result in
+/// Resolves `x.address`, connects to it and reads the peer's first message. Stores the result in
 /// `x`. Does not disturb the peer. Blocks at most for the limit plus the time of the system's
 /// resolver.
 void probe(proto::Reach& x, std::chrono::milliseconds limit = std::chrono::seconds{3});
 
-/// Probes many addresses at once.
+/// Probes many addresses at the same time.
 void probe_all(google::protobuf::RepeatedPtrField<proto::Reach>& addresses);
 
 } // namespace troupe

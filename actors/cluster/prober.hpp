@@ -17,7 +17,7 @@ namespace troupe {
 
 using prober_actor = caf::typed_actor<rpc<proto::Probed, probe_order>>;
 
-/// Tries the addresses of one order on its own thread, then ends.
+/// Tries the addresses of one order on its own thread, and then ends.
 class prober : public prober_actor::base {
 public:
   using super = prober_actor::base;

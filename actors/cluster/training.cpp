@@ -44,7 +44,7 @@ std::span<const float> trained::tensor(std::string_view name) const {
 }
 
 training_actor spawn_training(caf::actor_system& sys, training_options options) {
-  // Reads files and plans, so it needs its own thread.
+  // It reads files and plans, so it needs its own thread.
   return sys.spawn<training, caf::detached>(std::move(options));
 }
 
@@ -77,7 +77,7 @@ caf::result<trained> training::on_begin() {
     start();
   } catch (const input_error& error) {
     finish(make_error(errc::bad_input, error.what()));
-  } catch (const std::system_error& error) { // an output directory that cannot be written
+  } catch (const std::system_error& error) { // the output directory cannot be written
     finish(make_error(errc::bad_input, error.what()));
   } catch (const std::exception& error) {
     finish(make_error(errc::failed, error.what()));

@@ -16,39 +16,40 @@
 namespace troupe {
 
 struct training_options {
-  /// What to train. If `data` is set, the job may leave out its data source.
+  /// The job to train. If `data` is set, the job may omit its data source.
   proto::Job job;
-  /// The program's own training and test records. Empty: read the job's data source. Without
-  /// `test`, the training records test.
+  /// The program's own training and test records. If empty, the job's data source is read. Without
+  /// `test`, the training records are used for testing.
   job_data data;
   std::uint32_t workers = 1;
-  /// Number of parameter shards; idle if the protocol keeps the weights on the workers.
+  /// Number of parameter shards. They are idle if the protocol keeps the weights on the workers.
   std::uint32_t ps = 1;
   /// The program's own protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
-  /// Continue from a checkpoint: empty, from the newest in the job's output directory; otherwise
-  /// from this one (see choose_checkpoint). Absent: start from the beginning.
+  /// The checkpoint to continue from. An empty text means the newest one in the job's output
+  /// directory; otherwise, see choose_checkpoint. Absent: start from the beginning.
   std::optional<std::string> resume;
-  /// Follows the run: progress a few times a second, each epoch, notices, the end. May be null.
+  /// Receives reports: progress a few times a second, each epoch, notices, and the end. May be
+  /// null.
   run_observer observer;
-  /// Receives the weights after each epoch, shared, not copied. May be null.
+  /// Receives the weights after each epoch. They are shared, not copied. May be null.
   weights_listener weights;
 };
 
-/// Starts the run; answered once, at the end.
+/// Starts the run. The answer comes once, at the end.
 struct begin_training {};
 
 /// Result of a successful run.
 struct trained {
   run_summary summary;
-  /// The job after parsing: model, layout of the parameters.
+  /// The job and everything built from it: the model, the layout of the parameters.
   std::shared_ptr<const job_context> context;
-  /// All parameters as one flat vector, float32, in the order of `context->parameters()`; shared,
-  /// not copied. Valid for as long as this or a copy of it is held.
+  /// All parameters as one flat vector, float32, in the order of `context->parameters()`. It is
+  /// shared, not copied, and valid as long as this object or a copy of it exists.
   payload weights;
 
-  /// One tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias" (units);
-  /// empty if there is no tensor of that name. Valid as long as `weights` is held.
+  /// A tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias" (units). Empty
+  /// if there is no tensor with this name. Valid as long as `weights` exists.
   std::span<const float> tensor(std::string_view name) const;
 };
 
@@ -59,20 +60,21 @@ TROUPE_LOCAL_MESSAGE(troupe::trained)
 
 namespace troupe {
 
-/// A run in the program's own actor system. `begin_training` is answered after the run with
-/// `trained` or an error: `errc::bad_input` if job and data do not fit (before any actor starts),
-/// `errc::interrupted` after a `stop_run`, `errc::failed` otherwise. `explain(error)` gives the
-/// reason. Runs take long: give the request no deadline (`caf::infinite`). It is answered even if
-/// the run's actors or this actor itself are ended from outside.
+/// A run in the program's own actor system. The answer to `begin_training` comes after the run:
+/// `trained`, or an error. The error is `errc::bad_input` if job and data do not fit (before any
+/// actor starts), `errc::interrupted` after a `stop_run`, and `errc::failed` otherwise.
+/// `explain(error)` gives the reason. Runs take long, so give the request no deadline
+/// (`caf::infinite`). It is answered even if the run's actors or this actor itself are ended from
+/// outside.
 using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;
 
 /// Spawns a run: a coordinator, `workers` workers and `ps` parameter shards, which share the
-/// program's data in memory and exchange payloads without copies. It starts with `begin_training`;
-/// after its answer it ends by itself and leaves no actor behind. An exit message ends it at once.
+/// program's data in memory and exchange payloads without copies. It starts with `begin_training`.
+/// After its answer, it ends by itself and leaves no actor behind. An exit message ends it at once.
 ///
-/// One actor system may have any number of runs, at the same time or one after the other. Its
-/// configuration must have gone through `configure`. Compute-bound actors have their own threads,
-/// so they do not delay the program's actors.
+/// An actor system may have any number of runs, at the same time or one after the other. Its
+/// configuration must have gone through `configure`. Actors that compute have their own threads, so
+/// they do not delay the program's actors.
 training_actor spawn_training(caf::actor_system& sys, training_options options);
 
 using training_shell = training_actor::extend<rpc<void, run_summary>, rpc<void, epoch_weights>>;
@@ -104,7 +106,7 @@ private:
   caf::actor node_;
   caf::typed_response_promise<trained> answer_;
   bool begun_ = false;
-  /// A stop before the start.
+  /// Set if the run was stopped before it started.
   std::optional<std::string> stopped_;
   run_summary summary_;
   payload weights_;

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// Result of an attempt to connect.
+/// The result of an attempt to connect.
 struct dialled {
   task_name task;
   /// The node at the other end; null if there is none.
@@ -23,13 +23,13 @@ namespace troupe {
 
 using dial_listener = caf::typed_actor<rpc<void, dialled>>;
 
-/// How nodes find each other: the real network, or a simulated one.
+/// How nodes connect to each other: over the real network, or over a simulated one.
 class transport {
 public:
   virtual ~transport();
 
-  /// Connects to the node that listens at `address` ("host:port"). One attempt; the listener gets
-  /// `dialled` in any case.
+  /// Connects to the node that listens at `address` ("host:port"). Makes one attempt; the listener
+  /// gets `dialled` in any case.
   virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
 };
 

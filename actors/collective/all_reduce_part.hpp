@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// One rank's part in one all-reduce, by either schedule. Plain state.
+/// The part of one rank in one all-reduce, with either schedule. Plain state.
 class all_reduce_part {
 public:
-  /// @param own this rank's vector, held until the all-reduce ends; its elements are of the type
+  /// @param own this rank's vector, held until the all-reduce ends; its elements have the type
   /// `place.elements`
-  /// @param send the pieces to send are appended to it
+  /// @param send receives the pieces to send, at its end
   all_reduce_part(all_reduce_schedule how, const ring_place& place, payload own,
                   std::vector<addressed_piece>& send);
 
@@ -21,10 +21,10 @@ public:
 
   bool complete() const noexcept;
 
-  /// The sum over ranks, once complete; all ranks have the same bits.
+  /// The sum over all ranks, once complete. All ranks get the same bits.
   const payload& sum() const noexcept;
 
-  /// The first step with a piece that has not arrived; 0 once complete.
+  /// The first step with a missing piece; 0 once complete.
   std::uint32_t awaited_step() const;
 
   /// The ranks that must send the missing pieces of this step.

@@ -27,7 +27,7 @@ void check(const collective_options& options, std::size_t ranks) {
                       + " ms: expected at least " + std::to_string(shortest_deadline.count())};
 }
 
-// Of a group of threads there are no addresses.
+// A group of threads has no addresses.
 bool on_one_host(const collective_options& options) {
   std::set<std::string> hosts;
   for (const auto& address : options.addresses)
@@ -46,7 +46,7 @@ collective_member_actor spawn_member(caf::actor_system& sys, const collective_op
   how.max_bytes = options.max_bytes;
   how.chunk_bytes = options.chunk_bytes;
   how.deadline = options.deadline;
-  // It computes.
+  // Detached, because a member computes sums.
   return sys.spawn<collective_member, caf::detached>(how);
 }
 

@@ -16,17 +16,18 @@ namespace troupe {
 
 /// All ranks need the same options, except for `rank`.
 struct collective_options {
-  /// For processes: the rank of this one, and the address where each listens, "host:port". There
-  /// are as many ranks as addresses.
+  /// For processes: the rank of this process, and the address at which each rank listens,
+  /// "host:port". There are as many ranks as addresses.
   std::size_t rank = 0;
   std::vector<std::string> addresses;
-  /// How long connect() waits for the others.
+  /// How long connect() waits for the other ranks.
   std::chrono::milliseconds connect_timeout{30'000};
-  /// Processes of one host read each other's vectors in shared memory; otherwise they use TCP.
+  /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
+  /// use TCP.
   bool share_memory = true;
-  /// Absent: direct if the ranks are threads, or if they share memory and all addresses have the
-  /// same host; otherwise by the length of each vector (schedule_for). The addresses and the
-  /// lengths are the same at all ranks, so all choose the same.
+  /// If absent: direct if the ranks are threads, or if they share memory and all addresses have the
+  /// same host. Otherwise it depends on the length of each vector (schedule_for). All ranks have
+  /// the same addresses and lengths, so all make the same choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -46,25 +47,26 @@ private:
   collective_failure failure_;
 };
 
-/// One rank of a group that adds up vectors (all-reduce). Ranks are threads of one program, or
-/// processes, each with an actor system of its own that has gone through `configure`.
+/// One rank of a group that adds up vectors (all-reduce). The ranks are threads of one program, or
+/// processes. Each process has its own actor system, prepared by `configure`.
 ///
-/// Only one thread may use it at a time; any thread may use the actor `member()`. The destructor
-/// ends the member and waits for its end, so destroy it before the actor system. Other ranks can
-/// continue as long as they need nothing from this rank. One that was moved from can only be
-/// assigned to and destroyed; its functions throw std::logic_error.
+/// Only one thread at a time may use it, but any thread may use the actor `member()`. The
+/// destructor ends the member and waits for its end, so destroy this object before the actor
+/// system. Other ranks can continue as long as they need nothing from this rank. An object that was
+/// moved from can only be assigned to and destroyed; its functions throw std::logic_error.
 class collective {
 public:
-  /// All ranks of a group in one actor system; element r is for the thread with rank r. Throws
-  /// input_error if `ranks` or an option makes no sense; rank and addresses are not used.
+  /// All ranks of a group in one actor system. Element r is for the thread with rank r. Throws
+  /// input_error if `ranks` or an option makes no sense. The options' rank and addresses are not
+  /// used.
   static std::vector<collective> in_one_system(caf::actor_system& sys, std::size_t ranks,
                                                const collective_options& options = {});
 
-  /// Joins the group of processes of `options.addresses`. Blocks until all ranks have joined, so do
+  /// Joins the group of processes at `options.addresses`. Blocks until all ranks have joined, so do
   /// not call it from an actor. The system must have loaded `caf::io::middleman`. Throws
-  /// input_error if an option makes no sense or this cannot listen at its address; collective_error
-  /// timed_out if a rank has not joined in time, join_refused if another process has joined with
-  /// this rank.
+  /// input_error if an option makes no sense or this process cannot listen at its address. Throws
+  /// collective_error: timed_out if a rank has not joined in time, join_refused if another process
+  /// has joined with this rank.
   static collective connect(caf::actor_system& sys, const collective_options& options);
 
   collective(collective&& other) noexcept;
@@ -74,16 +76,17 @@ public:
   std::size_t rank() const;
   std::size_t ranks() const;
 
-  /// For actors of the program: send it a request `all_reduce`.
+  /// The member, for actors of the program: send it a request `all_reduce`.
   collective_actor member() const;
 
-  /// The sum of the vectors of all ranks; blocks until it is there. `values` is lent to the others
-  /// without a copy (see all_reduce). Throws collective_error; std::invalid_argument if its size is
-  /// not one of whole elements, if it is not aligned, or longer than max_bytes.
+  /// Returns the sum of the vectors of all ranks. Blocks until it is available. `values` is lent to
+  /// the other ranks without a copy (see all_reduce). Throws collective_error;
+  /// std::invalid_argument if the size is not a multiple of the element size, or if `values` is not
+  /// aligned or longer than max_bytes.
   payload all_reduce(payload values, element_kind kind);
 
-  /// Replaces x by the sum of the vectors of all ranks, float32 or float64; blocks. Copies x into a
-  /// buffer, and the sum back. After a collective_error x is as it was.
+  /// Replaces x with the sum of the vectors of all ranks, float32 or float64. Blocks. Copies x into
+  /// a buffer, and the sum back. After a collective_error, x is unchanged.
   void all_reduce(std::span<float> x);
   void all_reduce(std::span<double> x);
 

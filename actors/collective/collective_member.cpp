@@ -55,8 +55,8 @@ void collective_member::on_exit() {
   proto::CollectiveLeave leave;
   leave.set_from(static_cast<std::uint32_t>(options_.rank));
   leave.set_number(part_ ? number_ - 1 : number_);
-  // A rank that has not heard of the failure yet would take the end of this one for another
-  // failure.
+  // Other ranks must learn about the failure before this rank ends. Otherwise they would report its
+  // end as another failure.
   if (failure_)
     tell_failure();
   for (auto& peer : peers_)
@@ -200,7 +200,7 @@ void collective_member::on_leave(const proto::CollectiveLeave& x) {
     blame(errc::failed, x.from(), "has left after all-reduce " + std::to_string(x.number()));
 }
 
-// A rank that has left may end.
+// A rank that has said goodbye may end.
 void collective_member::on_down(const caf::down_msg& x) {
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (peers_[r] && peers_[r].address() == x.source && !left_[r])
@@ -224,7 +224,7 @@ void collective_member::on_tick() {
 }
 
 void collective_member::inquire() {
-  // A rank that has left after it took its part is not to blame.
+  // A rank that left after it finished this all-reduce is not the cause.
   const auto is_asked = [this](std::size_t r) {
     return peers_[r] && !(left_[r] && *left_[r] >= number_);
   };

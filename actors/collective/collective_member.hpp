@@ -14,45 +14,46 @@
 
 namespace troupe {
 
-/// Asks a member to add up a vector with those of all other ranks. All must have the same length
-/// and kind, and the bytes begin at a multiple of an element's size. They are lent to other ranks,
-/// also in other processes: from now on nobody writes to them until all have let go of them
+/// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
+/// length and kind, and begin at a multiple of the element size. The bytes are lent to other ranks,
+/// possibly in other processes. Nobody may write to them until all ranks have released them
 /// (payload::unique()).
 struct all_reduce {
   payload values;
   element_kind kind = element_kind::float32;
 };
 
-/// The sum over all ranks: the same bits at every rank. Others may still read it.
+/// The sum over all ranks, with the same bits on every rank. Others may still be reading it.
 struct all_reduced {
   payload sum;
 };
 
-/// Why a collective cannot go on; also inside the error that answers an all_reduce (failure_of).
+/// The reason why a collective cannot continue. It is also inside the error that answers an
+/// all_reduce (failure_of).
 struct collective_failure {
-  /// link_lost: a rank has died, or its connection broke. timed_out: nothing came for the deadline.
-  /// malformed: another length, kind or setting, or a piece that does not fit. failed: a rank has
-  /// ended while others go on.
+  /// link_lost: a rank has died, or its connection broke. timed_out: nothing arrived within the
+  /// deadline. malformed: a different length, kind or setting, or a piece that does not fit.
+  /// failed: a rank has ended while others continue.
   errc code = errc::none;
-  /// The rank at fault, as far as it is known.
+  /// The rank at fault, if known.
   std::size_t rank = 0;
-  /// Which all-reduce, from 1, and the step of its schedule that did not come, from 1.
+  /// The number of the all-reduce, and the missing step of its schedule; both count from 1.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
-  /// How long nothing had come when the first rank gave up.
+  /// How long nothing had arrived when the first rank gave up.
   std::chrono::milliseconds waited{0};
-  /// For people: all of that, and who found it.
+  /// All of this as text for people, with the rank that found it.
   std::string text;
 };
 
-/// The other members, by rank; null at the own one. Comes once. A member that does not exist any
-/// more, and has not said CollectiveLeave, has died.
+/// The other members by rank; null at this member's own rank. Sent once. If a member no longer
+/// exists and has not sent CollectiveLeave, it has died.
 struct meet_members {
   std::vector<collective_peer> peers;
 };
 
-/// The failure inside an error of an all_reduce; nothing if the error is another one (a request of
-/// wrong input, which harms nobody else).
+/// The failure inside an error of an all_reduce. Nothing for any other error: a request with wrong
+/// input, which affects no other rank.
 std::optional<collective_failure> failure_of(const caf::error& x);
 
 } // namespace troupe
@@ -64,20 +65,21 @@ TROUPE_LOCAL_MESSAGE(troupe::meet_members)
 
 namespace troupe {
 
-/// What a member of a collective is for its program. Requests are served one after the other, in
-/// the order they came; every rank must make them in the same order. Each is answered, at the
-/// latest about twice the deadline after its turn.
+/// A member's interface for its program. Requests are served one after the other, in order of
+/// arrival. Every rank must make them in the same order. Each request is answered, at the latest
+/// about twice the deadline after its turn comes.
 using collective_actor = caf::typed_actor<rpc<all_reduced, all_reduce>>;
 
 using collective_member_actor =
   collective_peer::extend<rpc<all_reduced, all_reduce>, rpc<void, meet_members>, rpc<void, tick>>;
 
-/// One rank of a collective: a group of actors that add up vectors, in one actor system or in
-/// several. Policy: all_reduce_part.
+/// One rank of a collective, a group of actors that add up vectors, in one or in several actor
+/// systems. Policy: all_reduce_part.
 ///
-/// The first failure ends the group: the member tells all others, and answers every request from
-/// then on with the same error. When nothing has come for the deadline, a member asks all others
-/// where they are: to blame is a rank that does not answer, or whose program has not begun.
+/// The first failure ends the group: the member tells all others, and from then on answers every
+/// request with the same error. If nothing arrives within the deadline, a member asks all others
+/// how far they are. The rank at fault is one that does not answer, or whose program has not begun
+/// this all-reduce.
 class collective_member : public collective_member_actor::base {
 public:
   using super = collective_member_actor::base;
@@ -88,7 +90,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Says goodbye, answers what waits, and drops all handles.
+  /// Says goodbye, answers all waiting requests, and drops all handles.
   void on_exit() override;
 
 private:
@@ -99,11 +101,11 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  /// Where the others are, asked after the deadline.
+  /// The question to the other ranks after the deadline, and their answers so far.
   struct inquiry {
     time_point since;
     std::size_t open = 0;
-    /// The lowest rank at fault, and why.
+    /// The lowest rank at fault, and the reason.
     std::size_t rank = 0;
     std::string fault;
   };
@@ -133,13 +135,13 @@ private:
   member_options options_;
   /// Empty before on_meet.
   std::vector<collective_peer> peers_;
-  /// Ranks that have left, and after how many all-reduces.
+  /// For each rank that has left: the number of all-reduces that it finished.
   std::vector<std::optional<std::uint64_t>> left_;
   std::deque<request_of_program> requests_;
-  /// All-reduces begun. The newest is under way while there is a part.
+  /// Number of all-reduces begun. The newest is in progress while `part_` has a value.
   std::uint64_t number_ = 0;
   std::optional<all_reduce_part> part_;
-  /// Of the newest one: what each piece says about the whole.
+  /// The fields that all pieces of the newest all-reduce share.
   proto::CollectivePiece header_;
   early_pieces early_;
   time_point moved_;

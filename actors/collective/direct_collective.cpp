@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// Elements that are added up at once: the sum so far stays in the first-level cache.
+/// Number of elements to add up at a time, so that the sum stays in the first-level cache.
 constexpr std::size_t block = 2048;
 
 } // namespace

@@ -13,19 +13,19 @@ struct addressed_piece {
   ring_piece piece;
 };
 
-/// One rank's part in one direct all-reduce (all_reduce_schedule::direct). Plain state: the owner
-/// passes in pieces from the other ranks and gets the pieces to send to them. The hop of a piece is
-/// its step: 1 for a rank's own elements, 2 for a sum.
+/// The part of one rank in one direct all-reduce (all_reduce_schedule::direct). Plain state: the
+/// owner passes in pieces from the other ranks, and sends the pieces that this class returns. The
+/// hop of a piece is its step: 1 for a rank's own elements, 2 for a sum.
 ///
-/// The rank that owns a segment adds up a chunk after it has received this chunk from all ranks. It
-/// adds in the order of ranks, not of arrival, so all ranks get the same bits in every run. It
+/// The owner of a segment adds up a chunk after it has received this chunk from all ranks. It adds
+/// in the order of ranks, not of arrival, so that all ranks get the same bits in every run. It
 /// reads each vector once.
 ///
-/// This rank's payloads and received ones are held only until they are added up or copied.
+/// The payloads of this rank and of other ranks are held only until they are added up or copied.
 class direct_collective {
 public:
   /// @param own this rank's vector
-  /// @param send the pieces to send are appended to it
+  /// @param send receives the pieces to send, at its end
   direct_collective(const ring_place& place, payload own, std::vector<addressed_piece>& send);
 
   /// Takes a piece from another rank. Appends the pieces to send to `send`.
@@ -33,20 +33,20 @@ public:
 
   bool complete() const noexcept { return missing_ == 0; }
 
-  /// The sum over ranks, once complete.
+  /// The sum over all ranks, once complete.
   const payload& sum() const noexcept { return sum_; }
 
-  /// The first hop with a piece that has not arrived; 0 once complete.
+  /// The first hop with a missing piece; 0 once complete.
   std::uint32_t awaited_hop() const noexcept;
 
-  /// Ranks whose pieces of that hop have not arrived, in order.
+  /// Ranks whose pieces of that hop are missing, in order.
   std::vector<std::size_t> awaited_ranks() const;
 
 private:
-  /// The parts of a chunk of this rank's segment, by rank; empty once they are added up.
+  /// The parts of a chunk in this rank's segment, by rank. Empty once they are added up.
   struct gathering {
     std::vector<payload> parts;
-    /// By rank: its part has arrived. A part may have no elements.
+    /// By rank: true once its part has arrived. A part may have no elements.
     std::vector<bool> came;
     std::size_t missing = 0;
   };
@@ -60,9 +60,9 @@ private:
   payload own_;
   payload sum_;
   std::vector<gathering> gathering_;
-  /// By index of the chunk: its sum has arrived.
+  /// By index of the chunk: true once its sum has arrived.
   std::vector<bool> came_;
-  /// Number of chunks without a sum yet; how many of them this rank adds up.
+  /// Number of chunks without a sum, and how many of them this rank must add up.
   std::size_t missing_ = 0;
   std::size_t to_add_ = 0;
 };

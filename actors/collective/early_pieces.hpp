@@ -13,37 +13,38 @@
 
 namespace troupe {
 
-/// How a member works. All ranks need the same, except for `rank`.
+/// Options of a member. All ranks need the same, except for `rank`.
 struct member_options {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  /// Absent: by the length of each vector, see schedule_for().
+  /// If absent, it depends on the length of each vector: see schedule_for().
   std::optional<all_reduce_schedule> schedule = all_reduce_schedule::direct;
-  /// Bytes of a chunk; at least 8.
+  /// Size of a chunk in bytes; at least 8.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// Of the longest vector. A rank keeps pieces of others before its program passes its own vector:
-  /// at most this much.
+  /// Length of the longest vector. A rank keeps pieces of other ranks before its program passes its
+  /// own vector: at most this number of bytes.
   std::size_t max_bytes = std::size_t{16} << 30;
-  /// How long a rank waits for a piece; also how far ranks may come apart. Twice this after a rank
-  /// has died or stopped, all others have an error.
+  /// How long a rank waits for a piece. Ranks may also differ by this time. When a rank has died or
+  /// stopped, all others get an error within twice this time.
   std::chrono::milliseconds deadline{10'000};
 };
 
-/// What every piece of an all-reduce says about the whole.
+/// The fields that all pieces of an all-reduce share.
 proto::CollectivePiece whole_of(const member_options& options, std::uint64_t number,
                                 element_kind kind, std::size_t elements);
 
-/// What all ranks must agree on and `theirs` has otherwise, for messages; empty if all is the same.
-/// @param of of whom `known` is: "this rank"
+/// The setting on which all ranks must agree but which differs in `theirs`, as text for a message.
+/// Empty if all settings are equal.
+/// @param of the owner of `known`, such as "this rank"
 std::string misfit(const proto::CollectivePiece& theirs, const proto::CollectivePiece& known,
                    const std::string& of);
 
-/// "sent a piece that does not fit (segment 1, chunk 0, step 2): its size is wrong".
+/// For example "sent a piece that does not fit (segment 1, chunk 0, step 2): its size is wrong".
 std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
-/// Pieces of the next all-reduce, which other ranks have begun before this one. Plain state. Only
-/// pieces that the schedule can bring so early are kept, each once, and all of one vector. So they
-/// are no longer than that vector.
+/// Pieces of the next all-reduce, from ranks that have begun it before this one. Plain state. It
+/// keeps only pieces that the schedule can send so early, each of them once, and all of one vector.
+/// Together they are therefore not longer than that vector.
 class early_pieces {
 public:
   struct early_piece {
@@ -53,10 +54,10 @@ public:
 
   explicit early_pieces(const member_options& options) : options_(options) {}
 
-  /// Why it is refused; empty if it is kept, or was kept before.
+  /// Returns the reason why the piece is refused. Empty if it is kept, or was kept before.
   std::string keep(const proto::CollectivePiece& x, const payload& data);
 
-  /// This rank begins.
+  /// Returns the pieces when this rank begins.
   std::vector<early_piece> take();
 
 private:
@@ -64,7 +65,7 @@ private:
 
   member_options options_;
   std::vector<early_piece> pieces_;
-  /// Rank, segment, chunk and step of each.
+  /// Rank, segment, chunk and step of each piece.
   std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>> came_;
 };
 

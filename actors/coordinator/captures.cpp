@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_interval{250};
 
-/// Snapshots that wait for the evaluator, each a whole copy of the weights.
+/// At most this many snapshots wait for the evaluator. Each one is a whole copy of the weights.
 constexpr std::size_t most_snapshots = 2;
 
-/// An evaluation may take this many times as long as the longest so far.
+/// The time limit of an evaluation, as a multiple of the longest evaluation so far.
 constexpr int evaluation_patience = 4;
 
 constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
@@ -93,7 +93,7 @@ void captures::on_take(const take_snapshot& x) {
   read_snapshot();
 }
 
-// Tried again after the next evaluation if too many are open.
+// If too many snapshots wait, this function runs again after the next evaluation.
 void captures::read_snapshot() {
   if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
     snapshot_ = {};
@@ -171,7 +171,7 @@ void captures::on_evaluated(const evaluated& x) {
     const auto first = first_not_finite(options_.context->parameters(), {0, flat.size()}, flat);
     send(run_,
          end_run{first.empty() ? std::string{"the "} + evaluated_name(report.validation)
-                     + " loss is not finite, though all weights are"
+                     + " loss is not finite, although all weights are"
                                : "the weights are not finite, first " + first,
                  false, report.epoch - 1});
     return;
@@ -208,8 +208,9 @@ std::size_t captures::snapshots_evaluating() const {
     std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
 }
 
-// Before the first evaluation: the time to train this many samples on one worker, which is longer.
-// A resumed run near the end of an epoch has hardly trained, hence the minimum.
+// Without a finished evaluation, this estimates the time to train this many samples on one worker,
+// which is longer than an evaluation. A run that resumes near the end of an epoch has trained very
+// little, hence the minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;

@@ -21,7 +21,7 @@ struct captures_options {
   /// Directory for checkpoints; empty: none.
   std::string output;
   std::shared_ptr<storage> files;
-  /// Version of the weights at the start of this run; 0 unless it continues from a checkpoint.
+  /// Version of the weights at the start of this run; 0 unless the run continues from a checkpoint.
   std::uint64_t first_version = 0;
   /// May be null.
   run_observer observer;
@@ -38,9 +38,10 @@ using captures_shell =
 /// ranks send their parts by themselves. It joins and checks the parts, and passes each version to
 /// an evaluator or to the checkpoint writer.
 ///
-/// Each part is answered at once, without waiting for the disk or for an evaluation. Versions
-/// beyond what these can handle are left out (checkpoint_assembly), with one notice. Only the end
-/// of an epoch waits while two earlier epochs are not evaluated, because every epoch is evaluated.
+/// Each part is answered at once, without waiting for the disk or for an evaluation. If versions
+/// arrive faster than they can be evaluated or written, some are skipped (checkpoint_assembly), and
+/// the operator gets one notice. Every epoch is evaluated: an epoch's end waits while two earlier
+/// epochs are not evaluated yet.
 class captures : public captures_shell::base {
 public:
   using super = captures_shell::base;
@@ -104,7 +105,7 @@ private:
   /// Null if the job writes none.
   checkpoint_writer_actor writer_;
 
-  /// An epoch that has ended. Its weights are not read yet.
+  /// An epoch that has ended and whose weights have not been read yet.
   std::optional<take_snapshot> wanted_;
   snapshot snapshot_;
   std::size_t snapshot_missing_ = 0;
@@ -112,20 +113,20 @@ private:
   std::uint64_t evaluations_begun_ = 0;
   /// Epochs that wait for their evaluation, by number.
   std::map<std::uint64_t, epoch_report> evaluating_;
-  /// When the evaluator began its current work, if any; and the longest evaluation so far.
+  /// Start of the evaluator's current work, if any; and the longest evaluation so far.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
-  /// Assembly of versions to evaluate within an epoch, and of versions for checkpoints.
+  /// Collects the versions to evaluate within an epoch, and the versions for checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_told_ = 0;
   std::uint64_t missed_checkpoints_told_ = 0;
-  /// Checkpoints that could not be written: in a row, and in total.
+  /// Number of checkpoints that could not be written: in a row, and in total.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;
-  /// The wait reported last.
+  /// The wait that was reported last.
   coordinator_wait wait_;
 };
 

@@ -8,8 +8,8 @@
 
 #include <utility>
 
-// Versions that shards and ranks send by themselves. Joined with the run's accounts they become a
-// checkpoint, or they are evaluated.
+// Versions that shards and ranks send on their own. Such a version is evaluated, or it becomes a
+// checkpoint together with the run's accounts.
 
 namespace troupe {
 
@@ -50,13 +50,13 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   auto& of = x.to_evaluate() ? to_evaluate_ : checkpoints_;
   const std::string what = x.to_evaluate() ? "a version to evaluate" : "a checkpoint";
   if (!of)
-    return make_error(errc::malformed, "a part of " + what + ", but this job has none of them");
+    return make_error(errc::malformed, "a part of " + what + ", but this job has none");
   auto problem = problem_of(x);
   if (problem.empty())
     problem = of->problem(x, data.size());
   if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
-  // An offer without the data: is it wanted?
+  // An offer without data asks whether the part is wanted.
   if (data.empty() && !handles_->parts[x.part()].empty()) {
     if (of->wants(x))
       return proto::Ack{};
@@ -72,7 +72,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   return proto::Ack{};
 }
 
-// Told once, and the total at the end.
+// Reports the first version left out, and the total at the end.
 void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;
@@ -170,7 +170,7 @@ void captures::on_written(const checkpoint_written& x) {
   end_checkpoint(x.step, x.problem);
 }
 
-// A failing disk is reported once, not with every checkpoint.
+// A failing disk is reported once, not at every checkpoint.
 void captures::end_checkpoint(std::uint64_t version, const std::string& problem) {
   checkpoints_->done();
   if (problem.empty()) {
@@ -182,7 +182,7 @@ void captures::end_checkpoint(std::uint64_t version, const std::string& problem)
     if (++checkpoints_failing_ == 1)
       notice("the checkpoint of step " + std::to_string(version)
                + " was not written, and training "
-                 "goes on: "
+                 "continues: "
                + problem,
              notice_level::warning);
   }

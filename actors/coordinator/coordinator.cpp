@@ -10,13 +10,14 @@
 #include <algorithm>
 #include <set>
 
-// What membership forwards, and its end. coordinator_join.cpp handles joining and connecting.
+// The messages that membership forwards, and the end of the run. coordinator_join.cpp handles
+// joining and connecting.
 
 namespace troupe {
 
 namespace {
 
-/// Time for nodes to confirm their end.
+/// Time that nodes have to confirm the end of the run.
 constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
@@ -133,7 +134,7 @@ void coordinator::fail(const std::string& reason) {
 void coordinator::on_over(const run_over& x) {
   phase_ = phase::done;
   summary_ = x.summary;
-  // The evaluation is over, so the end of its task is no loss.
+  // The evaluations are over, so losing the evaluator task no longer matters.
   anon_send_exit(captures_, caf::exit_reason::user_shutdown);
   spdlog::debug("the run is over; telling {} tasks to end", nodes_.size());
   proto::Shutdown order;
@@ -141,7 +142,7 @@ void coordinator::on_over(const run_over& x) {
   order.set_reason(summary_.failure);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
-  // Counts this end itself, so that it comes last.
+  // Counts this node's own end as well, so that it comes last.
   nodes_running_ = 1;
   for (auto& [task, node] : nodes_) {
     if (!told.insert(node.address()).second)

@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// Asks for the actor of that name. Answered once it can be reached.
+/// Asks for the actor with this name. The answer comes once the actor can be reached.
 struct resolve {
   endpoint name;
 };
@@ -70,10 +70,10 @@ using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<voi
                                                     rpc<void, stop_run>, rpc<void, tick>>;
 
 /// Runs a job. This actor handles membership and represents the coordinator to other nodes: tasks
-/// join, it opens the view, connects to all tasks and watches them, and ends all nodes at the end.
-/// It forwards everything else to three actors that share no state: `training_run` (leases and
-/// accounts), `captures` (snapshots, evaluations, checkpoints) and `progress` (reports to the
-/// operator, output). None of them handles gradients.
+/// join, the coordinator opens the view, connects to all tasks, watches them, and stops all nodes
+/// at the end. It forwards everything else to three actors that share no state: `training_run`
+/// (leases and accounts), `captures` (snapshots, evaluations, checkpoints) and `progress` (reports
+/// to the operator, output). None of them handles gradients.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -110,7 +110,7 @@ private:
   template <class Handle>
   void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
   void begin_training();
-  /// Exact solver: no task trains. Reaches the nodes only to tell them about the end.
+  /// Exact solver: no task trains. The nodes are only needed for the message that the run is over.
   void solve();
 
   // -- the end --

@@ -43,7 +43,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   if (options_.context->fingerprint)
     *answer.mutable_fingerprint() = *options_.context->fingerprint;
   if (!members_.join(task, x.incarnation(), x.address()))
-    return answer; // A repetition.
+    return answer; // A repeated message.
   spdlog::debug("{} joined{}, {} of {}", to_string(task),
                 x.address().empty() ? "" : " from " + x.address(), members_.joined().size(),
                 options_.tasks.size());
@@ -63,10 +63,10 @@ void coordinator::watch_node(const task_name& task) {
   });
 }
 
-// Training tasks are watched directly; before training, their nodes are watched instead.
+// Once training has begun, the training tasks themselves are watched; until then, their nodes are.
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
-  // An evaluator that leaves may return.
+  // An evaluator that leaves may join again.
   if (task.job == job_kind::evaluator)
     members_.leave(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
@@ -103,7 +103,7 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
   request(options_.host, join_timeout(), resolve{name})
     .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
           [this, name](const caf::error& error) {
-            // A run needs no evaluator.
+            // A run does not need the evaluator.
             if (name.task.job != job_kind::evaluator)
               fail(to_string(name) + " cannot be reached: " + explain(error));
           });
@@ -128,8 +128,7 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    // Longer than a node waits for its own peers, so that the node can report which peer is
-    // missing.
+    // Longer than a node's own limit, so that the node can report which peer is missing.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
     request(node, limit, to_proto(view_, task))
       .then(
@@ -144,7 +143,7 @@ void coordinator::open_at(const task_name& task) {
   });
 }
 
-// Outside the view: a run continues without it.
+// The evaluator is not part of the view: a run continues without it.
 void coordinator::open_evaluator(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     request(node, join_timeout(), to_proto(view_, task))
@@ -190,7 +189,7 @@ void coordinator::reach_tasks() {
                       : replica_parts(*options_.context, workers.size());
   for (std::size_t i = 0; i < x.reporters.size(); ++i)
     x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
-  // One more than the open requests until all are made, so that training does not start in between.
+  // Counts one extra until all requests are sent, so that training does not start in between.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     reach_for_training({workers[i].task, proto::WORKER}, x.workers[i], true);
@@ -217,7 +216,7 @@ void coordinator::begin_training() {
   send(run_, begin_run{handles_});
 }
 
-// Reaches all nodes first, so that they can be told about the end.
+// Connects to all nodes first, so that each can be told when the run ends.
 void coordinator::solve() {
   phase_ = phase::opening;
   auto missing = std::make_shared<std::size_t>(members_.joined().size() + 1);

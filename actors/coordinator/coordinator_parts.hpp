@@ -38,11 +38,11 @@ struct cluster_handles {
   std::vector<worker_actor> workers;
   /// Empty if ranks decide about gradients.
   std::vector<shard_actor> shards;
-  /// Readers of all weights, in order; their tasks, and the range of each.
+  /// Actors that provide all weights, in order; their tasks; and the range that each provides.
   std::vector<reader_actor> readers;
   std::vector<task_name> reader_tasks;
   std::vector<range> reader_parts;
-  /// Shards or ranks; the part of a version that each sends, and the range that it restores.
+  /// Shards or ranks; the part of a version that each sends; and the range that each restores.
   std::vector<reporter_actor> reporters;
   std::vector<range> parts;
   std::vector<range> restored;
@@ -55,13 +55,13 @@ struct view_opened {
   troupe::view view;
 };
 
-/// All tasks are reached: train. Without handles: no task trains, and the coordinator solves for
+/// All tasks are reached: train. Without handles, no task trains, and the coordinator solves for
 /// the weights.
 struct begin_run {
   std::shared_ptr<const cluster_handles> handles;
 };
 
-/// A member is gone.
+/// A member of the view is lost.
 struct task_lost {
   task_name task;
   std::string reason;
@@ -79,13 +79,13 @@ struct end_run {
 
 /// An epoch is trained: read the weights and evaluate them.
 struct take_snapshot {
-  /// Without the evaluation's results, which are filled in later.
+  /// The evaluation's results are filled in later.
   epoch_report report;
-  /// The weights at the end of the run.
+  /// These are the weights at the end of the run.
   bool last = false;
 };
 
-/// The weights are read. They may change again.
+/// The weights have been read. From now on they may change again.
 struct snapshot_taken {
   std::uint64_t version = 0;
 };
@@ -96,12 +96,12 @@ struct evaluate_solution {
   payload weights;
 };
 
-/// The weights at the end of an epoch were evaluated. The message leaves out the weights.
+/// The weights at the end of an epoch were evaluated. This message does not contain them.
 struct snapshot_evaluated {
   evaluated result;
 };
 
-/// A version is complete; asks for the run's state. `marks`: for a checkpoint, each worker's
+/// A version is complete; asks for the run's state. `marks` is for a checkpoint: each worker's
 /// gradients in this version, in order of rank.
 struct capture_question {
   std::uint64_t version = 0;
@@ -110,9 +110,9 @@ struct capture_question {
 };
 
 struct capture_context {
-  /// The current state, within an epoch.
+  /// The run's state within an epoch.
   epoch_report report;
-  /// What remains to be trained after the marks, if that is still remembered.
+  /// The samples that remain to be trained after the marks, if still known.
   std::optional<lease_cut> cut;
 };
 
@@ -121,13 +121,13 @@ struct checkpoint_kept {
   std::string path;
 };
 
-/// No more versions follow. Those up to these are in transit.
+/// No more versions follow. Versions up to these two may still be in transit.
 struct finish_captures {
   std::uint64_t captured = 0;
   std::uint64_t captured_to_evaluate = 0;
 };
 
-/// All captures are evaluated and written, or given up.
+/// All captures are evaluated and written, or were given up.
 struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ struct watch_tasks {
   std::vector<task_name> at_work;
 };
 
-/// A worker's report of its progress.
+/// A worker has reported its progress.
 struct worker_heard {
   task_name task;
   proto::Progress progress;
@@ -151,27 +151,27 @@ struct task_ended {
   std::string how;
 };
 
-/// The run made progress that no task reports.
+/// The run made progress that no task's report shows.
 struct moved_on {};
 
 /// State of the run, four times a second.
 struct run_state {
-  /// Without the states of tasks, which are filled in later. Absent while no task trains.
+  /// The states of tasks are filled in later. Absent if no task trains.
   std::optional<run_progress> progress;
   coordinator_wait wait;
   /// The run waits for captures.
   bool for_captures = false;
 };
 
-/// What captures waits for.
+/// Tells progress which result `captures` waits for.
 struct captures_wait {
   coordinator_wait wait;
 };
 
-/// Freezes the states of tasks for the summary.
+/// Training is over: keep the states of tasks as they are now, for the summary.
 struct training_ended {};
 
-/// The end: write everything queued, then this, then pass it on.
+/// The end of the run. Progress writes all queued records, then this one, and forwards the result.
 struct conclude_run {
   run_summary summary;
   /// Number of updates of each shard, in order; empty if unknown.
@@ -210,7 +210,7 @@ TROUPE_LOCAL_MESSAGE(troupe::run_over)
 
 namespace troupe {
 
-// The interface that each actor offers to the others.
+// The messages that each actor accepts from the others.
 
 using progress_actor =
   caf::typed_actor<rpc<void, view_opened>, rpc<void, proto::TaskStatus>, rpc<void, watch_tasks>,
@@ -226,7 +226,7 @@ using run_actor = caf::typed_actor<
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
   rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
-/// Gives captures the actor that answers its questions.
+/// Tells captures which actor answers its questions.
 struct introduce {
   run_actor run;
 };
@@ -243,7 +243,7 @@ using captures_actor =
                    rpc<proto::Ack, proto::Evaluated>, rpc<void, take_snapshot>,
                    rpc<void, evaluate_solution>, rpc<void, finish_captures>>;
 
-/// Progress's view of membership: everything is written; or the output has failed.
+/// The messages from progress to membership: everything is written; or the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
 /// Deadlines of the coordinator's requests.

@@ -67,7 +67,7 @@ void evaluation_service::on_evaluated(const evaluated& x) {
       options_.observer,
       run_notice{taken_[x.number] + ": " + evaluated_name(x.validation) + " loss " + loss.data()});
   }
-  // If it does not arrive, this node ends, and the coordinator evaluates.
+  // If the message does not arrive, this node ends, and the coordinator evaluates.
   ask(
     this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
     [this](const caf::error& error) { quit(error); }, answer);

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// An evaluator task has loaded its test data if `problem` is empty.
+/// Reports that an evaluator task has loaded its test data. If it could not, `problem` says why.
 struct evaluator_ready {
   task_name task;
   std::string problem;
@@ -66,7 +66,8 @@ private:
 
   evaluation_service_options options_;
   evaluator_actor evaluator_;
-  /// Accepted snapshots and their weights' hashes: a repetition is not evaluated again.
+  /// Snapshots accepted so far, each with a hash of its weights: a repeated one is not evaluated
+  /// again.
   std::map<std::uint64_t, std::string> taken_;
 };
 

@@ -34,7 +34,7 @@ void evaluations::on_evaluate(const evaluate& x) {
     send(local_, x);
     return;
   }
-  // Copied so that the shards' versions are not held until the answer comes.
+  // A copy, so that the shards can reuse their versions before the answer arrives.
   auto weights = flatten(x.weights, options_.context->parameters().size());
   owed_[x.number] = {x.number, x.epoch, x.version, {{0, x.version, weights}}, x.last, x.midst};
   proto::Evaluate header;
@@ -55,7 +55,7 @@ void evaluations::on_evaluate(const evaluate& x) {
 void evaluations::on_remote(const proto::Evaluated& x) {
   auto i = owed_.find(x.number());
   if (i == owed_.end())
-    return; // A repetition, or too late.
+    return; // A repeated or late message.
   const auto& shape = options_.context->data;
   const auto each = is_linear(options_.context->job.model()) ? 1 + shape.feature_width() : 0;
   if (const auto problem = problem_of(x, each * shape.label_width); !problem.empty()) {

@@ -40,7 +40,7 @@ struct evaluations_options {
 };
 
 /// Passes snapshots to the cluster's evaluator task if there is one, otherwise to an actor of this
-/// node. If the evaluator task is lost, its open snapshots are evaluated here.
+/// node. If the evaluator task is lost, the snapshots that it has not finished are evaluated here.
 class evaluations : public evaluations_shell::base {
 public:
   using super = evaluations_shell::base;
@@ -66,7 +66,7 @@ private:
   evaluator_actor local_;
   evaluation_actor remote_;
   task_name remote_task_;
-  /// Open snapshots of the remote evaluator, by number.
+  /// Snapshots that the remote evaluator has not finished, by number.
   std::map<std::uint64_t, evaluate> owed_;
 };
 

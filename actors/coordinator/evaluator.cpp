@@ -34,10 +34,9 @@ void evaluator::load() {
     const record_shape& expected = context_->data;
     if (data_.test->record() != expected)
       throw input_error{"the test data here (" + to_string(data_.test->record())
-                        + ") have another shape than the coordinator's (" + to_string(expected)
-                        + ")"};
+                        + ") differ in shape from the coordinator's (" + to_string(expected) + ")"};
     if (data_.validation && data_.validation->record() != expected)
-      throw input_error{"the validation data here have another shape than the coordinator's"};
+      throw input_error{"the validation data here differ in shape from the coordinator's"};
     require_same_data(data_, context_->fingerprint);
     data_.train = nullptr;
   } catch (const std::exception& error) {
@@ -63,7 +62,7 @@ void evaluator::on_evaluate(const evaluate& x) {
     result.test = tester_.run(flat, *data_.test);
   result.weights_sha256 = sha256_hex(flat);
   if (is_linear(context_->job.model()) && data_.scaling) {
-    // A linear model is one dense layer: its weight, then its bias if it has one.
+    // A linear model is one dense layer: first its weight, then its bias if there is one.
     const auto weights = context_->data.feature_width() * context_->data.label_width;
     result.coefficients =
       linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);

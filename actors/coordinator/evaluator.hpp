@@ -14,26 +14,26 @@
 
 namespace troupe {
 
-/// A consistent snapshot of the weights, in ranges as received.
+/// A consistent snapshot of the weights, divided into ranges.
 struct evaluate {
-  /// The coordinator's count of snapshots.
+  /// Number of this snapshot, counted by the coordinator.
   std::uint64_t number = 0;
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
   std::vector<weight_range> weights;
-  /// The weights at the end of the run.
+  /// These are the weights at the end of the run.
   bool last = false;
-  /// Within an epoch, not at its end.
+  /// The snapshot was taken within an epoch, not at its end.
   bool midst = false;
 };
 
-/// Result of a snapshot on the data that are evaluated during training (job_data::evaluated).
+/// The result of a snapshot on the data that training evaluates (job_data::evaluated).
 struct evaluated {
   std::uint64_t number = 0;
   std::uint64_t version = 0;
-  /// The snapshot copied into one flat vector, so that the shards' versions are released.
+  /// A copy of the snapshot as one flat vector, so that the shards can reuse their versions.
   payload weights;
-  /// Whether these data are validation records.
+  /// True for validation records, false for test records.
   bool validation = false;
   /// Mean over the samples.
   double loss = 0;
@@ -54,7 +54,8 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
-/// Also learns once that the test data are loaded, or why not; then nothing is evaluated.
+/// The evaluator also reports once that its data are loaded, or why they could not be. In the
+/// latter case it evaluates nothing.
 using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
 /// The ranges of a snapshot as one vector of `size` floats.

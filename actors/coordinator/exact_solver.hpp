@@ -14,7 +14,7 @@ namespace troupe {
 
 /// The solver's result.
 struct solved {
-  /// Why there are no weights; empty if there are.
+  /// Why there is no solution; empty if there is one.
   std::string problem;
   /// The flat parameter vector, float32.
   payload weights;
@@ -31,7 +31,7 @@ namespace troupe {
 using solved_listener = caf::typed_actor<rpc<void, solved>>;
 
 /// Solves for the weights of a job's linear model on its own thread. Each message handles one block
-/// of records, so that the actor can be ended in between.
+/// of records, so that the actor can be stopped in between.
 class exact_solver : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;
@@ -53,7 +53,7 @@ private:
   std::shared_ptr<const dataset> train_;
   std::vector<std::string> feature_names_;
   solved_listener listener_;
-  /// Allocated in the first step, because it may not fit into memory; that is then reported.
+  /// Allocated in the first step. If it does not fit into memory, the problem can be reported then.
   std::optional<exact_solution> solution_;
 };
 

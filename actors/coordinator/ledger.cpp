@@ -18,12 +18,13 @@ struct decisions {
   std::uint64_t applied = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
-  /// Decided once, at the first shard, for all parts.
+  /// Rejected gradients. The first shard decides for all parts of a gradient, so they are counted
+  /// once.
   std::uint64_t rejected = 0;
-  /// Gradients that at least one shard has seen a part of.
+  /// Gradients with at least one part that reached a shard.
   std::uint64_t seen = 0;
-  /// Gradients that some shard used or quarantined; and the number of their parts that a shard has
-  /// not seen.
+  /// Gradients that some shard used or quarantined; and how many of their parts never reached their
+  /// shard.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
@@ -65,8 +66,9 @@ void add_worker(ledger& result, const worker_account& worker,
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
   if (worker.vanished) {
-    // Parts in transit to some shards when others had applied theirs are lost. A gradient that no
-    // shard has seen went back with its lease.
+    // Some shards applied their part of a gradient while other parts were in transit. If the worker
+    // vanishes then, those parts are lost. A gradient that reached no shard was given back with its
+    // lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);
     const auto decided = x.all(parts);

@@ -12,11 +12,11 @@ namespace troupe {
 struct worker_account {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
-  /// Gradients begun, and gradients given back with their lease.
+  /// Gradients started, and gradients given back with their lease.
   std::uint64_t produced = 0;
   std::uint64_t requeued = 0;
-  /// The worker was lost without a final message: of its gradients only those that others saw are
-  /// known.
+  /// The worker was lost before its final message. Only those of its gradients are known that
+  /// reached a shard or rank.
   bool vanished = false;
 };
 
@@ -27,14 +27,14 @@ struct lease_account {
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
-  /// Per shard: samples of gradients that it missed because their worker vanished while sending;
-  /// empty for none.
+  /// Per shard: samples whose gradient it missed because their worker vanished while sending. Empty
+  /// if there are none.
   std::vector<std::uint64_t> lost = {};
-  /// Samples of batches whose gradient came too late and that are not trained again.
+  /// Samples whose gradient came too late and that are not trained again.
   std::uint64_t dropped = 0;
 };
 
-/// The outcome of all gradients of a run, in parts (gradient x shard or rank).
+/// The fate of every gradient of a run, counted in parts (gradient x shard or rank).
 struct ledger {
   std::uint64_t produced = 0;
   std::uint64_t applied = 0;
@@ -42,23 +42,24 @@ struct ledger {
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
-  /// Not finite, and left out.
+  /// Not finite, therefore left out.
   std::uint64_t quarantined = 0;
-  /// Gradients of living workers that some shards applied and others did not: admission went wrong.
+  /// Gradients of live workers that some shards applied and others did not: an error in admission.
   std::uint64_t split = 0;
-  /// Repeated messages that were recognized.
+  /// Messages that arrived again and were recognized.
   std::uint64_t duplicates = 0;
-  /// Mean over the applied parts of the updates between reading weights and applying the gradient.
+  /// Mean staleness of the applied parts: the number of updates between reading the weights and
+  /// applying the gradient.
   double staleness_mean = 0;
-  /// Inconsistencies, as texts; empty if all counts add up.
+  /// Descriptions of counts that do not match; empty if all counts match.
   std::vector<std::string> problems;
 
   bool balanced() const noexcept { return problems.empty(); }
 };
 
-/// Balances three independent counts: what workers produced, what shards or ranks decided (one
-/// report each), and what the coordinator leased and committed. Every part must have ended in
-/// exactly one state.
+/// Balances three independent counts: the gradients that workers produced, the decisions of shards
+/// or ranks (one report each), and the samples that the coordinator leased and committed. Every
+/// part must have ended in exactly one state.
 ledger balance(const std::vector<worker_account>& workers,
                const std::vector<proto::Report>& reports, const lease_account& leases);
 

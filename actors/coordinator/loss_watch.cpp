@@ -7,8 +7,8 @@ namespace troupe {
 
 namespace {
 
-/// A loss above this fraction of a constant guess's loss is not below it. A growth of less than
-/// this fraction of the first epoch's loss is noise.
+/// A loss above this fraction of a constant guess's loss is no better than the guess. A growth
+/// below this fraction of the first epoch's loss is noise.
 constexpr double near_guess = 0.98;
 constexpr double noise = 0.05;
 

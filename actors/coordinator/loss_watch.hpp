@@ -8,15 +8,15 @@
 
 namespace troupe {
 
-/// Notices that a run does not learn: at the end of an epoch the training loss is not below that of
-/// a constant guess, or it has grown by a twentieth of the first epoch's loss. Plain state.
+/// Detects that a run does not learn: at the end of an epoch, the training loss is not below that
+/// of a constant guess, or it has grown by a twentieth of the first epoch's loss. Plain state.
 class loss_watch {
 public:
   /// `guess`: constant_guess_loss(), if known. `workers`: number of training workers.
   loss_watch(const proto::Job& job, std::size_t workers, std::optional<double> guess);
 
-  /// Takes the mean training loss of an epoch, from 1. Returns a warning with advice, if due: each
-  /// kind at its first occurrence, and again if it recurs after a recovery.
+  /// Takes the mean training loss of an epoch (numbered from 1). Returns a warning with advice when
+  /// one is due: each kind of warning once, and again if the problem returns after a recovery.
   std::optional<std::string> epoch(std::uint32_t epoch, double loss);
 
 private:

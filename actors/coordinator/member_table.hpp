@@ -16,7 +16,7 @@ namespace troupe {
 /// A task that the cluster file names.
 struct expected_task {
   task_name task;
-  /// Where its node should be, for messages to an operator who waits for it.
+  /// The expected address of its node, for messages to an operator who waits for the node.
   std::string address;
 };
 
@@ -29,15 +29,15 @@ struct joined_task {
 /// The tasks that a run expects, and those that have joined. Plain state.
 class member_table {
 public:
-  /// `version`: the coordinator's version; all nodes must have the same.
+  /// `version`: the coordinator's version of troupe; every node must have the same.
   member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
                std::string version);
 
-  /// Why this task may not join, as a text for its operator; nothing if it may. Cluster files need
-  /// not name the evaluator, because no node has to find it; it may always join.
+  /// Why this task may not join, as a text for its operator; nothing if it may join. An evaluator
+  /// may always join: no node has to find it, so the cluster file need not name it.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
-  /// False if the same start of this task has joined already.
+  /// False if this task has already joined with the same incarnation.
   bool join(const task_name& task, std::uint64_t incarnation, const std::string& address);
   void leave(const task_name& task) { joined_.erase(task); }
 

@@ -169,7 +169,7 @@ void progress::record_next() {
   }
 }
 
-// Waits as long as it takes: asking again costs nothing, and a slow disk is no failure.
+// Waits without a limit: a repeated request costs nothing, and a slow disk is not a failure.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -199,7 +199,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes the queued records first, so that the last line can report a failure to write.
+// Writes the queued records first. The last line can then report a failure to write.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;
@@ -243,8 +243,8 @@ void progress::record_end() {
 
 void progress::tell_unwritten() {
   if (problem_.empty() && queue_.left_out() > 0)
-    problem_ = "the disk was too slow; left out are " + std::to_string(queue_.left_out())
-      + " reports and notices";
+    problem_ = "the disk was too slow: " + std::to_string(queue_.left_out())
+      + " reports and notices were left out";
   if (problem_.empty() || std::exchange(problem_told_, true))
     return;
   summary_->unwritten = problem_;

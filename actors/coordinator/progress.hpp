@@ -24,11 +24,11 @@ struct progress_options {
   conclusion_listener listener;
 };
 
-/// The coordinator's fourth actor: the run as seen from outside. It combines the reports of tasks,
-/// informs the operator, finds out why a run stalls, and records everything.
+/// The coordinator's fourth actor: the state of the run for the operator. It combines the reports
+/// of tasks, informs the operator, finds the cause of a stall, and records everything.
 ///
-/// One record at a time is being written, and the queue behind it is bounded (record_queue). So a
-/// slow disk delays no task. At the end the run waits until everything is written, however long
+/// It writes one record at a time, and the queue behind it is bounded (record_queue), so that a
+/// slow disk delays no task. At the end, the run waits until everything is written, however long
 /// that takes.
 class progress : public progress_actor::base {
 public:
@@ -64,7 +64,7 @@ private:
 
   progress_options options_;
   std::uint64_t view_ = 0;
-  /// How often the guard of an asynchronous protocol has halved the learning rate.
+  /// How often an asynchronous protocol has halved the learning rate because the loss grew.
   std::uint64_t halvings_ = 0;
   bool hot_shard_told_ = false;
   task_table tasks_;
@@ -73,11 +73,12 @@ private:
 
   recorder_actor recorder_;
   record_queue queue_;
-  /// The recorder is writing a record.
+  /// True while the recorder writes a record.
   bool recording_ = false;
   /// What could not be written; empty if everything was.
   std::string problem_;
-  /// Versions of the weights: the newest to write, and the newest on disk.
+  /// Two versions of the weights: the newest that was given to the recorder, and the newest on
+  /// disk.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
   bool problem_told_ = false;

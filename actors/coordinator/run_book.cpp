@@ -83,7 +83,7 @@ epoch_totals run_book::totals(time_point now, bool live) const {
   result.samples = trained_before_ + samples;
   result.samples_per_second =
     static_cast<double>(samples) / std::max(seconds_between(epoch_began_, now), 1e-9);
-  // 0 / 0 is NaN, which is shown as unknown.
+  // 0 / 0 is NaN, which means unknown.
   result.train_loss = loss / static_cast<double>(loss_samples);
   result.epochs_trained = static_cast<double>(epoch_)
     + static_cast<double>(std::min(result.samples, how_.records))
@@ -154,7 +154,8 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
   if (lease == held.end())
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
-    return outcome::repeated; // The worker leaves, which ends the run. Its Leave gives the reason.
+    return outcome::repeated; // A lease that is not finished: the worker is leaving, which ends the
+                              // run. Its Leave message gives the reason.
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
   who.hear(x.progress());

@@ -28,8 +28,8 @@ struct epoch_totals {
   double epochs_trained = 0;
 };
 
-/// The accounts of a run: its workers, leases, and their results. Plain state; the owner sends the
-/// leases.
+/// The accounts of a run: its workers, their leases, and the results. Plain state; the owner sends
+/// the leases.
 class run_book {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -50,14 +50,15 @@ public:
     std::uint64_t asked = 0;
     std::uint64_t given = 0;
     bool present = true;
-    /// Samples trained in the current lease, for progress only.
+    /// Samples trained so far in the current lease, for progress reports only.
     std::uint64_t live_samples = 0;
     double live_loss = 0;
     std::uint64_t live_loss_samples = 0;
 
     task_name name() const { return {job_kind::worker, account.worker}; }
 
-    /// Takes the worker's report. A repeated message may come late, so counts only grow.
+    /// Takes the worker's report. Messages may arrive late and out of order, so counts never
+    /// decrease.
     void hear(const proto::Progress& x);
   };
 
@@ -65,13 +66,13 @@ public:
   run_book(const options& how, const std::vector<std::pair<std::uint32_t, std::uint64_t>>& workers);
 
   // -- epochs --
-  /// Training begins with this many shards or ranks that decide about gradients: at the first
-  /// epoch, or after a cut of another run.
+  /// Starts training with this number of shards or ranks (deciders), either at the first epoch or
+  /// at the cut of an earlier run.
   void begin(std::size_t deciders, const std::optional<lease_cut>& from, time_point now);
   void open_epoch(std::uint32_t epoch, time_point now);
   std::uint32_t epoch() const noexcept { return epoch_; }
   bool last_epoch() const noexcept { return epoch_ + 1 >= how_.epochs; }
-  /// All of the epoch is trained, and no vanished worker's leases are open.
+  /// True if all samples of the epoch are trained and no lease of a vanished worker is open.
   bool epoch_done() const { return settling_ == 0 && leases_.epoch_done(); }
   std::uint64_t epoch_leases() const noexcept { return epoch_leases_; }
   /// Samples trained in this run.
@@ -86,28 +87,29 @@ public:
   worker* find(std::uint32_t index);
   std::span<const worker> workers() const noexcept { return workers_; }
   bool anybody_present() const;
-  /// The next due lease and its worker's rank; nothing if none is due.
+  /// The next lease to send, with its worker's rank; nothing if none is due.
   std::optional<std::pair<std::size_t, proto::Lease>> next_lease();
-  /// A present worker waits for a lease.
+  /// True if a worker that is present waits for a lease.
   bool anybody_waits() const;
-  /// Workers that left or are lost.
+  /// Workers that left or were lost.
   std::vector<std::uint32_t> gone() const;
-  /// These, and workers that wait for a lease without holding one.
+  /// Workers that left or were lost, and workers that wait for a lease without holding one.
   std::vector<std::uint32_t> idle() const;
-  /// Samples of batches whose gradient came too late and that are not trained again.
+  /// Samples whose gradient came too late and that are not trained again.
   std::uint64_t dropped() const noexcept { return leases_.dropped(); }
   /// Present workers that hold leases.
   std::vector<task_name> holders() const;
 
   // -- results of leases --
   enum class outcome { counted, repeated, wrong };
-  /// The worker has trained a lease. `wrong`: the message is impossible, and nothing changes.
+  /// The worker has trained a lease. `wrong` means that the message is impossible; nothing changes
+  /// then.
   outcome settle(worker& who, const proto::LeaseDone& x);
-  /// The worker leaves. It has reported what it trained.
+  /// The worker leaves. It has reported all that it trained.
   void leave(worker& who);
   /// The worker is lost. Its leases stay open until `settle_vanished`.
   void vanish(worker& who);
-  /// Settles a vanished worker with the deciders' decisions after the fence, which are final. A
+  /// Settles the leases of a vanished worker. After the fence, the deciders' decisions are final. A
   /// batch counts as trained if any decider has applied its gradient; parts that did not reach the
   /// other deciders are lost.
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
@@ -134,14 +136,14 @@ private:
   std::uint64_t epoch_samples_ = 0;
   std::uint64_t epoch_leases_ = 0;
   double epoch_loss_ = 0;
-  /// Number of samples in epoch_loss_. Samples of vanished workers count as trained, but their loss
-  /// is unknown.
+  /// Number of samples behind epoch_loss_. Samples of vanished workers count as trained, but their
+  /// loss is unknown.
   std::uint64_t epoch_loss_samples_ = 0;
   /// Samples of the first epoch that were trained before this run.
   std::uint64_t trained_before_ = 0;
   /// Samples that this run has to train.
   std::uint64_t expected_ = 0;
-  /// Per decider: samples whose gradient it missed because a worker vanished while sending.
+  /// Per decider: samples whose gradient it missed because their worker vanished while sending.
   std::vector<std::uint64_t> lost_;
   std::size_t settling_ = 0;
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Decides when a notice is due, and finds the cause. stall_text.cpp has the texts.
+// Decides when a notice is due, and finds the cause. stall_text.cpp writes the texts.
 
 namespace troupe {
 
@@ -12,21 +12,21 @@ using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
 
-/// A shorter pause is no stall: machines have hiccups.
+/// A shorter pause is not a stall: machines have hiccups.
 constexpr std::chrono::nanoseconds least_quiet = 1s;
 
-/// A task reports four times a second.
+/// A task counts as silent after this time. Tasks report four times a second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
-/// A busy task may take this many times as long as from one wait for others to the next; a message
-/// may take this many times as long.
+/// Time limits in rounds; a round is the time from one wait for other tasks to the next. A busy
+/// task gets `rounds_of_work`, a message `rounds_of_waiting`.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 
-/// Assumed duration of a step before each worker has made one.
+/// Assumed duration of a step until each worker has made one.
 constexpr std::chrono::nanoseconds unknown_step = 5s;
 
-/// The judge is called more often than this unless its own process was paused.
+/// The judge is called more often than this. A longer gap means that its own process was paused.
 constexpr std::chrono::nanoseconds own_pause = 1s;
 
 constexpr std::chrono::nanoseconds first_repetition = 10s;
@@ -73,8 +73,8 @@ void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_p
   if (x.steps() > state.status.steps()) {
     const auto when = now - from_seconds(x.step_seconds());
     if (state.moved >= learn_from_ && !paused_or_cut_off()) {
-      // Follows longer steps at once and shorter steps slowly. Pauses between steps count as part
-      // of them.
+      // A longer step raises the estimate at once; shorter steps lower it slowly. Pauses between
+      // steps count as part of a step.
       const auto steps = static_cast<std::int64_t>(
         std::min<std::uint64_t>(x.steps() - state.status.steps(), std::uint64_t{1} << 32));
       const duration each = std::max(when - state.moved, duration{1}) / steps;
@@ -132,7 +132,7 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// A computing task gets more time than a message. A silent task needs no step to compare with.
+// Computation gets more time than a message. Silence is judged without comparing it with a step.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
@@ -149,7 +149,8 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// A slow task stays slow. A task that was paused says nothing about the duration of steps.
+// After such a stall, the time of the next step says nothing about normal steps. A task that is
+// merely slow stays slow.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }
@@ -171,12 +172,12 @@ stall_judge::found stall_judge::find_roots() const {
     if (!silent(x))
       follow(task, seen, roots);
   follow(coordinator_task, seen, roots);
-  // A hanging host may stop several tasks, and not all of them are waited for.
+  // A hanging host may stop several tasks, including tasks that no other task waits for.
   if (roots.empty() || std::ranges::any_of(roots, [](auto& x) { return x.what == kind::silent; }))
     for (auto& [task, x] : tasks_)
       if (silent(x))
         roots.insert({kind::silent, task, {}});
-  // If several workers cannot reach a shard, the shard is the cause, not all its links.
+  // If several workers cannot reach a shard, report the shard, not each link.
   std::map<task_name, std::size_t> blamed;
   for (auto& root : roots)
     if (root.what == kind::link && root.other.job == job_kind::ps)
@@ -223,8 +224,7 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     break;
   case status::WAITING_FOR_WEIGHTS:
   case status::WAITING_FOR_UPDATE:
-    // A worker that waits for no other task waits for its own synchronizer, which applies its
-    // gradients.
+    // A worker that waits for no other task waits for its own synchronizer to apply its gradients.
     if (x.waits_for.empty())
       roots.insert({kind::updating, who, {}});
     [[fallthrough]];
@@ -241,9 +241,9 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
   }
 }
 
-// Two live tasks wait for each other: a message between them was lost. In a ring all ranks wait in
-// a circle, so the pieces are counted. A shard that has made the update whose norm another shard
-// waits for has sent its part.
+// If two live tasks wait for each other, a message between them was lost. In a ring, all ranks wait
+// in a circle, so the pieces are compared. Shards wait for each other's part of a norm; a shard
+// that is an update ahead has already sent its part.
 bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
                                const task_name& other) const {
   const auto i = tasks_.find(other);

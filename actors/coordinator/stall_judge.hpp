@@ -13,20 +13,20 @@
 
 namespace troupe {
 
-/// What the coordinator itself waits for.
+/// What the coordinator itself is waiting for.
 struct coordinator_wait {
   enum class reason {
     nothing,
-    leases,     ///< `tasks` hold the leases of the epoch's last samples
-    weights,    ///< from `tasks`, at the end of an epoch
-    fence,      ///< `tasks` must fence a lost worker
-    report,     ///< from `tasks`, at the end of the run
-    evaluation, ///< by the coordinator or the evaluator task
-    checkpoint, ///< written to disk
+    leases,     ///< for the last samples of the epoch; `tasks` hold their leases
+    weights,    ///< for the weights of `tasks`, at the end of an epoch
+    fence,      ///< for `tasks` to fence a lost worker
+    report,     ///< for the final counts of `tasks`, at the end of the run
+    evaluation, ///< for an evaluation, by the coordinator or by the evaluator task
+    checkpoint, ///< for a checkpoint on its way to the disk
   };
   reason what = reason::nothing;
   std::vector<task_name> tasks;
-  /// Evaluation: its time limit.
+  /// Time limit of an evaluation.
   std::chrono::nanoseconds patience{0};
 };
 
@@ -36,9 +36,9 @@ struct stall_root {
     silent,       ///< `task` sends nothing: it is paused or cut off
     link,         ///< between `task` and `other`, which are both alive
     unresponsive, ///< `task` is alive but does not answer
-    readers,      ///< readers hold all versions of `task`'s weights
+    readers,      ///< readers hold all versions of the weights of `task`
     computing,    ///< `task` does not finish a gradient
-    reading,      ///< `task`'s input delivers no data
+    reading,      ///< the input of `task` delivers no data
     updating,     ///< `task` does not finish an update
     evaluating,   ///< the coordinator's evaluation does not end
     writing,      ///< checkpoints are not written
@@ -50,12 +50,13 @@ struct stall_root {
   friend auto operator<=>(const stall_root&, const stall_root&) = default;
 };
 
-/// Notices that no task in the cluster makes progress, and finds out why. Tasks report what they do
-/// and which tasks they wait for. A task that waits for no other, or is silent, is the cause.
+/// Notices that no task in the cluster makes progress, and finds the cause. Tasks report what they
+/// do and which tasks they wait for. A task that is silent, or that waits for no other task, is the
+/// cause.
 ///
-/// A run stalls if for longer than a few steps take, and at least a second, no worker finishes a
-/// gradient and no shard an update. A slow worker is no stall while others make progress. Plain
-/// state, fed with messages and times of one clock.
+/// A run stalls if no worker finishes a gradient and no shard finishes an update for longer than a
+/// few steps take, and for at least a second. A slow worker is not a stall while others make
+/// progress. Plain state; it receives messages and times of one clock.
 class stall_judge {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -67,10 +68,10 @@ public:
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
-  /// The task left or is lost: no other task waits for it.
+  /// The task left or was lost. From now on it is not a cause.
   void forget(const task_name& task) { tasks_.erase(task); }
 
-  /// Other progress: a lease was settled, weights arrived, an evaluation ended.
+  /// Reports other progress: a lease was settled, weights arrived, or an evaluation ended.
   void moved(time_point now);
 
   /// Called a few times a second. Returns a text for the operator if the run stalls, still stalls,
@@ -86,9 +87,10 @@ private:
   struct task_state {
     proto::TaskStatus status;
     time_point heard;
-    /// Time of its last step, or of its start.
+    /// Time of the task's last step, or of its start.
     time_point moved;
-    /// The longest of its recent steps; zero before the first.
+    /// Estimated duration of a step, close to the longest of the recent steps; zero before the
+    /// first step.
     duration step{0};
     std::vector<task_name> waits_for;
   };
@@ -103,16 +105,16 @@ private:
 
   bool silent(const task_state& x) const;
   duration silence(const task_state& x) const;
-  /// Follows the tasks that a task waits for, and collects the causes.
+  /// Follows the waits of a task to their end, and collects the causes.
   void follow(const task_name& who, std::set<task_name>& seen, found& roots) const;
   void follow_coordinator(std::set<task_name>& seen, found& roots) const;
   bool link_is_dead(const task_state& who, const task_name& self, const task_name& other) const;
   found find_roots() const;
-  /// Step time of the slowest task, which may be the only busy one.
+  /// Step time of the slowest task. It may be the only busy task.
   duration longest_step() const;
-  /// Time from one wait for others to the next.
+  /// Time from one wait for other tasks to the next.
   duration longest_round() const;
-  /// How long the run may stall before these causes are worth a notice.
+  /// How long a run with these causes may stall before the operator gets a notice.
   duration patience(const found& roots) const;
   bool paused_or_cut_off() const;
 
@@ -130,9 +132,9 @@ private:
   bool begun_ = false;
   time_point now_;
   time_point moved_;
-  /// Before this time, the judge itself was asleep and knows nothing.
+  /// The judge itself slept until this time, so older reports prove nothing.
   time_point awake_;
-  /// Steps that began before this time are not used to measure steps.
+  /// Steps that began before this time do not change the estimates of step times.
   time_point learn_from_;
   coordinator_wait own_;
   std::optional<stall> stall_;

@@ -103,7 +103,7 @@ std::string stall_judge::chain() const {
   for (auto& [text, g] : groups)
     result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
       + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
-  // While workers have leases, no task waits for the coordinator.
+  // While workers hold leases, no task waits for the coordinator.
   const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
   if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)
     result += (result.empty() ? "" : ", ") + own;
@@ -118,15 +118,15 @@ std::string stall_judge::explain(const stall_root& x) const {
     : in_seconds(i->second.status.seconds() + seconds_since(i->second.heard));
   switch (x.what) {
   case kind::silent:
-    return name + " is paused, hangs as a whole or is cut off: not heard of for "
+    return name + " is paused, hangs or is cut off: nothing heard from it for "
       + in_seconds(i == tasks_.end() ? 0 : seconds(silence(i->second)));
   case kind::link:
     return "the connection between " + name + " and " + to_string(x.other)
-      + " is dead: both are alive, and what one sends does not reach the other";
+      + " is dead: both are alive, but messages do not get through";
   case kind::unresponsive:
     return name + " is alive, but does not answer";
   case kind::readers:
-    return name + " has found no room for a new version of its weights for " + busy
+    return name + " has had no room for a new version of its weights for " + busy
       + ": readers hold all of them";
   case kind::computing:
     return name + " has been computing one gradient for " + busy;
@@ -164,7 +164,7 @@ std::string stall_judge::advice(const stall_root& x) const {
 }
 
 std::string stall_judge::resumed() const {
-  return "training goes on; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
+  return "training continues; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
 }
 
 } // namespace troupe

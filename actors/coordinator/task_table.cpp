@@ -12,8 +12,8 @@ namespace {
 /// Rates are measured over one to two of these windows.
 constexpr std::chrono::seconds rate_window_length{2};
 
-/// A shard is hot above this multiple of the mean of the other shards, once it has carried so many
-/// bytes.
+/// A shard is hot if its bytes exceed this multiple of the mean of the other shards, and if it has
+/// carried at least `hot_bytes`.
 constexpr double hot_multiple = 2;
 constexpr std::uint64_t hot_bytes = std::uint64_t{16} << 20;
 

@@ -9,19 +9,19 @@
 
 namespace troupe {
 
-/// Combines the reports of all tasks during a run, for progress and the final report.
+/// Combines the reports of all tasks, for the progress of a run and its final report.
 class task_table {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Training begins with these tasks. The tasks in `idle` take no part: for example, a ring does
-  /// not use parameter servers.
+  /// Starts with these tasks. Those in `idle` take no part; for example, a ring does not use
+  /// parameter servers.
   void begin(const std::vector<task_name>& tasks, const std::vector<task_name>& idle,
              time_point now);
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
-  /// A worker's report. A repeated message may come late; counts only grow.
+  /// Takes a worker's report. Messages may arrive late and out of order, so counts never decrease.
   void hear(const task_name& task, const proto::Progress& x, time_point now);
 
   /// The task no longer takes part; `how` is "left" or "is gone".
@@ -33,14 +33,14 @@ public:
   /// The same at the end of training: rates are averages over the whole run.
   std::vector<task_status> tasks_at_end(time_point now) const;
 
-  /// Over the applied gradients of all workers.
+  /// Counts over the applied gradients of all workers.
   staleness_counts staleness() const;
   double staleness_mean() const;
 
   /// Mean over the workers' newest gradients, if their norms are known.
   std::optional<double> gradient_norm() const;
 
-  /// Updates of the weights: the smallest number of all shards or ranks.
+  /// Updates of the weights: the smallest number over all shards or ranks.
   std::uint64_t updates() const;
   /// Since training began.
   double updates_per_second(time_point now) const;
@@ -50,17 +50,17 @@ public:
 
   struct hot_shard {
     task_name task;
-    /// Bytes that it sends and receives: as a multiple of the mean over the other shards, infinite
-    /// if these have none; and per second.
+    /// Bytes that the shard sends and receives: as a multiple of the mean over the other shards
+    /// (infinite if these have none), and per second.
     double times_others = 0;
     double bytes_per_second = 0;
   };
 
-  /// The shard with the most bytes since training began, if they are more than twice the mean of
-  /// the other shards, and enough to matter.
+  /// The shard with the most bytes since training began. Nothing if it has at most twice the mean
+  /// of the other shards, or too few bytes to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
-  /// From shard 0, if it reports this.
+  /// The report of shard 0, if it has one.
   std::optional<pacing_status> pacing() const;
 
 private:
@@ -78,7 +78,7 @@ private:
     proto::TaskStatus status;
     time_point heard;
     proto::Progress progress;
-    /// Rates count from the older window; the newer one replaces it in time.
+    /// Rates are measured from the start of the older window; later, the newer one replaces it.
     rate_window older;
     rate_window newer;
 

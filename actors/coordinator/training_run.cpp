@@ -9,14 +9,13 @@
 #include <cmath>
 #include <utility>
 
-// The middle of a run. training_run_begin.cpp and training_run_end.cpp have its beginning and its
-// end.
+// The middle of a run. training_run_begin.cpp has the beginning, training_run_end.cpp the end.
 
 namespace troupe {
 
 namespace {
 
-/// A worker holds two leases; it may request at most this many ahead.
+/// A worker holds two leases; it may request at most this many in advance.
 constexpr std::uint64_t most_leases_asked = 16;
 
 } // namespace
@@ -77,8 +76,8 @@ void training_run::give_leases() {
   }
 }
 
-// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows them; if
-// shards hold gradients back, once all shards do.
+// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows these
+// workers, or once all shards know them if shards hold gradients back.
 void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
@@ -308,12 +307,12 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
 void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
-  // The run can continue without an evaluator.
+  // The run can continue without the evaluator.
   if (x.goes_on() || (known && task.job == job_kind::evaluator)) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
     return;
   }
-  // A worker that was given up learns this when its gradients are refused. The run continues
+  // A worker that was given up learns about it when its gradients are refused. The run continues
   // without it.
   if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
     return;
@@ -350,7 +349,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   fence(who.rank, order);
 }
 
-// All its gradients are decided, but other workers may wait for it at the shards.
+// All gradients of this worker are decided, but other workers may still wait for it at the shards.
 void training_run::let_go(const run_book::worker& who) {
   proto::Fence order;
   order.set_view(view_.number);
@@ -364,7 +363,7 @@ void training_run::let_go(const run_book::worker& who) {
       order);
 }
 
-// Twice: see proto::Fence.
+// Sends two orders: see proto::Fence.
 void training_run::fence(std::size_t rank, const proto::Fence& order) {
   const auto& shards = handles_->shards;
   spdlog::debug("fencing worker/{} off at {} shards", order.worker(), shards.size());

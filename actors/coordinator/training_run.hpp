@@ -37,12 +37,12 @@ struct training_run_options {
 
 using training_run_shell = run_actor::extend<rpc<void, solved>, rpc<void, tick>>;
 
-/// The coordinator's second actor: the life of a run. It sends out the initial weights, leases the
-/// samples of one epoch after the other, and has a snapshot taken after each epoch. If a worker
-/// leaves or is lost, it continues without it if the protocol can. At the end it balances the
-/// ledger.
+/// The coordinator's second actor: the life of a run. It sends the initial weights, leases the
+/// samples of one epoch after the other, and requests a snapshot after each epoch. If a worker
+/// leaves or is lost, the run continues if the protocol allows it. At the end, this actor balances
+/// the ledger.
 ///
-/// A snapshot is consistent because the next epoch's leases wait until every gradient of this epoch
+/// A snapshot is consistent: the leases of the next epoch wait until every gradient of this epoch
 /// is decided and the weights are read. The evaluation itself runs in parallel with the next epoch.
 class training_run : public training_run_shell::base {
 public:
@@ -51,7 +51,7 @@ public:
   training_run(caf::actor_config& cfg, training_run_options options);
 
   const char* name() const override { return "troupe.run"; }
-  /// No message has a valid view while none is open.
+  /// The number of the open view. While no view is open, no message matches it.
   std::uint64_t view_number() const noexcept { return book_ ? view_.number : no_view; }
 
 protected:
@@ -124,13 +124,12 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// The workers without leases in the last message to shards about them, and the number of such
-  /// messages.
+  /// The idle workers in the newest message to the shards, and the number of such messages.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_told_ = 0;
-  /// The solver while it works; otherwise null.
+  /// The solver while it runs; otherwise null.
   caf::actor solver_;
-  /// The newest checkpoint on disk, of this run or of the one that it continues.
+  /// The newest checkpoint on disk: written by this run, or the one that the run continued from.
   std::string last_checkpoint_;
   /// Result of the last evaluated epoch.
   evaluated last_;

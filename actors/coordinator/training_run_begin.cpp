@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-// The beginning of a run: with the weights of a checkpoint, with given weights, or with the
-// initializers; or with the exact solver.
+// The beginning of a run: from the weights of a checkpoint, from given weights, or from the
+// initializers; or a run of the exact solver.
 
 namespace troupe {
 
@@ -51,7 +51,8 @@ void training_run::restore() {
   }
 }
 
-// A worker with its own optimizer gets that optimizer's state in the usual slots.
+// If the checkpoint holds optimizer state for each worker, every worker gets its own in the usual
+// slots.
 training_run::states training_run::state_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
@@ -128,8 +129,8 @@ void training_run::watch() {
   send(options_.progress, std::move(order));
 }
 
-// A run with the exact solver: no view, no leases, no gradients. Its one snapshot is handled like
-// the snapshot at the end of an epoch.
+// Runs the exact solver: no view, no leases, no gradients. Its only snapshot is handled like a
+// snapshot at the end of an epoch.
 void training_run::start_solver() {
   phase_ = phase::solving;
   began_ = clock().now();

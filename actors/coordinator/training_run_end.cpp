@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-// The end of a run: counts the decisions and waits for the captures to be written.
+// The end of a run: collects the final counts and waits until all captures are written.
 
 namespace troupe {
 
@@ -43,7 +43,7 @@ void training_run::finish_captures_of_reports() {
 
 void training_run::settle_accounts() {
   summary_.counted = true;
-  if (!solves()) { // Otherwise there were no gradients.
+  if (!solves()) { // The exact solver computes no gradients.
     const auto result = book_->balance(reports_);
     summary_.applied = result.applied;
     summary_.rejected_stale = result.rejected_stale;
@@ -120,7 +120,7 @@ void training_run::conclude() {
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);
   conclude_run order{summary_, {}};
-  // The shards' status messages may be a moment old; their reports are final.
+  // The last status messages of shards may be slightly out of date; their reports are final.
   if (options_.context->protocol.uses_shards() && summary_.counted)
     for (auto& x : reports_)
       order.updates.push_back(x.version());

@@ -9,10 +9,10 @@ namespace troupe {
 
 namespace {
 
-/// Batches of a lease, at most.
+/// Largest number of batches in a lease.
 constexpr std::uint64_t most_batches = 32;
 
-/// Checkpoints of the epochs before the current one may still be in progress.
+/// Number of epochs whose leases are kept: checkpoints of earlier epochs may still be in progress.
 constexpr std::size_t epochs_remembered = 3;
 
 /// Number of trained batches of a lease, according to its holder's mark.
@@ -24,13 +24,14 @@ std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
   return mark.lease > lease.id() ? most : 0;
 }
 
-/// The positions of these batches; in a synchronous protocol, of all ranks.
+/// The positions of the first `batches` batches. In a synchronous protocol, they include the
+/// batches of all ranks.
 range positions(const proto::Lease& lease, std::uint64_t batches) {
   return {lease.begin(),
           std::min<std::uint64_t>(lease.begin() + batches * lease.stride(), lease.end())};
 }
 
-/// The parts of `whole` that are not in `parts`. Both are ascending and without overlaps.
+/// The parts of `whole` that are not in `parts`. Both lists are ascending, without overlaps.
 std::vector<range> without(const std::vector<range>& whole, const std::vector<range>& parts) {
   std::vector<range> result;
   for (auto rest : whole) {
@@ -67,7 +68,7 @@ void lease_book::open_epoch(std::uint32_t epoch) {
 void lease_book::resume_epoch(const lease_cut& from) {
   epoch_size_ = from.samples();
   epoch_committed_ = 0;
-  // Speeds change, so old counts weigh less.
+  // Workers may change their speed, so older counts weigh less.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)
@@ -77,8 +78,9 @@ void lease_book::resume_epoch(const lease_cut& from) {
     epochs_.pop_front();
 }
 
-// Half of this worker's share of the rest, in proportion to the speeds so far, in two leases
-// because a worker holds two. While no speed is known: a quarter of that.
+// Half of this worker's share of the remaining samples. The share is in proportion to the speeds so
+// far. The half is divided by two, because a worker holds two leases. While no speed is known,
+// leases are four times smaller.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())
@@ -162,7 +164,7 @@ std::vector<proto::Lease> lease_book::held_by(std::size_t rank) const {
   return result;
 }
 
-// In a synchronous protocol, a batch counts once all ranks have trained theirs.
+// In a synchronous protocol, a batch counts once all ranks have trained their batches.
 std::vector<range> lease_book::trained(const epoch_record& x,
                                        std::span<const lease_mark> marks) const {
   struct step_lease {

@@ -12,19 +12,19 @@
 
 namespace troupe {
 
-/// A worker's last batch whose gradient was applied, by its index in the lease. Lease 0: none.
+/// A worker's last batch with an applied gradient, by its index in the lease. Lease 0 means none.
 struct lease_mark {
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
 };
 
-/// How far training has come: all earlier epochs are trained. This epoch is trained, too, except
-/// for these ranges of its permutation, in ascending order.
+/// The progress of training. All earlier epochs are trained. This epoch is also trained, except for
+/// these ranges of its permutation, in ascending order.
 struct lease_cut {
   std::uint32_t epoch = 0;
   std::vector<range> remaining;
 
-  /// Samples of the epoch that are not trained yet.
+  /// Number of samples of the epoch that are not trained yet.
   std::uint64_t samples() const noexcept;
   bool operator==(const lease_cut&) const = default;
 };
@@ -33,20 +33,20 @@ struct lease_cut {
 /// permutation to workers, several batches at a time. Each sample is committed once. Samples that a
 /// worker leaves untrained are leased again.
 ///
-/// Asynchronous protocols lease disjoint ranges in proportion to what each worker has trained so
-/// far. Their size shrinks toward the end of the epoch (guided self-scheduling, Polychronopoulos
-/// and Kuck 1987), so that workers of different speed finish together. Synchronous protocols lease
-/// the same ranges to all workers, which take turns within them: batch k of rank r begins at (k *
-/// ranks + r) * batch.
+/// Asynchronous protocols lease disjoint ranges, in proportion to the samples that each worker has
+/// trained so far. The ranges shrink toward the end of the epoch (guided self-scheduling,
+/// Polychronopoulos and Kuck 1987), so that workers of different speed finish together. Synchronous
+/// protocols lease the same ranges to all workers, which take turns within a range: batch k of rank
+/// r begins at (k * ranks + r) * batch.
 class lease_book {
 public:
   struct options {
     std::uint64_t records = 0;
     std::uint32_t batch = 1;
     std::size_t workers = 1;
-    /// Synchronous: all workers take each step together.
+    /// True for synchronous protocols: all workers make each step together.
     bool in_step = false;
-    /// Whether cut() will be called. If so, leases of the last epochs are remembered.
+    /// True if cut() will be called. The leases of the last epochs are then kept.
     bool remember = true;
   };
 
@@ -54,37 +54,38 @@ public:
 
   void open_epoch(std::uint32_t epoch);
 
-  /// Opens an epoch to train only the ranges of `from`, a result of cut(). If there are none, the
-  /// epoch is done at once.
+  /// Opens an epoch, but trains only the ranges of `from`, a result of cut(). If there are none,
+  /// the epoch is done at once.
   void resume_epoch(const lease_cut& from);
 
-  /// The next lease for the worker with this rank; nothing if the whole epoch is leased.
+  /// The next lease for the worker with this rank; nothing if all of the epoch is leased.
   std::optional<proto::Lease> next(std::size_t rank);
 
-  /// The holder trained the first `batches` batches of a lease, `samples` samples. The rest is
-  /// leased again, except for its first batch if that batch is dropped. False if the lease is not
-  /// held, or has fewer batches or samples.
+  /// Records that the holder trained the first `batches` batches of a lease, with `samples`
+  /// samples. The rest is leased again, except for the next batch if it is dropped. Returns false
+  /// if the lease is not held, or has fewer batches or samples.
   bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
               bool drops_next = false);
 
-  /// Leases that a worker holds, oldest first.
+  /// Leases that a worker holds, the oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
 
-  /// What remains to be trained after these marks, one per worker in order of rank: the epoch of
-  /// lease `newest` (the lease of the latest applied gradient) without the batches that the marks
-  /// cover. Nothing if that epoch is no longer remembered: only the epoch opened last and the two
-  /// before it are.
+  /// The samples that remain to be trained after these marks: those of the epoch of lease `newest`
+  /// (the lease of the latest applied gradient), without the batches that the marks cover. There is
+  /// one mark per worker, in order of rank. Nothing if that epoch is no longer kept: only the
+  /// newest epoch and the two before it are.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
-  /// All samples of the epoch are committed or dropped, and no lease is held. A lease without
-  /// samples counts too: its holder must still report that its gradients are decided.
+  /// True if all samples of the epoch are committed or dropped, and no lease is held. A lease
+  /// without samples counts as well: its holder must still report that its gradients are decided.
   bool epoch_done() const noexcept { return epoch_committed_ == epoch_size_ && held_.empty(); }
 
-  /// Numbers of samples leased (counted each time) and of samples committed, in all epochs.
+  /// Number of samples leased, in all epochs, counted once per lease; and number of samples
+  /// committed.
   std::uint64_t leased() const noexcept { return leased_; }
   std::uint64_t committed() const noexcept { return committed_; }
   std::uint64_t released() const noexcept { return released_; }
-  /// Samples of batches that no worker trains.
+  /// Number of samples in batches that no worker trains.
   std::uint64_t dropped() const noexcept { return dropped_; }
 
 private:
@@ -93,13 +94,13 @@ private:
     proto::Lease lease;
   };
 
-  /// A lease, and how much of it the holder has trained, once that is known.
+  /// A lease, and how much of it the holder has trained, if known.
   struct given {
     holding who;
     std::optional<std::uint64_t> settled;
   };
 
-  /// An epoch: the ranges to train, and all its leases by id.
+  /// An epoch: the ranges to train, and all leases by id.
   struct epoch_record {
     std::uint32_t epoch;
     std::vector<range> ranges;
@@ -112,16 +113,16 @@ private:
 
   options how_;
   std::uint64_t next_id_ = 1;
-  /// Ranges not leased yet, in order. Asynchronous: one queue for all workers. Synchronous: one
-  /// queue per rank.
+  /// Ranges that are not leased yet, in order. Asynchronous protocols have one queue for all
+  /// workers, synchronous ones have one queue per rank.
   std::vector<std::deque<range>> free_;
   std::map<std::uint64_t, holding> held_;
-  /// Samples that each rank has trained. Earlier epochs count less and less.
+  /// Samples that each rank has trained. The weight of earlier epochs decreases.
   std::vector<double> trained_by_;
-  /// Newest last.
+  /// The newest is the last.
   std::deque<epoch_record> epochs_;
   std::uint64_t epoch_size_ = 0;
-  /// Committed or dropped.
+  /// Samples that are committed or dropped.
   std::uint64_t epoch_committed_ = 0;
   std::uint64_t leased_ = 0;
   std::uint64_t committed_ = 0;

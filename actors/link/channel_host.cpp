@@ -22,16 +22,15 @@ namespace troupe {
 
 namespace {
 
-/// Connections that have not said who they are. One more, and the first is closed.
+/// Largest number of connections whose peer has not identified itself. Beyond this, the oldest is
+/// closed.
 constexpr std::size_t max_strangers = 64;
 
-/// Smaller payloads are sent, which costs no more than to lend them.
+/// Smaller payloads are sent, because lending them would cost no less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// What is no longer needed of a peer waits so long for a message to travel with.
+/// Returned memory and acknowledgements wait this long for a message that carries them along.
 constexpr std::chrono::nanoseconds tick{1'000'000};
-
-/// What waits to be written when all ends is given up after this.
 
 std::string random_text() {
   std::array<unsigned char, 16> bytes{};
@@ -46,7 +45,7 @@ std::string random_text() {
   return result;
 }
 
-/// Of the host, since it started; empty if that is not known.
+/// Identifies the host and its boot; empty if unknown.
 std::string boot_id() {
   std::string result;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
@@ -65,7 +64,7 @@ void clear(int bell) {
 
 } // namespace
 
-/// For what lacks memory or descriptors: the connection that it is about is lost, and no other.
+/// If a task fails for lack of memory or descriptors, only its own connection is lost.
 template <class Task>
 void guarded(const Task& task) {
   try {
@@ -75,8 +74,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// Goes off a tick after it was set; setting it again before changes nothing. Outlives the host
-/// where channels do.
+/// Fires one tick after it was set. Setting it again before then has no effect. Outlives the host
+/// as long as channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -174,14 +173,14 @@ void channel_host::run() {
       stops = stopping_;
       last = std::chrono::steady_clock::now() + options_.last_words;
     }
-    // Peers are to hear what was said last.
+    // Gives peers time to receive the last messages.
     if (stops
         && (std::chrono::steady_clock::now() >= last
             || std::ranges::all_of(channels_,
                                    [this](auto& x) { return x.second->idle(options_.outlived); })))
       return;
     for (int i = 0; i < n; ++i)
-      // An event of a file that the one before has closed is nobody's.
+      // An earlier event may have closed the file of this event. Then no handler is left for it.
       if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
         guarded([&] { (*std::shared_ptr{x->second})(events[i].events); });
   }
@@ -248,7 +247,7 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
       return;
     }
   if (offer.port() == 0 || address.empty()) {
-    post([then] { then(nullptr, "the peer cannot be reached but by the first connection"); });
+    post([then] { then(nullptr, "the peer can only be reached through the first connection"); });
     return;
   }
   in_background([this, offer, address, then = std::move(then)] {
@@ -269,7 +268,7 @@ void channel_host::in_background(std::function<void()> task) {
     return;
   std::thread{[this, task = std::move(task)]() mutable {
     task();
-    task = nullptr; // What it holds must not outlive stop().
+    task = nullptr; // Objects that the task holds must not outlive stop().
     const std::lock_guard guard{mutex_};
     --background_;
     changed_.notify_all();
@@ -277,7 +276,7 @@ void channel_host::in_background(std::function<void()> task) {
   ++background_;
 }
 
-// False where all ends.
+// Returns false if the host is stopping.
 bool channel_host::pause(std::chrono::milliseconds time) {
   std::unique_lock guard{mutex_};
   return !changed_.wait_for(guard, time, [this] { return stopping_; });
@@ -307,9 +306,9 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
 void channel_host::on_connection(int listener, bool same_host) {
   auto socket = accept_on(listener);
   if (!socket) {
-    // Too many open files: the connection is closed, or it would wait here for ever.
+    // Too many open files: the connection must be closed. Otherwise it would wait here forever.
     if (errno == EMFILE || errno == ENFILE) {
-      spdlog::warn("a connection was refused: this process may open no more files (`ulimit -n`)");
+      spdlog::warn("a connection was refused: this process cannot open more files (`ulimit -n`)");
       spare_ = {};
       accept_on(listener);
       spare_ = file_descriptor{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
@@ -330,7 +329,8 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
   const auto greeting = stranger->greeting();
   if (greeting.token().empty() && !stranger->over() && !stranger->cut())
     return;
-  const auto channel = stranger; // The handler that holds it goes.
+  const auto channel = stranger; // A copy, because the handler that holds this reference is
+                                 // removed.
   std::erase(strangers_, channel);
   forget(channel->socket());
   on_channel then;
@@ -344,7 +344,8 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
   });
   if (then) {
     if (auto where = peer_of(channel->socket()); !where.empty()) {
-      // If it broke before this side had seen it, the peer waits for an answer to its greeting.
+      // If the connection broke before this side had noticed it, the peer waits for an answer to
+      // its greeting.
       channel->greet(greeting.token(), 0);
       ask_whether_it_is_reachable(
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});
@@ -354,10 +355,10 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
   } else if (known != routes_.end()) {
     const auto mine = known->first;
     if (mine->socket() >= 0)
-      drop(mine); // It broke, and this side has not noticed.
+      drop(mine); // The connection broke, and this side has not noticed yet.
     resume(mine, channel->release_socket(), &greeting);
   } else {
-    spdlog::debug("a connection of a stranger was closed");
+    spdlog::debug("a connection without a valid token was closed");
   }
 }
 
@@ -371,7 +372,8 @@ void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0)
     channel->on_writable();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && channel->on_readable())
-    // Others have their turn first; the next event would come with new bytes alone.
+    // Other channels have their turn first. Without this task, the next event would come only with
+    // new data.
     post([this, channel] {
       if (channels_.contains(channel->socket()))
         on_events(channel, EPOLLIN);
@@ -395,10 +397,11 @@ void channel_host::drop(const channel_ptr& channel) {
 // -- connections that break ---------------------------------------------------------------------
 
 void channel_host::on_cut(const channel_ptr& channel) {
-  const auto keep = channel; // The handler that holds it goes.
+  const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // One that breaks before both sides have agreed is the same cut still.
+  // If a connection breaks before both sides have agreed where to continue, this is still the same
+  // cut.
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + options_.grace;
   spdlog::debug("the connection to {} broke", where.address);
@@ -414,8 +417,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   }
 }
 
-// In the background. Waits longer each time, with jitter, so that many peers of one host do not
-// come at once.
+// Runs in the background. Waits longer each time, with jitter, so that many peers of one host do
+// not connect at the same time.
 void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
@@ -443,8 +446,8 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 
-// A refused connection says that a process has ended only where it was not refused before: there
-// may be a firewall.
+// A refused connection shows that a process has ended only if an earlier attempt succeeded.
+// Otherwise, a firewall may have refused it.
 void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const route& where) {
   routes_[channel] = where;
   if (where.port == 0)
@@ -460,7 +463,7 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
   });
 }
 
-// In the background. The peer comes again by itself, unless it has ended.
+// Runs in the background. If the peer has not ended, it connects again on its own.
 void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
                                        std::uint64_t cuts) {
   std::string problem;
@@ -484,7 +487,7 @@ void channel_host::resume(const channel_ptr& channel, file_descriptor socket,
   if (x == routes_.end())
     return;
   channel->resume(std::move(socket), greeting, x->second.token);
-  spdlog::debug("the connection to {} goes on", x->second.address);
+  spdlog::debug("the connection to {} continues", x->second.address);
   serve(channel);
 }
 

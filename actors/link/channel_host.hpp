@@ -9,38 +9,40 @@
 namespace troupe {
 
 struct channel_host_options {
-  /// Where to listen for peers on other hosts, an IP address or host name; empty: peers on this
-  /// host alone.
+  /// The address on which to listen for peers on other hosts: an IP address or a host name. If
+  /// empty, only peers on this host can connect.
   std::string address;
-  /// 0 takes a free port.
+  /// 0 selects a free port.
   std::uint16_t port = 0;
-  /// Peers on this host come by a Unix socket, and share memory; otherwise by TCP, as all others.
+  /// If true, peers on this host connect through a Unix socket and share memory. Otherwise they use
+  /// TCP, like all others.
   bool local = true;
   /// See stream_options.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
-  /// How long to wait until a peer takes a connection.
+  /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may be broken before its channel is given up.
+  /// How long a connection between hosts may stay broken before its channel is given up.
   std::chrono::milliseconds grace{5'000};
-  /// How long stop() waits for peers to receive what was said last.
+  /// How long stop() waits for peers to receive the last messages.
   std::chrono::milliseconds last_words{300};
-  /// The program goes on after stop(), which therefore also waits for peers to acknowledge messages
-  /// and to let go of shared memory. Memory that they still hold after `last_words` is never used
-  /// again.
+  /// True if the program continues after stop(). Then stop() also waits until peers have
+  /// acknowledged all messages and released shared memory. Memory that they still hold after
+  /// `last_words` is never used again.
   bool outlived = false;
 };
 
-/// The connections over which the links of a process send their messages, with one thread that
-/// waits for all of them. Peers on this host come by an abstract Unix socket, which a container
-/// shares with those of its network namespace alone; others by TCP.
+/// The connections that carry the messages of all links of a process, with one thread that waits
+/// for all of them. Peers on this host connect through an abstract Unix socket, which a container
+/// shares only with containers in its network namespace. Other peers use TCP.
 ///
 /// Thread-safe.
 class channel_host {
 public:
   using channel_ptr = std::shared_ptr<stream_channel>;
 
-  /// Hears of the connection, or of the reason why there is none (null). Called by the thread of
-  /// this object, before the channel reads a message: it must call stream_channel::listen().
+  /// Receives the connection, or null and the reason why there is none. Called on the thread of
+  /// this object, before the channel reads a message. The callee must call
+  /// stream_channel::listen().
   using on_channel = std::function<void(channel_ptr channel, const std::string& problem)>;
 
   /// Throws std::system_error if it cannot listen.
@@ -52,17 +54,18 @@ public:
   channel_host(const channel_host&) = delete;
   channel_host& operator=(const channel_host&) = delete;
 
-  /// Ends all connections; nothing is called from now on. Not for the thread of this object.
+  /// Ends all connections. After this, nothing is called any more. Do not call it on the thread of
+  /// this object.
   void stop();
 
-  /// What to tell a peer, whose connection goes to `then`.
+  /// Makes an offer to send to a peer. The peer's connection is passed to `then`.
   proto::ChannelOffer offer(on_channel then);
 
-  /// The peer will not come.
+  /// Cancels an offer, because the peer will not connect.
   void withdraw(const proto::ChannelOffer& offer);
 
   /// Connects to a peer.
-  /// @param address where the peer can be reached, if it is on another host
+  /// @param address the peer's address, if it is on another host
   void connect(const proto::ChannelOffer& offer, const std::string& address, on_channel then);
 
 private:
@@ -72,16 +75,16 @@ private:
 
   class timer;
 
-  /// How the peer of a channel between hosts can be reached again.
+  /// How to connect again to the peer of a channel between hosts.
   struct route {
     std::string token;
     std::string address;
     std::uint16_t port = 0;
-    /// This side connects; the other waits.
+    /// True if this side connects; otherwise it waits for the peer.
     bool ours = false;
-    /// Where the channel is cut.
+    /// If the channel is cut: when to give it up.
     time_point give_up = {};
-    /// The port of a peer that has connected was seen to be open.
+    /// True if an attempt has shown that this host can connect to the peer's port.
     bool reachable = false;
   };
 
@@ -109,7 +112,7 @@ private:
 
   caf::actor_system& sys_;
   channel_host_options options_;
-  /// What all offers of this process share: everything except the token.
+  /// The fields that all offers of this process share: everything except the token.
   proto::ChannelOffer offer_;
   file_descriptor local_;
   file_descriptor remote_;
@@ -124,14 +127,14 @@ private:
   std::vector<std::function<void()>> tasks_;
   std::map<std::string, on_channel> expected_;
   std::condition_variable changed_;
-  /// Threads: connecting takes time, and names must be resolved.
+  /// Number of background threads, because connecting and resolving names take time.
   int background_ = 0;
 
-  // Of the thread.
+  // Only for the thread of this object, like the members below.
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
-  /// Connections whose greeting has not arrived, in the order in which they were accepted.
+  /// Connections whose greeting has not arrived, in the order of their arrival.
   std::deque<channel_ptr> strangers_;
 
   std::thread thread_;

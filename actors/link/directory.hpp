@@ -9,17 +9,17 @@
 
 namespace troupe {
 
-/// The actors of one node by name: where links deliver what peers send. Thread-safe; shared by a
-/// node and its links.
+/// The actors of a node by name. Links look up the receivers of peers' messages here. Thread-safe;
+/// a node and its links share it.
 class directory {
 public:
   void add(const endpoint& name, caf::strong_actor_ptr actor);
   void remove(const endpoint& name);
 
-  /// Forgets all actors, so that none is kept alive at the end of a run.
+  /// Removes all actors, so that none is kept alive at the end of a run.
   void clear();
 
-  /// Null if no such actor lives here.
+  /// Null if this node has no such actor.
   caf::strong_actor_ptr find(const endpoint& name) const;
 
 private:

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// Owns a file descriptor, and closes it. Moves like a unique_ptr.
+/// Owns a file descriptor and closes it. It can be moved, like a unique_ptr.
 class file_descriptor {
 public:
   file_descriptor() noexcept = default;

@@ -13,10 +13,10 @@ namespace {
 
 struct sweep {};
 
-/// Time to say that this side lives.
+/// It is time to show that this side is alive.
 struct sign_of_life {};
 
-/// A message has at most one payload, in last place.
+/// A message has at most one payload, as its last element.
 std::size_t payload_size(const caf::message& content) {
   const auto n = content.size();
   return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
@@ -54,7 +54,7 @@ caf::behavior link::make_behavior() {
     else
       on_handle_lost(explain(x.reason));
   });
-  // A message that cannot be decoded arrives with a type that is not listed below.
+  // If a message cannot be decoded, it arrives with a type that has no handler below.
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
       shut(to_string(peer_task_) + " sent a message that cannot be decoded");
@@ -129,7 +129,7 @@ void link::on_welcome(const proto::Welcome& x) {
   else if (options_.channels)
     options_.channels->connect(x.channel(), std::get<dial_to>(how_).address, channel_listener());
   else
-    on_channel_settled({"it was not to be used"});
+    on_channel_settled({"it is disabled"});
 }
 
 // The dialled node says why it gives no Welcome.
@@ -152,7 +152,7 @@ void link::announce_up() {
     send(owner_, link_up{peer_task_, peer_incarnation_, session_});
 }
 
-// Called by the thread of the channels.
+// Called on the thread of the channels.
 channel_host::on_channel link::channel_listener() {
   return [session = session_, self = caf::actor_cast<caf::actor_addr>(this)](
            const channel_host::channel_ptr& channel, const std::string& problem) {
@@ -169,7 +169,7 @@ channel_host::on_channel link::channel_listener() {
         [tell](const std::string& reason) { tell(channel_lost{reason}); },
       });
       if (!used)
-        channel->end(); // The link has ended meanwhile.
+        channel->end(); // The link has ended in the meantime.
     }
     tell(channel_settled{problem});
   };
@@ -185,10 +185,10 @@ void link::on_channel_settled(const channel_settled& x) {
   on_sign_of_life();
 }
 
-// A channel needs the handle no more.
+// A link with a channel no longer needs the handle.
 void link::on_handle_lost(const std::string& reason) {
   if (session_->has_channel())
-    spdlog::debug("{}: {}; its channel is there", to_string(peer_task_), reason);
+    spdlog::debug("{}: {}; the channel stays open", to_string(peer_task_), reason);
   else
     lose(reason);
 }
@@ -261,11 +261,11 @@ void link::on_frame(const proto::Frame& x, const caf::message& content) {
     announced += other.frame.chunked_bytes();
   if (x.chunked_bytes() > options_.transfer.max_bytes || announced > options_.transfer.max_bytes) {
     shut(to_string(peer_task_) + " announced a payload of " + std::to_string(x.chunked_bytes())
-         + " bytes, more than is accepted");
+         + " bytes, which exceeds the limit");
     return;
   }
   if (!content.match_element<payload>(content.size() - 1)) {
-    shut(to_string(peer_task_) + " announced a payload for a message that has none");
+    shut(to_string(peer_task_) + " announced a payload for a message without one");
     return;
   }
   try {
@@ -342,10 +342,11 @@ void link::on_sign_of_life() {
   if (session_->keep_alive(options_.suspect_after))
     delayed_send(this, options_.suspect_after / 8, sign_of_life{});
   else
-    lose("nothing was heard of it for " + std::to_string(options_.suspect_after.count()) + " ms");
+    lose("nothing was received from it for " + std::to_string(options_.suspect_after.count())
+         + " ms");
 }
 
-// The actor that asked has its own deadline. This only frees the link's memory.
+// The actor that sent a request has its own deadline. This only frees the link's memory.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;

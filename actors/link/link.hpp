@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// The link's peer has introduced itself: ports may be made.
+/// The link's peer has introduced itself. From now on, ports can be made.
 struct link_up {
   task_name peer;
   std::uint64_t incarnation = 0;
@@ -26,20 +26,20 @@ struct link_up {
 struct link_down {
   task_name peer;
   std::string reason;
-  /// The same without the words that name the connection, for messages that already name it.
+  /// The same without the words that name the connection, for messages that name it already.
   std::string cause;
-  /// This end made the connection.
+  /// True if this end made the connection.
   bool dialled = false;
   /// The peer does not want this node: `reason` has its words.
   bool refused = false;
 };
 
-/// The link has a channel, or cannot get one.
+/// The link now has a channel, or it cannot get one.
 struct channel_settled {
   std::string problem;
 };
 
-/// The link's channel can no longer be used.
+/// The link can no longer use its channel.
 struct channel_lost {
   std::string reason;
 };
@@ -61,31 +61,31 @@ namespace troupe {
 
 struct link_options {
   transfer_limits transfer;
-  /// A transfer that has not moved for this long is given up.
+  /// A transfer without progress is given up after this time.
   std::chrono::milliseconds stall_timeout{60'000};
-  /// A request whose answer never comes is kept for this long. This is longer than any deadline of
-  /// the actor that asked.
+  /// A request without an answer is kept for this long. This is longer than any deadline of an
+  /// actor that sends requests.
   std::chrono::hours request_limit{24};
-  /// A peer counts as lost if its channel has carried nothing from it for this long. A peer on
-  /// another host counts as lost only if, in addition, it cannot be reached again within
-  /// channel_host_options::grace.
+  /// A peer counts as lost if its channel has carried nothing from it for this long. If the peer is
+  /// on another host, it counts as lost only if, in addition, the connection cannot be restored
+  /// within channel_host_options::grace.
   std::chrono::milliseconds suspect_after{10'000};
-  /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
+  /// Makes a channel for the messages of each link. If null, messages use the framework's protocol.
   std::shared_ptr<channel_host> channels;
 };
 
-/// One end of the connection between two nodes. It introduces its node to the other node, over a
-/// handle that one of them has dialled. The handle is that of an actor in the framework's own
-/// network protocol (BASP), or of a simulated actor. Then both ends agree on a *channel*: a
+/// One end of the connection between two nodes. It introduces its node to the other one over a
+/// handle that one of the nodes has dialled. This is a handle to an actor through the framework's
+/// own network protocol (BASP), or to a simulated actor. Then both ends agree on a *channel*: a
 /// separate connection for the messages of the link (stream_channel). Ports use the channel
 /// directly, without this actor. If there is no channel, this actor sends and receives the messages
-/// over the handle, large payloads in chunks.
+/// over the handle, with large payloads in chunks.
 ///
-/// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
-/// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
+/// If either breaks, all pending requests fail with `errc::link_lost`, the owner receives
+/// `link_down`, and the link quits. The node owns the ports to the link and must kill them.
 class link : public caf::event_based_actor {
 public:
-  /// The dialling end: introduces itself to `peer_node` as `self_task`.
+  /// For the dialling end, which introduces itself to `peer_node` as `self_task`.
   struct dial_to {
     caf::strong_actor_ptr peer_node;
     task_name peer_task;
@@ -95,7 +95,7 @@ public:
     std::string address;
   };
 
-  /// The dialled end: answers `hello`, whose sender is the other end.
+  /// For the dialled end, which answers `hello`. The sender of `hello` is the other end.
   struct accept_from {
     caf::strong_actor_ptr peer_link;
     proto::Hello hello;
@@ -157,12 +157,12 @@ private:
   std::shared_ptr<directory> local_;
   std::variant<dial_to, accept_from> how_;
   link_options options_;
-  /// The other end; null until it has spoken.
+  /// The other end; null until it has sent a message.
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
   std::uint64_t peer_incarnation_ = 0;
   std::shared_ptr<link_session> session_;
-  /// What the peer was offered.
+  /// The offer to the peer.
   std::optional<proto::ChannelOffer> offer_;
   std::map<ticket, sending> sending_;
   std::map<ticket, receiving> receiving_;

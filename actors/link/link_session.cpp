@@ -108,10 +108,10 @@ void link_session::receive(const proto::Frame& frame, caf::message content,
     target->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
                     context);
   } else if (is_request) {
-    auto error = make_error(errc::no_such_endpoint, to_string(to) + " does not live on this node");
+    auto error = make_error(errc::no_such_endpoint, to_string(to) + " is not on this node");
     answer(frame.id(), caf::make_message(std::move(error)), context);
   } else {
-    spdlog::debug("dropped a message for {}, which does not live here", to_string(to));
+    spdlog::debug("dropped a message for {}, which is not on this node", to_string(to));
   }
 }
 
@@ -143,8 +143,8 @@ bool link_session::forget_before(time_point limit) {
   return !requests_.empty();
 }
 
-// Also breaks a circle of references: an actor that waits for an answer holds a port, which holds
-// this, which holds the actor.
+// This also breaks a cycle of references: an actor that waits for an answer holds a port, the port
+// holds this session, and the session holds the actor.
 void link_session::close(const caf::error& error, caf::execution_unit* context) {
   std::map<std::uint64_t, pending_request> requests;
   std::shared_ptr<stream_channel> channel;

@@ -15,45 +15,45 @@ namespace troupe {
 
 class stream_channel;
 
-/// What ports hand to their link, where it sends messages itself.
+/// A message from a port to its link, if the link itself sends the messages.
 struct outbound {
   proto::Frame frame;
   caf::message content;
 };
 
-/// What a link, its ports and its channel share: the requests that wait for an answer, and how
-/// messages travel. A message passes through no other actor on its way if there is a channel.
-/// Thread-safe.
+/// The state that a link shares with its ports and its channel: the requests that wait for an
+/// answer, and how messages are sent. If there is a channel, a message passes through no other
+/// actor on its way. Thread-safe.
 class link_session : public std::enable_shared_from_this<link_session> {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// @param link the actor; kept alive until close()
+  /// @param link the link's actor; kept alive until close()
   link_session(caf::actor_system& sys, std::shared_ptr<directory> local,
                caf::strong_actor_ptr link);
   ~link_session();
 
-  /// From now on, messages travel over this channel. False after close().
+  /// From now on, messages use this channel. Returns false after close().
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
-  /// See stream_channel::keep_alive(). True without a channel.
+  /// See stream_channel::keep_alive(). True if there is no channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
-  /// Sends a message of a local actor to an actor of the peer. If it is a request, the answer goes
-  /// to its sender. After close(), a request fails at once.
+  /// Sends a message from a local actor to an actor of the peer. If it is a request, the sender
+  /// gets the answer. After close(), a request fails at once.
   void send(const endpoint& to, caf::mailbox_element& what, caf::execution_unit* context);
 
   /// Answers the peer's request number `id`.
   void answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
 
-  /// Hands a message of the peer to the actor it is for.
+  /// Delivers a message of the peer to its receiver.
   void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
 
-  /// Forgets requests that were made before `limit`. Whether others are left.
+  /// Drops requests that were made before `limit`. Returns true if other requests are left.
   bool forget_before(time_point limit);
 
-  /// The link is over: requests that wait fail with `error`.
+  /// The link has ended: waiting requests fail with `error`.
   void close(const caf::error& error, caf::execution_unit* context);
 
 private:
@@ -73,7 +73,7 @@ private:
   bool closed_ = false;
   /// Null after close().
   caf::strong_actor_ptr link_;
-  /// Null: the link sends.
+  /// If null, the link sends the messages.
   std::shared_ptr<stream_channel> channel_;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, pending_request> requests_;

@@ -10,15 +10,15 @@ namespace troupe {
 
 class link_session;
 
-/// A proxy of an actor on another node. Local actors send, request and monitor as if the actor were
-/// here. The port hands everything to its link's session. The handle is valid until the link is
-/// lost; then monitors are notified, and requests fail at once.
+/// A proxy for an actor on another node. Local actors send messages and requests to it, and monitor
+/// it, as if the actor were local. The port passes everything to its link's session. The handle is
+/// valid until the link is lost; then monitors are notified, and requests fail at once.
 class port final : public caf::actor_proxy {
 public:
-  /// Port to an actor that the peer knows by name.
+  /// A port to an actor that the peer knows by name.
   port(caf::actor_config& cfg, std::shared_ptr<link_session> session, endpoint to);
 
-  /// Port through which a local actor answers request number `answers` of the peer.
+  /// A port through which a local actor answers request number `answers` of the peer.
   port(caf::actor_config& cfg, std::shared_ptr<link_session> session, std::uint64_t answers);
 
   ~port() override;
@@ -29,12 +29,12 @@ public:
 private:
   std::shared_ptr<link_session> session_;
   endpoint to_;
-  /// 0: this is no answer.
+  /// 0 if this port does not answer a request.
   std::uint64_t answers_ = 0;
   std::atomic<bool> closed_ = false;
 };
 
-/// Whether a handle stands for an actor on another node.
+/// True if a handle stands for an actor on another node.
 template <class Handle>
 bool is_port(const Handle& x) {
   return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;

@@ -20,7 +20,7 @@ namespace {
 
 using address_list = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-/// Null if there is none; `problem` says why.
+/// Null if the address cannot be resolved; `problem` then has the reason.
 address_list resolve(const std::string& address, std::uint16_t port, int flags,
                      std::string& problem) {
   addrinfo hints{};
@@ -37,7 +37,7 @@ file_descriptor new_socket(int family) {
   return file_descriptor{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-/// Messages are written whole, and wait for nothing.
+/// Sends complete messages without delay.
 void send_at_once(const file_descriptor& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -57,7 +57,7 @@ struct local_address {
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-/// 0, or why the connection could not be made.
+/// Returns 0, or the error why the connection could not be made.
 int wait_for_connection(const file_descriptor& socket, std::chrono::milliseconds timeout) {
   pollfd x{socket.get(), POLLOUT, 0};
   const int n = ::poll(&x, 1, static_cast<int>(timeout.count()));

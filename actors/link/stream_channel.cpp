@@ -27,11 +27,12 @@ constexpr std::size_t header_bytes = 16;
 constexpr std::size_t max_head_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_greeting_bytes = 256;
 constexpr std::size_t staging_bytes = std::size_t{64} << 10;
-/// Descriptors that came and were not used yet.
+/// Largest number of descriptors that have arrived but are not used yet.
 constexpr std::size_t max_descriptors = 64;
-/// Read at most so often before other sockets have their turn.
+/// Number of reads in a row before other sockets have their turn.
 constexpr int reads_in_a_row = 16;
-/// Records that are acknowledged at once; fewer wait for a message to travel with, or a tick.
+/// This number of records is acknowledged at once. Fewer wait until a message carries the
+/// acknowledgement along, or for a tick.
 constexpr std::uint64_t max_unacknowledged = 64;
 
 template <class T>
@@ -66,7 +67,7 @@ std::vector<char> record_of(proto::RecordKind kind) {
   return result;
 }
 
-/// A message has at most one payload, in last place.
+/// A message has at most one payload, as its last element.
 bool has_payload(const caf::message& x) {
   return !x.empty() && x.match_element<payload>(x.size() - 1);
 }
@@ -77,7 +78,7 @@ std::string text_of(int error) {
 
 } // namespace
 
-/// The peer's memory, until the last reference is gone.
+/// Memory of the peer, in use until the last reference is gone.
 class stream_channel::borrowed final : public buffer {
 public:
   borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
@@ -109,7 +110,8 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
   if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
-  // What lies in memory of this process alone is copied once, rather than twice by the system.
+  // If other processes cannot read the payload's memory, it is copied once into shared memory.
+  // Sending it would make the system copy it twice.
   if (options_.lends && !body.empty() && body.storage()->shared().number == 0) {
     auto copy = payload::allocate(body.size());
     if (copy.storage()->shared().number != 0) {
@@ -153,7 +155,7 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   loan.set_offset(x.offset());
   loan.set_bytes(x.size());
   if (std::ranges::find(known_, file.number) == known_.end()) {
-    // The peer forgets what was freed since.
+    // First, the peer must close files that were freed in the meantime.
     const auto gone = buffer_pool::process().freed(known_);
     if (!gone.empty()) {
       proto::Return freed;
@@ -192,7 +194,7 @@ void stream_channel::end() {
 
 void stream_channel::push(outgoing x) {
   queue_.push_back(std::move(x));
-  // Otherwise those before it wait for the socket.
+  // Otherwise, earlier records are still waiting for the socket.
   if (queue_.size() == 1)
     flush();
 }
@@ -214,7 +216,7 @@ void stream_channel::push_news() {
   }
 }
 
-// Called from wherever the last reference ends.
+// Called on any thread, when the last reference is gone.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
   {
     const std::lock_guard guard{returns_mutex_};
@@ -233,11 +235,11 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
     push({record_of(proto::PING), {}, -1, {}, false});
   if (now - heard_ <= suspect_after)
     return true;
-  // Said, and not read yet.
+  // Data of the peer has arrived but has not been read yet.
   int waiting = 0;
   if (::ioctl(socket_.get(), FIONREAD, &waiting) == 0 && waiting > 0)
     return true;
-  // The thread that reads hears of it.
+  // The reading thread then notices the end.
   if (options_.resumes)
     ::shutdown(socket_.get(), SHUT_RDWR);
   return options_.resumes;
@@ -275,7 +277,8 @@ void stream_channel::flush() {
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       return;
     if (sent < 0) {
-      // The thread that reads hears of an end, too. Others, such as a lack of memory, may pass.
+      // The reading thread also notices if the connection ended. Other errors, such as a lack of
+      // memory, may be temporary.
       if (errno != EPIPE && errno != ECONNRESET)
         options_.wake();
       return;
@@ -424,7 +427,7 @@ bool stream_channel::on_readable() {
   return true;
 }
 
-/// Whether there may be more.
+/// Returns true if there may be more data.
 bool stream_channel::read_some() {
   std::array<iovec, 2> parts{};
   std::size_t n = 0;
@@ -435,7 +438,7 @@ bool stream_channel::read_some() {
   if (end_ < staged_.size())
     parts[n++] = {staged_.data() + end_, staged_.size() - end_};
   if (n == 0)
-    return false; // Full of what waits for listen().
+    return false; // The buffer is full of records that wait for listen().
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = n;
@@ -464,7 +467,7 @@ bool stream_channel::read_some() {
       const std::lock_guard guard{mutex_};
       broken_ = true;
       queue_.swap(not_sent);
-      // The proof that the peer reads no more; another error is none.
+      // This proves that the peer no longer reads its loans. Other errors do not prove it.
       if (got == 0 || error == ECONNRESET || error == EPIPE)
         lent_.swap(no_longer_read);
     }
@@ -499,7 +502,7 @@ void stream_channel::take_descriptors(msghdr& from) {
     }
   }
   if ((from.msg_flags & MSG_CTRUNC) != 0)
-    mistrust("shared memory, and this process may open no more files (`ulimit -n`)");
+    mistrust("shared memory, but this process cannot open more files (`ulimit -n`)");
   else if (descriptors_.size() > max_descriptors)
     mistrust("more descriptors than it announced");
 }
@@ -537,7 +540,7 @@ void stream_channel::parse() {
             body_ = payload::allocate(body);
           } catch (const std::bad_alloc&) {
             mistrust("a payload of " + std::to_string(body)
-                     + " bytes, for which there is no memory");
+                     + " bytes, but there is no memory for it");
             return;
           }
         }
@@ -552,7 +555,7 @@ void stream_channel::parse() {
         continue;
       }
     }
-    // What is there begins in front again.
+    // Moves the remaining bytes to the beginning.
     std::memmove(staged_.data(), staged_.data() + begin_, there);
     begin_ = 0;
     end_ = there;
@@ -601,7 +604,8 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
   mistrust("a record that cannot be decoded");
 }
 
-/// The first on a connection; or what the peer, to which this side has connected again, says first.
+/// Handles the first record on a connection. If this side has connected again, this is the peer's
+/// answer.
 bool stream_channel::on_greeting() {
   if (!events_.received)
     return true;
@@ -653,7 +657,7 @@ bool stream_channel::decode(std::span<const char> head) {
     if (source(content_))
       return false;
   } catch (const std::exception&) {
-    return false; // Lengths that cannot be.
+    return false; // The message contains impossible lengths.
   }
   const bool wants_payload = frame_.has_loan() || !body_.empty();
   return !content_.empty() && (!wants_payload || has_payload(content_));
@@ -711,7 +715,7 @@ void stream_channel::on_return(const proto::Return& x) {
       opened_bytes_ -= y.mapped()->size();
 }
 
-/// What comes from now on is not looked at, up to the end of the socket.
+/// From now on, everything is ignored up to the end of the socket.
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};

@@ -25,116 +25,120 @@ struct msghdr;
 namespace troupe {
 
 struct stream_options {
-  /// The peer runs on this host, and the socket can pass descriptors: payloads in shared memory are
-  /// lent to it rather than sent.
+  /// True if the peer runs on this host and the socket can pass descriptors. Payloads in shared
+  /// memory are then lent to the peer instead of sent.
   bool lends = false;
-  /// The connection may break without the peer having ended (TCP): what it has not acknowledged is
-  /// kept, and sent again over the next one.
+  /// True if the connection may break although the peer has not ended (TCP). Messages that the peer
+  /// has not acknowledged are then kept, and sent again over the next connection.
   bool resumes = false;
-  /// Largest payload, and most shared memory, that the peer may announce.
+  /// Limit for the size of a payload, and for the total shared memory, that the peer may announce.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
-  /// Asks for a call of on_tick() soon, from any thread.
+  /// Requests a call of on_tick() soon. May be called on any thread.
   std::function<void()> wake;
 };
 
-/// Messages between two processes over a socket. A payload goes from the sender's buffer to the
-/// receiver's without a copy in between (sendmsg, recvmsg); between processes of one host it does
-/// not move at all: the receiver reads it in the sender's memory, which is not used for anything
-/// else until the receiver has let go of it, or its process has ended.
+/// Exchanges messages between two processes over a socket. A payload goes from the sender's buffer
+/// to the receiver's without a copy in between (sendmsg, recvmsg). Between processes on one host,
+/// it does not move at all: the receiver reads it in the sender's memory. The sender does not reuse
+/// this memory until the receiver has released it or has ended.
 ///
-/// A socket over which memory is lent stays open until both sides hold nothing of each other, even
-/// if the link ended before: its end is the proof that the peer no longer reads.
+/// If memory is lent over a socket, the socket stays open until neither side holds memory of the
+/// other, even if the link has already ended. The end of the socket proves that the peer no longer
+/// reads.
 ///
-/// A socket between hosts may break. The channel is then *cut*: messages wait, until resume() gives
-/// it another socket, over which each message arrives that has not arrived before.
+/// A socket between hosts may break. The channel is then *cut*: messages wait until resume()
+/// provides another socket. Each message that has not arrived yet is then sent over that socket.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least this many bytes are not copied into a record.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
   struct events {
-    /// A message of the peer.
+    /// Called for each message of the peer.
     std::function<void(const proto::Frame&, caf::message)> received;
-    /// Nothing can be sent or received any more. Called at most once.
+    /// Called at most once, when nothing can be sent or received any more.
     std::function<void(const std::string& reason)> closed;
   };
 
-  /// @param socket connected, does not block
+  /// @param socket connected and non-blocking
   stream_channel(caf::actor_system& sys, file_descriptor socket, stream_options options);
   ~stream_channel();
   stream_channel(const stream_channel&) = delete;
   stream_channel& operator=(const stream_channel&) = delete;
 
-  /// Who hears what the peer sends. Called once, before a record other than the greeting is wanted,
-  /// by the thread that reads (or before it does).
+  /// Sets the callbacks for the peer's messages. Call it once, on the reading thread or before that
+  /// thread starts. Records other than the greeting wait for it.
   void listen(events to);
 
-  /// Thread-safe. Messages of one thread stay in order. What cannot be written at once waits here,
-  /// by reference. Does nothing once the channel is closed. An error if the message cannot travel
-  /// at all.
+  /// Sends a message. Thread-safe. Messages of the same thread stay in order. If a message cannot
+  /// be written at once, it waits here, by reference. Does nothing once the channel is closed.
+  /// Returns an error if the message cannot be sent at all.
   caf::error send(proto::Frame frame, caf::message content);
 
-  /// The first record of the side that connected.
-  /// @param port where this process listens, for a peer that wants to know whether it still runs
+  /// Sends the first record, if this side has connected.
+  /// @param port the port on which this process listens; the peer can use it to test whether this
+  /// process still runs
   void greet(const std::string& token, std::uint16_t port);
 
-  /// This side's link is over. Thread-safe.
+  /// Reports that this side's link has ended. Thread-safe.
   void end();
 
   // -- for the thread that watches the socket --
 
-  /// Reads what is there. True if there may be more, and others should have their turn first.
+  /// Reads available data. Returns true if there may be more; other sockets should have their turn
+  /// first.
   bool on_readable();
 
-  /// Writes what waits.
+  /// Writes waiting records.
   void on_writable();
 
-  /// Tells the peer what has come, and what is no longer needed of it.
+  /// Sends the peer acknowledgements, and the numbers of released loans.
   void on_tick();
 
-  /// The socket broke, and resume() or give_up() must follow. Never if options.resumes is false.
+  /// True if the socket broke. resume() or give_up() must follow. Always false without
+  /// options.resumes.
   bool cut() const;
 
-  /// How often it broke.
+  /// The number of times that the socket broke.
   std::uint64_t cuts() const noexcept { return cuts_; }
 
-  /// Gives up the socket, which nobody watches any more.
+  /// Gives the socket to the caller, which must no longer watch it.
   file_descriptor release_socket();
 
-  /// Goes on over a new socket.
-  /// @param greeting what the peer said there first; null on the side that has connected, whose
-  /// greeting comes first
+  /// Continues over a new socket.
+  /// @param greeting the peer's greeting on this socket; null if this side has connected, because
+  /// its own greeting then comes first
   void resume(file_descriptor socket, const proto::Greeting* greeting, const std::string& token);
 
-  /// Since the socket broke, both sides have agreed on where to continue.
+  /// True if, since the socket broke, both sides have agreed where to continue.
   bool resumed() const;
 
-  /// The owner cannot get another socket.
+  /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// Nothing waits to be written that could be. `settled`: also, the peer has acknowledged every
-  /// message and let go of all memory that was lent to it.
+  /// True if nothing that could be written is waiting. With `settled`, the peer must also have
+  /// acknowledged every message and released all memory that was lent to it.
   bool idle(bool settled) const;
 
-  /// Memory that the peer may still read is never used again in this process: the peer may be
-  /// stopped, and go on to read it.
+  /// Keeps lent memory out of use for the rest of this process. A peer that is stopped may continue
+  /// later and read it.
   void keep_loans();
 
-  /// Neither side needs the socket any more.
+  /// True if neither side needs the socket any more.
   bool finished() const;
 
-  /// The peer's greeting, once it has come; records after it wait for listen(). Empty before.
+  /// The peer's greeting; empty until it has arrived. Later records wait for listen().
   const proto::Greeting& greeting() const noexcept { return greeting_; }
 
-  /// Says that this side lives, if it has said nothing for a quarter of `suspect_after`. If nothing
-  /// has come for longer than that, breaks a connection that can be resumed, and returns false for
-  /// another. Thread-safe.
+  /// Shows the peer that this side is alive, if nothing was sent for a quarter of `suspect_after`.
+  /// If nothing was received for longer than `suspect_after`, it breaks a connection that can be
+  /// resumed, and returns false for any other. Thread-safe.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
-  /// Nothing comes any more.
+  /// True if nothing more will be received.
   bool over() const noexcept { return over_; }
 
-  /// -1 while it has none.
+  /// -1 if the channel has no socket.
   int socket() const;
 
 private:
@@ -146,13 +150,13 @@ private:
     int descriptor = -1;
     /// Keeps the descriptor open until it is written.
     payload lent = {};
-    /// Counts for Greeting::received.
+    /// True if the record counts for Greeting::received.
     bool numbered = true;
   };
 
   using clock = std::chrono::steady_clock;
 
-  // Sending; with mutex_ held.
+  // For sending; call these with mutex_ held.
   void lend(proto::Frame& frame, const payload& x, outgoing& out);
   void push(outgoing x);
   void push_news();
@@ -162,7 +166,7 @@ private:
   void resend();
   void give_back(std::uint64_t loan) noexcept;
 
-  // Receiving.
+  // For receiving.
   bool read_some();
   void take_descriptors(msghdr& from);
   void parse();
@@ -184,16 +188,16 @@ private:
 
   mutable std::mutex mutex_;
   std::deque<outgoing> queue_;
-  /// Of the first in the queue, bytes written.
+  /// Number of bytes written of the first record in the queue.
   std::size_t written_ = 0;
   bool broken_ = false;
   bool ended_ = false;
-  /// Written, and not acknowledged; empty where the channel cannot resume.
+  /// Records that were written but not acknowledged. Empty if the channel cannot resume.
   std::deque<outgoing> sent_;
-  /// Of the first in sent_, or of the next to be written.
+  /// Number of the first record in sent_; if it is empty, of the next record to write.
   std::uint64_t first_sent_ = 0;
   bool cut_ = false;
-  /// The peer has yet to say what it has received.
+  /// True while the peer has not reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = clock::now();
   clock::time_point heard_ = clock::now();
@@ -201,23 +205,23 @@ private:
   std::uint64_t acknowledged_ = 0;
   std::uint64_t next_loan_ = 1;
   std::map<std::uint64_t, payload> lent_;
-  /// Shared memory that the peer has opened.
+  /// Files of shared memory that the peer has opened.
   std::vector<std::uint64_t> known_;
 
-  /// Taken after mutex_, or alone: a payload may end wherever a mutex is held.
+  /// Locked after mutex_ or alone, because a payload may be released while any mutex is held.
   mutable std::mutex returns_mutex_;
-  /// Loans of the peer that are no longer held here.
+  /// Loans of the peer that this side has released.
   std::vector<std::uint64_t> returns_;
   std::size_t borrowed_ = 0;
 
-  // Of the thread that reads.
+  // Only for the reading thread.
   std::vector<char> staged_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::deque<file_descriptor> descriptors_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const shared_memory>> opened_;
   std::uint64_t opened_bytes_ = 0;
-  /// A message whose payload is being read.
+  /// The message whose payload is being read.
   proto::Frame frame_;
   caf::message content_;
   payload body_;

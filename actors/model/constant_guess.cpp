@@ -39,7 +39,7 @@ std::optional<double> class_entropy(const proto::Model& model, const labels& x,
   return result;
 }
 
-/// Of two classes, or of targets from 0 to 1: the mean target, per output.
+/// The mean target of each output: of two classes, or of targets from 0 to 1.
 std::vector<double> mean_targets(const labels& x, std::size_t width) {
   if (!x.classes.empty()) {
     double sum = 0;
@@ -113,7 +113,7 @@ std::optional<double> constant_guess_loss(const proto::Model& model, const datas
   case proto::HINGE: {
     auto means = mean_targets(x, width);
     for (auto& p : means) {
-      // Targets are -1 and 1.
+      // For hinge loss, targets are -1 and 1.
       if (targets)
         p = (1 + p) / 2;
       p = 2 * std::min(p, 1 - p);

@@ -8,14 +8,14 @@
 namespace troupe {
 
 /// The mean loss of the best model that ignores the features and gives the same outputs for every
-/// record. A model with a higher loss has learned nothing. Computed from the labels of up to 4,096
-/// records, evenly spread. Nothing if the loss does not accept these labels.
+/// record. A model with a higher loss has learned nothing. It is computed from the labels of up to
+/// 4,096 records, evenly spaced. Nothing if the loss does not accept these labels.
 ///
 /// - softmax cross-entropy: the entropy of the labels, smoothed as the job says, in nats;
 /// - mean squared error: the variance of the targets; mean absolute error: the mean distance from
 ///   their median;
-/// - binary cross-entropy: the entropy of the mean target; hinge: twice the share of the rarer
-/// class.
+/// - binary cross-entropy: the entropy of the mean target;
+/// - hinge: twice the share of the rarer class.
 std::optional<double> constant_guess_loss(const proto::Model& model, const dataset& data);
 
 } // namespace troupe

@@ -73,7 +73,8 @@ job_data build_source(const proto::Job& job) {
 }
 
 void check_batch(const proto::Job& job, const job_data& data) {
-  // Otherwise the batch depends on the number of workers, which is not known here.
+  // With data.global_batch alone, the batch depends on the number of workers, which is not known
+  // here.
   const bool known = job.data().has_batch() || !job.data().has_global_batch();
   if (known && job.data().batch() > data.train->size())
     throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "

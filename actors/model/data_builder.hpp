@@ -18,24 +18,25 @@ namespace troupe {
 struct job_data {
   /// At least one record.
   std::shared_ptr<const dataset> train;
-  /// The same widths; may be the training records (see Data.split).
+  /// Has the same widths as `train`; may be the training records themselves (see Data.split).
   std::shared_ptr<const dataset> test = nullptr;
   /// For targets: how the columns were scaled, for linear_coefficients.
   std::optional<column_scaling> scaling = std::nullopt;
-  /// Evaluated during training, instead of the test records; null if the job has none.
+  /// Evaluated during training in place of the test records; null if the job has none.
   std::shared_ptr<const dataset> validation = nullptr;
-  /// Texts: the characters that tokens stand for.
+  /// For texts: the character of each token.
   std::optional<vocabulary> characters = std::nullopt;
-  /// How the features of the file were shifted and scaled for the model, if they were.
+  /// The shift and scale that were applied to the features of the file, if any.
   std::optional<feature_scaling> normalization = std::nullopt;
-  /// Tables: a name per feature, as "age" or "colour=red". Else empty.
+  /// For tables: the name of each feature, such as "age" or "colour=red". Otherwise empty.
   std::vector<std::string> feature_names = {};
-  /// Tables: a name per class of the file. Otherwise empty: classes have numbers only.
+  /// For tables: the name of each class in the file. Otherwise empty, because classes only have
+  /// numbers.
   std::vector<std::string> class_names = {};
-  /// fingerprint_of() these data, where it is known already.
+  /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 
-  /// What is evaluated during training.
+  /// The records that training evaluates.
   const std::shared_ptr<const dataset>& evaluated() const noexcept {
     return validation ? validation : test;
   }
@@ -44,11 +45,11 @@ struct job_data {
 /// Reads or generates the data of a validated job and splits it.
 ///
 /// Blocking disk access: call from a detached actor or before the actor system starts. Each node
-/// may call it; all get the same records under the same numbers.
-/// @throws input_error naming the field, file and record: missing, truncated or mislabelled file,
-/// unset variable, other counts of images and labels, a label outside the classes (the units of the
-/// last layer), a split larger than the data, a batch larger than the training data, unequal widths
-/// of training and test files.
+/// may call it; all nodes get the same records with the same numbers.
+/// @throws input_error naming the field, file and record: a missing, truncated or mislabelled file,
+/// an unset variable, different numbers of images and labels, a label outside the classes (the
+/// units of the last layer), a split larger than the data, a batch larger than the training data,
+/// unequal widths of training and test files.
 job_data build_data(const proto::Job& job);
 
 /// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,

@@ -21,7 +21,7 @@ namespace troupe {
 
 namespace {
 
-/// Classes that an error lists.
+/// Number of classes that an error lists at most.
 constexpr std::size_t most_named = 8;
 
 bool is_category(const proto::Csv& csv, const std::string& column) {
@@ -90,11 +90,11 @@ private:
       if (std::isnan(cell(row, last)))
         throw input_error(path_ + ": record " + std::to_string(row) + " has no value in column \""
                           + excerpt(columns_[last].name)
-                          + "\", which is to be predicted; use data.csv.missing: DROP to leave "
+                          + "\", the column to predict; use data.csv.missing: DROP to leave "
                             "such records out");
   }
 
-  /// With DROP: the rows that have all values.
+  /// Selects the rows to use. With DROP, these are the rows without missing values.
   void keep_records() {
     for (std::uint64_t row = 0; row < table_.rows; ++row) {
       const auto values = std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
@@ -102,7 +102,7 @@ private:
         && std::ranges::any_of(values, [](double x) { return std::isnan(x); });
       if (!drop)
         kept_.push_back(row);
-      else // Nobody reads it.
+      else // A dropped row is never read.
         std::ranges::fill(values, 0);
     }
     if (kept_.empty())
@@ -122,7 +122,7 @@ private:
     return result;
   }
 
-  /// The texts of a column in the kept records. Cells then refer to these texts.
+  /// The texts of a column in the kept records. Afterwards, cells refer to positions in this list.
   std::vector<std::string> used_texts(std::size_t column) {
     const auto& all = table_.texts[column];
     std::vector<std::size_t> place(all.size(), all.size());
@@ -200,7 +200,7 @@ private:
     if (known != 0 && class_names_.size() > known)
       throw input_error(text_of_classes() + ", but "
                         + (two ? proto::Loss_Name(job_.model().loss())
-                               + " knows two; use SOFTMAX_CROSS_ENTROPY and a unit per class"
+                               + " takes two; use SOFTMAX_CROSS_ENTROPY and one unit per class"
                                : "the last layer has " + std::to_string(known)
                                + " units; expected a unit per "
                                  "class"));
@@ -276,7 +276,7 @@ private:
   std::vector<csv_column> columns_;
   csv_table table_;
   std::vector<std::string> class_names_;
-  /// Rows of the table that are records.
+  /// Rows of the table that were kept as records.
   std::vector<std::uint64_t> kept_;
   std::vector<std::uint64_t> training_rows_;
   // Features, column by column.

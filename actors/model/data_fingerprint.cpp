@@ -28,7 +28,7 @@ constexpr std::uint64_t most_records = 256;
 constexpr std::uint64_t least_records = 8;
 constexpr std::uint64_t at_once = 8;
 
-/// Of what is added, one after the other.
+/// Hashes all values that are added, in order.
 class hash64 {
 public:
   hash64() { XXH3_64bits_reset(&state_); }
@@ -38,17 +38,17 @@ public:
     XXH3_64bits_update(&state_, x.data(), x.size_bytes());
   }
 
-  /// Never 0: that stands for no hash.
+  /// Never 0, because 0 means that there is no hash.
   std::uint64_t value() const { return std::max<std::uint64_t>(XXH3_64bits_digest(&state_), 1); }
 
 private:
   XXH3_state_t state_;
 };
 
-/// At even distances, the first and the last one among them.
+/// Evenly spaced record numbers, including the first and the last record.
 std::vector<std::uint64_t> sample_of(const dataset& set) {
   const auto width = std::max<std::uint64_t>(set.record().feature_width(), 1);
-  // Sparse records take as much as their entries, not their width.
+  // The size of a sparse record depends on its entries, not on its width.
   const auto room = set.record().features == feature_kind::sparse
     ? most_records
     : std::clamp(most_features / width, least_records, most_records);

@@ -13,13 +13,13 @@ namespace troupe {
 
 namespace {
 
-/// Longest list of names in an error, in bytes.
+/// The largest length of a list of names in an error, in bytes.
 constexpr std::size_t longest_names = 300;
 
 using metadata = std::map<std::string, std::string>;
 
-/// Means and deviations in the metadata, as many as `now` has unless that is one for all; `now`
-/// itself if the metadata have none.
+/// The means and deviations in the metadata: as many as in `now`, or a single one for all features.
+/// If the metadata have none, `now` itself.
 feature_scaling scaling_in(const metadata& x, const std::string& what, const feature_scaling& now,
                            const std::string& name) {
   if (!x.contains(what + "_mean") || !x.contains(what + "_deviation"))
@@ -45,7 +45,7 @@ feature_scaling scaling_in(const metadata& x, const std::string& what, const fea
   return result;
 }
 
-/// What turns numbers that were scaled by `from` into numbers scaled by `to`.
+/// The scaling that turns numbers scaled by `from` into numbers scaled by `to`.
 feature_scaling change(const feature_scaling& from, const feature_scaling& to) {
   feature_scaling result;
   for (std::size_t i = 0; i < to.shift.size(); ++i) {
@@ -132,7 +132,7 @@ job_data as_trained(job_data data, const std::map<std::string, std::string>& tra
 std::map<std::string, std::string> metadata_of(const job_data& data) {
   std::map<std::string, std::string> result;
   const auto add = [&](const char* name, const auto& values) {
-    // Names come from files, and need not be UTF-8.
+    // Names come from files and may not be valid UTF-8.
     result[name] =
       nlohmann::json(values).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };

@@ -34,7 +34,7 @@ data_shape from_proto(const proto::DataShape& x) {
   result.features = x.tokens() ? feature_kind::tokens
     : x.sparse()               ? feature_kind::sparse
                                : feature_kind::numbers;
-  // Numbers beyond these are no data, but would overflow.
+  // Larger numbers are not real data, and they would overflow.
   constexpr double most = 1e15;
   double elements = 1;
   for (const auto n : x.dims())

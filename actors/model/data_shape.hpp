@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-/// What a model must know about its data. Nodes that cannot read the data have this, too.
+/// The facts about the data that a model needs. They are also known to nodes that cannot read the
+/// data.
 struct data_shape : record_shape {
   std::uint64_t train_records = 0;
 
@@ -22,7 +23,7 @@ std::string to_string(const data_shape& x);
 
 proto::DataShape to_proto(const data_shape& x);
 
-/// Throws input_error for dimensions that no tensor can have.
+/// Throws input_error for dimensions that are impossible for a tensor.
 data_shape from_proto(const proto::DataShape& x);
 
 } // namespace troupe

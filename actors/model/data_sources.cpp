@@ -31,7 +31,8 @@ struct named_array {
     : name(std::move(what)), file(std::move(bytes)), array(parse_npy(file, name)) {}
 };
 
-/// Classes that both label arrays need: a test file may have one that training does not.
+/// The number of classes in both label arrays: a test file may contain a class that training does
+/// not.
 std::size_t classes_of_both(const proto::Model& model, const named_array& train,
                             const named_array* test) {
   const auto known = troupe::classes_of(model);
@@ -44,14 +45,14 @@ std::size_t classes_of_both(const proto::Model& model, const named_array& train,
   return static_cast<std::size_t>(std::min(largest, 1e9)) + 1;
 }
 
-/// Throws where training and test records differ.
+/// Throws unless training and test records have the same shape.
 void require_alike(const dataset& train, const dataset& test, const std::string& field) {
   if (train.record() != test.record())
     throw input_error(field + ": records of " + to_string(test.record())
                       + ", but the training records have " + to_string(train.record()));
 }
 
-/// `read` gets the name of a field: "features", "labels", "test_features", "test_labels".
+/// `read` takes the name of a field: "features", "labels", "test_features", "test_labels".
 template <class Read>
 job_data build_arrays(const proto::Job& job, bool test_files, const std::string& source,
                       Read read) {
@@ -137,7 +138,7 @@ job_data build_text(const proto::Job& job) {
   return result;
 }
 
-/// A wrong index in one line would make a model of many gigabytes.
+/// Without a limit, one wrong index in a line would make a model of many gigabytes.
 constexpr std::size_t most_unstated_features = std::size_t{1} << 26;
 
 job_data build_libsvm(const proto::Job& job) {
@@ -165,7 +166,7 @@ job_data build_libsvm(const proto::Job& job) {
     return targets ? stored_labels::as_targets(from.labels, 1, name)
                    : stored_labels::as_classes(from.labels, numbering, classes, name);
   };
-  // A test file may have a class that training does not.
+  // A test file may contain a class that training does not.
   auto classes = classes_of(job.model());
   if (classes == 0 && test_files && !targets)
     classes = std::max(label(rows, 0, path).width(), label(test.second, 0, test.first).width());

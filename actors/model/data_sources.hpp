@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-// Readers of the file formats of data sources: parts of build_data, whose comment lists their
+// Reads the file formats of data sources. These are the parts of build_data, which documents their
 // errors. Internal to actors/model.
 
 job_data build_csv(const proto::Job& job);
@@ -13,7 +13,8 @@ job_data build_npz(const proto::Job& job);
 job_data build_text(const proto::Job& job);
 job_data build_libsvm(const proto::Job& job);
 
-/// Classes of the model: units of its last layer, for the softmax loss; 0: not known.
+/// The number of classes that the model has: the units of its last layer, for the softmax loss; 0
+/// if unknown.
 std::size_t classes_of(const proto::Model& model);
 
 /// Applies Data.normalize, computed from the training records.

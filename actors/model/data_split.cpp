@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// A number of records: `given` itself or, below 1, that part of `count`.
+/// A number of records: `given` itself or, if it is below 1, that fraction of `count`.
 std::uint64_t records_of(double given, std::uint64_t count) {
   return static_cast<std::uint64_t>(given < 1 ? std::round(given * static_cast<double>(count))
                                               : given);
@@ -37,7 +37,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   const auto& split = data.split();
   const auto all = static_cast<double>(count);
   const auto asked = [&](double x) { return x < 1 ? x * all : x; };
-  // Compared before the conversion, which larger numbers would overflow.
+  // Compared before the conversion to integers, because larger numbers would overflow.
   if (asked(split.train()) + asked(split.validation()) + asked(split.test()) > all + 0.5)
     throw input_error(
       "data.split: train " + text_of(split.train())
@@ -58,7 +58,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
       throw input_error("data.split: nothing is left for " + std::string{name} + ": the data has "
                         + std::to_string(count) + " records");
   };
-  // Parts that were rounded up may overlap by a record.
+  // After rounding up, the parts may overlap by a record.
   if (const auto sum = result.train + result.validation + result.test; sum > count)
     result.train -= std::min(result.train, sum - count);
   require(result.train, "train");
@@ -78,7 +78,8 @@ namespace {
 /// No epoch has this number, so the split does not depend on the order of any epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
-/// Takes `count` records out of a list, at even distances; the others stay, in their order.
+/// Removes `count` records from a list at even distances and returns them. The others stay in
+/// order.
 std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::uint64_t count) {
   std::vector<std::uint64_t> taken;
   std::vector<std::uint64_t> left;
@@ -97,7 +98,7 @@ std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::ui
   return taken;
 }
 
-/// Each part in the order of the file: records that lie together are read together.
+/// Each part in the order of the file, so that neighbouring records are read together.
 split_lists sorted(split_lists x) {
   std::ranges::sort(x.train);
   std::ranges::sort(x.validation);

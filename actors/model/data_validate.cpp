@@ -16,7 +16,7 @@ constexpr std::uint32_t max_window = 1U << 20;
 constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 
-/// With test files, all records of the other files train or validate.
+/// If there are test files, all records of the other files are for training or validation.
 void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
                       problem_list& problems) {
   problems.require(!test_files || !data.split().has_test(), "data.split.test",
@@ -40,7 +40,7 @@ void check_csv(const proto::Csv& csv, problem_list& problems) {
   problems.require(label || !csv.target().empty(), "data.csv.target",
                    "missing; name the column to predict: a number as target, a class as label");
   problems.require(!label || csv.target().empty(), "data.csv",
-                   "target and label both say what to predict; leave out one of the two");
+                   "target and label both name the column to predict; leave out one of the two");
   const auto& predicted = label ? csv.label() : csv.target();
   std::set<std::string> names{predicted};
   for (int i = 0; i < csv.features_size(); ++i)
@@ -67,7 +67,7 @@ void check_digits(const proto::Data& data, problem_list& problems) {
   problems.require(train <= max_digits && test <= max_digits && train + test <= max_digits,
                    "data.digits", "train + test is more than " + std::to_string(max_digits));
   problems.require(!data.has_split(), "data.split",
-                   "data.digits says how many records train and test; leave out one of the two");
+                   "data.digits already sets the numbers of records; leave out one of the two");
   const bool known = data.has_batch() || !data.has_global_batch();
   problems.require(!known || data.batch() <= train || train == 0, "data.batch",
                    std::to_string(data.batch()) + " is more than the " + std::to_string(train)
@@ -121,7 +121,7 @@ void check_part(double part, bool given, const std::string& name, problem_list& 
     return;
   const bool valid = std::isfinite(part) && part > 0 && (part < 1 || part == std::floor(part));
   problems.require(valid, "data.split." + name,
-                   "expected a number of records, at least 1, or a part of all, between 0 and 1");
+                   "expected a number of records, at least 1, or a fraction between 0 and 1");
 }
 
 void check_split(const proto::Data& data, problem_list& problems) {
@@ -129,7 +129,7 @@ void check_split(const proto::Data& data, problem_list& problems) {
     return;
   const auto& split = data.split();
   problems.require(split.has_train() || split.has_test() || split.has_validation(), "data.split",
-                   "give train, test or validation (numbers of records, or parts below 1)");
+                   "set train, test or validation (a number of records, or a fraction below 1)");
   check_part(split.train(), split.has_train(), "train", problems);
   check_part(split.test(), split.has_test(), "test", problems);
   check_part(split.validation(), split.has_validation(), "validation", problems);
@@ -187,7 +187,7 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
   check_normalize(data, problems);
   if (origin == data_from::program)
     problems.require(!data.has_split(), "data.split",
-                     "the program says itself which records train and test; leave it out");
+                     "the program supplies its own training and test records; leave it out");
   switch (data.source_case()) {
   case proto::Data::kIdx:
     return check_idx(data, problems);

@@ -7,18 +7,19 @@
 
 namespace troupe {
 
-/// Labels of records: one of the two is empty.
+/// Labels of records. One of the two vectors is empty.
 struct record_labels {
   std::vector<std::int32_t> classes; ///< (records, labels_per_record)
   std::vector<float> targets;        ///< (records, label_width), row-major
 };
 
-/// Reads the labels of a data set, and its features only if it offers both together.
-/// @param most reads at most this many records, at even distances. 0: all.
+/// Reads the labels of a data set. It reads the features only if the data set delivers both
+/// together.
+/// @param most largest number of records to read, evenly spaced; 0 means all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 
-/// How many records of a data set have each class.
-/// @return (label_width); empty for targets, and for sequences that are labelled at each position
+/// The number of records in each class.
+/// @return (label_width); empty for targets, and for sequences with a label at each position
 std::vector<std::uint64_t> count_classes(const dataset& data);
 
 } // namespace troupe

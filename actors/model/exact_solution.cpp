@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t most_records = 4096;
 constexpr std::size_t most_values = std::size_t{1} << 20;
 
-/// Most features that an error names.
+/// Number of features that an error names at most.
 constexpr std::size_t most_names = 4;
 
 } // namespace
@@ -39,8 +39,9 @@ std::string ridge_text(const job_context& context) {
   if (tensors.size() < 2 || !(context.rule_of(1).rule.weight_decay > 0))
     return result;
   return result
-    + "; other than there, it penalizes the intercept, too: with optimizer.group { match: \""
-    + tensors[1].name + "\" weight_decay: 0 } it does not";
+    + "; unlike there, it also penalizes the intercept; to exempt it, set optimizer.group { match: "
+      "\""
+    + tensors[1].name + "\" weight_decay: 0 }";
 }
 
 exact_solution::exact_solution(const job_context& context, const dataset& train,
@@ -68,7 +69,7 @@ bool exact_solution::read_some() {
   return true;
 }
 
-// The sums are always dense.
+// Expands sparse records: the sums are always dense.
 void exact_solution::read_sparse() {
   const auto entries = train_.entries(records_);
   row_starts_.assign(records_.size() + 1, 0);
@@ -101,7 +102,7 @@ exact_solution::result exact_solution::solve() const {
     throw input_error(dependence(found.dependent));
   result x;
   x.weights.assign(found.weights.begin(), found.weights.end());
-  // The weight of a sparse layer has a row per feature.
+  // The weight of a sparse layer has a row for each feature.
   if (train_.record().features == feature_kind::sparse)
     for (std::size_t i = 0; i < found.weights.size(); ++i)
       x.weights[i % features * train_.record().label_width + i / features] =

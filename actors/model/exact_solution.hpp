@@ -15,20 +15,20 @@ namespace troupe {
 /// models that are not linear, and for optimizers whose decay is not a ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
-/// Solves a linear model in one pass over the training data (`solver: EXACT`). The result equals
-/// the limit of the job's gradient descent. By SGD's definition the gradient of a step is 0 where
+/// Solves a linear model in one pass over the training data (`solver: EXACT`). The result is the
+/// limit of the job's gradient descent. With SGD, the gradient of a step is 0 if
 ///
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
-/// with N samples, K targets, and a column of ones for the bias: so W minimizes the sum of squared
-/// errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the bias,
-/// unless the bias is in a group (optimizer.group) with another weight decay. This makes no
+/// with N samples, K targets, and a column of ones for the bias. Therefore W minimizes the sum of
+/// squared errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the
+/// bias, unless the bias is in a group (optimizer.group) with another weight decay. This makes no
 /// difference if features and targets have mean 0 (data.csv.standardize).
 class exact_solution {
 public:
-  /// `context` and `train` must outlive this object. `context` must be of a linear model
+  /// `context` and `train` must outlive this object. The model of `context` must be linear
   /// (is_linear).
-  /// @param names of the features, for errors; may be empty
+  /// @param names of the features, for error messages; may be empty
   exact_solution(const job_context& context, const dataset& train,
                  std::vector<std::string> names = {});
 
@@ -44,9 +44,9 @@ public:
     double train_loss = 0;
   };
 
-  /// Call this after all records were read.
-  /// @throws input_error that names the columns, if the weights are not unique or values are not
-  /// finite
+  /// Call this after all records have been read.
+  /// @throws input_error if the weights are not unique or values are not finite; it names the
+  /// columns
   result solve() const;
 
 private:
@@ -62,7 +62,7 @@ private:
   std::vector<std::uint64_t> records_;
   std::vector<float> features_;
   std::vector<float> targets_;
-  // Sparse features, before they are spread.
+  // Sparse features, before they are expanded.
   std::vector<std::int32_t> row_starts_;
   std::vector<std::int32_t> columns_;
   std::vector<float> values_;

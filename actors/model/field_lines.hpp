@@ -6,10 +6,10 @@
 
 namespace troupe {
 
-/// Problems of a job, as `validate` lists them, each with the line of its field in the text of the
-/// job: "NAME:12: local_sgd.every: 0; expected ...". Problems of fields that the text does not
-/// contain stay unchanged. If the text is JSON, all do.
-/// @param overrides as given to `apply_override`: the text does not contain these fields.
+/// Adds line numbers to the problems of a job, as listed by `validate`: "NAME:12: local_sgd.every:
+/// 0; expected ...". A problem stays unchanged if the text does not contain its field, or if the
+/// text is JSON.
+/// @param overrides the assignments given to `apply_override`: their fields are not in the text.
 std::string with_lines(const std::string& problems, std::string_view text, std::string_view name,
                        std::span<const std::string> overrides);
 

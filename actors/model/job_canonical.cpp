@@ -21,7 +21,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-/// Fields that nodes need not agree on.
+/// Fields that may differ between nodes.
 constexpr std::array<std::string_view, 12> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
@@ -119,7 +119,7 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
-    // Whether a member of a oneof is set matters, even if it is empty. For other messages it does
+    // For a member of a oneof, being set matters even if it is empty. For other messages it does
     // not.
     if (field.containing_oneof() != nullptr && !set)
       return;
@@ -136,7 +136,7 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   out.push_back({path, value, is_default});
 }
 
-/// All values of a message in the order of the schema's field numbers, unset ones with their
+/// All values of a message, in the order of their field numbers. Unset fields appear with their
 /// defaults.
 void flatten(const Message& message, const std::string& prefix, std::vector<flat_field>& out) {
   const auto& type = *message.GetDescriptor();
@@ -156,7 +156,7 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
   }
 }
 
-/// Leaves out fields that this kind of optimizer does not use. Writes out fields whose default
+/// Removes the fields that this kind of optimizer does not use, and writes out those whose default
 /// depends on the kind.
 void normalize(proto::Optimizer& x) {
   const auto kind = x.kind();
@@ -177,7 +177,7 @@ void normalize(proto::Optimizer& x) {
     x.set_epsilon(build_optimizer(x).epsilon);
 }
 
-/// Writes out the names that layers have by default.
+/// Gives each layer its default name, unless it has one.
 void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
   for (int i = 0; i < layers.size(); ++i) {
     layers[i].set_name(layer_name(layers[i], i));
@@ -192,10 +192,10 @@ std::vector<flat_field> flatten(proto::Job job) {
     job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
-  // Follows from the global batch, once the number of workers is known.
+  // Once the number of workers is known, the batch follows from the global batch.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
-  // Written out if true: before this field existed, splits were in order.
+  // Written only if it is true, because splits were in order before this field existed.
   if (job.data().has_split()) {
     const bool shuffled = is_shuffled(job.data());
     auto& split = *job.mutable_data()->mutable_split();

@@ -21,47 +21,48 @@
 
 namespace troupe {
 
-/// A job with everything built from it. All actors of a node share it, read-only, from any thread.
+/// A job and everything built from it. All actors of a node share it. It is read-only and may be
+/// used by any thread.
 struct job_context {
   proto::Job job;
   std::string hash;
-  /// For files of weights: metadata_of(). Empty if the data is not known.
+  /// Metadata for files of weights: metadata_of(). Empty if the data is not known.
   std::map<std::string, std::string> metadata;
-  /// The row of the job's protocol.
+  /// The traits of the job's protocol.
   protocol_traits protocol;
   data_shape data;
   /// The fingerprint of the coordinator's data; nothing if it is not known.
   std::optional<proto::DataFingerprint> fingerprint;
   built_model model;
-  /// Loss and gradients for a worker's batch.
+  /// Computes the loss and the gradients of a worker's batch.
   std::shared_ptr<const plan> training;
   optimizer rule;
   /// If empty, `rule` applies to all parameters.
   parameter_groups groups;
   learning_rate rate;
 
-  /// How a tensor, given by its position in the layout, is updated.
+  /// The update rule of a tensor, given by its position in the layout.
   group_rule rule_of(std::size_t tensor) const {
     return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
   }
 
-  /// Samples of a batch.
+  /// Number of samples in a batch.
   std::size_t batch() const noexcept {
     const std::uint32_t given = job.data().batch();
     return given == 0 ? static_cast<std::size_t>(data.train_records) : given;
   }
 
-  /// Samples of a gradient that a worker hands over: those of `accumulate` batches.
+  /// Number of samples behind a gradient that a worker sends: those of `accumulate` batches.
   std::size_t gradient_samples() const noexcept { return batch() * job.accumulate(); }
 
   const layout& parameters() const noexcept { return training->parameters(); }
 
-  /// The parameters' initial values within `part`. Orthogonal matrices are computed once for all
-  /// parts.
+  /// Writes the parameters' initial values within `part`. Orthogonal matrices are computed once for
+  /// all parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// The slices of `count` parameter shards, in order, by the job's placement. Tensors stay whole
-  /// if the optimizer works on whole tensors. Some may be empty.
+  /// Divides the parameters among `count` shards, in order, by the job's placement. Tensors stay
+  /// whole if the optimizer needs whole tensors. Some slices may be empty.
   std::vector<range> shards(std::size_t count) const;
   range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
 
@@ -74,38 +75,39 @@ private:
 
 /// Builds the model and its plan. Throws input_error, like the builders it calls.
 /// @param own protocols that the program adds (protocol CUSTOM)
-/// @param metadata of the data, for files of weights
-/// @param fingerprint of the coordinator's data
+/// @param metadata metadata of the data, for files of weights
+/// @param fingerprint the fingerprint of the coordinator's data
 std::shared_ptr<const job_context>
 make_job_context(const proto::Job& job, const data_shape& data,
                  std::span<const protocol_traits> own = {},
                  std::map<std::string, std::string> metadata = {},
                  std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
-/// Applies gradients to a range of parameters: an optimizer with its state and its place in the
-/// learning-rate schedule. The rate is that of the middle of the step, so it is not 0 in the first
-/// step of a warm-up or in the last step of a decay to 0.
+/// Applies gradients to a range of parameters: an optimizer, its state, and its position in the
+/// learning-rate schedule. A step uses the rate at its middle. The rate is therefore not 0 in the
+/// first step of a warm-up or in the last step of a decay to 0.
 ///
-/// State tensors are not optimized: they follow their statistics. Frozen tensors do not change
-/// (parameter_kind). All others are updated by the rule of their group.
+/// State tensors are not optimized: their updates follow their statistics. Frozen tensors do not
+/// change (parameter_kind). All other tensors are updated by the rule of their group.
 class range_updater {
 public:
-  /// How an update differs from a plain one.
+  /// Changes to a plain update.
   struct terms {
-    /// Of the gradient of trainable parameters: clip_factor().
+    /// Factor on the gradient of trainable parameters: clip_factor().
     double factor = 1;
-    /// Of the learning rate.
+    /// Factor on the learning rate.
     double rate_factor = 1;
     /// The first moment of all elements, if the caller keeps it (optimizer::moment_slot).
     std::span<float> moment = {};
     /// Number of updates of this moment, including this one.
     std::uint64_t moment_step = 0;
-    /// update_arguments::look_ahead
+    /// See update_arguments::look_ahead.
     bool look_ahead = false;
   };
 
-  /// `where`: must be a range of whole tensors if the optimizer needs that (optimizer::by_tensor).
-  /// `moment_apart`: the caller keeps the first moment, and passes it with each update.
+  /// `where` must be a range of whole tensors if the optimizer requires that
+  /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
+  /// with each update.
   range_updater(const job_context& context, range where, bool moment_apart = false);
 
   /// Bytes of optimizer state for this many parameters.
@@ -113,7 +115,8 @@ public:
     return context.rule.slots() * elements * sizeof(float);
   }
 
-  /// One update from `gradient`, summed over `samples` > 0 samples. `updated` may be `weights`.
+  /// Makes one update from `gradient`, which is summed over `samples` > 0 samples. `updated` may be
+  /// `weights`.
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, const terms& how);
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
@@ -121,37 +124,37 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// The same update, bit for bit, but out of place: the state does not change until publish().
-  /// With 0 samples, weights and state will not change. Not available if the caller keeps the
-  /// moment.
-  /// @param updated apart from `weights`
+  /// Computes the same update, bit for bit, but out of place: the state does not change until
+  /// publish(). With 0 samples, neither the weights nor the state will change. Not available if the
+  /// caller keeps the moment.
+  /// @param updated must not overlap `weights`
   /// @param factor terms::factor
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, double factor = 1);
 
-  /// The staged update takes effect. It counts as an update even with 0 samples. Does nothing if
-  /// nothing is staged.
+  /// Makes the staged update take effect. It counts as an update even with 0 samples. Does nothing
+  /// if no update is staged.
   void publish() noexcept;
 
   /// Drops the staged update.
   void discard() noexcept { staged_samples_.reset(); }
 
-  /// Allocates the memory of stage() now, rather than in the first step.
+  /// Allocates the memory for stage() now instead of in the first step.
   void reserve_stage() { staged_ = state_; }
 
-  /// Advances the schedule past samples whose gradient was left out.
+  /// Advances the schedule by samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
 
-  /// Samples trained or left out so far, including those of earlier runs: the position in the
-  /// schedule.
+  /// Samples trained or left out so far, including those of earlier runs. This is the position in
+  /// the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The optimizer's state in one of its slots, for all elements. Not available for a moment that
-  /// the caller keeps.
+  /// One slot of the optimizer's state, for all elements. Not available for a moment that the
+  /// caller keeps.
   std::span<const float> state(std::size_t slot) const;
 
-  /// Continue where another run stopped: after this many samples and updates; with its state of a
-  /// slot, for all elements.
+  /// Continue from another run: after this number of samples and updates; and with that run's state
+  /// in a slot, for all elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
@@ -159,7 +162,7 @@ public:
   void restore(std::size_t slot, std::span<const float> values);
 
 private:
-  /// Where a slot begins in `state_`.
+  /// The position in `state_` where a slot begins.
   std::size_t offset(std::size_t slot) const noexcept {
     return (slot - (apart_ && slot > *apart_ ? 1 : 0)) * elements_;
   }
@@ -183,10 +186,11 @@ private:
   std::uint64_t updates_ = 0;
   std::size_t elements_;
   std::vector<segment> segments_;
-  /// The slot that is not in `state_`.
+  /// The slot that the caller keeps, which is not in `state_`.
   std::optional<std::size_t> apart_;
   std::vector<float> state_;
-  /// The state after the staged update, and its samples; nothing if nothing is staged.
+  /// The state after the staged update, and the number of its samples; nothing if no update is
+  /// staged.
   std::vector<float> staged_;
   std::optional<std::uint64_t> staged_samples_;
 };

@@ -24,8 +24,8 @@ using nlohmann::json;
 
 constexpr std::size_t longest_report = 16'384;
 
-/// Compares a text with the schema, for errors that name the field's path. Protobuf's own errors do
-/// not always name it.
+/// Compares a JSON text with the schema, for errors that name the field's path. Protobuf's own
+/// errors do not always name it.
 class checker {
 public:
   explicit checker(std::string_view name) : name_(name) {}
@@ -47,9 +47,9 @@ public:
         continue;
       }
       if (!seen.insert(field).second)
-        report(here, "stands there twice, under two spellings of its name");
+        report(here, "occurs twice, under two spellings of its name");
       if (value.is_null())
-        continue; // The same as leaving it out.
+        continue; // JSON null means that the field is left out.
       if (const auto* oneof = field->containing_oneof()) {
         const auto [other, first] = chosen.emplace(oneof, key);
         if (!first)
@@ -59,7 +59,7 @@ public:
     }
   }
 
-  /// Throws what was found.
+  /// Throws all problems that were found.
   void finish() const {
     if (!errors_.empty())
       throw input_error{errors_};
@@ -119,7 +119,7 @@ private:
       check_unsigned(x, std::numeric_limits<std::uint64_t>::max(), path);
       break;
     default:
-      break; // No other types in the schema; Protobuf checks them.
+      break; // The schema has no other types; Protobuf would report them.
     }
   }
 
@@ -157,7 +157,8 @@ private:
       report(path, "a whole number from 0 to " + std::to_string(largest), x);
   }
 
-  /// A number that a float holds; Protobuf also takes them as strings, which is never needed here.
+  /// A number that fits into a float. Protobuf also accepts numbers as strings, but nothing here
+  /// needs that.
   static bool is_real(const json& x) {
     return x.is_number() && std::abs(x.get<double>()) <= std::numeric_limits<float>::max();
   }

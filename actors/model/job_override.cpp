@@ -49,7 +49,7 @@ path_step parse_step(std::string_view text, const override_error& fail) {
   return step;
 }
 
-/// The field that a step names in a message; `where` is the path so far.
+/// The field of a message that a step names. `where` is the path so far.
 const FieldDescriptor& find_field(const Message& message, const path_step& step,
                                   const std::string& where, const override_error& fail) {
   const auto& type = *message.GetDescriptor();
@@ -72,7 +72,7 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
   return *field;
 }
 
-/// The message that a step descends into.
+/// The message inside `message` that a step leads to.
 Message& enter(Message& message, const FieldDescriptor& field, const path_step& step,
                const override_error& fail) {
   if (field.message_type() == nullptr)
@@ -96,7 +96,7 @@ void set_message(Message& target, std::string_view value, const override_error& 
     fail(errors.text());
 }
 
-/// The value as the text parser wants it: enum names in any case.
+/// The value in the syntax of the text parser. Enum names may be in upper or lower case.
 std::string scalar_text(const FieldDescriptor& field, std::string_view value,
                         const override_error& fail) {
   if (field.enum_type() == nullptr)
@@ -137,7 +137,7 @@ void set_field(Message& message, const FieldDescriptor& field, const path_step& 
   set_scalar(message, field, value, fail);
   if (!field.is_repeated())
     return;
-  // It was appended: move it to its place.
+  // The value was appended: move it to its index.
   const auto& access = *message.GetReflection();
   const int last = access.FieldSize(message, &field) - 1;
   if (*step.index == last)

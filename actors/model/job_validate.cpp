@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint32_t digit_classes_needed = 10;
 
-/// The dense layer that makes the outputs, or nullptr.
+/// The dense layer that produces the output, or nullptr.
 const proto::Layer* last_dense(const proto::Model& model) {
   const auto n = model.layer_size();
   return n > 0 && model.layer(n - 1).has_dense() ? &model.layer(n - 1) : nullptr;
 }
 
-/// Units of that layer; 0 if there is none.
+/// Units of the last dense layer; 0 if there is none.
 std::uint32_t last_units(const proto::Model& model) {
   const auto* last = last_dense(model);
   return last != nullptr ? last->dense().units() : 0;
@@ -36,7 +36,7 @@ void check_model(const proto::Model& model, problem_list& problems) {
   problems.require(model.layer_size() > 0 || onnx, "model.layer",
                    "no layers; add at least one, such as layer { dense { units: 10 } }");
   problems.require(model.layer_size() == 0 || !onnx, "model.layer",
-                   "model.onnx says what the model is; leave out one of the two");
+                   "model.onnx already describes the model; leave out one of the two");
   problems.require(model.loss() != proto::LOSS_UNSET, "model.loss",
                    "missing; expected one of " + loss_names());
   list_layers(model, problems);
@@ -50,12 +50,12 @@ void check_model(const proto::Model& model, problem_list& problems) {
     return;
   }
   problems.require(model.label_smoothing() == 0, "model.label_smoothing",
-                   "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
+                   "only SOFTMAX_CROSS_ENTROPY supports it; leave it out");
   problems.require(!model.has_ignored_label(), "model.ignored_label",
-                   "only SOFTMAX_CROSS_ENTROPY knows it; leave it out");
+                   "only SOFTMAX_CROSS_ENTROPY supports it; leave it out");
 }
 
-/// Whether model and data fit, as far as this can be known without reading the data.
+/// Checks whether model and data fit together, as far as possible without reading the data.
 void check_fit(const proto::Job& job, problem_list& problems) {
   const auto& model = job.model();
   const std::uint32_t units = last_units(model);
@@ -129,14 +129,13 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
     problems.require(!group.match().empty(), path + ".match",
                      "missing; expected names of parameters, such as \"*.bias\"");
     problems.require(group.has_weight_decay() || group.has_l1() || group.has_learning_rate_scale(),
-                     path,
-                     "says nothing of its parameters; add weight_decay, l1 or learning_rate_scale");
+                     path, "has no effect; add weight_decay, l1 or learning_rate_scale");
     number(group.weight_decay(), path + ".weight_decay");
     number(group.l1(), path + ".l1");
     const double scale = group.learning_rate_scale();
     problems.require(std::isfinite(scale) && scale > 0, path + ".learning_rate_scale",
                      "expected a finite number, more than 0, got " + std::to_string(scale)
-                       + "; parameters that stay as they are belong in model.freeze");
+                       + "; to keep parameters unchanged, name them in model.freeze");
   }
 }
 
@@ -179,9 +178,10 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                    "EXACT needs a linear model: one dense layer without activation, and loss "
                    "MEAN_SQUARED_ERROR; use ITERATIVE");
   problems.require(!job.data().has_libsvm(), "solver",
-                   "EXACT is not for sparse rows (data.libsvm); use ITERATIVE");
-  problems.require(!job.has_evaluate(), "evaluate",
-                   "solver: EXACT takes no steps to evaluate after; leave it out");
+                   "EXACT does not support sparse rows (data.libsvm); use ITERATIVE");
+  problems.require(
+    !job.has_evaluate(), "evaluate",
+    "solver: EXACT makes no steps, so nothing is evaluated in between; leave it out");
   problems.require(job.model().freeze_size() == 0, "model.freeze",
                    "solver: EXACT finds all weights at once; leave it out, or use solver: "
                    "ITERATIVE");
@@ -192,16 +192,17 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                      "there is no closed form with an L1 penalty; leave it out, or use solver: "
                      "ITERATIVE");
     problems.require(!group.has_learning_rate_scale(), path + ".learning_rate_scale",
-                     "solver: EXACT takes no steps; leave it out");
+                     "solver: EXACT makes no steps; leave it out");
   }
   problems.require(job.optimizer().l1() == 0, "optimizer.l1",
                    "there is no closed form with an L1 penalty; leave it out, or use solver: "
                    "ITERATIVE");
-  problems.require(!job.has_checkpoint(), "checkpoint",
-                   "solver: EXACT takes no steps from which a run could go on; leave it out");
+  problems.require(
+    !job.has_checkpoint(), "checkpoint",
+    "solver: EXACT makes no steps, so there is nothing to continue from; leave it out");
 }
 
-/// More than any machine has processors; far fewer than would exhaust one.
+/// More threads than any machine has processors, but far too few to exhaust a machine.
 constexpr std::uint32_t most_threads = 1024;
 
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// The shortest text that reads back as the same number.
+/// The shortest decimal text that gives the same float when read.
 std::string text_of(float x) {
   std::array<char, 32> buffer{};
   return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};

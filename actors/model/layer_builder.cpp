@@ -56,7 +56,8 @@ initializer initializer_of(bool given, const proto::Initializer& x, initializer 
   return otherwise;
 }
 
-/// Kernel, stride and padding of a convolution or pooling; a stride of 0 means the kernel's size.
+/// Kernel, stride and padding of a convolution or pooling. A stride of 0 means that the stride
+/// equals the kernel.
 template <class Layer>
 window window_of(const Layer& x, std::int64_t stride) {
   const auto pair = [](const auto& list, std::int64_t y, std::int64_t x) {
@@ -78,11 +79,11 @@ shape with_batch(const google::protobuf::RepeatedField<std::uint32_t>& dims) {
   return shape{std::move(extents)};
 }
 
-/// Throws if the axis is not a dimension of x, or is the batch.
+/// Throws if x does not have this axis, or if the axis is the batch.
 void check_axis(expression x, std::size_t axis) {
   if (axis == 0 || axis >= x.shape().rank())
     throw input_error("axis " + std::to_string(axis) + " is "
-                      + (axis == 0 ? "the batch" : "not there"));
+                      + (axis == 0 ? "the batch" : "out of range"));
 }
 
 expression reduce(expression x, std::size_t axis, bool mean) {
@@ -103,7 +104,7 @@ expression reduce(expression x, std::size_t axis, bool mean) {
 
 void check_sequence(expression x) {
   if (x.shape().rank() != 3)
-    throw input_error("a sequence (batch, time, features) was expected");
+    throw input_error("expected a sequence (batch, time, features)");
 }
 
 } // namespace
@@ -121,8 +122,8 @@ layer_output layer_builder::add(const listed_layer& layer, std::span<const layer
   const auto made = [&](std::span<const expression> from, bool is_training) {
     try {
       const auto result = build(*layer.layer, from, is_training);
-      // A layer that only passes on its input, such as dropout when testing, keeps the input's
-      // name.
+      // A layer that passes its input through, such as dropout when testing, keeps the name of the
+      // input.
       if (std::ranges::find(from, result) == from.end())
         graph_.rename(result, is_training ? name_ + "/training" : name_);
       return result;
@@ -163,7 +164,7 @@ expression layer_builder::build(const proto::Layer& layer, std::span<const expre
     const bool sparse = x.node().type == dtype::sparse;
     const auto usual = sparse ? initializer::glorot_uniform() : initial_weights(after);
     auto weights = initializer_of(how.has_weights(), how.weights(), usual);
-    weights.inputs_first = sparse; // (inputs, units): a row per feature
+    weights.inputs_first = sparse; // (inputs, units), so that each feature has a row
     const auto flat = x.shape().rank() == 4 ? flatten(x) : x;
     return activate(dense(flat, "weight", how.units(), weights, how.bias(), "bias"), after);
   }
@@ -197,7 +198,7 @@ expression layer_builder::dense(expression x, const std::string& tensor, std::in
                                 const initializer& weights, bool bias,
                                 const std::string& bias_tensor) {
   if (x.shape().rank() < 2)
-    throw input_error("a tensor (batch, ..., features) was expected");
+    throw input_error("expected a tensor (batch, ..., features)");
   const auto inputs = x.shape().last();
   const auto y = x.node().type == dtype::sparse
     ? sparse_matmul(x, variable(tensor, {inputs, units}, weights))
@@ -224,7 +225,7 @@ expression layer_builder::build_image(const proto::Layer& layer, expression x, b
 
 expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
   if (x.shape().rank() != 4)
-    throw input_error("images (batch, channels, height, width) were expected");
+    throw input_error("expected images (batch, channels, height, width)");
   auto window = window_of(how, 1);
   window.groups = how.groups();
   const auto channels = x.shape()[1];
@@ -245,7 +246,7 @@ expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
 expression layer_builder::normalized_batch(expression x, const proto::BatchNorm& how,
                                            bool training) {
   if (x.shape().rank() < 2)
-    throw input_error("a tensor (batch, channels, ...) was expected");
+    throw input_error("expected a tensor (batch, channels, ...)");
   const shape dims{x.shape()[1]};
   batch_norm_variables variables;
   variables.gain = variable("weight", dims, initializer::constant(1));
@@ -325,10 +326,10 @@ expression layer_builder::embedded(expression x, const proto::Embedding& how) {
   return embedding(variable("weight", {entries, how.width()}, weights), x);
 }
 
-// A row for each position, repeated over the batch: a bias of the sample as a whole.
+// Adds a row for each position, which all samples share. The rows are a bias of the whole sample.
 expression layer_builder::positions_added(expression x, const proto::PositionEmbedding& how) {
   check_sequence(x);
-  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto dims = x.shape(); // a copy, because appending nodes moves the original
   const auto weights =
     initializer_of(how.has_weights(), how.weights(), initializer::glorot_uniform());
   const auto table = variable("weight", {dims[1], dims[2]}, weights);

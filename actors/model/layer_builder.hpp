@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// The output of a layer: one expression if training and testing compute the same, else two over
-/// the same variables.
+/// The output of a layer: one expression if training and testing compute the same, otherwise two
+/// over the same variables.
 struct layer_output {
   expression training;
   expression testing;
@@ -22,18 +22,19 @@ struct layer_output {
   bool same() const { return training == testing; }
 };
 
-/// Adds layers of the job file to a graph, with variables named as in PyTorch. Internal to
+/// Adds layers of the job file to a graph. Variables have the names that PyTorch uses. Internal to
 /// actors/model.
 class layer_builder {
 public:
-  /// @param vocabulary the tokens of the data, for embeddings; 0 if it has none
-  /// @param choice is asked for each variable
+  /// @param vocabulary the number of tokens in the data, for embeddings; 0 if the data has no
+  /// tokens
+  /// @param choice is consulted for each variable
   layer_builder(graph& owner, std::size_t vocabulary, parameter_choice& choice)
     : graph_(owner), vocabulary_(vocabulary), choice_(choice) {}
 
-  /// Appends a layer; its last node has the layer's name.
-  /// @throws input_error if shapes do not fit, naming the layer, its inputs with their shapes, and
-  /// the line of the job file
+  /// Appends a layer. The last node of the layer gets the layer's name.
+  /// @throws input_error if shapes do not fit. It names the layer, its inputs with their shapes,
+  /// and the line of the job file.
   layer_output add(const listed_layer& layer, std::span<const layer_output> inputs);
 
 private:
@@ -55,7 +56,7 @@ private:
   graph& graph_;
   std::size_t vocabulary_;
   parameter_choice& choice_;
-  /// Of the layer being built.
+  /// The name of the layer that is being built.
   std::string name_;
   std::map<std::string, expression> variables_;
 };

@@ -8,18 +8,18 @@
 
 namespace troupe {
 
-/// How many inputs a layer may have.
+/// The number of inputs that a layer may have.
 struct input_count {
   std::size_t least = 1;
   std::size_t most = 1;
   std::string text = "one input";
 };
 
-/// By the kind of the layer.
+/// Depends on the kind of the layer.
 input_count inputs_needed(const proto::Layer& layer);
 
-/// Adds what is wrong with the fields of a layer, except for its name and inputs. Shapes are
-/// checked when the model is built.
+/// Adds the problems of a layer's fields, except for its name and inputs. Shapes are checked when
+/// the model is built.
 /// @param path of the layer: "model.layer[0]".
 void check_layer(const proto::Layer& layer, const std::string& path, problem_list& problems);
 

@@ -87,7 +87,7 @@ private:
     auto output = input;
     const std::uint32_t times = block.has_times() ? block.times() : 1;
     for (std::uint32_t i = 0; i < times && !stopped_; ++i) {
-      // Empty blocks count, too, so that many of them cannot take for ever.
+      // Empty blocks count as well; otherwise, many empty blocks could take forever.
       if (++repetitions_ > most_layers)
         stop(path, layer);
       const auto number = block.has_times() ? "." + std::to_string(i) : "";
@@ -114,7 +114,7 @@ private:
                       "\"" + name + "\" is the name of another layer; names must differ" + line);
   }
 
-  /// What layer `index` reads; at least one.
+  /// The positions that layer `index` reads; at least one.
   std::vector<std::size_t> inputs_of(const RepeatedPtrField<proto::Layer>& layers, int index,
                                      const std::string& path, std::size_t previous) {
     const auto& layer = layers[index];
@@ -152,7 +152,7 @@ private:
           path,
           "\"" + name + "\" is "
             + (i == index ? "the layer itself" : "a layer below, which is computed later")
-            + "; layers read those above them" + line);
+            + "; layers can only read those above them" + line);
         return features;
       }
     std::vector<std::string> known{"features"};
@@ -163,7 +163,8 @@ private:
     return features;
   }
 
-  /// Skipped if an input was not found: the layer that it meant would look unread.
+  /// Skipped if an input was not found: otherwise, the layer that the name was meant for would be
+  /// reported as unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

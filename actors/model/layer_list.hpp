@@ -12,19 +12,19 @@ namespace troupe {
 /// A layer of a model whose blocks are unrolled.
 struct listed_layer {
   const proto::Layer* layer = nullptr;
-  /// Such as "dense_1", or "h.0.attn" in a block.
+  /// The layer's name, such as "dense_1", or "h.0.attn" in a block.
   std::string name;
-  /// Where it stands in the job: "model.layer[1].block.layer[0]".
+  /// The layer's path in the job: "model.layer[1].block.layer[0]".
   std::string path;
-  /// What it reads: positions in the list plus 1; 0 for the features.
+  /// The layer's inputs: positions in the list plus 1, or 0 for the features.
   std::vector<std::size_t> inputs;
 };
 
 /// Largest number of layers of a model. Layers of a block count as often as the block is repeated.
 inline constexpr std::size_t most_layers = 4096;
 
-/// The layers in the order in which they are computed: each reads those before it. The last one
-/// makes the outputs. Refers to `model`.
+/// Lists the layers in the order of computation: each layer reads earlier ones. The last layer
+/// produces the output. The result refers to `model`.
 ///
 /// Adds to `problems`: names that are missing, invalid, taken or reserved; inputs that are unknown
 /// or defined below; a wrong number of inputs for the kind; layers without a kind, or that no layer
@@ -32,13 +32,13 @@ inline constexpr std::size_t most_layers = 4096;
 /// there are problems, the list must not be used.
 std::vector<listed_layer> list_layers(const proto::Model& model, problem_list& problems);
 
-/// `list_layers`, or throws input_error with all problems.
+/// Like `list_layers`, but throws input_error with all problems.
 std::vector<listed_layer> list_layers(const proto::Model& model);
 
-/// The name of a layer in a list of layers: its own, or kind and position, such as "dense_1".
+/// The name of a layer in a list of layers: its own name, or kind and position, such as "dense_1".
 std::string layer_name(const proto::Layer& layer, int index);
 
-/// Such as "conv2d"; empty if there is none.
+/// The kind of the layer, such as "conv2d"; empty if it has none.
 std::string layer_kind(const proto::Layer& layer);
 
 /// " (line 12)" if the job file's line is known.

@@ -18,10 +18,11 @@ std::string units_text(const shape& output) {
   return "makes " + to_string(output) + " of each batch";
 }
 
-/// The loss and the labels that it reads, checked against each other.
+/// Builds the loss and its labels, and checks that they fit together.
 class loss_builder {
 public:
-  /// @param layer the layer that makes the outputs, for messages; `line`: its line in the job file
+  /// @param layer the layer that produces the output, for messages; `line`: its line in the job
+  /// file
   loss_builder(const proto::Model& model, const record_shape& data, std::string layer,
                std::string line)
     : model_(model), data_(data), layer_(std::move(layer)), line_(std::move(line)) {}
@@ -83,7 +84,7 @@ private:
     result.correct = softmax_correct(output.testing, result.labels, how);
   }
 
-  /// Classes 0 and 1 as targets of one output.
+  /// Two classes become targets 0 and 1 of a single output.
   void add_two_classes(built_model& result, const layer_output& output) const {
     const auto dims = output.testing.shape();
     if (dims != shape{shape::batch, 1})
@@ -105,7 +106,7 @@ private:
       throw input_error(layer_ + " has " + std::to_string(output.last())
                         + " units, but the data has " + std::to_string(data_.label_width)
                         + (data_.label_width == 1 ? " target" : " targets")
-                        + " per sample; expected as many" + line_);
+                        + " per sample; expected the same number" + line_);
     throw input_error(layer_ + " " + units_text(output) + ", but the data has targets "
                       + to_string(expected) + "; expected the same" + line_);
   }
@@ -171,7 +172,7 @@ std::string kind_in_words(const proto::Layer& layer) {
   return result;
 }
 
-/// What `troupe check` shows of a layer whose variables begin at `first`.
+/// Describes a layer for `troupe check`. The layer's variables begin at `first`.
 built_layer describe(const listed_layer& layer, std::span<const layer_output> inputs,
                      const layer_output& output, const layout& parameters, std::size_t first) {
   built_layer result;

@@ -31,7 +31,7 @@ std::string names_of(const std::vector<std::string>& names) {
   return result.empty() ? "none" : result;
 }
 
-/// The only input of a model.
+/// The single input of a model.
 onnx_port only_input(const onnx_model& model) {
   const auto ports = onnx_inputs(model);
   std::vector<std::string> names;
@@ -43,7 +43,8 @@ onnx_port only_input(const onnx_model& model) {
   return ports[0];
 }
 
-/// The shape of the features for the model: open dimensions come from the features.
+/// The shape of the features for the model. The features determine the open dimensions of the
+/// input.
 shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
   const auto refuse = [&](const std::string& what) {
     auto text = std::string{"("};
@@ -60,7 +61,7 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
   for (std::size_t i = 1; i < extents.size(); ++i)
     open += extents[i] < 0 ? 1 : 0;
   if (open > 1 && extents.size() != features.rank())
-    refuse("leaves more than one extent open, and has other dimensions than");
+    refuse("leaves more than one extent open, and differs in rank from");
   auto rest = static_cast<std::int64_t>(features.elements(1));
   for (std::size_t i = 1; i < extents.size(); ++i) {
     if (extents[i] < 0 && extents.size() == features.rank())
@@ -73,12 +74,12 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
     if (&extent != extents.data() && extent < 0)
       extent = std::exchange(rest, 1);
   if (rest != 1)
-    refuse("has other than as many elements as");
+    refuse("differs in its number of elements from");
   return shape{std::move(extents)};
 }
 
-/// `troupe export` puts the normalization of the data into the model: features must not be
-/// normalized before it, too.
+/// `troupe export` puts the normalization of the data into the model. The data must then not be
+/// normalized a second time.
 void refuse_two_normalizations(const proto::Data& data, std::span<const std::byte> bytes,
                                const std::string& path) {
   const bool normalizes = data.has_normalize() || data.csv().standardize();
@@ -107,10 +108,10 @@ void embed_onnx(proto::Job& job) {
   refuse_two_normalizations(job.data(), bytes, path);
   auto structure = onnx_model::parse(bytes, path).structure();
   if (structure.size() > most_structure)
-    throw input_error(path + ": besides its weights, the model takes "
-                      + std::to_string(structure.size())
-                      + " bytes, and 2 MiB are allowed; it holds large constants, which a layer or "
-                        "Constant node makes from fewer numbers");
+    throw input_error(
+      path + ": besides its weights, the model takes " + std::to_string(structure.size())
+      + " bytes, and 2 MiB are allowed; it contains large constants, which a layer or "
+        "Constant node makes from fewer numbers");
   model.set_onnx_structure(std::move(structure));
 }
 
@@ -130,8 +131,8 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
   if (port.type != features.node().type)
     throw input_error(source.name() + ": input \"" + port.name + "\" takes "
                       + (port.type == dtype::int32
-                           ? "whole numbers, and the data's features are real"
-                           : "real numbers, and the data's are tokens"));
+                           ? "whole numbers, but the data's features are real"
+                           : "real numbers, but the data's features are tokens"));
   const auto dims = fed_shape(source, port, features.shape());
   const auto input = dims == features.shape() ? features : reshape(features, dims);
   const auto kind_of = [&](const onnx_model::weight& x) {

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t most_rows = 256;
 
-/// So much is always used: small models are tested in large groups, whatever their batch.
+/// A test may always use this much memory. Small models are therefore tested in large groups,
+/// whatever their batch.
 constexpr std::size_t small_bytes = std::size_t{64} << 20;
 
 /// Activations, and the records themselves.
@@ -21,8 +22,9 @@ std::size_t bytes_of(const plan& x, const record_shape& record) {
   return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
 }
 
-/// For as many rows as take no more memory than training does. The same on every machine, since
-/// sums over other groups of records may have other bits.
+/// A plan with the largest number of rows that needs no more memory than training does. The number
+/// is the same on every machine, because sums over other groups of records may differ in their last
+/// bits.
 std::shared_ptr<const plan> testing_plan(const job_context& context) {
   const auto& model = context.model;
   auto options = cpu_plan_options();

@@ -12,44 +12,47 @@
 
 namespace troupe {
 
-/// How well a model does on a data set.
+/// The result of a model on a data set.
 struct test_result {
   /// Mean over the records.
   double loss = 0;
-  /// Share of the labels that are classified correctly, ignored ones left out; classes only.
+  /// Share of the labels that are classified correctly, without ignored ones. For classes only.
   std::optional<double> accuracy;
 };
 
-/// Records that were tested together, in order, and the model's outputs for them. Valid only during
-/// the call.
+/// Records that were tested together, in order, with the model's outputs for them. Valid only
+/// during the call.
 struct tested_records {
   std::uint64_t first = 0;
   std::size_t count = 0;
-  std::span<const float> features;       ///< (count, dims...); of numbers only
-  std::span<const std::int32_t> tokens;  ///< (count, dims...); of tokens only
+  std::span<const float> features;       ///< (count, dims...); empty unless the features are
+                                         ///< numbers
+  std::span<const std::int32_t> tokens;  ///< (count, dims...); empty unless the features are tokens
   std::span<const std::int32_t> classes; ///< (count, labels_per_record); empty for targets
   std::span<const float> targets;        ///< (count, label_width); empty for classes
   std::span<const float> outputs;        ///< (count, units): logits with softmax cross-entropy
 };
 
-/// Tests weights of a job's model on data: what the coordinator computes after each epoch, and
-/// `troupe predict` on a file. Same weights and data, same bits. One run at a time.
+/// Tests the weights of a job's model on data. The coordinator uses it after each epoch, and
+/// `troupe predict` uses it on a file. The same weights and data give the same bits. One run at a
+/// time.
 class model_tester {
 public:
   explicit model_tester(const job_context& context);
 
-  /// Loss and accuracy of the weights.
+  /// Computes loss and accuracy of the weights.
   /// @param weights the flat parameter vector
   /// @param set must have the widths that the model was built for
-  /// @param listener called on this thread for each group of records, in order; may be left out
+  /// @param listener called on this thread for each group of records, in order; optional
   test_result run(std::span<const float> weights, const dataset& set,
                   function_ref<void(const tested_records&)> listener = {});
 
-  /// Records that are tested together: 256, or fewer where these would take more memory than a
-  /// step of training does.
+  /// Number of records that are tested together: 256, or fewer if 256 would take more memory than a
+  /// step of training.
   std::size_t rows() const noexcept { return records_.most(); }
 
-  /// What a tester of that model allocates, sparse records left out. Allocates none of it.
+  /// Bytes that a tester of this model allocates, not counting sparse records. Allocates nothing
+  /// itself.
   static std::size_t memory_bytes(const job_context& context);
 
 private:

@@ -36,7 +36,7 @@ optimizer_kind kind_of(proto::OptimizerKind x) {
                     "ADAMW or LAMB");
 }
 
-/// What is wrong with a group that has no tensor.
+/// Explains why no tensor is in a group.
 std::string why_unused(const std::string& pattern, const layout& parameters) {
   std::vector<std::string> trainable;
   bool matched = false;
@@ -51,9 +51,9 @@ std::string why_unused(const std::string& pattern, const layout& parameters) {
   }
   const auto what = "\"" + pattern + "\" ";
   if (before)
-    return what + "matches only parameters that groups before it have; move it up, or leave it out";
+    return what + "matches only parameters of earlier groups; move it up, or leave it out";
   if (matched)
-    return what + "matches no parameter that is trained; leave the group out";
+    return what + "matches no trained parameter; leave the group out";
   return what + "matches no parameter; " + glob_suggestion(pattern, trainable);
 }
 

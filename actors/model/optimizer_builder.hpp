@@ -10,34 +10,35 @@
 
 namespace troupe {
 
-/// The update rule of a job.
-/// @throws input_error naming the field when a value makes no sense.
+/// Builds the update rule of a job.
+/// @throws input_error that names the field if a value makes no sense.
 optimizer build_optimizer(const proto::Optimizer& options);
 
-/// How the parameters of a group are updated: the job's rule with a weight decay and an L1 penalty
-/// of their own, at a rate of their own.
+/// The update rule for the parameters of a group: the job's rule with the group's own weight decay,
+/// L1 penalty and learning rate.
 struct group_rule {
   optimizer rule;
-  /// Of the learning rate.
+  /// Factor on the learning rate.
   double rate_scale = 1;
   bool operator==(const group_rule&) const = default;
 };
 
-/// The groups of a job's optimizer, and which tensors they have.
+/// The groups of a job's optimizer, and the tensors in each group.
 struct parameter_groups {
-  /// As in the job; behind them the optimizer itself, for tensors without a group.
+  /// The rules of the groups, in the order of the job. The last one is the optimizer's own rule,
+  /// for tensors without a group.
   std::vector<group_rule> rules;
-  /// Of each tensor of the layout, in its order: position in `rules`.
+  /// For each tensor of the layout, in order: its position in `rules`.
   std::vector<std::size_t> of_tensor;
 };
 
-/// The first group that matches a trainable tensor is its group.
-/// @throws input_error, a line per group without a tensor: it matches no parameter (with names that
-/// are near), none that is trained, or only those of groups before it
+/// A trainable tensor belongs to the first group that matches it.
+/// @throws input_error with a line for each group without a tensor: it matches no parameter
+/// (similar names are suggested), no trained parameter, or only parameters of earlier groups
 parameter_groups build_groups(const proto::Optimizer& options, const layout& parameters);
 
-/// The learning rate of a job, whose number of epochs a cosine schedule needs.
-/// @throws input_error naming the field when a value makes no sense.
+/// Builds the learning-rate schedule of a job. A cosine schedule needs the number of epochs.
+/// @throws input_error that names the field if a value makes no sense.
 learning_rate build_learning_rate(const proto::Job& job);
 
 } // namespace troupe

@@ -51,9 +51,8 @@ void parameter_choice::check() const {
     const auto& pattern = model_.train(i);
     problems.add("model.train[" + std::to_string(i) + "]",
                  matches(pattern) ? "\"" + pattern
-                     + "\" makes no exception: what it matches trains without it, or an entry "
-                       "before it says the same. Leave it out; to train nothing else, add "
-                       "freeze: \"*\""
+                     + "\" has no effect: its parameters are trained without it, or an earlier "
+                       "entry covers them. Leave it out; to train nothing else, add freeze: \"*\""
                                   : nothing(pattern));
   }
   if (problems.empty() && !frozen_.empty())

@@ -9,23 +9,23 @@
 
 namespace troupe {
 
-/// Decides which parameters of a model are frozen, by `model.freeze` and `model.train`. Used while
-/// the model is built. Keeps a reference to `model`.
+/// Decides which parameters of a model are frozen, by `model.freeze` and `model.train`. It is used
+/// while the model is built, and keeps a reference to `model`.
 class parameter_choice {
 public:
   explicit parameter_choice(const proto::Model& model);
 
-  /// The kind of a parameter: frozen or `usual`. Called once for each parameter.
+  /// The kind of a parameter: frozen, or `usual`. Call it once for each parameter.
   /// @param stays why the parameter is frozen by default; empty if it is not
   parameter_kind kind_of(const std::string& name, parameter_kind usual,
                          const std::string& stays = {});
 
-  /// Frozen parameters, and why, for people.
+  /// The frozen parameters and the reasons, for people.
   const std::map<std::string, std::string>& frozen() const noexcept { return frozen_; }
 
-  /// Checks the patterns. Called after all parameters.
-  /// @throws input_error, each line beginning with a field's path: a pattern matches nothing (with
-  /// names that are near) or has no effect; no parameter is left to train
+  /// Checks the patterns. Call it after all parameters.
+  /// @throws input_error in which each line begins with a field's path: a pattern matches nothing
+  /// (similar names are suggested) or has no effect; no parameter is left to train
   void check() const;
 
 private:
@@ -33,7 +33,7 @@ private:
   std::vector<std::string> names_;
   std::map<std::string, std::string> frozen_;
   bool trains_ = false;
-  /// Of each pattern, whether it matched a parameter, or made an exception.
+  /// For each pattern: whether it matched a parameter, or made an exception.
   std::vector<bool> freezes_;
   std::vector<bool> excepts_;
 };

@@ -9,17 +9,18 @@
 
 namespace troupe {
 
-/// Problems of a job, each beginning with a field's path.
+/// A list of a job's problems. Each one begins with a field's path.
 class problem_list {
 public:
-  /// A problem that occurs several times for one field, as in repeated layers, counts once.
+  /// Adds a problem. A problem that occurs several times for one field, as in repeated layers, is
+  /// listed once.
   void add(const std::string& path, const std::string& what) {
     auto line = path + ": " + what;
     if (std::ranges::find(lines_, line) == lines_.end())
       lines_.push_back(std::move(line));
   }
 
-  /// Adds the problem unless `ok`.
+  /// Adds the problem if `ok` is false.
   void require(bool ok, const std::string& path, const std::string& what) {
     if (!ok)
       add(path, what);

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// Whether every_steps of a field falls on steps after which all replicas are equal.
+/// Requires that every_steps of a field falls on steps after which all replicas are equal.
 void require_multiple(const proto::Job& job, std::uint32_t steps, const std::string& field,
                       problem_list& problems) {
   const auto every = job.local_sgd().every();
@@ -93,11 +93,11 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
   const auto& name = proto::OptimizerKind_Name(job.optimizer().kind());
   problems.require(job.optimizer().kind() == proto::SGD, "optimizer.kind",
                    name
-                     + ", but workers of HOGWILD share the weights and no state of an optimizer; "
+                     + ", but HOGWILD workers share the weights, and no optimizer state; "
                        "expected SGD");
 }
 
-/// Gradients that make one update, at most.
+/// Largest number of gradients that can form one update.
 constexpr std::uint32_t most_buffered = 1024;
 
 void check_async_ps(const proto::Job& job, problem_list& problems) {
@@ -131,16 +131,17 @@ void check_sync_ps(const proto::Job& job, problem_list& problems) {
   problems.require(how.late() == proto::SyncPs::REJECT || how.late() == proto::SyncPs::REQUEUE,
                    "sync_ps.late", "expected REJECT or REQUEUE");
   problems.require(!how.has_late() || how.backup_workers() > 0, "sync_ps.late",
-                   "no gradient is late without backup workers; leave it out, or set "
+                   "without backup workers, no gradient is late; leave it out, or set "
                    "sync_ps.backup_workers");
 }
 
 void check_backup_workers(const proto::Job& job, std::size_t workers, problem_list& problems) {
   const std::size_t backup = job.sync_ps().backup_workers();
-  problems.require(backup < workers, "sync_ps.backup_workers",
-                   std::to_string(backup) + " of " + std::to_string(workers)
-                     + (workers == 1 ? " worker" : " workers")
-                     + " would leave none for a step; expected less than the number of workers");
+  problems.require(
+    backup < workers, "sync_ps.backup_workers",
+    std::to_string(backup) + " of " + std::to_string(workers)
+      + (workers == 1 ? " worker" : " workers")
+      + " would leave no worker for a step; expected less than the number of workers");
 }
 
 std::string describe_sync_ps(const proto::Job& job) {
@@ -153,7 +154,7 @@ std::string describe_sync_ps(const proto::Job& job) {
                                                      : "trained again");
 }
 
-// The workers that a step is made without do not go in step.
+// With backup workers, workers do not run in step: a step is made without the slowest ones.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = row.sums_over_workers = !backup;
@@ -161,8 +162,9 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.tells_idle = backup;
 }
 
-// The sum of gradients that are held; or a moment per worker (and step ahead) instead of one; the
-// versions that workers read; for DC, the squares and the corrected gradient.
+// Counts vectors for: the sum of buffered gradients; one moment per worker (and step ahead) instead
+// of a single one; the versions that workers read; and for DC, the squares and the corrected
+// gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;
@@ -218,7 +220,8 @@ void check_ring(const proto::Job& job, problem_list& problems) {
                      + remedy + "set optimizer.clip_value instead of clip_norm");
 }
 
-// As above; without slack, the versions that slower workers still have to read.
+// Like async_shard_state. Without slack, it counts the versions that slower workers have yet to
+// read.
 std::size_t ssp_shard_state(const proto::Job& job, std::size_t workers) {
   return async_shard_state(job, workers) + (job.ssp().staleness() == 0 ? 2 : 0);
 }
@@ -289,7 +292,7 @@ void check_synchronized_layers(const proto::Job& job, const protocol_traits& row
                        + at_line(*x.layer));
 }
 
-/// Why there is no row for a job.
+/// Explains why there are no traits for a job.
 std::string unknown(const proto::Job& job, std::span<const protocol_traits> own) {
   if (job.protocol() != proto::CUSTOM)
     return "expected one of " + list(protocol_names(own));
@@ -389,7 +392,7 @@ std::span<const protocol_traits> builtin_traits() {
         },
       .validate = check_hogwild,
       .memory = {.worker = 2, .shard = 0},
-      // Those that all workers write.
+      // The weights that all workers write.
       .shard_state = [](const proto::Job&, std::size_t) -> std::size_t { return 1; },
     },
     {

@@ -36,7 +36,7 @@ std::vector<std::string> state_names(const job_context& context, std::size_t wor
   return result;
 }
 
-// Workers that hold the weights and do not wait in each step update them apart.
+// If workers hold the weights and do not wait in each step, each of them has its own optimizer.
 std::size_t own_states(const job_context& context, std::size_t workers) {
   const auto& protocol = context.protocol;
   const bool apart = !protocol.uses_shards() && protocol.steps_between_waits;

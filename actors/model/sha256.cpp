@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "floats are hashed as 
 std::string sha256_hex(std::span<const std::byte> bytes) {
   std::array<unsigned char, 32> digest{};
   if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1)
-    throw std::bad_alloc{}; // the only way in which it fails
+    throw std::bad_alloc{}; // the only possible failure
   constexpr std::string_view digits = "0123456789abcdef";
   std::string result;
   for (const auto byte : digest) {

@@ -13,7 +13,7 @@ using google::protobuf::EnumDescriptor;
 
 constexpr std::size_t max_text = 16'384;
 
-/// The quoted words of a message of Protobuf's.
+/// The quoted words of a Protobuf message.
 std::vector<std::string> quoted_words(std::string_view message) {
   std::vector<std::string> words;
   std::size_t open = message.find('"');
@@ -27,7 +27,7 @@ std::vector<std::string> quoted_words(std::string_view message) {
   return words;
 }
 
-/// The enum of the field of that name, in any message of the job's schema.
+/// The enum type of a field with this name, in any message of the job's schema.
 const EnumDescriptor* find_enum(const std::string& field) {
   const auto* file = proto::Job::descriptor()->file();
   for (int i = 0; i < file->message_type_count(); ++i) {
@@ -38,7 +38,7 @@ const EnumDescriptor* find_enum(const std::string& field) {
   return nullptr;
 }
 
-/// Protobuf's message in our words, with the nearest valid name if it is about a name.
+/// Rewrites Protobuf's message, and adds the nearest valid name if it is about a name.
 std::string in_our_words(const std::string& message) {
   const auto words = quoted_words(message);
   if (message.starts_with("Message type ") && words.size() == 2)

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Collects the errors of Protobuf's text parser in words for users. Internal to actors/model.
+/// Collects the errors of Protobuf's text parser, in words for users. Internal to actors/model.
 class text_errors final : public google::protobuf::io::ErrorCollector {
 public:
   /// @param name is printed before the line; @param positions whether to print line and column.
@@ -27,10 +27,10 @@ private:
   std::string text_;
 };
 
-/// Names of the fields of a message.
+/// The names of a message's fields.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
-/// Names of the values of an enum, without the one that means "not set".
+/// The names of an enum's values, without the value that means "not set".
 std::vector<std::string> value_names(const google::protobuf::EnumDescriptor& type);
 
 } // namespace troupe

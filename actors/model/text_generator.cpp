@@ -45,7 +45,8 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, doubl
     if (left < 0)
       return static_cast<std::int32_t>(i);
   }
-  return static_cast<std::int32_t>(best - logits.begin()); // Rounding, or no number at all.
+  return static_cast<std::int32_t>(best - logits.begin()); // Reached through rounding, or if a
+                                                           // logit is NaN.
 }
 
 text_generator::text_generator(const job_context& context)
@@ -65,7 +66,7 @@ std::vector<std::int32_t> text_generator::run(std::span<const float> weights,
   return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }
 
-/// Positions behind the text hold anything: the model does not look ahead.
+/// Positions after the text may hold anything, because the model does not look ahead.
 std::span<const float> text_generator::logits_after(std::span<const std::int32_t> text) {
   const auto window = record_.feature_width();
   const auto used = std::min(window, text.size());
@@ -79,7 +80,7 @@ std::span<const float> text_generator::logits_after(std::span<const std::int32_t
   executor_.run(arguments);
   const auto logits = executor_.fetched(0);
   const auto units = logits.size() / window;
-  // A model may have more units than there are characters.
+  // A model may have more units than the data has characters.
   return logits.subspan((used - 1) * units, record_.vocabulary);
 }
 

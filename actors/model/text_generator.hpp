@@ -10,13 +10,13 @@
 namespace troupe {
 
 /// Continues texts. The model predicts the next token at each position of a window of tokens, and
-/// must not look ahead (recurrent layers, causal attention). Tokens that no longer fit into the
-/// window are forgotten. The same weights, prompt and seed give the same text. Not thread-safe: one
+/// must not look ahead (recurrent layers, causal attention). When the window is full, the oldest
+/// tokens are dropped. The same weights, prompt and seed give the same text. Not thread-safe: one
 /// run at a time.
 class text_generator {
 public:
   struct options {
-    /// Tokens to add.
+    /// Number of tokens to add.
     std::size_t count = 200;
     /// Logits are divided by this before a token is drawn. A value below 1 favours likely tokens; 0
     /// always takes the likeliest.
@@ -28,7 +28,7 @@ public:
   /// loss is not SOFTMAX_CROSS_ENTROPY.
   explicit text_generator(const job_context& context);
 
-  /// The tokens that follow.
+  /// Returns the tokens that follow the prompt.
   /// @param weights the flat parameter vector
   /// @param prompt at least one token, each below the vocabulary
   std::vector<std::int32_t> run(std::span<const float> weights,
@@ -42,7 +42,7 @@ private:
   std::vector<const float*> pointers_;
 };
 
-/// The token that `uniform`, from [0, 1), draws from these logits. Temperature: as in
+/// The token that `uniform`, from [0, 1), selects for these logits. For `temperature`, see
 /// text_generator::options.
 std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform);
 

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Records that wait for the disk. Bounded: when it is full, it drops lines of progress first, then
-/// the oldest notices, then the oldest reports. Of weights, which replace each other on the disk,
-/// it keeps only the newest.
+/// Records that wait for the disk. The queue is bounded. If it is full, it first drops progress
+/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights,
+/// because each file of weights replaces the one before.
 class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
@@ -22,7 +22,7 @@ public:
 
   void push(item x);
 
-  /// The oldest; nothing if it is empty.
+  /// Removes and returns the oldest record; nothing if the queue is empty.
   std::optional<item> pop();
 
   std::size_t size() const noexcept { return items_.size(); }

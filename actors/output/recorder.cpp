@@ -15,12 +15,12 @@ namespace troupe {
 
 namespace {
 
-/// How often a run writes progress. A little less than a second, so that reports that come twice a
-/// second are not just too early.
+/// Interval between progress records. A little less than a second, so that reports that arrive
+/// twice a second are not just too early.
 constexpr std::chrono::milliseconds progress_interval{900};
 
-/// TensorBoard recognizes its files by "tfevents", and reads those of one directory in alphabetical
-/// order.
+/// TensorBoard recognizes its files by "tfevents" in their names, and reads the files of a
+/// directory in alphabetical order.
 std::string events_name(const run_origin& origin) {
   const auto seconds =
     std::chrono::duration_cast<std::chrono::seconds>(origin.started.time_since_epoch()).count();
@@ -82,7 +82,7 @@ void recorder::begin_metrics() {
   const auto own = checkpoint_folder(directory_);
   const bool continued = resume_->directory.parent_path() == own;
   try {
-    if (continued) // The contents of another run's directory are not this run's history.
+    if (continued) // The files of another run in this directory are not part of this run's history.
       old = storage_->read(metrics);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::no_such_file_or_directory)

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Weights at the end of an epoch: the whole flat vector, float32.
+/// The weights at the end of an epoch: one flat vector, float32.
 struct record_weights {
   std::uint64_t version = 0;
   payload weights;
@@ -23,10 +23,10 @@ struct record_weights {
   std::uint32_t epoch = 0;
 };
 
-/// Everything that was sent before is on disk. `problem` says what is not, if anything.
+/// All records sent before are on disk. If something could not be written, `problem` describes it.
 struct record_done {
   std::string problem;
-  /// The version and epoch in weights.safetensors. Nothing if this run did not write the file.
+  /// The version and the epoch of weights.safetensors; nothing if this run did not write the file.
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights;
 };
 
@@ -44,13 +44,13 @@ using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
                                             rpc<record_done, record_flush>>;
 
 /// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors, and
-/// at the end report.html. A failing disk does not end the run: the first problem is reported at
+/// report.html at the end. A failing disk does not end the run: the first problem is reported at
 /// the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
 
-  /// `directory` is prepared by the caller. Starts a new metrics.jsonl, or continues it if the run
+  /// The caller prepares `directory`. Starts a new metrics.jsonl, or continues it if the run
   /// continues from a checkpoint.
   recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
            std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin,

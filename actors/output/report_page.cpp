@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// Most tasks and epochs in tables, so that the page stays readable and small.
+/// The longest tables, in rows: the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
@@ -46,7 +46,7 @@ void put_card(std::string& out, const std::string& title, const std::string& con
         content);
 }
 
-/// Cells are HTML. The first column is text, the others are numbers.
+/// Cells are HTML. The first column holds text, the others hold numbers.
 void put_row(std::string& out, const char* cell, const std::vector<std::string>& cells) {
   out += "<tr>";
   for (auto& x : cells)
@@ -129,7 +129,7 @@ std::string loss_card(const run_history& history) {
   chart_line test{evaluated + " loss", "series-2", {}, true};
   for (auto& p : history.progress())
     train.points.push_back({p.epochs, p.train_loss});
-  // Short epochs may pass between two reports of progress.
+  // Short epochs may end between two reports of progress.
   for (auto& e : history.epochs()) {
     train.points.push_back({static_cast<double>(e.epoch), e.train_loss});
   }
@@ -176,7 +176,7 @@ std::string staleness_card(const staleness_counts& counts) {
     --used;
   if (used == 0)
     return "";
-  // With many bars there is room for short labels only.
+  // If there are many bars, only short labels fit.
   const bool is_crowded = used > 8;
   std::vector<chart_bar> bars;
   for (std::size_t i = 0; i < std::max<std::size_t>(used, 5); ++i) {
@@ -189,7 +189,7 @@ std::string staleness_card(const staleness_counts& counts) {
     bars.push_back({label, static_cast<double>(counts[i])});
   }
   return bar_chart({"Gradients by staleness",
-                    is_crowded ? "updates since the weights were read, at least"
+                    is_crowded ? "updates since the weights were read (lower bound)"
                                : "updates since the weights were read"},
                    bars);
 }
@@ -207,8 +207,7 @@ std::string time_card(const std::vector<task_status>& tasks) {
   }
   if (stacks.empty())
     return "";
-  return legend(time_parts)
-    + stacked_bars("Where the time of each worker went", time_parts, stacks);
+  return legend(time_parts) + stacked_bars("How each worker spent its time", time_parts, stacks);
 }
 
 std::string task_card(const std::vector<task_status>& tasks) {
@@ -244,7 +243,7 @@ std::string ledger_card(const run_summary& s) {
     put(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,
         grouped(static_cast<double>(n)), meaning);
   };
-  row("applied", s.applied, "used to update the weights");
+  row("applied", s.applied, "used in an update of the weights");
   row("rejected", s.rejected_stale,
       s.dropped_samples > 0 ? "too late, and left out"
                             : "too old or too late; their samples were trained again");
@@ -252,7 +251,7 @@ std::string ledger_card(const run_summary& s) {
     row("dropped", s.dropped_samples,
         "samples of the rejected gradients: not trained in their epoch");
   row("given back", s.requeued, "by workers that left; trained by others");
-  row("lost", s.lost, "on their way when their worker vanished or was given up");
+  row("lost", s.lost, "in transit when their worker vanished or was given up");
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");
@@ -324,7 +323,7 @@ std::string render_report(const report_data& x) {
            accuracy_card(x.history));
   put_card(result, "Samples per second", speed_card(x.history));
   put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
-  put_card(result, "Where the time of each worker went", time_card(x.summary.tasks), "full");
+  put_card(result, "How each worker spent its time", time_card(x.summary.tasks), "full");
   put_card(result, "Tasks", task_card(x.summary.tasks), "full");
   put_card(result, "Notices", notices_card(x.history), "full");
   put_card(result, "Ledger of gradients", ledger_card(x.summary), "full");

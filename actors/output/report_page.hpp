@@ -7,21 +7,21 @@
 
 namespace troupe {
 
-/// Everything that a run's page shows. Texts may hold any characters.
+/// Everything that the page of a run shows. Texts may contain any characters.
 struct report_data {
   /// The job's name; may be empty.
   std::string name;
   std::string version;
   run_origin origin;
-  /// The job as it ran, as text.
+  /// The text of the job.
   std::string job;
   std::string job_hash;
   run_history history;
   run_summary summary;
 };
 
-/// A page about a run: one file of HTML that loads nothing else, and runs no scripts. It is
-/// well-formed XML, too.
+/// Renders the page of a run: one HTML file that loads no other files and runs no scripts. It is
+/// also well-formed XML.
 std::string render_report(const report_data& x);
 
 } // namespace troupe

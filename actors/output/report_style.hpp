@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-/// The style sheet of report.html. It holds no character that XML would want escaped.
+/// The style sheet of report.html. It contains no character that XML must escape.
 inline constexpr const char* report_style = R"(
 :root { color-scheme: light dark; --page: #f6f6f3; --card: #ffffff; --ink: #1d1d1b; --soft: #63625c; --line: #e3e2dc;
   --good: #1a7f4b; --bad: #b3261e; --warn: #95610a;

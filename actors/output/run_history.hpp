@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Values of a whole run in bounded memory: when there are too many, every second one is removed,
-/// and from then on only every second one is kept. The last one is always kept.
+/// The values of a whole run in bounded memory. If there are too many, it removes every second
+/// value, and from then on it keeps only every second new value. It always keeps the last one.
 template <class T>
 class thinned {
 public:
@@ -43,10 +43,10 @@ private:
   std::vector<T> values_;
 };
 
-/// A point of the curves of a run.
+/// A point on the curves of a run.
 struct progress_point {
   double seconds = 0;
-  /// Epochs trained: 1.5 in the middle of the second.
+  /// Epochs trained so far; 1.5 in the middle of the second.
   double epochs = 0;
   double train_loss = 0;
   double samples_per_second = 0;
@@ -58,7 +58,7 @@ struct told_notice {
   std::string text;
 };
 
-/// What happened in a run, as its report shows it. Bounded, however long the run is.
+/// The history of a run for its report. Its size is bounded, however long the run is.
 class run_history {
 public:
   void add(const run_progress& x);
@@ -72,7 +72,7 @@ public:
   /// Both, in order.
   std::vector<epoch_report> evaluations() const;
   const std::vector<told_notice>& notices() const noexcept { return notices_; }
-  /// Notices beyond the first few hundred.
+  /// Number of notices that were not kept, beyond the first few hundred.
   std::size_t notices_left_out() const noexcept { return notices_left_out_; }
 
 private:
@@ -83,13 +83,13 @@ private:
   std::size_t notices_left_out_ = 0;
 };
 
-/// Where a run is recorded, and since when.
+/// The host that records the run, and the time at which the run began.
 struct run_origin {
   std::string host;
   std::chrono::system_clock::time_point started{};
 };
 
-/// This host, now.
+/// The origin of a run that begins on this host now.
 run_origin here_and_now();
 
 } // namespace troupe

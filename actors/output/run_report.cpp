@@ -9,12 +9,12 @@ namespace troupe {
 
 namespace {
 
-// JSON knows no NaN and no infinity.
+// JSON has no NaN and no infinity.
 nlohmann::ordered_json number(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
-// Reasons of failures quote file names, which need not be UTF-8.
+// Reasons of failures contain file names, which may not be valid UTF-8.
 std::string dump(const nlohmann::ordered_json& line) {
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -38,7 +38,7 @@ nlohmann::ordered_json to_object(const task_status& x) {
   return result;
 }
 
-/// Pairs of a bucket's least staleness and its number of gradients. The bucket ends where the next
+/// Pairs of a bucket's lowest staleness and its number of gradients. The bucket ends where the next
 /// one begins.
 nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
   auto result = nlohmann::ordered_json::array();

@@ -12,43 +12,44 @@
 
 namespace troupe {
 
-/// Statistics of asynchronous shards over all gradients, and what they did about gradients that
-/// were too large (async_ps.compensation: AUTO).
+/// Statistics of asynchronous shards over all gradients, and the corrections that they made to
+/// large gradients (async_ps.compensation: AUTO).
 struct pacing_status {
   /// Running mean of 1 + staleness, and of the gradients' norms.
   double staleness = 0;
   double gradient_norm = 0;
-  /// The factor on the learning rate; at how many gradients it was lowered because updates
-  /// overshot, and how often it was halved because the loss grew.
+  /// The factor on the learning rate; how many gradients lowered it because updates overshot; and
+  /// how often it was halved because the loss grew.
   double rate_damping = 1;
   std::uint64_t overshoots = 0;
   std::uint64_t rate_halvings = 0;
-  /// Applied gradients that were scaled down, because they were much larger than others.
+  /// Applied gradients that were scaled down because they were much larger than the others.
   std::uint64_t limited = 0;
 };
 
-/// What a task does right now, and has done since training began.
+/// The current activity of a task, and its totals since training began.
 struct task_status {
   task_name task;
-  /// For people: "computes", "waits for weights from ps/1", "waits for gradients of worker/2".
+  /// A text for people: "computes", "waits for weights from ps/1", "waits for gradients of
+  /// worker/2".
   std::string activity;
-  /// Since it began to do that.
+  /// Duration of this activity so far.
   double activity_seconds = 0;
   /// Workers: gradients trained; shards and ring ranks: updates made.
   std::uint64_t steps = 0;
-  /// Of the last few seconds; at the end of a run, over all of it.
+  /// Over the last few seconds; at the end of a run, over the whole run.
   double steps_per_second = 0;
-  /// Gradients and weights to and from other tasks, of the last few seconds; at the end of a run,
-  /// over all of it.
+  /// Gradients and weights to and from other tasks, over the last few seconds; at the end of a run,
+  /// over the whole run.
   double bytes_sent_per_second = 0;
   double bytes_received_per_second = 0;
-  /// For workers only, like all fields below.
+  /// This field and all fields below are for workers only.
   std::uint64_t samples = 0;
-  /// Of the last few seconds; at the end of a run, over all of it.
+  /// Over the last few seconds; at the end of a run, over the whole run.
   double samples_per_second = 0;
-  /// Mean number of updates between the weights of a gradient and its application.
+  /// Mean number of updates between reading the weights for a gradient and applying it.
   double staleness_mean = 0;
-  /// Seconds spent, since training began.
+  /// Seconds spent in each activity since training began.
   double computing = 0;
   double waiting_for_lease = 0;
   double waiting_for_data = 0;
@@ -56,20 +57,21 @@ struct task_status {
   double waiting_for_update = 0;
 };
 
-/// A histogram of the staleness of applied gradients: `counts[i]` is for staleness from
-/// staleness_bounds[i] up to, not including, the next bound; the last bucket has no upper bound.
+/// A histogram of the staleness of applied gradients. `counts[i]` counts staleness from
+/// staleness_bounds[i] up to, but not including, the next bound; the last bucket has no upper
+/// bound.
 inline constexpr std::array<std::uint64_t, 16> staleness_bounds{0,  1,  2,  3,  4,  6,  8,   12,
                                                                 16, 24, 32, 48, 64, 96, 128, 256};
 using staleness_counts = std::array<std::uint64_t, staleness_bounds.size()>;
 
-/// The bucket of this staleness.
+/// The index of the bucket for this staleness.
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept;
 
-/// The progress of a run, a few times a second.
+/// The progress of a run, reported a few times a second.
 struct run_progress {
   /// Since training began.
   double seconds = 0;
-  /// Updates of the weights in this run; the least over all shards.
+  /// Updates of the weights in this run: the smallest number over all shards.
   std::uint64_t updates = 0;
   double updates_per_second = 0;
   /// Number of gradients that were left out because they were not finite.
@@ -78,13 +80,13 @@ struct run_progress {
   /// Over the gradients applied so far.
   double staleness_mean = 0;
   staleness_counts staleness{};
-  /// If the job clips by norm: the mean norm of the newest gradients, before clipping.
+  /// The mean norm of the newest gradients before clipping, if the job clips by norm.
   std::optional<double> gradient_norm;
-  /// All tasks but the coordinator, in order.
+  /// All tasks except the coordinator, in order.
   std::vector<task_status> tasks;
   std::uint32_t epoch = 0;
   std::uint32_t epochs = 0;
-  /// Samples trained in this epoch, and how many it has.
+  /// Samples trained in this epoch, and the epoch's total.
   std::uint64_t samples = 0;
   std::uint64_t epoch_samples = 0;
   /// Mean over this epoch so far.
@@ -92,12 +94,12 @@ struct run_progress {
   double samples_per_second = 0;
 };
 
-/// What a run evaluates, in words: "test", or "validation".
+/// The name of the data that a run evaluates: "test" or "validation".
 inline const char* evaluated_name(bool validation) noexcept {
   return validation ? "validation" : "test";
 }
 
-/// An epoch, trained and evaluated; or an evaluation within one.
+/// The result of an epoch, or of an evaluation within one.
 struct epoch_report {
   /// From 1.
   std::uint32_t epoch = 0;
@@ -105,12 +107,12 @@ struct epoch_report {
   /// Since training began.
   double seconds = 0;
   double samples_per_second = 0;
-  /// Mean over the samples of the epoch, each with the weights it was trained with.
+  /// Mean over the samples of the epoch. Each sample's loss is that of the weights at its own step.
   double train_loss = 0;
   double test_loss = 0;
   /// Classification only.
   std::optional<double> test_accuracy;
-  /// The two values above are of validation records.
+  /// True if the two values above are for validation records.
   bool validation = false;
   /// For an evaluation within an epoch: the number of updates so far, including those before a
   /// checkpoint. 0: at the end of the epoch.
@@ -119,70 +121,71 @@ struct epoch_report {
   /// second.
   double epochs_trained = 0;
 
-  /// Epochs trained by then.
+  /// Epochs trained at the time of the evaluation.
   double when() const noexcept { return step > 0 ? epochs_trained : epoch; }
 };
 
-/// A run that has ended.
+/// The final report of a run.
 struct run_summary {
-  /// Empty: everything was trained, and the ledger balances.
+  /// Empty if everything was trained and the ledger balances.
   std::string failure;
-  /// The operator stopped it.
+  /// True if the operator stopped the run.
   bool interrupted = false;
-  /// A loss, a gradient or the weights were not finite.
+  /// True if a loss, a gradient or the weights were not finite.
   bool not_finite = false;
   std::string protocol;
-  /// Who decided on gradients, as text: "parameter server".
+  /// The tasks that decided about gradients, as text: "parameter server".
   std::string decided_by;
   std::uint64_t workers = 0;
-  /// From the first lease to the last update; evaluation in between included, start-up not.
+  /// Time from the first lease to the last update. It includes evaluations in between, but not the
+  /// start-up.
   double seconds = 0;
   std::uint64_t samples = 0;
   double samples_per_second = 0;
   double train_loss = 0;
-  /// With the weights at the end.
+  /// Loss with the weights at the end.
   double test_loss = 0;
   std::optional<double> test_accuracy;
-  /// The same for the validation records, if the job has some.
+  /// The same for the validation records, if the job has any.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
-  /// Parts of gradients (gradient x shard or rank): see ledger.hpp. Whether these were counted; a
-  /// run that ended early does not count them.
+  /// Outcomes of gradients in parts (gradient x shard or rank): see ledger.hpp. `counted` is false
+  /// if the run ended early; then there are no counts.
   bool counted = false;
   std::uint64_t applied = 0;
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
-  /// Samples (not parts) whose gradient came too late, and that were not trained again.
+  /// Samples (not parts) whose gradient came too late and that were not trained again.
   std::uint64_t dropped_samples = 0;
   std::uint64_t split = 0;
   std::uint64_t duplicates = 0;
   double staleness_mean = 0;
   staleness_counts staleness{};
-  /// Of the weights, per second of training.
+  /// Updates of the weights per second of training.
   double updates_per_second = 0;
   std::optional<pacing_status> pacing;
-  /// As they were when training ended.
+  /// The states of all tasks when training ended.
   std::vector<task_status> tasks;
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
-  /// The effect of the weight decay on them: ridge_text().
+  /// The effect of weight decay on the coefficients: ridge_text().
   std::string ridge;
   /// The output directory; empty if nothing was written.
   std::string output;
-  /// What of them could not be written; empty where all was.
+  /// Files that could not be written; empty if all were written.
   std::string unwritten;
-  /// If weights.safetensors does not hold the final weights: what it holds instead, such as "the
-  /// weights of epoch 3 (version 120)".
+  /// If weights.safetensors does not contain the final weights, a description of its contents, such
+  /// as "the weights of epoch 3 (version 120)".
   std::string weights_file;
 };
 
-/// How much a notice matters: `warning` if something went wrong, `error` if something is lost.
+/// The importance of a notice: `warning` if something went wrong, `error` if something is lost.
 enum class notice_level : std::uint8_t { info, warning, error };
 
-/// Something the operator should know, once.
+/// A message for the operator, shown once.
 struct run_notice {
   std::string text;
   notice_level level = notice_level::info;
@@ -202,7 +205,7 @@ TROUPE_LOCAL_MESSAGE(troupe::run_notice)
 
 namespace troupe {
 
-/// Follows a run: a progress bar, or an embedding program's own actor.
+/// Receives the reports of a run; for example a progress bar, or an actor of an embedding program.
 using run_observer = caf::typed_actor<rpc<void, run_progress>, rpc<void, epoch_report>,
                                       rpc<void, run_summary>, rpc<void, run_notice>>;
 

@@ -26,7 +26,7 @@ void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-/// A range of values, and its position in the drawing.
+/// Maps a range of values to positions in the drawing.
 struct scale {
   double low = 0;
   double high = 1;
@@ -79,7 +79,7 @@ void put_line(std::string& out, const chart_line& line, const scale& x, const sc
     pen_down = is_finite(p);
   }
   put(out, "<path class=\"line {}\" d=\"{}\" />\n", line.style, path);
-  // A single point makes no line, and would not be seen.
+  // A single point would draw no line, so it gets a mark.
   if (!line.marks && line.points.size() > 1)
     return;
   for (auto& p : line.points)
@@ -94,7 +94,7 @@ void put_line(std::string& out, const chart_line& line, const scale& x, const sc
 } // namespace
 
 std::vector<double> axis_ticks(double low, double high, std::size_t count) {
-  // Values that hardly differ are drawn as one value, with some room around it.
+  // Values that hardly differ are drawn as one value, with some space around it.
   const auto size = std::max(std::abs(low), std::abs(high));
   if (!(high - low > 1e-9 * size) || size < 1e-290) {
     low -= size < 1e-290 ? 0 : size * 0.1;
@@ -105,7 +105,7 @@ std::vector<double> axis_ticks(double low, double high, std::size_t count) {
   const auto digit = raw / power;
   const auto step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
   std::vector<double> result;
-  // Allows for rounding: a multiple that just misses the bound counts.
+  // The tolerance is for rounding: a multiple that just misses the bound still counts.
   const auto first = std::floor(low / step + 1e-9);
   const auto last = std::ceil(high / step - 1e-9);
   for (auto i = first; i <= last; ++i)
@@ -173,7 +173,7 @@ std::string bar_chart(const chart_axes& axes, std::span<const chart_bar> bars) {
         middle, height - bottom + 18, escape_html(bar.label));
     if (!(bar.value > 0))
       continue;
-    // Every part is visible, however small.
+    // Every bar is visible, however small its value.
     const auto size = std::max(y(0) - y(bar.value), 1.0);
     put(result,
         "<rect class=\"bar series-1\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\""

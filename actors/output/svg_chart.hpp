@@ -6,14 +6,14 @@
 
 namespace troupe {
 
-/// The ticks of an axis: multiples of 1, 2 or 5 times a power of ten, about `count` of them, the
-/// first not above `low`, the last not below `high`. Both must be finite.
+/// The ticks of an axis: about `count` multiples of 1, 2 or 5 times a power of ten. The first is at
+/// least `low`, the last at most `high`. Both bounds must be finite.
 std::vector<double> axis_ticks(double low, double high, std::size_t count = 5);
 
-/// A number at a tick: "0.05", "12k", "3M".
+/// The text of a tick: "0.05", "12k", "3M".
 std::string tick_text(double x);
 
-/// A line of a chart. Points that are not finite interrupt it.
+/// A line of a chart. A point that is not finite interrupts it.
 struct chart_line {
   struct point {
     double x = 0;
@@ -21,10 +21,10 @@ struct chart_line {
   };
 
   std::string name;
-  /// The class of its elements, for the style sheet.
+  /// The CSS class of its elements.
   std::string style;
   std::vector<point> points;
-  /// Also draws each point.
+  /// If true, each point is drawn as well.
   bool marks = false;
 };
 
@@ -32,12 +32,12 @@ struct chart_axes {
   /// A description for screen readers.
   std::string title;
   std::string x;
-  /// The axis of values begins at 0.
+  /// If true, the value axis begins at 0.
   bool from_zero = true;
 };
 
-/// Lines over a common axis, as an SVG element that fills the width of its place. Empty if no line
-/// has a point.
+/// Draws lines over a common axis as an SVG element that fills the width of its container. Empty if
+/// no line has a point.
 std::string line_chart(const chart_axes& axes, std::span<const chart_line> lines);
 
 struct chart_bar {
@@ -45,24 +45,24 @@ struct chart_bar {
   double value = 0;
 };
 
-/// Upright bars, with their values above.
+/// Draws vertical bars with their values above.
 std::string bar_chart(const chart_axes& axes, std::span<const chart_bar> bars);
 
-/// A bar of several parts, one after the other.
+/// A bar that consists of several parts.
 struct chart_stack {
   std::string label;
   std::vector<double> parts;
-  /// Stands behind the bar.
+  /// Text to the right of the bar.
   std::string note;
 };
 
-/// A part that all stacks have.
+/// A kind of part that all bars share.
 struct chart_part {
   std::string name;
   std::string style;
 };
 
-/// Horizontal bars on one scale, one below the other. The unit of their parts is seconds.
+/// Draws horizontal bars, one below the other, on one scale. The parts are in seconds.
 std::string stacked_bars(const std::string& title, std::span<const chart_part> parts,
                          std::span<const chart_stack> stacks);
 

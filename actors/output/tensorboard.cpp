@@ -30,7 +30,7 @@ std::string record(const Event& x) {
   return tf_record(x.SerializeAsString());
 }
 
-/// Values that are not finite are left out: TensorBoard draws none.
+/// TensorBoard draws only finite values, so others are left out.
 void add_scalar(Event& event, std::string tag, double value) {
   if (!std::isfinite(value))
     return;
@@ -72,7 +72,7 @@ void add_histogram(Event& event, std::string tag, const staleness_counts& counts
   x.set_max(upper_edge(static_cast<std::size_t>(last)));
 }
 
-/// The counts since `before`, which becomes `now`.
+/// The counts since `before`. Sets `before` to `now`.
 staleness_counts since(staleness_counts& before, const staleness_counts& now) {
   staleness_counts result{};
   for (std::size_t i = 0; i < now.size(); ++i)
@@ -114,7 +114,7 @@ std::string tensorboard_log::header(double time, std::int64_t step) {
 }
 
 std::string tensorboard_log::add(const run_progress& x, double time) {
-  // When a worker vanishes, the samples of its lease no longer count.
+  // The step must not decrease: when a worker vanishes, the samples of its lease no longer count.
   step_ = std::max(
     step_, static_cast<std::int64_t>((std::max(x.epoch, 1U) - 1) * epoch_samples_ + x.samples));
   Event event;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char32_t replacement = 0xfffd;
 
-/// Calls `f` with each character and its bytes; with `replacement` for an invalid byte.
+/// Calls `f` with each character and its bytes. An invalid byte gives `replacement`.
 template <class F>
 void for_each_character(std::string_view text, F f) {
   while (!text.empty()) {
@@ -26,7 +26,7 @@ void for_each_character(std::string_view text, F f) {
 }
 
 bool is_control(char32_t x) {
-  // Unicode's controls of text direction are replaced, too.
+  // Unicode's control characters for text direction are replaced as well.
   return x < 0x20 || (x >= 0x7f && x < 0xa0) || (x >= 0x202a && x <= 0x202e)
     || (x >= 0x2066 && x <= 0x2069);
 }
@@ -91,7 +91,7 @@ std::string escape_html(std::string_view text) {
       result += static_cast<char>(x);
       break;
     default:
-      // XML does not allow the last two code points of a plane, which are not characters.
+      // The last two code points of each plane are not characters, and XML does not allow them.
       result +=
         encode_utf8(std::u32string(1, is_control(x) || (x & 0xfffe) == 0xfffe ? replacement : x));
     }

@@ -8,7 +8,7 @@ namespace troupe {
 /// 12345678 -> "12,345,678".
 std::string grouped(double x);
 
-/// Seconds as people say them: "0.42 s", "7.1 s", "2:05", "1:00:09".
+/// Seconds as people write them: "0.42 s", "7.1 s", "2:05", "1:00:09".
 std::string duration_text(double seconds);
 
 /// Seconds as a clock shows them: "0:07", "2:05", "1:00:09".
@@ -17,15 +17,15 @@ std::string clock_text(double seconds);
 /// "1 worker", "2 workers".
 std::string counted(double n, std::string_view what);
 
-/// Text from anywhere for HTML and XML, between tags or in quoted attributes: markup is escaped;
-/// invalid UTF-8 and control characters are replaced.
+/// Makes any text safe for HTML and XML, between tags and in quoted attributes: escapes markup,
+/// replaces invalid UTF-8 and control characters.
 std::string escape_html(std::string_view text);
 
-/// At most the first `cells` characters of UTF-8 text, ending with "…" (or ".") if something is
-/// left out.
+/// At most the first `cells` characters of UTF-8 text. If something is cut off, the result ends
+/// with "…", or with "." without `unicode`.
 std::string cut(std::string_view text, std::size_t cells, bool unicode);
 
-/// Characters of UTF-8 text.
+/// Number of characters in UTF-8 text.
 std::size_t cells_of(std::string_view text);
 
 } // namespace troupe

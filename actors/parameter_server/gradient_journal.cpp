@@ -38,7 +38,7 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
   ++duplicates_;
   const auto& [sequence, answer] = i->second.answers[id.sequence() % window];
   proto::Pushed result;
-  // If the answer is forgotten, the worker has received it: it has moved on since.
+  // If the answer is no longer stored, the worker has received it, because it has moved on since.
   if (sequence == id.sequence())
     result = answer;
   else

@@ -15,13 +15,13 @@ namespace troupe {
 /// (except for collisions).
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept;
 
-/// A shard's decisions about each worker's gradients: every gradient is decided once, and repeating
-/// a commit is safe. A worker has few gradients in transit at a time, so memory per incarnation is
-/// constant: a mark below which everything is decided, a bitmap of the decisions above it, and the
-/// last few answers.
+/// A shard's decisions about each worker's gradients. Every gradient is decided once, and repeating
+/// a commit does no harm. A worker has few gradients in transit at a time, so memory per
+/// incarnation is constant: a mark below which everything is decided, a bitmap of the decisions
+/// above it, and the last few answers.
 class gradient_journal {
 public:
-  /// The earlier answer, with `duplicate` set; nothing for a new gradient.
+  /// The earlier answer with `duplicate` set; nothing if the gradient is new.
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
   /// Records a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST)

@@ -17,15 +17,15 @@ class live_weights {
 public:
   live_weights(const job_context& context, range where);
 
-  /// Before training: continues from these weights, after this many samples and updates.
+  /// Before training: continues from these weights, after this number of samples and updates.
   void restore(std::span<const float> weights, std::uint64_t samples, std::uint64_t updates);
 
   range where() const noexcept { return where_; }
 
-  /// Copies the current values word by word. Any thread.
+  /// Copies the current values word by word. Any thread may call it.
   void read(std::span<float> out) noexcept;
 
-  /// Updates made so far.
+  /// Number of updates so far.
   std::uint64_t updates() const noexcept { return updates_.load(std::memory_order_relaxed); }
 
 private:
@@ -37,16 +37,16 @@ private:
   std::atomic<std::uint64_t> updates_ = 0;
 };
 
-/// One worker's updates of live weights. Used by one thread at a time.
+/// One worker's updates of live weights. Only one thread at a time may use it.
 class live_writer {
 public:
   live_writer(const job_context& context, std::shared_ptr<live_weights> weights);
 
   live_weights& weights() noexcept { return *weights_; }
 
-  /// One update by the job's optimizer, which has no state.
+  /// Makes one update with the job's optimizer, which must have no state.
   /// @param gradient of the range, summed over `samples` > 0 samples
-  /// @param factor range_updater::terms::factor
+  /// @param factor see range_updater::terms::factor
   void update(std::span<const float> gradient, std::uint64_t samples, double factor);
 
 private:

@@ -8,18 +8,18 @@
 
 namespace troupe {
 
-/// Collects all shards' parts of a gradient's norm, by step: each part is the sum of squares of the
-/// shard's range. A shard updates only when it knows the parts of all, so other shards are at most
-/// one step ahead of it: their parts of the next step wait here.
+/// Collects the parts of all shards for a gradient's norm, by step. A part is the sum of squares
+/// over the shard's range. A shard updates only when it has all parts. Therefore other shards are
+/// at most one step ahead, and their parts of the next step wait here.
 ///
 /// The parts are added in order of the shards, so the norm has the same bits on every shard.
 class norm_exchange {
 public:
   explicit norm_exchange(std::size_t shards) : shards_(shards) {}
 
-  /// Adds a shard's part. False if it is impossible: no such shard, or a step more than one ahead
-  /// of `now`, this shard's step. A part of an earlier step, or one that is already here, is a
-  /// repetition.
+  /// Adds a shard's part. Returns false if it is impossible: an unknown shard, or a step more than
+  /// one ahead of `now`, this shard's step. A part of an earlier step, or one that has already
+  /// arrived, is a repetition.
   bool add(std::uint64_t now, std::uint64_t step, std::size_t shard, double squares);
 
   bool has(std::uint64_t step, std::size_t shard) const;
@@ -28,7 +28,7 @@ public:
   /// The sum of all parts of a complete step.
   double sum(std::uint64_t step) const;
 
-  /// Forgets the steps up to this one.
+  /// Drops all steps up to this one.
   void forget(std::uint64_t step);
 
 private:

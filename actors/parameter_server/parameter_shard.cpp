@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// While readers hold all versions: time until the next look.
+/// If readers hold all versions: time until the shard checks again.
 constexpr std::chrono::microseconds slot_poll{500};
 
 bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
@@ -82,7 +82,7 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
-// Refused because gradients of unknown workers would wait here forever.
+// Gradients of unknown workers would wait here forever, so they are refused.
 std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                                                    std::string problem) const {
   if (problem.empty())
@@ -117,7 +117,7 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   if (auto answer = decided(x.id()))
     return std::move(*answer);
   staged_.put(x.id(), x.has_rows() ? spread(x.rows(), gradient) : gradient);
-  // Its commit may have come first.
+  // The commit may have arrived first.
   const auto early = std::ranges::find_if(
     open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); });
   if (early != open_.end()) {
@@ -187,7 +187,7 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
   return answer;
 }
 
-// The gradient is here.
+// The gradient has arrived.
 void parameter_shard::take(const proto::Commit& x) {
   for (auto& c : open_)
     c.staged = c.staged || same_gradient(c.header.id(), x.id());
@@ -207,10 +207,10 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// No part of it was applied anywhere: it was only staged.
+// No part of the gradient was applied anywhere; it was only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
-  // It was counted as one that will be applied.
+  // The gradient was counted as one that will be applied.
   const auto last = last_admitted_.find({x.id().worker(), x.id().incarnation()});
   if (last != last_admitted_.end() && last->second == x.id().sequence())
     --admitted_;
@@ -224,7 +224,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   return answer;
 }
 
-/// If the message is lost, the worker still pulls again, only later.
+/// If the message is lost, the worker still pulls again, but later.
 void parameter_shard::tell_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
@@ -238,7 +238,7 @@ void parameter_shard::tell_admitted() {
         send(listeners_[i], news);
 }
 
-// The update of its step was made without it. No part of it was applied anywhere.
+// The update of its step was made without this gradient. No part of it was applied anywhere.
 std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
   const auto outcome = policy_->late(x, versions_->version());
   if (!outcome)
@@ -350,7 +350,7 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   if (!x.has_last())
     return result;
   last_taken_.erase(key);
-  // An admitted gradient that has not come will not come.
+  // If an admitted gradient has not arrived by now, it never will.
   auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {
     if (last->second > result.decided().sequence())
@@ -360,7 +360,8 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   return result;
 }
 
-// The worker committed its last gradient at another shard, and was lost before it could do so here.
+// The worker committed its last gradient at another shard and was lost before it could commit it
+// here.
 void parameter_shard::finish(const proto::Fence& x) {
   if (x.last().id().sequence() > 0 && staged_.has(x.last().id())) {
     auto header = x.last();
@@ -432,7 +433,7 @@ void parameter_shard::advance() {
   norms_.forget(news.step());
   norm_shared_ = parts_told_ = false;
   policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
-  // All that was admitted is applied.
+  // All admitted gradients are applied.
   if (parts.empty())
     admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
@@ -472,7 +473,7 @@ bool parameter_shard::clips_in_step() const {
   return context_->rule.clip_norm > 0 && policy_->in_step();
 }
 
-// Shard 0 has chosen the gradients of the next update, for all shards.
+// Shard 0 sends its choice of gradients for the next update to all shards.
 void parameter_shard::tell_parts() {
   if (options_.index != 0 || !policy_->chooses() || std::exchange(parts_told_, true))
     return;
@@ -598,7 +599,7 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
   return proto::Ack{};
 }
 
-/// Everything for the next update is here.
+/// True if everything for the next update has arrived.
 bool parameter_shard::update_ready() {
   if (!policy_->ready())
     return false;

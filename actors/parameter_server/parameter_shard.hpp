@@ -21,12 +21,13 @@
 
 namespace troupe {
 
-/// A shard's view of a synchronizer. The shard tells it about each synchronous update, or that it
-/// need no longer wait for slower workers.
+/// A synchronizer in the view of a shard. The shard notifies it about each synchronous update, or
+/// when it need no longer wait for slower workers.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// The synchronizers of all workers and, if shards talk to each other, all shards, in order. Sent
-/// after all of them have started, since they start in any order, and before the first step.
+/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. They
+/// may start in any order, so this is sent after all of them have started, and before the first
+/// step.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -46,21 +47,22 @@ struct shard_options {
   patience requests;
   /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
-  /// The protocol's treatment of gradients. Not shared with other shards.
+  /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
 };
 
 using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// A version pool for a shard that this many workers pull from, with the initial weights as version
+/// Makes a version pool for a shard from which this number of workers pull. It has the initial
+/// weights as version
 /// 0. `held`: number of further versions that the protocol holds.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
-/// The only writer of a slice of the parameters; it also holds the optimizer state. A pushed
+/// The only writer of a slice of the parameters. It also holds the optimizer's state. A pushed
 /// gradient is staged. It takes effect when its worker commits it, and it is decided once. The
-/// policy chooses which gradients make an update. The update is computed in new memory as a new
-/// version, and then published. If the workers take each step together and the job clips by norm,
+/// policy decides which gradients form an update. The update is computed in new memory as a new
+/// version, which is then published. If workers make each step together and the job clips by norm,
 /// the update waits until the shards have exchanged their parts of the norm. If the policy chooses
 /// among the gradients of a step, shard 0 chooses for all shards.
 ///
@@ -86,7 +88,7 @@ private:
   /// Worker and incarnation.
   using incarnation_key = std::pair<std::uint32_t, std::uint64_t>;
 
-  /// A commit without an answer yet: its gradient is missing, or its update is not made.
+  /// A commit without an answer: its gradient is missing, or its update has not been made.
   struct open_commit {
     proto::Commit header;
     decision answer;
@@ -104,10 +106,10 @@ private:
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
   void on_damping(const proto::Damping& x);
 
-  /// The reason to refuse a gradient: `problem`, or that no worker of the view has this id.
+  /// The reason to refuse a gradient: `problem`, or the view has no worker with this id.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
 
-  /// The answer to a gradient that was decided before, or whose worker is fenced off.
+  /// The answer to a gradient that was decided earlier, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
@@ -150,24 +152,24 @@ private:
   gradient_journal journal_;
   staged_gradients staged_;
   std::vector<open_commit> open_;
-  /// If workers take each step together and the job clips by norm: parts of the norms, and whether
+  /// If workers make each step together and the job clips by norm: parts of the norms, and whether
   /// this shard has sent its own part.
   norm_exchange norms_;
   bool norm_shared_ = false;
-  /// Shard 0 has told the others which gradients make the next update.
+  /// True if shard 0 has told the others which gradients make the next update.
   bool parts_told_ = false;
   /// Number of the newest proto::IdleWorkers. If workers do not go in step, these are answered once
   /// the update that they caused is made.
   std::uint64_t idle_told_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
-  /// Fences whose worker has a gradient in an update that is not made yet.
+  /// Fences of workers that have a gradient in an update that is not made yet.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
   /// Version of the weights at the start of this run, and the samples trained before.
   std::uint64_t first_version_ = 0;
-  /// The weights of a checkpoint were restored.
+  /// True if the weights of a checkpoint were restored.
   bool restored_ = false;
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-// The weights are held, not copied. The optimizer's state is changed in place, so it must be
+// The weights are held without a copy. The optimizer's state is changed in place, so it must be
 // copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
@@ -66,15 +66,14 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
-                        + " was given a pace of training by a checkpoint whose values make no "
-                          "sense: "
+                        + " got invalid values for the pace of training from a checkpoint: "
                         + x.pacing().ShortDebugString());
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());
   } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
-    // No worker reads before training begins, so a slot is free.
+    // No worker reads before training begins, so there is a free slot.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
     policy_->restored(values.as_floats(), x.samples(), x.version());

@@ -108,7 +108,7 @@ proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock)
   return result;
 }
 
-// So many answers may share a slow link.
+// This number of answers may share a slow link.
 patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
   return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
                                      * sizeof(float));
@@ -291,8 +291,8 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   ranges_.clear();
 }
 
-// Steps may go on while this worker pulls. And after a late gradient, the update that it missed may
-// not be made yet. A shard announces a newer version.
+// Steps may continue while this worker pulls. And after a late gradient, the update that it missed
+// may not exist yet. A shard announces a newer version.
 void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
   auto newest = next_version_;
   for (auto& part : parts_)
@@ -351,7 +351,7 @@ payload ps_synchronizer::gradient_for(const part& x) const {
   return result;
 }
 
-// One attempt. If it fails, the commit finds out.
+// A single attempt. If it fails, the commit notices.
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;

@@ -16,13 +16,14 @@
 
 namespace troupe {
 
-/// A shard's weights, for synchronizers in its process that write them. Sent before the first step.
+/// A shard's weights, for synchronizers in its process that write to them. Sent before the first
+/// step.
 struct shared_weights {
   std::uint32_t shard = 0;
   std::shared_ptr<live_weights> weights;
 };
 
-/// A message to itself: has the worker done nothing since this gradient?
+/// A message to itself: check whether the worker has done anything since this gradient.
 struct idle_check {
   gradient_sequence after;
 };
@@ -46,13 +47,13 @@ struct ps_synchronizer_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   /// Each update takes a gradient from every worker. The shards announce it with `Advanced`.
   bool in_step = false;
-  /// Decides how shards scale this worker's gradients, from what shard 0 knows about all of them.
-  /// Null: no scaling.
+  /// Decides how shards scale this worker's gradients, based on shard 0's knowledge about all of
+  /// them. Null: no scaling.
   std::shared_ptr<worker_policy> policy;
   /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
   /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
   bool bounded = false;
-  /// A worker asks for the weights of this many later steps before they begin. Not if `in_step` or
+  /// A worker asks for its weights this number of steps early. Not together with `in_step` or
   /// `writes`.
   std::size_t pull_ahead = 0;
   /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
@@ -65,27 +66,28 @@ struct ps_synchronizer_options {
   bool first_decides = false;
 };
 
-/// A worker's side of parameter shards: acquires by pulling from the readers, contributes by
-/// pushing to the shards. With shards on other nodes it exchanges only those rows of large tables
-/// that the batch reads. It pushes a shard's part of the gradient as soon as backward has passed
-/// the shard's range, while the rest is computed. The part takes effect only when the whole
-/// gradient is committed at all shards. A gradient that is not finite is quarantined at all shards.
-/// At most one gradient is in transit at a time.
+/// A worker's side of parameter shards. It acquires weights by pulling from the readers, and
+/// contributes gradients by pushing to the shards. With shards on other nodes, it exchanges only
+/// those rows of large tables that the batch reads. It pushes a shard's part of the gradient as
+/// soon as backward has passed the shard's range, while the rest is still computed. The part takes
+/// effect only when the whole gradient is committed at all shards. A gradient that is not finite is
+/// quarantined at all shards. At most one gradient is in transit at a time.
 ///
 /// If the job bounds staleness, shard 0 admits or rejects each gradient for all shards before its
-/// commit, so all shards decide the same.
+/// commit, so that all shards decide the same.
 ///
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
 /// before the others. Weights are pulled again until all have the same version.
 ///
-/// With `pull_ahead` n, the weights of a step are asked for when the computation of the n-th step
-/// before it begins. The first n steps use weights that were asked for before or when the first one
-/// began. After a rejection, and if the worker has no other batch, it begins anew: weights would be
-/// older than they need to be. Pulls are of whole ranges then, since the batch is not known yet.
+/// With `pull_ahead` n, the worker asks for the weights of a step n steps early: when the
+/// computation of the n-th step before it begins. The first n steps use weights that it asked for
+/// when the first one began, or before. After a rejection, or if the worker has no other batch,
+/// this starts again, because the weights would be older than necessary. These pulls are for whole
+/// ranges, because the batch is not known yet.
 ///
-/// A worker may then acquire a step while its last gradient is decided (protocol_traits::overlaps).
-/// It gets the weights that were asked for early. Its contributions go to the shards after that
-/// decision, and so does the next early pull.
+/// A worker may then acquire a step before its last gradient is decided
+/// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
+/// the next early pull go to the shards after that decision.
 ///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
@@ -111,32 +113,32 @@ private:
   /// One shard's part of the gradient.
   struct part {
     range where;
-    /// The rows that the batch reads and changes; absent if that is not a small part or the shard
-    /// is on this node.
+    /// The rows that the batch reads and changes. Absent if they are not a small part, or if the
+    /// shard is on this node.
     std::optional<proto::Selection> rows = std::nullopt;
     /// The weights pulled so far, if only rows are pulled.
     payload kept = {};
     /// first_decides: the newest version that the shard has announced.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
-    /// A pull has no answer yet.
+    /// True if a pull has no answer yet.
     bool pulling = false;
     /// Number of elements that backward has not computed yet.
     std::size_t missing = 0;
     /// If the shard has no elements, its part is pushed with the first contribution.
     bool pushed = false;
-    /// Pushed and not acknowledged.
+    /// True if the part was pushed but not acknowledged.
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// The pull came too early and must be repeated. `slow` are the workers that are too slow;
-    /// `behind` is how many steps the slowest is behind.
+    /// True if the pull came too early and must be repeated. `slow` are the workers that are too
+    /// slow; `behind` is the number of steps by which the slowest is behind.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
     /// The slowest worker's step, from a message of the shard since the pull.
     std::uint64_t slowest = 0;
-    /// The shard has accepted the part for its step.
+    /// True if the shard has accepted the part for its step.
     bool taken = false;
     /// Number of commits sent since the last answer.
     int attempts = 0;
@@ -144,10 +146,10 @@ private:
     std::shared_ptr<live_writer> live = nullptr;
   };
 
-  /// A shard's weights that were asked for before their step.
+  /// A shard's weights that the worker asked for before their step.
   struct early_part {
     std::optional<weight_range> weights = std::nullopt;
-    /// As of `part`.
+    /// See `part`.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
@@ -161,10 +163,10 @@ private:
     std::vector<early_part> parts;
   };
 
-  /// A step that the worker takes while its last gradient is decided.
+  /// A step that the worker takes before its last gradient is decided.
   struct later_step {
     acquire attributes;
-    /// The worker has the weights.
+    /// True if the worker has the weights.
     bool served = false;
     std::vector<weights_version> versions;
     std::vector<contribute> contributions;
@@ -173,11 +175,11 @@ private:
   };
 
   void on_acquire(const acquire& x);
-  /// Everything about the gradient before.
+  /// Resets the state for the next gradient, and forgets everything about the last one.
   void begin_gradient(const acquire& x);
   void serve_later();
   bool is_later(step_number x) const { return later_ && x.value == sequence_.next().value; }
-  /// The last gradient is decided.
+  /// Called when the last gradient is decided.
   void begin_later();
   void pull(std::size_t shard);
   proto::Pull pull_header(std::size_t shard, std::uint64_t clock) const;
@@ -185,13 +187,13 @@ private:
   void take_early();
   void ask_early();
   void pull_early(const early_weights& x, std::size_t shard);
-  /// The worker waits for these weights now.
+  /// True if the worker waits for these weights now.
   bool awaited(const early_weights& x) const;
   void show_early_wait(std::size_t shard);
   void on_early(std::uint64_t ticket, std::size_t shard, const proto::Weights& header,
                 const payload& data);
   void pull_early_again(std::size_t shard);
-  /// All weights of the step have been handed on.
+  /// Called when all weights of the step have been passed on.
   void begin_step();
   bool pulls_rows(const part& x) const { return x.rows && options_.pull_ahead == 0; }
   void on_too_early(std::size_t shard, const proto::Weights& x);
@@ -202,7 +204,7 @@ private:
   void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
-  /// The answer to a pull is right. If not, the run fails.
+  /// Checks the answer to a pull. If it is wrong, the run fails and the result is false.
   bool fits(std::size_t shard, const proto::Weights& header, const payload& data);
   void use_weights(std::size_t shard, weight_range x);
   void read_live();
@@ -245,7 +247,8 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
-  /// The weights of this step were asked for early: they are the first of `ahead_`.
+  /// True if the worker asked early for the weights of this step. They are then the first of
+  /// `ahead_`.
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
@@ -253,31 +256,32 @@ private:
   std::uint64_t samples_of_step_ = 0;
   /// The worker's commit at the end of the step.
   std::optional<commit> done_;
-  /// Common header of its commits at all shards.
+  /// The header that its commits at all shards share.
   proto::Commit header_;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
   /// In step: number of updates of the weights before this one.
   weights_version steps_;
-  /// first_decides: the smallest version that the next gradient may be computed from; and shard 0's
-  /// announcement of an update that came before this gradient was known to be part of it.
+  /// first_decides: the smallest version from which the next gradient may be computed. Also an
+  /// announcement by shard 0 of an update that arrived before this gradient was known to be part of
+  /// it.
   std::uint64_t next_version_ = 0;
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// pull_ahead: the weights of this step, until they are handed on, and of the next ones.
+  /// pull_ahead: the weights of this step until they are passed on, and those of the next steps.
   std::deque<early_weights> ahead_;
   std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;
   /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;
   bool paused_ = true;
-  /// Number of shards that must still be told of a pause. Pulls come after that.
+  /// Number of shards that must still be told about a pause. Pulls come after that.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
   /// The workers shown on the board.
   std::vector<std::uint32_t> shown_;
-  /// From shard 0's last decision.
+  /// Taken from shard 0's last decision.
   proto::Pacing pacing_;
 };
 

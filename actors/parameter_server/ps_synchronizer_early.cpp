@@ -12,7 +12,7 @@ bool ps_synchronizer::awaited(const early_weights& x) const {
 }
 
 void ps_synchronizer::take_early() {
-  // The last weights that are used end the entry.
+  // An entry ends when the last of its weights are used.
   const auto parts = ahead_.front().parts;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts[i];
@@ -35,7 +35,7 @@ void ps_synchronizer::show_early_wait(std::size_t shard) {
   show_slow_workers();
 }
 
-// The weights of the first step are also those of the next ones that were not asked for.
+// The weights of the first step also serve the next steps for which the worker has not asked early.
 void ps_synchronizer::begin_step() {
   if (options_.pull_ahead == 0)
     return;
@@ -80,7 +80,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     return;
   auto& x = found->parts[shard];
   if (header.slow_size() > 0) {
-    // A later message of the shard may have overtaken this answer.
+    // A later message from the shard may have overtaken this answer.
     if (parts_[shard].slowest > header.clock() - header.behind()) {
       pull_early(*found, shard);
       return;
@@ -106,7 +106,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     serve_later();
 }
 
-// All ranges at once: they have arrived while the last step was computed.
+// Passes on all ranges at once: they arrived while the last step was computed.
 void ps_synchronizer::serve_later() {
   if (!later_ || later_->served || ahead_.empty()
       || !std::ranges::all_of(ahead_.front().parts, [](auto& x) { return x.weights.has_value(); }))

@@ -12,11 +12,11 @@
 
 namespace troupe {
 
-/// The versions that each worker read last from a shard: its next gradients are computed from them.
-/// The reader records them, the writer looks them up. Thread-safe.
+/// The versions that each worker last read from a shard: its next gradients are computed from these
+/// versions. The reader records them and the writer looks them up. Thread-safe.
 class pulled_versions {
 public:
-  /// @param workers that read here; no other worker holds a version
+  /// @param workers the workers that read here; no other worker holds a version
   /// @param kept versions per worker, at least 1
   explicit pulled_versions(std::set<std::uint32_t> workers, std::size_t kept = 1)
     : workers_(std::move(workers)), kept_(kept) {}
@@ -31,7 +31,7 @@ public:
     all.push_back(x);
   }
 
-  /// Empty if the worker has read `kept` other versions since, or has not read it.
+  /// Empty if the worker has since read `kept` other versions, or has not read this one.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
     const auto* found = held(worker, version);

@@ -19,9 +19,10 @@ public:
   struct answer {
     /// The step that the weights are for.
     std::uint64_t clock = 0;
-    /// Absent: the worker has to wait. The shard tells it when it can pull again.
+    /// Absent if the worker must wait. The shard notifies it when it can pull again.
     std::optional<version_pool::snapshot> weights;
-    /// The workers that it waits for, and how many steps the slowest of them is behind.
+    /// The workers that it waits for, and the number of steps by which the slowest of them is
+    /// behind.
     std::vector<std::uint32_t> slow;
     std::uint64_t behind = 0;
   };

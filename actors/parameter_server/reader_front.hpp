@@ -13,8 +13,8 @@
 namespace troupe {
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull never waits for an update. It copies nothing, except for rows that a pull
-/// selects. If there is a gate, workers that must wait get an answer without weights.
+/// writer, so a pull never waits for an update. It copies nothing, except rows that a pull selects.
+/// If there is a gate, workers that must wait get an answer without weights.
 class reader_front : public reader_actor::base {
 public:
   /// `pulled`: records the version that each worker reads; may be null. `board`: the shard's; may

@@ -22,84 +22,85 @@ struct contribution {
 struct planned_update {
   /// Summed over `samples`; valid until `made()`.
   std::span<const float> gradient;
-  /// 0: the weights do not change.
+  /// 0 if the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
-  /// False: its gradients are taken, but the weights change with a later one.
+  /// False if the update takes gradients but the weights change only with a later update.
   bool complete = true;
 };
 
-/// A protocol's treatment of the gradients that workers commit at a shard: which it takes, which
-/// make an update together, and when. Plain state of one shard, called only by that shard.
+/// How a protocol treats the gradients that workers commit at a shard: which ones it takes, which
+/// ones form an update, and when. Plain state of one shard, called only by that shard.
 ///
 /// The shard has checked that a gradient is new, has the right size and is finite.
 class shard_policy {
 public:
   virtual ~shard_policy() = default;
 
-  /// Workers wait for each other: an update takes a gradient from each. A commit is acknowledged at
-  /// once; a separate message announces the update.
+  /// True if workers wait for each other: an update takes a gradient from each. A commit is
+  /// acknowledged at once, and a separate message announces the update.
   virtual bool in_step() const noexcept = 0;
 
-  /// The reason to refuse this gradient, if any.
-  /// @param version of the shard's weights
+  /// The reason to refuse this gradient, if there is one.
+  /// @param version version of the shard's weights
   virtual std::optional<std::string> refusal(const proto::Commit& x,
                                              std::uint64_t version) const = 0;
 
-  /// The outcome of this gradient if its update is made without it. Absent: it is in time.
+  /// The outcome of this gradient if its update is made without it. Absent if the gradient is in
+  /// time.
   virtual std::optional<proto::Outcome> late(const proto::Commit& /*x*/,
                                              std::uint64_t /*version*/) const {
     return std::nullopt;
   }
 
-  /// Takes a gradient. False if it is already here.
+  /// Takes a gradient. Returns false if it has already arrived.
   virtual bool take(contribution x) = 0;
 
-  /// An update can be made.
+  /// True if an update can be made.
   virtual bool ready() const noexcept = 0;
 
-  /// Shard 0 chooses the gradients of a step and tells the other shards (choose()).
+  /// True if shard 0 chooses the gradients of a step and tells the other shards (choose()).
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// A worker is lost. In shard 0: its gradient of the next update does not count, unless other
-  /// shards may know that it does. True: it does not.
+  /// A worker is lost. Called on shard 0. Returns true if the worker's gradient for the next update
+  /// does not count. It counts if other shards may already know that it does.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
-  /// A worker is lost. In shards other than 0: its gradients count up to this sequence, if they are
-  /// here.
+  /// A worker is lost. Called on shards other than 0. The worker's gradients count up to this
+  /// sequence number, if they have arrived.
   virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
-  /// Do not wait for gradients of these workers for now. Called in shard 0; if gradients are held
-  /// back (protocol_traits::holds_back), in all shards.
+  /// Stops waiting for gradients of these workers for now. Called on shard 0 or, if gradients are
+  /// held back (protocol_traits::holds_back), on all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update; if it is not ready, those that are here. Empty if the update
-  /// is made of gradients that were held back, and no other.
+  /// The gradients of the next update. If it is not ready, those that have arrived. Empty if the
+  /// update consists only of gradients that were held back.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
-  /// The next update, once ready. It starts from these weights, which have that version.
+  /// The next update, once ready. It starts from `weights`, which have this version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
-  /// The update was made. From now on `parts()` are those of the next update.
+  /// Records that the update was made. From now on, `parts()` are those of the next update.
   /// @param decided outcome of its first part, if it has one
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 
-  /// The policy keeps the optimizer's first moment, not the shard's updater.
+  /// True if the policy keeps the optimizer's first moment, instead of the shard's updater.
   virtual bool keeps_moments() const noexcept { return false; }
-  /// For a checkpoint: one moment for all workers. Empty if the policy keeps none.
+  /// For a checkpoint: a single moment for all workers. Empty if the policy keeps none.
   virtual payload moment() const { return {}; }
-  /// All workers continue from this moment, after this many updates.
+  /// All workers continue from this moment, after this number of updates.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}
 
-  /// False: workers commit gradients without sending them.
+  /// False if workers commit gradients without sending them.
   virtual bool needs_gradients() const noexcept { return true; }
-  /// Writes the next version itself, without an update by the shard. False: it does not.
+  /// Writes the next version itself, without an update by the shard. Returns false if it does not.
   virtual bool fill(std::span<float> /*next*/) { return false; }
-  /// Before training: continues from these weights, after this many samples and updates.
+  /// Before training: continues from these weights, after this number of samples and updates.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
                         std::uint64_t /*updates*/) {}
 
-  /// Asynchronous: a gradient was left out because it is not finite.
+  /// Asynchronous protocols: a gradient was left out because it is not finite.
   virtual void left_out(const proto::Commit& /*x*/) {}
 
   /// The worker of this gradient, its last one so far, has no other batch to train.
@@ -110,7 +111,8 @@ public:
     std::uint64_t step = 0;
     std::vector<std::uint32_t> workers = {};
   };
-  /// Workers whose waiting pulls can be answered since the last call. The shard tells them.
+  /// Workers whose waiting pulls have become answerable since the last call. The shard notifies
+  /// them.
   virtual admitted_readers admitted() { return {}; }
 
   /// No more gradients of this incarnation will come.
@@ -118,14 +120,15 @@ public:
 
   /// Advice for a worker's next gradient, if the protocol gives any.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
-  /// In shard 0: what the other shards are to multiply the rate with, where it has changed since
-  /// the last call.
+  /// On shard 0: the factor by which the other shards must multiply the rate. Nothing if it has not
+  /// changed since the last call.
   virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
-  /// In shards other than 0: shard 0 says so. It has no problem_of().
+  /// On other shards: takes the factor from shard 0. It has no problem_of().
   virtual void set_damping(const proto::Damping& /*x*/) {}
-  /// For a checkpoint, where the protocol paces training and this shard decides on the pace.
+  /// The state for a checkpoint, if the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
-  /// Before training: goes on at the pace of a checkpoint. False: its values make no sense.
+  /// Before training: continues with the pacing state of a checkpoint. Returns false if its values
+  /// make no sense.
   virtual bool restore_pacing(const proto::PacingState& /*x*/) { return true; }
 };
 

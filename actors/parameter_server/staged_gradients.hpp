@@ -9,17 +9,17 @@
 
 namespace troupe {
 
-/// Gradients that were pushed to a shard and not committed. They have had no effect and can be
-/// dropped. A worker has one in transit at a time, so a newer one replaces an older: memory is
-/// bounded by one gradient per incarnation.
+/// Gradients that were pushed to a shard but not committed. They have had no effect and can be
+/// dropped. A worker has one gradient in transit at a time, so a newer one replaces an older one:
+/// memory is bounded by one gradient per incarnation.
 class staged_gradients {
 public:
-  /// Ignores a gradient older than the one that is here.
+  /// Ignores a gradient that is older than the stored one.
   void put(const proto::GradientId& id, payload gradient);
 
   bool has(const proto::GradientId& id) const;
 
-  /// Removes and returns the gradient; empty if it is not here.
+  /// Removes and returns the gradient; empty if it has not arrived.
   payload take(const proto::GradientId& id);
 
   /// Drops this incarnation's gradient.

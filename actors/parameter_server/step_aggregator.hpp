@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// Collects one synchronous step's gradients for a shard, one per rank, and adds them in order of
-/// rank. So the sum does not depend on the order of arrival.
+/// Collects the gradients of one synchronous step for a shard, one per rank, and adds them in order
+/// of rank. The sum therefore does not depend on the order of arrival.
 class step_aggregator {
 public:
   step_aggregator(std::size_t ranks, std::size_t elements);
 
-  /// Takes a rank's gradient (empty for zero samples). False if it is already here.
+  /// Takes a rank's gradient (empty for zero samples). Returns false if it has already arrived.
   bool add(std::size_t rank, std::uint64_t samples, payload gradient);
 
   /// Takes a rank's gradient out again.
@@ -25,10 +25,10 @@ public:
   /// Samples of the parts that have arrived.
   std::uint64_t samples() const noexcept { return samples_; }
 
-  /// The sum, once complete; valid until the next `clear()`. Zeros if no rank has samples.
+  /// The sum, once complete. Valid until the next `clear()`. Zeros if no rank has samples.
   std::span<const float> sum();
 
-  /// Forgets the parts before the next step.
+  /// Drops the parts, for the next step.
   void clear();
 
 private:

@@ -22,7 +22,7 @@ version_pool::snapshot version_pool::newest() const noexcept {
   for (;;) {
     payload data = slots_[i].data;
     const auto again = current_.load(std::memory_order_seq_cst);
-    // It is still the newest and now held: the writer no longer touches this slot.
+    // The slot is still the newest and is now held, so the writer no longer touches it.
     if (again == i)
       return {slots_[i].version, std::move(data)};
     i = again;

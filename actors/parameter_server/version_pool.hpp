@@ -9,25 +9,25 @@
 
 namespace troupe {
 
-/// Slots of a shard's pool with this many pulling workers: one for each worker, two for the
-/// coordinator (one snapshot in evaluation, one in transit), one for the newest version, one to
-/// write, and `captures` for checkpoints.
+/// Number of slots in the pool of a shard from which this number of workers pull: one for each
+/// worker, two for the coordinator (one snapshot in evaluation, one in transit), one for the newest
+/// version, one to write, and `captures` for checkpoints.
 constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0) noexcept {
   return workers + captures + 4;
 }
 
-/// Slots of the pool of a bucket in a ring: the newest version, the next one, one that the trainer
-/// still reads, and one in a snapshot.
+/// Number of slots in the pool of a bucket in a ring: the newest version, the next one, one that
+/// the trainer still reads, and one in a snapshot.
 inline constexpr std::size_t replica_slots = 4;
 
-/// Versions of a range of weights. One writer makes new versions in new memory; any number of
-/// readers take the newest without waiting and without locks. A version does not change while a
-/// reader holds it. Memory is bounded by the number of slots (readers that may hold a version + 2).
-/// If readers hold more, the writer has to wait.
+/// Versions of a range of weights. One writer makes new versions in new memory. Any number of
+/// readers take the newest version, without waiting and without locks. A version does not change
+/// while a reader holds it. The number of slots bounds the memory (readers that may hold a version
+/// + 2). If readers hold more, the writer must wait.
 ///
-/// Publishing is one atomic store. A reader takes a reference on the slot that it believes to be
-/// the newest, then looks again. If the slot is still the newest, the writer cannot have begun to
-/// overwrite it (the hazard-pointer argument, Michael 2004).
+/// Publishing is a single atomic store. A reader takes a reference to the slot that it believes to
+/// be the newest, and then checks again. If the slot is still the newest, the writer cannot have
+/// begun to overwrite it (the hazard-pointer argument, Michael 2004).
 class version_pool {
 public:
   struct snapshot {
@@ -36,16 +36,16 @@ public:
     payload data;
   };
 
-  /// Makes slots of `elements` float32 each, zeroed and faulted in. Version 0 is published: zeros,
-  /// until `initial()` is written, which is allowed only before a reader knows the pool.
+  /// Makes slots with `elements` float32 each, zeroed and faulted in. Version 0 is published with
+  /// zeros. `initial()` can change them, but only before a reader knows the pool.
   version_pool(std::size_t elements, std::size_t slots);
 
-  /// Bytes of a pool.
+  /// Size of a pool in bytes.
   static std::size_t memory_bytes(std::size_t elements, std::size_t slots) noexcept {
     return elements * slots * sizeof(float);
   }
 
-  /// The newest version. Any thread.
+  /// The newest version. Any thread may call it.
   snapshot newest() const noexcept;
 
   std::size_t elements() const noexcept { return elements_; }
@@ -59,7 +59,8 @@ public:
   std::span<const float> published() const noexcept;
   std::uint64_t version() const noexcept;
 
-  /// Finds a slot for the next version. False while readers hold all of them: try again later.
+  /// Finds a slot for the next version. Returns false while readers hold all of them; try again
+  /// later.
   bool begin() noexcept;
 
   /// The slot found by `begin()`.
@@ -78,7 +79,7 @@ private:
   std::size_t count_;
   std::unique_ptr<slot[]> slots_;
   std::atomic<std::size_t> current_ = 0;
-  /// Of the slot `current_`.
+  /// Version of the slot `current_`.
   std::atomic<std::uint64_t> version_ = 0;
   std::size_t next_ = 0;
 };

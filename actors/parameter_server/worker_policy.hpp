@@ -7,21 +7,20 @@
 
 namespace troupe {
 
-/// A protocol's treatment of one worker's gradients before the shards apply them. Plain state of
-/// that worker, called only by its synchronizer.
+/// How a protocol treats one worker's gradients before the shards apply them. Plain state of that
+/// worker, called only by its synchronizer.
 class worker_policy {
 public:
   virtual ~worker_policy() = default;
 
-  /// The next gradient is computed from these weights: ranges that cover the parameter vector.
+  /// Takes the weights from which the next gradient is computed: ranges that cover the parameter
+  /// vector.
   virtual void read(std::span<const weight_range> weights) = 0;
 
-  /// Completes the header of a commit: how the shards scale this gradient.
+  /// Completes the header of a commit with the scaling that the shards apply to this gradient.
   /// @param header has samples and gradient_norm; the same for all shards except for base_version
   /// @param gradient the whole gradient, finite, summed over header.samples(); empty if that is 0
-  /// @param known shard 0's last answer
-  /// @param gradient all of it, finite, summed over header.samples(); empty where that is 0
-  /// @param known what shard 0 said last
+  /// @param known the last answer of shard 0
   virtual void complete(proto::Commit& header, std::span<const float> gradient,
                         const proto::Pacing& known) = 0;
 };

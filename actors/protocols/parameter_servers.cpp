@@ -63,7 +63,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   return shard;
 }
 
-// Each actor is added in its place once it is reached. The last one makes the shard ready.
+// Each actor is stored at its index once it is reached. The last one makes the shard ready.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards) {
   if (workers.empty() && shards.empty()) {

@@ -6,13 +6,13 @@
 #include "actors/parameter_server/read_gate.hpp"
 #include "actors/protocols/site.hpp"
 
-// Common parts of the protocols with parameter shards.
+// Code that all protocols with parameter shards share.
 
 namespace troupe {
 
 /// Starts a worker's ps_synchronizer once all shards and their readers can be reached.
-/// @param manners how it treats gradients: in_step, bounded, policy, admission; the rest is filled
-/// in here
+/// @param manners how the synchronizer treats gradients: in_step, bounded, policy, admission; this
+/// function fills in the rest
 /// @param sums see worker_site::give
 void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
                      const ring_node_actor& sums = {});
@@ -20,22 +20,22 @@ void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
 /// The parameters of a shard.
 range range_of(const shard_site& site);
 
-/// How a shard serves reading workers.
+/// How workers read the weights of a shard.
 struct shard_reading {
-  /// The versions that workers read last, if the policy needs them; otherwise null.
+  /// The versions that workers last read, if the policy needs them; otherwise null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
   /// Decides when workers may read; null: at any time.
   std::shared_ptr<read_gate> gate = nullptr;
-  /// Number of versions that these two hold.
+  /// Number of versions that `pulled` and `gate` hold.
   std::size_t held = 0;
 };
 
-/// Starts and hosts a shard and its reader. The caller reports when they are ready.
+/// Starts a shard and its reader and makes them reachable. The caller reports when they are ready.
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Gives the shard the synchronizers of these workers, and these shards, once they can be reached;
-/// then it is ready. Either list may be empty.
+/// Passes these workers' synchronizers and these shards to the shard once all can be reached. The
+/// shard is then ready. Either list may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards);
 

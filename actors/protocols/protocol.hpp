@@ -12,27 +12,27 @@ struct worker_site;
 struct shard_site;
 struct job_context;
 
-/// A protocol: a row of traits, and how its actors start on a node.
+/// A protocol: its traits, and how its actors start on a node.
 ///
-/// An embedding program adds its own protocol as a row with id CUSTOM in
-/// training_options::protocols or node_options::protocols. A job selects it by
-/// custom_protocol.name. All nodes of a cluster need the row.
+/// An embedding program adds its own protocol with id CUSTOM in training_options::protocols or
+/// node_options::protocols. A job selects it by custom_protocol.name. All nodes of a cluster must
+/// add it.
 struct protocol {
   protocol_traits traits;
 
-  /// Starts a worker's synchronizer and the actors that it needs, and gives the synchronizer to the
-  /// worker.
+  /// Starts a worker's synchronizer and the actors that it needs, and passes the synchronizer to
+  /// the worker.
   std::function<void(const worker_site&)> start_worker;
 
-  /// Starts a parameter shard. Null if workers hold the weights: shards are then idle.
+  /// Starts a parameter shard. Null if workers hold the weights; shards are idle then.
   std::function<void(const shard_site&)> start_shard = {};
 };
 
-/// The protocols that come with troupe, in the order of builtin_traits().
+/// The protocols that are part of troupe, in the order of builtin_traits().
 const std::vector<protocol>& builtin_protocols();
 
-/// The row of a job's protocol. `own`: the program's own protocols, the same that the context was
-/// made with.
+/// The protocol of a job. `own`: the program's own protocols, the same as when the context was
+/// made.
 const protocol& protocol_of(const job_context& context, std::span<const protocol> own);
 
 /// The traits of a program's own protocols.

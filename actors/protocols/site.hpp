@@ -22,21 +22,21 @@ class protocol_host {
 public:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
 
-  /// Calls `then` with the actor of that name, on this or another node, once it can be reached:
-  /// possibly at once, possibly never.
+  /// Calls `then` with the actor of this name, on this or another node, once the actor can be
+  /// reached. This may be at once, or never.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
-  /// Makes this actor reachable by that name.
+  /// Makes this actor reachable by this name.
   virtual void host(const endpoint& name, caf::strong_actor_ptr actor) = 0;
 
-  /// Ties this actor to the node: it ends with the node. If it fails before that, the run fails.
+  /// Ties this actor to the node: it ends with the node. If it fails earlier, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// Starts the worker with its synchronizer. `sums`: see trainer.
+  /// Starts the worker and passes it its synchronizer. `sums`: see trainer.
   virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
                           ring_node_actor sums) = 0;
 
-  /// The task is ready for the view; or it has failed, if `problem` is not empty.
+  /// Reports that the task is ready for the view. If `problem` is not empty, the task has failed.
   virtual void task_ready(const task_name& task, const std::string& problem) = 0;
 
   virtual caf::actor_system& home() = 0;
@@ -46,7 +46,7 @@ protected:
   ~protocol_host() = default;
 };
 
-/// A task whose actors are being started. Callbacks may keep a copy: the node outlives it.
+/// A task whose actors are being started. Callbacks may keep a copy, because the node outlives it.
 struct task_site {
   protocol_host* node = nullptr;
   std::shared_ptr<const job_context> context;
@@ -56,7 +56,7 @@ struct task_site {
   std::uint64_t incarnation = 0;
   /// Deadlines of requests, from the job.
   patience requests;
-  /// The task's actors show here what they do and which tasks they wait for.
+  /// The board on which the task's actors show what they do and which tasks they wait for.
   std::shared_ptr<activity_board> board;
   coordinator_actor coordinator;
 
@@ -74,7 +74,7 @@ struct task_site {
     return started(node->threads().spawn_heavy<Actor>(node->home(), std::forward<Args>(args)...));
   }
 
-  /// Spawns an actor that only passes messages on.
+  /// Spawns an actor that only passes on messages.
   template <class Actor, class... Args>
   auto spawn_light(Args&&... args) const {
     return started(node->threads().spawn_light<Actor>(node->home(), std::forward<Args>(args)...));
@@ -99,13 +99,14 @@ std::vector<counted_worker> workers_of(const view& members);
 
 /// A worker that needs a synchronizer.
 ///
-/// If the workers hold the weights, the coordinator uses three services: SYNCHRONIZER of each
-/// worker answers proto::ReportRequest and proto::Restore; READER of worker 0 answers proto::Pull.
+/// If the workers hold the weights, the coordinator uses two of their services. SYNCHRONIZER of
+/// each worker answers proto::ReportRequest and proto::Restore. READER of worker 0 answers
+/// proto::Pull.
 struct worker_site : task_site {
   worker_shell worker;
 
-  /// To be called once, now or later. `sums`: this worker's rank of the ring that adds up what
-  /// layers sum over the batches of all workers; null if there is nothing to add up.
+  /// Call this once, now or later. `sums`: this worker's rank of the ring that adds up the sums of
+  /// layers over the batches of all workers; null if there are none.
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(worker, synchronizer, sums);
   }
@@ -116,7 +117,7 @@ struct worker_site : task_site {
 
 /// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.
 struct shard_site : task_site {
-  /// To be called once, now or later.
+  /// Call this once, now or later.
   void ready() const { node->task_ready(task, ""); }
 };
 

@@ -8,47 +8,47 @@
 
 namespace troupe {
 
-/// A worker of the view, for reports.
+/// A worker of the view, as reports name it.
 struct counted_worker {
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
 };
 
-/// Counts the decisions about gradients, for protocols in which each worker applies its gradients
-/// to its own replica. From time to time the workers exchange their numbers of steps and samples,
+/// Counts the decisions about gradients. For protocols in which each worker applies its gradients
+/// to its own replica. From time to time, the workers exchange their numbers of steps and samples,
 /// and the gradients that they left out. A worker may make further steps during an exchange.
 ///
 /// Counts of an exchange, except samples, are whole numbers below 2^24, so that float32 sums over
 /// ranks are exact.
 class replica_account {
 public:
-  /// `workers`: in order of rank.
+  /// `workers`: all workers, in order of rank.
   replica_account(std::vector<counted_worker> workers, std::size_t rank);
 
-  /// This worker applied a gradient, or left it out because it is not finite.
+  /// Records that this worker applied a gradient, or left it out because it is not finite.
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
 
   /// Samples of this worker since the last exchange, or since its part of it.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// This worker's part of the sum over all ranks, `elements()` numbers: for each rank, its steps,
-  /// and the gradients and samples left out, since its part of the last exchange. All are 0 except
-  /// its own.
+  /// This worker's part of the sum over all ranks: `elements()` numbers. For each rank, they are
+  /// its steps, and the gradients and the samples left out, since its part of the last exchange.
+  /// Only this worker's own numbers can differ from 0.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// Checks the sums over all ranks: whole numbers, of which this rank's are not more than it
-  /// counted.
+  /// Checks that the sums over all ranks are whole numbers, and that this rank's numbers are not
+  /// larger than its own counts.
   /// @param own this rank's part of `samples`
   bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
 
-  /// Takes the sums over all ranks of own_counts() and own_samples(). They must fit. What this rank
-  /// counted since its part remains for the next exchange.
+  /// Takes the sums of own_counts() and own_samples() over all ranks. They must fit. Counts that
+  /// this rank made after its part of the exchange remain for the next exchange.
   void exchanged(std::span<const float> counts, std::uint64_t samples, std::uint64_t own);
 
-  /// All counts must be exchanged.
+  /// All counts must have been exchanged.
   proto::Report report() const;
 
 private:

@@ -49,8 +49,8 @@ std::vector<replica_store::part> replica_store::newest() {
   return result;
 }
 
-/// Copies the part `share` of a vector that is kept in buckets: `source` returns a range and its
-/// values.
+/// Copies the range `share` of a vector that is stored in buckets. For a bucket, `source` returns
+/// its range and values.
 template <class Source>
 payload replica_store::gather(range share, Source source) const {
   auto result = payload::floats(share.size());
@@ -171,7 +171,7 @@ bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64
     const auto mine = cut(values.as_floats(), x->where);
     if (slot > 0)
       x->updater.restore(slot - 1, cut(values.as_floats(), x->own));
-    // No reader holds a version yet, so a slot is free.
+    // No reader holds a version yet, so there is a free slot.
     else if (x->versions.begin()) {
       std::ranges::copy(mine, x->versions.next().begin());
       x->versions.publish(version);

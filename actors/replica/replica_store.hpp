@@ -16,12 +16,12 @@ namespace troupe {
 /// A worker's own copy of all parameters, for protocols without parameter shards. Each bucket has
 /// its versions and its optimizer state.
 ///
-/// An update has two halves. `stage` computes the next version of a bucket in new memory, in any
-/// order of the buckets, while readers use the newest version. `publish` makes the staged weights
-/// and states of all buckets the newest ones at once. `discard` forgets them. `replace` puts other
-/// weights, such as an average over workers, in place of the newest ones.
+/// An update has two halves. `stage` computes the next version of a bucket in new memory, while
+/// readers use the newest version. Buckets may come in any order. `publish` makes the staged
+/// weights and states of all buckets the newest ones, all at the same time. `discard` drops them.
+/// `replace` replaces the newest weights by others, such as an average over workers.
 ///
-/// Used by one actor. Payloads that it hands out may go to other threads.
+/// Only one actor may use it. The payloads that it returns may go to other threads.
 class replica_store {
 public:
   /// Weights of a bucket: parameters [begin, begin + data.size() / 4), float32.
@@ -31,8 +31,8 @@ public:
     payload data;
   };
 
-  /// Starts with the initial weights, version 0. It holds the optimizer state of only a part of
-  /// each bucket, its own part: the even part `index` of `count`.
+  /// Starts with the initial weights, version 0. Of each bucket, it holds the optimizer state of
+  /// only its own part: part `index` of `count` equal parts.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
                          std::size_t count = 1);
 
@@ -54,26 +54,25 @@ public:
 
   std::uint64_t version() const noexcept { return version_; }
 
-  /// The newest weights without a copy: parts in ascending order that cover the parameters. They do
-  /// not change while they are held. One of the `replica_slots` versions must be free to stage the
-  /// next.
+  /// The newest weights without a copy, as parts in ascending order that cover all parameters. They
+  /// do not change while they are held. One of the `replica_slots` versions must be free in order
+  /// to stage the next version.
   std::vector<part> newest();
 
-  /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
+  /// A copy of this range of the weights, or of one slot of the optimizer's state. The store must
   /// hold that state.
   payload weights(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// The weights of this range, for an evaluation; followed by the slots of its state, for a
-  /// checkpoint.
+  /// This range of the weights, for an evaluation; also the slots of its state, for a checkpoint.
   std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
 
-  /// Updates the bucket's own part from that part's gradient, summed over the samples. If the own
-  /// part is not the whole bucket, `complete` stages the rest. With 0 samples the weights and the
-  /// state stay the same. Staging a bucket again replaces what was staged.
-  /// @param factor on the gradient of trainable parameters: clip_factor()
+  /// Updates the bucket's own part from the gradient of that part, summed over the samples. If the
+  /// own part is not the whole bucket, `complete` stages the rest. With 0 samples, the weights and
+  /// the state stay the same. Staging a bucket again replaces the previous staged version.
+  /// @param factor factor on the gradient of trainable parameters: clip_factor()
   /// @return false if readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              double factor = 1);
@@ -81,16 +80,16 @@ public:
   /// A copy of the staged weights of the own part.
   payload staged_part(std::size_t bucket) const;
 
-  /// Stages the whole bucket with these weights. The own part must be staged; other ranks updated
-  /// the rest.
+  /// Stages the whole bucket with these weights. The own part must already be staged; other ranks
+  /// updated the rest.
   void complete(std::size_t bucket, std::span<const float> weights);
 
-  /// All buckets are staged.
+  /// True if all buckets are staged.
   bool staged() const noexcept;
 
   /// Makes the staged versions the newest ones. All buckets must be staged.
   /// @param left_out samples of this step whose gradient was left out: the learning-rate schedule
-  /// counts them
+  /// counts them too
   void publish(std::uint64_t version, std::uint64_t left_out = 0) noexcept;
 
   void discard() noexcept;
@@ -107,9 +106,9 @@ public:
 
   // -- resumption ---------------------------------------------------------------------------------
 
-  /// Before training: loads one slot of a checkpoint, 0 for the weights, k for the k-th state.
-  /// `values` covers all parameters. Ignored after the first call of `newest`: it is then a late
-  /// repetition.
+  /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state.
+  /// `values` covers all parameters. After the first call of `newest`, this does nothing, because
+  /// the message is then a late repetition.
   /// @param samples trained so far
   /// @return false if the slot or the size does not fit; nothing changes then
   bool restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
@@ -119,7 +118,7 @@ private:
   struct bucket {
     bucket(const job_context& context, range where, range own);
 
-    /// The own part, relative to the bucket.
+    /// The own part, with positions relative to the bucket.
     range inner() const { return {own.begin - where.begin, own.end - where.begin}; }
 
     range where;
@@ -133,7 +132,7 @@ private:
   payload gather(range share, Source source) const;
 
   std::shared_ptr<const job_context> context_;
-  /// By pointer, because pools cannot move.
+  /// Pointers, because pools cannot be moved.
   std::vector<std::unique_ptr<bucket>> buckets_;
   std::uint64_t version_ = 0;
   bool read_ = false;

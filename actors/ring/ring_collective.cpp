@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint8_t partial_came = 1;
 constexpr std::uint8_t sum_came = 2;
 
-/// Bounds counts so that sums over ranks cannot overflow.
+/// An upper limit for counts, so that sums over ranks cannot overflow.
 constexpr std::uint64_t most_samples = std::uint64_t{1} << 48;
 
 } // namespace
@@ -95,7 +95,7 @@ piece_fate ring_collective::judge(const ring_piece& piece) const {
     return piece_fate::wrong_samples;
   if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
     return piece_fate::repeated;
-  // A sum contains this rank's part, so it cannot arrive before the partial sum has left.
+  // A sum includes this rank's part, so it cannot arrive before this rank has sent its partial sum.
   const bool left = work_ == ring_work::all_gather
     || (contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0));
   return partial(piece) || left ? piece_fate::taken : piece_fate::not_due;
@@ -124,7 +124,8 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
   }
 }
 
-// Reduce-scatter: partial + own -> partial for the next rank, or the final sum.
+// Reduce-scatter: adds this rank's elements to a partial sum. The result goes to the next rank, or
+// is the final sum.
 void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   const auto own = slice(own_, r.begin, r.size());
@@ -145,7 +146,7 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
     send.push_back(std::move(piece));
 }
 
-// All-gather: another rank finished this chunk.
+// All-gather: stores a chunk that another rank completed.
 void ring_collective::store(const ring_piece& piece) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   std::ranges::copy(piece.data.bytes(), slice(sum_, r.begin, r.size()).mutable_data());

@@ -9,23 +9,23 @@
 
 namespace troupe {
 
-/// The rank of a ring node, and how it divides what it reduces.
+/// The rank of a ring node, and how the vectors are divided.
 struct ring_place {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  /// Elements per message. A longer segment travels in several messages, one after the other, so
-  /// that all ranks are busy.
+  /// Elements per message. A longer segment travels in several messages, one after the other, which
+  /// keeps all ranks busy.
   std::size_t chunk_elements = 65'536;
-  /// Run the two halves of an all-reduce as separate collectives: see ring_reductions.
+  /// Runs the two halves of an all-reduce as separate collectives: see ring_reductions.
   bool in_halves = false;
   /// The element type of all vectors.
   element_kind elements = element_kind::float32;
 };
 
-/// What a ring_collective does: an all-reduce, or a half of it.
+/// The work of a ring_collective: an all-reduce, or one half of it.
 enum class ring_work : std::uint8_t { all_reduce, reduce_scatter, all_gather };
 
-/// The segment whose sum a rank completes.
+/// The segment whose sum this rank completes.
 constexpr std::size_t own_segment(const ring_place& place) noexcept {
   return ring_own_segment(place.rank, place.ranks);
 }
@@ -34,15 +34,15 @@ constexpr std::size_t own_segment(const ring_place& place) noexcept {
 struct ring_piece {
   std::uint32_t segment = 0;
   std::uint32_t chunk = 0;
-  /// Number of hops, including the one to the receiver. Below `ranks`: a partial sum of this many
-  /// ranks. From there on: the sum.
+  /// Number of hops, including the one to the receiver. Below `ranks`, the piece is a partial sum
+  /// of this many ranks. Otherwise it is the complete sum.
   std::uint32_t hop = 0;
   /// Number of samples in the sum.
   std::uint64_t samples = 0;
   payload data;
 };
 
-/// What a rank did with a received piece.
+/// The result of receiving a piece.
 enum class piece_fate : std::uint8_t {
   taken,
   /// The same piece arrived before. It is not added twice.
@@ -51,10 +51,10 @@ enum class piece_fate : std::uint8_t {
   no_such_bucket,
   no_such_segment,
   no_such_chunk,
-  /// This hop does not end at this rank, or other pieces must come first.
+  /// This hop does not end at this rank, or other pieces must arrive first.
   not_due,
   wrong_size,
-  /// More samples than any run has, or a sum with fewer samples than this rank added.
+  /// The count exceeds the limit, or a sum has fewer samples than this rank added.
   wrong_samples,
 };
 
@@ -65,29 +65,29 @@ constexpr bool refused(piece_fate x) noexcept {
 /// For error messages: "its size is wrong".
 const char* describe(piece_fate x) noexcept;
 
-/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
-/// passes in pieces from the left neighbour and gets the pieces to send to the right one. A hop is
-/// a step of the schedule.
+/// The part of one rank in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
+/// passes in pieces from the left neighbour, and sends the pieces that this class returns to the
+/// right one. A hop is a step of the schedule.
 ///
 /// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///
 /// Pieces may arrive late, repeatedly, and in any order that the hops allow. For each chunk, a rank
-/// expects at most two pieces: the partial sum, and later the sum. It takes each of them once.
+/// expects at most two pieces: first the partial sum, later the sum. It takes each of them once.
 ///
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
 ///
-/// The halves are used separately if a rank must first work on the sum of its own segment
-/// (own_segment). A reduce-scatter ends with that sum at each rank. An all-gather begins with one
-/// segment per rank and ends with all segments at each rank. Each half sends half as much.
+/// The two halves are used separately if a rank must first work on the sum of its own segment
+/// (own_segment). A reduce-scatter ends with that sum on each rank. An all-gather begins with one
+/// segment on each rank and ends with all segments on each rank. Each half sends half as much.
 class ring_collective {
 public:
   ring_collective(const ring_place& place, std::size_t elements,
                   ring_work work = ring_work::all_reduce);
 
-  /// This rank's own vector (all_gather: its own segment), held until the collective ends. Appends
-  /// the pieces to send to `send`. Call it once.
-  /// @param samples in the vector's sum; for all_gather, of all segments
+  /// Takes this rank's own vector (for all_gather, its own segment), which is held until the
+  /// collective ends. Appends the pieces to send to `send`. Call it once.
+  /// @param samples number of samples in the sum of the vector; for all_gather, in all segments
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// Takes a piece from the left neighbour, possibly before `contribute`. Appends the pieces to
@@ -96,13 +96,13 @@ public:
 
   bool complete() const noexcept { return contributed_ && missing_ == 0; }
 
-  /// The first hop with a piece that has not arrived; 0 if there is none.
+  /// The first hop with a missing piece; 0 if nothing is missing.
   std::uint32_t awaited_hop() const;
 
-  /// The sum over ranks, once complete. reduce_scatter: of the own segment. all_gather: all
-  /// segments.
+  /// The sum over ranks, once complete. For reduce_scatter, only the own segment. For all_gather,
+  /// all segments.
   const payload& sum() const noexcept { return sum_; }
-  /// reduce_scatter: 0 if the own segment has no elements.
+  /// For reduce_scatter, this is 0 if the own segment has no elements.
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
@@ -118,7 +118,7 @@ private:
     return slice_elements(x, place_.elements, begin, count);
   }
   bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
-  /// Sends a segment of the own vector. The vector begins at `offset` of all elements.
+  /// Sends a segment of the own vector. The vector begins at position `offset` of all elements.
   void send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
                 std::vector<ring_piece>& send) const;
   void take(ring_piece piece, std::vector<ring_piece>& send);
@@ -135,7 +135,8 @@ private:
   std::uint64_t own_samples_ = 0;
   payload sum_;
   std::uint64_t samples_ = 0;
-  /// Number of chunks whose sum has not arrived; reduce_scatter: whose partial sum has not arrived.
+  /// Number of chunks whose sum has not arrived; for reduce_scatter, whose partial sum has not
+  /// arrived.
   std::size_t missing_ = 0;
   std::vector<ring_piece> early_;
 };

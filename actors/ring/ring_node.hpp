@@ -23,7 +23,7 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
-/// Starts a sum over the workers' batches: the n-th of this step.
+/// Starts a sum over the workers' batches. It is the n-th sum of this step.
 struct sum_over_batches {
   std::uint64_t step = 0;
   std::uint32_t number = 0;
@@ -34,8 +34,8 @@ struct sum_over_batches {
   reduction_listener reply_to;
 };
 
-/// The next rank, and the name of the previous one. Sent after all ranks have started, since
-/// neighbours may start in any order, and before the first collective.
+/// The next rank, and the name of the previous one. Neighbours may start in any order, so this is
+/// sent after all ranks have started, and before the first collective.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
@@ -50,15 +50,15 @@ TROUPE_LOCAL_MESSAGE(troupe::ring_neighbour)
 
 namespace troupe {
 
-/// Its Report counts repeated pieces.
+/// The Report counts repeated pieces.
 using ring_node_actor =
   ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
                      rpc<void, ring_neighbour>, rpc<proto::Report, proto::ReportRequest>>;
 
-/// One rank of a ring. Runs the collectives of all current buckets, each as far as its pieces have
-/// arrived. Within this node, a collective needs two messages: its start and its result. The pieces
-/// in between go only to the right neighbour. A piece that does not fit breaks the ring: the left
-/// neighbour runs another collective, so none would end.
+/// One rank of a ring. It runs the collectives of all current buckets and advances each as far as
+/// its pieces have arrived. Within this node, a collective takes two messages: its start and its
+/// result. The pieces in between go only to the right neighbour. A piece that does not fit breaks
+/// the ring: the left neighbour runs a different collective, so that none would ever end.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
@@ -74,8 +74,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one, because CAF frees an actor with its
-  /// last reference.
+  /// Drops handles to actors that hold a handle to this one. Otherwise they would keep each other
+  /// alive, because CAF frees an actor with its last reference.
   void on_exit() override;
 
 private:
@@ -94,12 +94,11 @@ private:
   task_name right_task_;
   task_name left_task_;
   ring_actor right_;
-  /// Starter of the newest collective; null before the first.
+  /// The actor that started the newest collective; null before the first.
   reduction_listener listener_;
-  /// Starters of the collectives that this rank has contributed to and that wait for the left
-  /// neighbour.
+  /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
   std::map<reduction_id, reduction_listener> waiting_;
-  /// Why the ring cannot continue; empty while it can.
+  /// Why the ring cannot continue; empty if it can.
   std::string broken_;
 };
 

@@ -13,16 +13,17 @@ namespace troupe {
 
 /// Identifies a collective of a ring.
 struct reduction_id {
-  /// Counted from 0 in each run.
+  /// Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// 1 if the step's buckets are reduced a second time, without gradients that are not finite.
+  /// 1 if this is the second reduction of the step's buckets, without gradients that are not
+  /// finite.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
 
   friend auto operator<=>(const reduction_id&, const reduction_id&) = default;
 };
 
-/// A rank's own part of a collective.
+/// A rank's own part in a collective.
 struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
@@ -30,7 +31,7 @@ struct ring_contribution {
   payload values;
 };
 
-/// A collective's result: the same bits on all ranks.
+/// The result of a collective, with the same bits on all ranks.
 struct reduction {
   reduction_id id;
   std::uint64_t samples = 0;
@@ -40,12 +41,13 @@ struct reduction {
 /// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
-/// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
-/// a second attempt repeats the collectives and adds one, with the next number and one element per
-/// rank: which ranks were left out. Sums over the workers' batches, in float64, are numbered after
-/// that, and belong to the first attempt. A rank starts an attempt or a step only when all its
-/// earlier collectives have ended. So the left neighbour is at most one step ahead, and pieces of
-/// earlier steps are repetitions: memory is bounded by the collectives of two steps.
+/// bucket i has number i and its all-gather has number `buckets` + i. If one of the sums is not
+/// finite, a second attempt repeats the collectives. It adds one more, with the next number and one
+/// element per rank, which shows the ranks that were left out. Sums over the workers' batches, in
+/// float64, have the numbers after that, and belong to the first attempt. A rank starts an attempt
+/// or a step only when all its earlier collectives have ended. Therefore the left neighbour is at
+/// most one step ahead, and pieces of earlier steps are repetitions. Memory is bounded by the
+/// collectives of two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -54,18 +56,18 @@ public:
     ring_piece piece;
   };
 
-  /// The effects of an event.
+  /// The pieces to send and the results that an event leads to.
   struct effects {
     std::vector<outgoing> send;
     std::optional<reduction> done;
   };
 
-  /// @param sizes elements of each bucket
+  /// @param sizes number of elements in each bucket
   /// @param sums elements of each sum over the workers' batches of a step
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes,
                   const std::vector<std::size_t>& sums = {});
 
-  /// Starts a collective. Called once for each, in order of (step, attempt).
+  /// Starts a collective. Call it once for each, in order of (step, attempt).
   void contribute(ring_contribution own, effects& result);
 
   /// Takes a piece from the left neighbour.
@@ -76,7 +78,7 @@ public:
   /// The number of the first of `sums`.
   std::uint32_t first_sum() const noexcept { return left_out_ + 1; }
 
-  /// Number of pieces that came again and were ignored.
+  /// Number of pieces that arrived again and were ignored.
   std::uint64_t repeated() const noexcept { return repeated_; }
 
 private:
@@ -88,9 +90,9 @@ private:
   ring_place place_;
   /// By number.
   std::vector<std::size_t> sizes_;
-  /// The number of the collective that tells which ranks were left out.
+  /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_ = 0;
-  /// The newest step that this rank has contributed to, and its finished collectives.
+  /// The newest step to which this rank has contributed, and its finished collectives.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;
   std::map<reduction_id, ring_collective> open_;

@@ -80,7 +80,8 @@ bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& st
   return true;
 }
 
-// In halves, the second collective sums the next weights; each element comes from one rank.
+// If the collectives run in halves, the second one gathers the next weights; each element comes
+// from one rank.
 bool ring_step::take(const reduction& x) {
   const auto i = x.id.bucket % buckets_.size();
   auto& bucket = buckets_[i];
@@ -112,7 +113,7 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   return true;
 }
 
-// The worker's norm leaves out statistics, so check the buckets, too.
+// The worker's norm does not cover statistics of layers, so this checks the buckets as well.
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

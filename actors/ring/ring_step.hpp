@@ -11,32 +11,32 @@
 
 namespace troupe {
 
-/// Result of a step of a ring. The same on all ranks.
+/// The result of a step of a ring, the same on all ranks.
 struct ring_outcome {
-  /// Samples of the update, and samples of gradients that were left out.
+  /// Samples in the update, and samples of gradients that were left out.
   std::uint64_t samples = 0;
   std::uint64_t left_out = 0;
-  /// By rank: whether its gradient was left out.
+  /// By rank: true if its gradient was left out.
   std::vector<bool> quarantined;
-  /// If the job clips by norm: the norm of the update's mean gradient before clipping.
+  /// The norm of the update's mean gradient before clipping, if the job clips by norm.
   std::optional<double> gradient_norm;
 };
 
 /// The steps of one rank of a ring. Plain state without actors: the owner passes in the worker's
-/// gradients and the reduced buckets, and gets the buckets to reduce. Each bucket's update is
-/// staged in a replica as soon as its sum arrives.
+/// gradients and the reduced buckets, and sends out the buckets that must be reduced. The update of
+/// each bucket is staged in a replica as soon as its sum arrives.
 ///
-/// A gradient that is not finite shows in the sums on all ranks alike, since they have the same
-/// bits. Then the staged updates are discarded and the buckets are reduced a second time: ranks
-/// whose gradient is not finite contribute zeros, the others their gradient again. If the second
-/// sum is not finite either (finite gradients may add up to infinity), all gradients of the step
-/// are left out.
+/// A gradient that is not finite shows in the sums on all ranks, because all have the same bits.
+/// The staged updates are then discarded, and the buckets are reduced a second time: a rank whose
+/// gradient is not finite contributes zeros, the other ranks contribute their gradients again. If
+/// the second sum is not finite either (finite gradients may add up to infinity), all gradients of
+/// the step are left out.
 ///
 /// If the collectives run in halves (ring_place), the replica holds the optimizer state of only
 /// this rank's segment of each bucket (ZeRO stage 1; Rajbhandari et al. 2020, arXiv 1910.02054).
 /// The sum of that segment arrives first. Its new weights are staged and sent round the ring. If
-/// the sum or the new weights are not finite, NaN is sent instead, so that all ranks see it.
-/// Updates are element by element, so the bits are those of an undivided update.
+/// the sum or the new weights are not finite, NaN is sent instead, so that all ranks notice. The
+/// update works element by element, so the bits are those of an undivided update.
 ///
 /// The caller publishes the replica.
 class ring_step {
@@ -47,21 +47,21 @@ public:
   /// Begins a step. The previous step must have an outcome. Steps count from 0 in each run.
   void begin(std::uint64_t step);
 
-  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
-  /// reduce. Ignores a range that is not a bucket or was contributed already.
+  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions that
+  /// must be reduced. Ignores a range that is not a bucket or that was contributed already.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
-  /// The worker has computed its gradient. If the loss is not finite, some bucket must not be
-  /// finite either, because other ranks see only the sums.
+  /// Records that the worker has computed its gradient. If its loss is not finite, this makes a
+  /// bucket not finite as well, because other ranks see only the sums.
   /// @return false if readers hold all versions of a bucket
   [[nodiscard]] bool commit(bool finite, std::vector<ring_contribution>& start);
 
-  /// Takes a reduced bucket. Ignores results of other attempts than the current one.
-  /// @return as commit()
+  /// Takes a reduced bucket. Ignores results of earlier attempts.
+  /// @return like commit()
   [[nodiscard]] bool reduced(const reduction& x, std::vector<ring_contribution>& start);
 
-  /// Present once everything is reduced and committed: the replica is staged.
+  /// Present once everything is reduced and committed. The replica is then staged.
   const std::optional<ring_outcome>& outcome() const noexcept { return outcome_; }
 
 private:
@@ -74,7 +74,7 @@ private:
     double squares = 0;
   };
 
-  /// The collective that tells which ranks were left out.
+  /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_number() const;
   bool take(const reduction& x);
   bool take_part(const reduction& x, std::vector<ring_contribution>& start);
@@ -93,12 +93,12 @@ private:
   std::uint64_t own_samples_ = 0;
   bool committed_ = false;
   bool own_finite_ = true;
-  /// All sums of this attempt so far are finite.
+  /// True if all sums of this attempt so far are finite.
   bool finite_ = true;
   std::uint64_t samples_ = 0;
-  /// Samples of the first attempt.
+  /// Number of samples in the first attempt.
   std::uint64_t all_samples_ = 0;
-  /// Second attempt: which ranks were left out, and their samples.
+  /// Second attempt: the ranks that were left out, and their samples.
   std::optional<reduction> left_out_;
   std::optional<ring_outcome> outcome_;
 };

@@ -57,7 +57,7 @@ void ring_synchronizer::on_exit() {
 
 // -- a step -------------------------------------------------------------------------------------
 
-// A step begins when the last one is published, so the weights are ready.
+// A step begins when the previous one is published, so the weights are ready.
 void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   under_way_ = true;
@@ -104,7 +104,7 @@ void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> star
     send(options_.ring, reduce_bucket{std::move(x), caf::actor_cast<reduction_listener>(this)});
   if (staged)
     finish_if_decided();
-  else // There are fewer readers (the trainer, a snapshot) than versions, so this would be a bug.
+  else // There are fewer readers (the trainer, a snapshot) than versions, so only a bug leads here.
     send(worker_, broken{"all versions of a bucket are held by readers"});
 }
 
@@ -127,7 +127,7 @@ void ring_synchronizer::finish_if_decided() {
   send(worker_, result);
 }
 
-// Each step has one gradient per worker. A rank knows only its own worker's lease.
+// Each step has one gradient per worker. A rank knows the lease of its own worker only.
 void ring_synchronizer::record(const ring_outcome& x) {
   samples_ += x.samples;
   quarantined_samples_ += x.left_out;
@@ -145,7 +145,7 @@ void ring_synchronizer::record(const ring_outcome& x) {
 
 // -- requests of other actors ---------------------------------------------------------------------
 
-// Makes one copy, because a replica is kept in buckets.
+// Copies the weights once, because a replica is stored in buckets.
 caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pull&) {
   const auto count = context_->parameters().size();
   proto::Weights header;
@@ -172,8 +172,8 @@ caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportReque
   return promise;
 }
 
-// The next step begins when this one is committed to the worker, so all buckets have the same
-// version.
+// The next step begins when this one is committed to the worker. All buckets have the same version
+// until then.
 void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   proto::CheckpointPart header;
   header.set_view(view_number());
@@ -185,7 +185,7 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
                captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
 }
 
-// If the state is divided: this rank's part of each bucket.
+// If the optimizer's state is divided, this is the rank's part of each bucket.
 std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
   const auto ranks = place_.ranks;
   const auto parts = replica_parts(*context_, ranks);

@@ -21,30 +21,30 @@ ring_place place_of(const job_context& context, std::size_t rank, std::size_t ra
 struct ring_synchronizer_options {
   troupe::view view;
   std::uint32_t worker = 0;
-  /// This worker's rank of the ring.
+  /// The actor that runs this worker's rank of the ring.
   ring_node_actor ring;
   patience requests;
   /// Receives captures for checkpoints and evaluations; null if the job has none.
   coordinator_actor coordinator;
 };
 
-/// In addition to the synchronizer's interface: listener of its ring node, reader of its replica,
-/// and reporter at the end.
+/// In addition to the synchronizer's interface, it receives the results of its ring node, serves
+/// readers of its replica, and reports at the end.
 using ring_synchronizer_actor = synchronizer_actor::extend<
   rpc<void, reduction>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of RING. It passes each bucket of the gradient to the ring node as soon as
-/// backward has finished it. It stages the update of this rank's replica when the sum comes back,
-/// while earlier layers are still computed (ring_step). Once the worker has committed and
+/// backward has finished it. When the sum comes back, it stages the update of this rank's replica,
+/// while backward still computes earlier layers (ring_step). Once the worker has committed and
 /// everything is staged, it publishes the update. All replicas have the same bits.
 ///
-/// With `ring.shard_optimizer` each rank updates its own segment of each bucket and sends the new
+/// With `ring.shard_optimizer`, each rank updates its own segment of each bucket and sends the new
 /// weights round the ring. The bits are the same, and the optimizer's state is divided among the
 /// ranks.
 ///
-/// For a checkpoint each rank sends its even share of the parameters and of the optimizer's state
-/// to the coordinator, and continues. While two such captures are in transit, no other is sent.
+/// For a checkpoint, each rank sends an equal share of the parameters and of the optimizer's state
+/// to the coordinator, and continues. While two such captures are in transit, it sends no other.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -86,11 +86,11 @@ private:
   ring_step round_;
   /// The decisions about all workers' gradients.
   gradient_journal journal_;
-  /// The current step: the number of updates applied so far, including earlier runs.
+  /// The current step, which is the number of updates so far, including earlier runs.
   std::uint64_t step_ = 0;
-  /// The first step of this run. The ring's collectives count from there.
+  /// The first step of this run. The ring counts its collectives from this step.
   std::uint64_t first_step_ = 0;
-  /// The worker has acquired the step and waits for its answer.
+  /// True if the worker has acquired the step and has no answer yet.
   bool under_way_ = false;
   /// The batch of the current step.
   acquire attributes_;

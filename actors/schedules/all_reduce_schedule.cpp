@@ -28,7 +28,7 @@ moves ring_moves(std::size_t rank, const chunk_layout& cut) {
   return result;
 }
 
-// Each rank begins with the rank after it, so that not all read the same one first.
+// Each rank begins with the rank after it, so that the ranks do not all read the same vector first.
 moves direct_moves(std::size_t rank, const chunk_layout& cut) {
   const auto ranks = cut.ranks();
   moves result;

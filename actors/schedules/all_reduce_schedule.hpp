@@ -8,20 +8,21 @@
 
 namespace troupe {
 
-/// Who sends what to whom in an all-reduce of n elements over R ranks. Both cut the vector in R
-/// segments, and send each element as often: over all ranks 2 (R - 1) n elements. Which is faster
-/// depends on the steps, and on what it costs to send.
+/// The messages of an all-reduce of n elements over R ranks. Both schedules cut the vector into R
+/// segments and send the same number of elements in total: 2 (R - 1) n. Their speed depends on the
+/// number of steps and on the cost of sending.
 enum class all_reduce_schedule : std::uint8_t {
-  /// 2 steps: every rank reads its segment of all others, adds them up in the order of ranks, and
-  /// all others read the sum. Rank r sends n + (R - 2) |segment r| elements. The fewest steps and
-  /// additions; a rank talks to all others at once. For peers that read each other's memory.
+  /// 2 steps: every rank reads its own segment from all other ranks, adds up in the order of ranks,
+  /// and then all other ranks read the sum. Rank r sends n + (R - 2) |segment r| elements. This
+  /// schedule has the fewest steps and additions, but each rank talks to all others at once. It
+  /// suits peers that read each other's memory.
   direct,
   /// 2 (R - 1) steps: each segment goes round the ring of ranks twice, first to be added up
-  /// (reduce-scatter), then to be copied (all-gather). Each rank sends to the next one alone: 2 n
-  /// elements without segments r + 1 and r + 2, so 2 (R - 1) / R n where R divides n. Segment s is
-  /// added up in the order of ranks s, s + 1, ... No link carries more than another: for many ranks
-  /// on a network. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-  /// workstations", 2009.
+  /// (reduce-scatter), then to be copied (all-gather). Each rank sends only to the next one: 2 n
+  /// elements without segments r + 1 and r + 2, which is 2 (R - 1) / R n if R divides n. Segment s
+  /// is added up in the order of ranks s, s + 1, ... All links carry the same load, so this
+  /// schedule suits many ranks on a network. Patarasuk and Yuan, "Bandwidth optimal all-reduce
+  /// algorithms for clusters of workstations", 2009.
   ring,
 };
 
@@ -37,35 +38,37 @@ all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
 
 /// A chunk on its way from one rank to another.
 struct all_reduce_move {
-  /// From 1. A rank sends in step k + 1 what follows from what it has received in step k.
+  /// From 1. The chunks that a rank sends in step k + 1 depend on those that it received in step k.
   std::uint32_t step = 0;
   std::size_t from = 0;
   std::size_t to = 0;
   std::uint32_t segment = 0;
   std::uint32_t chunk = 0;
-  /// Elements of the chunk.
+  /// The elements of the chunk.
   range where;
-  /// The receiver adds it to its own; otherwise it is the sum, and is copied.
+  /// True if the receiver adds the chunk to its own. False if the chunk is a sum, which the
+  /// receiver copies.
   bool adds = false;
 
   bool operator==(const all_reduce_move&) const = default;
 };
 
-/// Number of steps of an all-reduce over `ranks` ranks: 0 for one rank.
+/// Number of steps of an all-reduce over `ranks` ranks; 0 for a single rank.
 std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept;
 
-/// The moves that `rank` sends and receives, in the order of steps. Pure: depends on nothing but
-/// its arguments.
+/// All moves that `rank` sends or receives, in the order of steps. A pure function of its
+/// arguments.
 std::vector<all_reduce_move> moves_of(all_reduce_schedule how, std::size_t rank,
                                       const chunk_layout& cut);
 
-/// Where a step of the ring takes a segment: it starts at the rank of its number.
+/// The rank that receives a segment in a step of the ring. A segment starts at the rank with its
+/// number.
 constexpr std::size_t ring_receiver(std::size_t segment, std::size_t step,
                                     std::size_t ranks) noexcept {
   return (segment + step) % ranks;
 }
 
-/// The segment whose sum a rank of the ring completes, in step R - 1.
+/// The segment whose sum a rank of the ring completes in step R - 1.
 constexpr std::size_t ring_own_segment(std::size_t rank, std::size_t ranks) noexcept {
   return (rank + 1) % ranks;
 }

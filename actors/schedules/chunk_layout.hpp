@@ -8,29 +8,30 @@
 
 namespace troupe {
 
-/// How an all-reduce cuts a vector: in one segment per rank (split_evenly), and each segment in
-/// chunks, which travel one behind the other. Plain state; the same at all ranks.
+/// The division of a vector for an all-reduce: one segment per rank (split_evenly), and each
+/// segment in chunks that travel one after the other. Plain state, the same on all ranks.
 class chunk_layout {
 public:
-  /// @param ranks at least 1, else std::invalid_argument
-  /// @param chunk_elements at least 1: elements of a chunk, except for a segment's last
+  /// @param ranks at least 1; throws std::invalid_argument otherwise
+  /// @param chunk_elements number of elements in a chunk, at least 1; the last chunk of a segment
+  /// may be smaller
   chunk_layout(std::size_t elements, std::size_t ranks, std::size_t chunk_elements);
 
   std::size_t elements() const noexcept { return segments_.back().end; }
   std::size_t ranks() const noexcept { return segments_.size(); }
 
-  /// Elements of a segment, which must exist.
+  /// The elements of segment s, which must exist.
   const range& segment(std::size_t s) const noexcept { return segments_[s]; }
 
-  /// Segment 0 has a chunk even if it has no elements: ranks meet, and exchange their headers, also
-  /// where there is nothing to add up. Other empty segments have none.
+  /// Number of chunks in a segment. Segment 0 has a chunk even if it has no elements: ranks must
+  /// exchange headers even if there is nothing to add up. Other empty segments have none.
   std::uint32_t chunks(std::size_t segment) const noexcept;
 
-  /// Elements of a chunk, which must exist.
+  /// The elements of a chunk, which must exist.
   range where(std::size_t segment, std::uint32_t chunk) const noexcept;
 
-  /// The number of a chunk, counted over all segments; of chunk 0 of segment `ranks()`: how many
-  /// there are.
+  /// The number of a chunk, counted over all segments. For chunk 0 of segment `ranks()`, this is
+  /// the total number of chunks.
   std::size_t number(std::size_t segment, std::uint32_t chunk) const noexcept {
     return first_[segment] + chunk;
   }

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What a vector to be added up consists of.
+/// The element type of a vector in an all-reduce.
 enum class element_kind : std::uint8_t { float32, float64 };
 
 /// "float32".
@@ -21,14 +21,14 @@ constexpr std::size_t bytes_of(element_kind x) noexcept {
 /// The bytes begin where such an element may lie: at a multiple of its size.
 bool aligned(element_kind kind, const payload& x) noexcept;
 
-/// Elements [begin, begin + count) of a vector, sharing its bytes.
+/// Elements [begin, begin + count) of a vector. The result shares the bytes of `x`.
 inline payload slice_elements(const payload& x, element_kind kind, std::size_t begin,
                               std::size_t count) noexcept {
   return x.slice(begin * bytes_of(kind), count * bytes_of(kind));
 }
 
 /// out = a + b, element by element. Throws std::invalid_argument if their sizes differ, or if one
-/// is not aligned. `out` may be a or b. Nothing else may use its bytes meanwhile.
+/// is not aligned. `out` may be a or b. Nothing else may use its bytes during the call.
 void add(element_kind kind, const payload& a, const payload& b, payload& out);
 
 } // namespace troupe

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// What the other side sees when a connection breaks or an actor ends.
+/// The effect on the other side when a connection breaks or an actor ends.
 struct kill_order {
   caf::strong_actor_ptr victim;
   caf::error reason;
@@ -26,7 +26,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kill_order)
 
 namespace troupe {
 
-/// A proxy on node `from` of an actor of node `to`.
+/// A proxy on node `from` for an actor of node `to`.
 class simulated_network::proxy final : public caf::actor_proxy {
 public:
   proxy(caf::actor_config& cfg, simulated_network* network, sim_node from, sim_node to,
@@ -69,7 +69,7 @@ private:
   sim_node node_;
 };
 
-/// Ends proxies in order, after the messages that were sent before.
+/// Ends proxies in order, after all earlier messages.
 class simulated_network::reaper final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -131,7 +131,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   caf::actor_config cfg;
   result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_,
                                                          cfg, this, viewer, home, target);
-  // When the actor ends, actors that monitor the proxy must hear of it.
+  // When the actor ends, the proxy must end too, so that its monitors are notified.
   auto weak = caf::actor_cast<caf::weak_actor_ptr>(result);
   target->get()->attach_functor([this, weak, home, viewer](const caf::error& reason) {
     if (auto victim = weak.lock())
@@ -142,7 +142,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
 
 // -- messages -----------------------------------------------------------------------------------
 
-// FNV-1a, a word at a time.
+// FNV-1a, one word at a time.
 void simulated_network::mix(std::uint64_t x) noexcept {
   trace_ = (trace_ ^ x) * 0x100000001b3;
 }
@@ -188,7 +188,7 @@ void simulated_network::deliver(const proxy& via, const caf::mailbox_element& wh
   caf::binary_deserializer source{sys_, bytes};
   if (auto error = source(content))
     throw std::logic_error{"a message cannot be decoded: " + caf::to_string(error)};
-  // The receiver answers through a proxy of its own, or answers would skip the network.
+  // The receiver answers through its own proxy. Otherwise, answers would bypass the network.
   caf::strong_actor_ptr sender;
   if (what.sender)
     sender = proxy_for(via.to(), via.from(), what.sender);

@@ -17,26 +17,26 @@ namespace troupe {
 /// A node of a simulated cluster: 0, 1, ...
 using sim_node = std::size_t;
 
-/// How every link behaves.
+/// The behaviour of every link.
 struct link_model {
   std::chrono::nanoseconds latency = std::chrono::microseconds{100};
-  /// Added to the latency, uniform in [0, jitter), from the network's seed. Messages between two
-  /// nodes stay in order, as on a TCP connection.
+  /// Added to the latency. Drawn uniformly from [0, jitter) with the network's seed. Messages
+  /// between two nodes stay in order, as on a TCP connection.
   std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
   double bytes_per_second = 1e9;
 };
 
-/// What happens to a message: faults to inject.
+/// The fate of a message, for the injection of faults.
 enum class verdict { deliver, drop, duplicate };
 
-/// Judges each message before it is sent. Called for the messages between link ends: frames,
-/// chunks, credits.
+/// Decides about each message before it is sent. Called for messages between the ends of links:
+/// frames, chunks, credits.
 using message_judge =
   std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 
-/// Connects nodes that live in one actor system. Messages between nodes are encoded, delayed on the
-/// actor clock, and decoded: as on a real network, only bytes pass. Deterministic for a seed, and
-/// single-threaded: for use under the test scheduler.
+/// Connects nodes in one actor system. Messages between nodes are encoded, delayed on the actor
+/// clock, and decoded, so that only bytes pass, as on a real network. Deterministic for a seed.
+/// Single-threaded, for use under the test scheduler.
 class simulated_network {
 public:
   simulated_network(caf::actor_system& sys, std::uint64_t seed, link_model model);
@@ -52,20 +52,20 @@ public:
 
   void judge_with(message_judge judge) { judge_ = std::move(judge); }
 
-  /// Breaks the connections between two nodes: both notice, after a latency. New ones can be made.
+  /// Breaks the connections between two nodes. Both notice after a latency. They can connect again.
   void cut(sim_node a, sim_node b);
 
-  /// Node `viewer` believes that its connections to `other` broke, while `other` notices nothing: a
+  /// Node `viewer` believes that its connections to `other` broke, but `other` notices nothing: a
   /// false alarm.
   void mislead(sim_node viewer, sim_node other);
 
-  /// From now on, messages between the nodes vanish, and neither node notices.
+  /// From now on, messages between the nodes are lost, and neither node notices.
   void partition(sim_node a, sim_node b) { partitions_.insert(std::minmax(a, b)); }
 
-  /// All other nodes lose their connections to this one, and it to them.
+  /// All other nodes lose their connections to this node, and it loses its connections to them.
   void isolate(sim_node node);
 
-  /// Over all messages sent so far: time, ends and bytes.
+  /// A hash over all messages sent so far: time, sender, receiver and bytes.
   std::uint64_t trace_hash() const noexcept { return trace_; }
   std::uint64_t messages() const noexcept { return messages_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -86,7 +86,7 @@ private:
     auto operator<=>(const proxy_key&) const = default;
   };
 
-  /// The proxy that node `viewer` holds of an actor of node `home`.
+  /// The proxy on node `viewer` for an actor of node `home`.
   caf::strong_actor_ptr proxy_for(sim_node viewer, sim_node home,
                                   const caf::strong_actor_ptr& target);
   void transmit(const proxy& via, caf::mailbox_element_ptr what);

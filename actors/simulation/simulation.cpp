@@ -19,7 +19,7 @@ std::string address_of(sim_node node) {
   return "node" + std::to_string(node) + ":1";
 }
 
-/// Keeps what the coordinator reports.
+/// Keeps all reports of the coordinator.
 class watcher : public run_observer::base {
 public:
   watcher(caf::actor_config& cfg, std::shared_ptr<simulation_view> seen, time_point start)
@@ -84,7 +84,8 @@ simulation::~simulation() {
   nodes_.clear();
   caf::anon_send_exit(observer_, caf::exit_reason::kill);
   observer_ = nullptr;
-  // Links and tasks end with their nodes. Their timers must not keep the system waiting.
+  // Links and tasks end with their nodes. Otherwise, their timers would keep the system from
+  // ending.
   network_->clear();
   while (scheduler_->try_run_once())
     ;
@@ -144,7 +145,7 @@ void simulation::stop(sim_node node, const std::string& reason) {
 }
 
 void simulation::crash(sim_node node) {
-  // First its messages vanish, including the last ones; then the connections break.
+  // First all its messages are lost, including the last ones; then its connections break.
   network_->isolate(node);
   for (sim_node other = 0; other < nodes_.size(); ++other)
     if (other != node)
@@ -175,10 +176,10 @@ bool simulation::frozen(const caf::resumable& job) const {
   return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
 }
 
-// A trainer whose gradient is not due yet is not scheduled.
+// A trainer is not scheduled until its gradient is due.
 bool simulation::computing(const caf::resumable& job) {
   const auto* actor = dynamic_cast<const trainer*>(&job);
-  // What comes in the middle of a gradient, more weights, takes no time of its own.
+  // More weights may arrive in the middle of a gradient. They take no additional time.
   if (!options_.gradient_done || !actor || actor->computing())
     return false;
   const auto now = scheduler_->clock().now();
@@ -189,7 +190,7 @@ bool simulation::computing(const caf::resumable& job) {
   return due->second > now;
 }
 
-// Advances the time to the next gradient, unless another event comes first.
+// Advances the time to the next gradient, unless another event comes earlier.
 bool simulation::finish_computing() {
   auto& clock = scheduler_->clock();
   std::optional<time_point> next;

@@ -22,41 +22,41 @@ struct simulation_options {
   std::uint64_t seed = 1;
   link_model links;
   proto::Job job;
-  /// Protocols that are added (protocol CUSTOM).
+  /// Additional protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
   job_data data;
-  /// Of nodes that have other data than the coordinator.
+  /// Data of nodes that differ from the coordinator's data.
   std::map<sim_node, job_data> other_data;
   std::size_t workers = 1;
   std::size_t ps = 1;
-  /// Worker 0 lives on the coordinator's node.
+  /// If true, worker 0 runs on the coordinator's node.
   bool coordinator_trains = false;
-  /// There is an evaluator task, on a node of its own.
+  /// If true, there is an evaluator task on its own node.
   bool evaluator = false;
-  /// All tasks run on the coordinator's node, without encoding or links, so the run takes little
-  /// longer than its gradients. Not with an evaluator task.
+  /// If true, all tasks run on the coordinator's node, without encoding or links, so that a run
+  /// takes little more time than its gradients. Not with an evaluator task.
   bool one_node = false;
-  /// When a gradient is done that a worker begins to compute `now`, both in virtual time since the
-  /// start. Called once per gradient. Workers are numbered in the order in which they start. Null:
-  /// at once.
+  /// The time at which a gradient is finished if a worker starts it at `now`, both in virtual time
+  /// since the start. Called once per gradient. Workers are numbered in the order in which they
+  /// start. Null: gradients are finished at once.
   std::function<std::chrono::nanoseconds(std::size_t worker, std::chrono::nanoseconds now)>
     gradient_done;
-  /// Virtual time after which the run is given up.
+  /// Virtual time after which the run is aborted.
   std::chrono::seconds limit{600};
-  /// Where the coordinator writes; null: memory of the simulation's own.
+  /// The storage that the coordinator writes to; null: the simulation's own memory.
   std::shared_ptr<memory_storage> files;
-  /// The checkpoint from which the run continues. Null: it begins at the beginning.
+  /// The checkpoint to continue from; null: start from the beginning.
   std::shared_ptr<const checkpoint> resume;
 };
 
-/// How a simulated run ended.
+/// The end of a simulated run.
 struct simulation_result {
-  /// The coordinator's summary. `failure` is set if it did not end within the limit.
+  /// The coordinator's summary. If the run exceeded the limit, `failure` says so.
   run_summary summary;
-  /// How each node ended, in the order coordinator, ps, workers, evaluator; nothing for a node that
-  /// did not end.
+  /// The summary of each node, in the order coordinator, ps, workers, evaluator; nothing for a node
+  /// that did not end.
   std::vector<std::optional<run_summary>> nodes;
-  /// Over all messages between nodes, with their times.
+  /// A hash over all messages between nodes, with their times.
   std::uint64_t trace_hash = 0;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
@@ -70,15 +70,15 @@ struct simulated_notice {
   std::string text;
 };
 
-/// What an operator would see of a run.
+/// Everything that an operator would see of a run.
 struct simulation_view {
   std::vector<simulated_notice> notices;
   std::vector<run_progress> progress;
 };
 
-/// A whole cluster in one process and one thread, deterministically: the production actors, a node
-/// per task (or almost), under the test scheduler and its clock, with simulated links between them.
-/// The same seed gives the same run, message by message.
+/// A whole cluster in one process and one thread, deterministically. It uses the production actors,
+/// generally one node per task, the test scheduler and its clock, and simulated links. The same
+/// seed gives the same run, message by message.
 class simulation {
 public:
   explicit simulation(simulation_options options);
@@ -88,13 +88,13 @@ public:
 
   simulated_network& network() noexcept { return *network_; }
   caf::actor_system& system() noexcept { return *system_; }
-  /// Files that the coordinator writes when the job names an output directory.
+  /// Files that the coordinator writes if the job names an output directory.
   const memory_storage& files() const noexcept { return *files_; }
 
   /// The coordinator's reports so far.
   const simulation_view& seen() const noexcept { return *seen_; }
 
-  /// Node numbers, for faults.
+  /// Node numbers, to inject faults.
   sim_node coordinator_node() const noexcept { return 0; }
   sim_node ps_node(std::size_t i) const noexcept { return options_.one_node ? 0 : 1 + i; }
   sim_node worker_node(std::size_t i) const noexcept {
@@ -104,26 +104,26 @@ public:
   }
   sim_node evaluator_node() const noexcept { return worker_node(options_.workers); }
 
-  /// The operator asks a node to stop, as with SIGTERM.
+  /// Asks a node to stop, like SIGTERM.
   void stop(sim_node node, const std::string& reason);
 
-  /// A node vanishes at once, as with SIGKILL.
+  /// Makes a node vanish at once, like SIGKILL.
   void crash(sim_node node);
 
-  /// The actors of a node (or only those of one name, such as "troupe.trainer") are not scheduled
-  /// until they are thawed, as if the process were paused or a thread hung. Timers continue;
-  /// messages to and from them wait.
+  /// Stops scheduling the actors of a node, or only those with one name, such as "troupe.trainer",
+  /// until they are thawed. This simulates a paused process or a hanging thread. Timers continue;
+  /// messages to and from these actors wait.
   void freeze(sim_node node, const std::string& actor = "");
   void thaw(sim_node node, const std::string& actor = "");
 
-  /// Calls `what` once, at a virtual time after the start.
+  /// Calls `what` once, at this virtual time after the start.
   void at(std::chrono::nanoseconds when, std::function<void()> what);
 
   /// Virtual time since the start.
   std::chrono::nanoseconds elapsed();
 
   /// Makes one step: one runnable actor handles a message, or time advances to the next event.
-  /// False when nothing can happen any more.
+  /// Returns false when nothing is left to do.
   bool step();
 
   /// Runs until all nodes have ended.
@@ -151,12 +151,13 @@ private:
   std::vector<std::optional<run_summary>> ended_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;
-  /// The node that spawned the actors from this ID on. Nothing: no node did.
+  /// By first actor ID: the node that spawned all actors from this ID on, or nothing if no node
+  /// did.
   std::map<caf::actor_id, std::optional<sim_node>> homes_;
   /// Frozen actors, by name; an empty name means all actors of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;
   std::multimap<std::chrono::nanoseconds, std::function<void()>> events_;
-  /// Trainers in the order in which they were started, and when their gradients are done.
+  /// Trainers in the order in which they started, and the times at which their gradients are due.
   std::map<caf::actor_id, std::size_t> trainers_;
   std::map<caf::actor_id, std::chrono::steady_clock::time_point> computing_until_;
 };

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Most names in a list.
+/// Longest list of names.
 constexpr std::size_t most_names = 4;
 
 double seconds(std::chrono::nanoseconds x) {

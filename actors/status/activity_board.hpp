@@ -12,43 +12,44 @@
 
 namespace troupe {
 
-/// What a task does now, and how long it has spent on each activity. The task's actors write it, a
-/// few times per step. A separate actor reads it and reports to the coordinator, so that a stuck
-/// task still reports. Thread-safe.
+/// The current activity of a task, and the time spent on each activity. The task's actors write it
+/// a few times per step. A separate actor reads it and reports to the coordinator, so that even a
+/// stuck task reports. Thread-safe.
 class activity_board {
 public:
   using time_point = std::chrono::steady_clock::time_point;
   using doing = proto::TaskStatus::Doing;
 
-  /// From `now` on, the task does this. No effect if it already does.
+  /// From `now` on, the task does `what`. No effect if it already does.
   void enter(doing what, time_point now);
 
-  /// Adds a task that this one waits for, or will wait for when it enters a waiting state, until
-  /// `arrived`.
+  /// Adds a task that this task waits for, or will wait for when it enters a waiting state.
+  /// `arrived` removes it.
   void await(const task_name& other);
   void arrived(const task_name& other);
 
-  /// So many steps behind this task are those for whom it waits; 0: it does not wait for that.
+  /// How many steps the awaited tasks are behind this one; 0 if this task does not wait for slower
+  /// ones.
   void set_behind(std::uint64_t steps);
 
-  /// A gradient was decided (worker), or an update made (shard).
+  /// Counts a decision about a gradient (worker) or an update (shard).
   void count_step(time_point now);
 
-  /// Ring: pieces sent to the right neighbour, and received from the left one.
+  /// Counts pieces of a ring: sent to the right neighbour, and received from the left one.
   void count_sent(std::uint64_t pieces);
   void count_received();
 
-  /// Payloads to and from other tasks.
+  /// Counts the bytes of payloads to and from other tasks.
   void count_bytes_sent(std::uint64_t bytes);
   void count_bytes_received(std::uint64_t bytes);
 
-  /// Statistics of an asynchronous shard over all gradients.
+  /// Sets the statistics of an asynchronous shard over all gradients.
   void set_pacing(const proto::Pacing& x);
 
-  /// Seconds spent so far, including the current activity.
+  /// Seconds spent on an activity so far, including the current one.
   double seconds_in(doing what, time_point now) const;
 
-  /// The report to the coordinator, without view and name.
+  /// The report to the coordinator, without the view and the name.
   proto::TaskStatus status(time_point now) const;
 
 private:

@@ -15,12 +15,12 @@ struct pulse_options {
   coordinator_actor coordinator;
 };
 
-/// How often a task reports.
+/// Interval between reports of a task.
 inline constexpr std::chrono::milliseconds pulse_interval{250};
 
-/// Regularly reports to the coordinator what a task does. A separate actor, so that it continues
-/// while the task's actors are busy or stuck. When it falls silent, the process is paused or cut
-/// off.
+/// Regularly reports a task's activity to the coordinator. It is a separate actor, so that it
+/// continues while the task's other actors are busy or stuck. If it falls silent, the process is
+/// paused or cut off.
 class pulse : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;

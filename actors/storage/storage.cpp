@@ -16,8 +16,7 @@ namespace troupe {
 
 namespace {
 
-/// Prefix of files and directories that are being written or removed. No other names begin like
-/// this.
+/// Prefix of files and directories that are being written or removed. No other name begins with it.
 constexpr std::string_view unfinished = ".tmp-";
 constexpr std::string_view removed = ".old-";
 
@@ -29,7 +28,7 @@ std::filesystem::path parent_of(const std::filesystem::path& x) {
   return x.has_parent_path() ? x.parent_path() : ".";
 }
 
-/// The path beside `x` whose name begins with the prefix.
+/// A path in the same directory as `x`, with the prefix added to its name.
 std::filesystem::path beside(const std::filesystem::path& x, std::string_view prefix) {
   return parent_of(x) / (std::string{prefix} + x.filename().string());
 }
@@ -162,7 +161,7 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, error);
   if (error)
     throw std::system_error{error, "cannot make output directory " + directory.string()};
-  // Even a full disk accepts empty files, so this one has contents.
+  // A full disk still accepts empty files, so the probe has contents.
   replace(directory / ".probe", std::array<std::byte, 4096>{});
   std::filesystem::remove(directory / ".probe", error);
 }
@@ -187,14 +186,15 @@ void disk_storage::append(const std::filesystem::path& file, std::span<const std
   try {
     out.write(contents);
   } catch (...) {
-    // Removes half a line or record, which would corrupt what is appended once there is room again.
+    // Removes half a line or record. Otherwise it would corrupt the next append once there is space
+    // again.
     out.truncate(before);
     throw;
   }
 }
 
 std::vector<std::byte> disk_storage::read(const std::filesystem::path& file) {
-  // If the file is a pipe, does not wait for a writer.
+  // If the file is a pipe, this does not wait for a writer.
   return descriptor{*this, file, O_RDONLY | O_NONBLOCK}.read();
 }
 
@@ -230,7 +230,7 @@ void disk_storage::write_directory(const std::filesystem::path& directory,
     remove_all(old);
 }
 
-// Renamed first, so that readers never see a directory that is half removed.
+// Renamed first, so that readers never see a directory that is only partly removed.
 void disk_storage::remove_directory(const std::filesystem::path& directory) {
   const auto old = beside(directory, removed);
   remove_all(old);

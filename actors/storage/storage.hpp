@@ -12,15 +12,16 @@
 
 namespace troupe {
 
-/// A file of a directory that is written as a whole: `head`, and then the parts of `rest`, which
-/// are the caller's memory.
+/// A file in a directory that is written as a whole: first `head`, then the parts of `rest`, which
+/// refer to the caller's memory.
 struct named_contents {
   std::string name;
   std::vector<std::byte> head;
   std::vector<std::span<const std::byte>> rest;
 };
 
-/// Where a run writes its results. Errors are std::system_error with the path in their text.
+/// The place to which a run writes its results. Errors are std::system_error with the path in the
+/// text.
 class storage {
 public:
   virtual ~storage();
@@ -28,11 +29,11 @@ public:
   /// Creates the directory and checks that files can be written there.
   virtual void prepare(const std::filesystem::path& directory) = 0;
 
-  /// Keeps other runs out of a directory, on this host, for as long as this object lives. Fails if
+  /// Locks a directory against other runs on this host, for as long as this object lives. Fails if
   /// another run uses it.
   virtual void lock(const std::filesystem::path&) {}
 
-  /// Lets others in again.
+  /// Releases the lock.
   virtual void unlock() {}
 
   /// Replaces a file atomically: readers see either the old or the new contents, even after a
@@ -48,19 +49,19 @@ public:
   /// The contents of a file.
   virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
 
-  /// Creates or replaces a directory of files. Readers see none, the complete old one or the
-  /// complete new one, also after a crash.
+  /// Creates or replaces a directory of files. Readers see no directory, the complete old one, or
+  /// the complete new one, even after a crash.
   virtual void write_directory(const std::filesystem::path& directory,
                                std::span<const named_contents> files) = 0;
 
-  /// Removes a directory of files: readers see all of it or nothing, also after a crash.
+  /// Removes a directory of files. Readers see all of it or nothing, even after a crash.
   virtual void remove_directory(const std::filesystem::path& directory) = 0;
 
-  /// Names of the directories in one, in order, without what interrupted operations have left;
-  /// empty if it does not exist.
+  /// Names of the directories in `parent`, in order, without the remains of interrupted operations.
+  /// Empty if `parent` does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
-  /// Removes what interrupted operations have left in a directory. Call it only while nothing
+  /// Removes the remains of interrupted operations in a directory. Call it only while nothing
   /// writes there.
   virtual void tidy(const std::filesystem::path& parent) = 0;
 };
@@ -87,7 +88,7 @@ protected:
 private:
   class descriptor;
 
-  /// Closes the locked directory.
+  /// Closing it releases the lock on the directory.
   std::shared_ptr<void> lock_;
 
   void write_new(const std::filesystem::path& file, std::span<const std::byte> head,

@@ -25,7 +25,7 @@ std::span<std::int32_t> integers_of(payload& x) {
   return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
 }
 
-/// Allocates memory for the features of some records, in the payloads of a batch.
+/// Allocates memory in a batch's payloads for the features of some records.
 feature_batch make_features(std::span<const std::uint64_t> records, const dataset& data,
                             sample_batch& out) {
   feature_batch result;
@@ -35,7 +35,7 @@ feature_batch make_features(std::span<const std::uint64_t> records, const datase
       throw input_error("a batch of " + std::to_string(records.size()) + " records has "
                         + std::to_string(entries)
                         + " entries, more than 2^31; make data.batch smaller");
-    // The pool keeps buffers by size, so use sizes that recur.
+    // The pool keeps buffers by size, so this uses sizes that recur.
     const auto room = std::bit_ceil(entries);
     out.row_starts = payload::floats(records.size() + 1);
     out.columns = payload::floats(room);
@@ -63,7 +63,7 @@ input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_con
 }
 
 input_reader::behavior_type input_reader::make_behavior() {
-  // If an embedding program's data set throws, its text ends the run.
+  // If an embedding program's data set throws, the run ends with the text of the exception.
   set_exception_handler([](std::exception_ptr& failure) {
     try {
       std::rethrow_exception(failure);
@@ -85,7 +85,7 @@ void input_reader::load() {
     const auto here = shape_of(*data_);
     const auto& there = context_->data;
     if (here != there)
-      result.problem = "the data here (" + to_string(here) + ") is not the coordinator's ("
+      result.problem = "the data here (" + to_string(here) + ") differs from the coordinator's ("
         + to_string(there) + "): give all nodes the same files";
     else
       require_same_data(loaded, context_->fingerprint);
@@ -95,8 +95,8 @@ void input_reader::load() {
   send(listener_, std::move(result));
 }
 
-// Token ids, or the columns of sparse features, name the rows. Tables that are small compared with
-// the batch travel whole.
+// Token ids, or the columns of sparse features, select the rows. Tables that are small compared
+// with the batch travel as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
   if (plan.row_sparse_gradients().empty() || x.rows == 0)

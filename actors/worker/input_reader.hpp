@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// Loads the data of a job: from the job's files (`build_data`) or from an embedding program. It is
-/// called once per worker, each time on that worker's thread, possibly at the same time. It may
-/// block. An exception ends the run with the exception's text. All calls on all nodes must return
-/// the same records under the same numbers.
+/// Loads the data of a job, from the job's files (`build_data`) or from an embedding program. It is
+/// called once per worker on that worker's thread, possibly at the same time as for others. It may
+/// block. If it throws, the run ends with the text of the exception. All calls on all nodes must
+/// return the same records with the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
 
 /// Read the samples at positions [begin, end) of an epoch's permutation.
@@ -25,14 +25,14 @@ struct read_batch {
   std::uint64_t end = 0;
 };
 
-/// A batch: `rows` samples, features (rows, dims...) float32, or int32 for tokens; labels (rows,
-/// labels_per_record) int32 or (rows, label_width) float32. Sparse features: their values, with
-/// row_starts (rows + 1) and columns int32; values and columns may have room to spare.
+/// A batch of `rows` samples. features: (rows, dims...) float32, or int32 for tokens. labels:
+/// (rows, labels_per_record) int32, or (rows, label_width) float32. Sparse features: their values,
+/// with row_starts (rows + 1) and columns int32; values and columns may be larger than needed.
 struct sample_batch {
   std::size_t rows = 0;
-  /// Seed of random masks, such as dropout's. It depends on the job's seed, the epoch and the
-  /// batch's position in it. A batch that is trained again gets the same masks: by another worker,
-  /// after a rejection, or after a resume.
+  /// Seed of random masks, such as those of dropout. It depends on the job's seed, the epoch and
+  /// the batch's position in the epoch. If a batch is trained again, it gets the same masks: by
+  /// another worker, after a rejection, or after a resume.
   std::uint64_t seed = 0;
   payload features;
   payload row_starts;
@@ -40,7 +40,7 @@ struct sample_batch {
   payload labels;
 };
 
-/// The samples of a gradient, in one batch, or with `accumulate` in several.
+/// The samples of a gradient: one batch or, with `accumulate`, several.
 struct batch_read {
   std::uint64_t ticket = 0;
   /// Rows of all batches.
@@ -51,7 +51,7 @@ struct batch_read {
   batch_rows touched;
 };
 
-/// The data is loaded if `problem` is empty.
+/// Reports that the data is loaded. If loading failed, `problem` says why.
 struct input_ready {
   std::string problem;
 };
@@ -67,8 +67,8 @@ namespace troupe {
 using input_actor = caf::typed_actor<rpc<void, read_batch>>;
 using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
 
-/// Gathers batches ahead of the trainer, on its own thread. First it loads the data and reports
-/// when it has.
+/// Gathers batches in advance for the trainer, on its own thread. First it loads the data and
+/// reports this.
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;

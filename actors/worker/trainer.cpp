@@ -133,7 +133,7 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
-  // A shard without parameters also answers; wait for that answer too.
+  // A shard without parameters answers as well; this waits for its answer too.
   if (!weights_complete_
       && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
     return;
@@ -217,7 +217,7 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
-// The gradient of the first run is lent out, so the second run computes into another buffer.
+// The gradient of the first run is lent out, so the second run uses another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   auto how = arguments();

@@ -14,12 +14,12 @@
 
 namespace troupe {
 
-/// Run forward and backward on a batch, as far as the weights have arrived. Contribute each bucket
-/// to the synchronizer as soon as it is computed.
+/// Run forward and backward on a batch, as far as possible with the weights that have arrived.
+/// Contribute each bucket to the synchronizer as soon as it is computed.
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;
-  /// The last weights of this step.
+  /// True for the last weights of this step.
   bool last = true;
   batch_read batch;
 };
@@ -31,18 +31,18 @@ struct more_weights {
   bool last = true;
 };
 
-/// All buckets of the step are contributed.
+/// All buckets of the step have been contributed.
 struct batch_trained {
   step_number step;
   std::uint64_t samples = 0;
   double loss_sum = 0;
   /// Squared norm of the gradient (summed over the samples), without statistics of layers.
   double squared_norm = 0;
-  /// If the loss or the gradient is not finite: the first tensor found that is not.
+  /// If the loss or the gradient is not finite: the name of the first tensor that is not finite.
   std::string not_finite;
 };
 
-/// The trainer waits for other workers in the middle of a batch, or goes on.
+/// The trainer begins to wait for other workers in the middle of a batch, or continues.
 struct batch_waits {
   bool waits = false;
 };
@@ -56,15 +56,15 @@ TROUPE_LOCAL_MESSAGE(troupe::batch_waits)
 
 namespace troupe {
 
-/// Also the listener of its ring_node.
+/// It is also the listener of its ring_node.
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>,
                                        rpc<void, reduction>, rpc<void, broken>>;
 using trainer_listener =
   caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
-/// Points to each tensor of a layout in ranges of weights that arrive one by one, perhaps from
-/// several shards. If a tensor lies within one range, the pointer is into that range. If it
-/// straddles ranges, it is gathered into a copy.
+/// Points to each tensor of a layout. The weights arrive in ranges, one by one, perhaps from
+/// several shards. If a tensor is within one range, the pointer is into that range. If it is spread
+/// over several ranges, it is gathered into a copy.
 class weight_binding {
 public:
   explicit weight_binding(const layout& parameters);
@@ -90,13 +90,13 @@ private:
 /// Computes gradients on its own thread. It adds up the gradients of the step's batches. While the
 /// last batch runs backward, it contributes the sum.
 ///
-/// If the loss is not finite, the contributed gradient is not finite either. So the sum over
-/// workers shows by itself that a gradient must be left out.
+/// If the loss is not finite, the contributed gradient is not finite either. The sum over workers
+/// then shows that a gradient must be left out.
 ///
-/// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer hands its
-/// part to a ring_node, and goes on when the sum comes back; its thread is not blocked. All workers
-/// ask for the same sums in the same order. So each runs as many batches in a step as
-/// `accumulate` says; those beyond its samples are empty.
+/// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer passes its
+/// part to a ring_node and continues when it gets the sum. Its thread is not blocked. All workers
+/// must ask for the same sums in the same order, so each runs `accumulate` batches in a step.
+/// Batches beyond its samples are empty.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
@@ -107,7 +107,7 @@ public:
           synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums);
 
   const char* name() const override { return "troupe.trainer"; }
-  /// The trainer is computing a step.
+  /// True while the trainer computes a step.
   bool computing() const noexcept { return !gradient_.empty(); }
 
 protected:
@@ -136,18 +136,18 @@ private:
   ring_node_actor sums_;
   executor<float> executor_;
   weight_binding binding_;
-  /// Steps computed in this run: sums are numbered by step.
+  /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
 
   // -- the current step --
   batch_read batch_;
-  /// Index of the current batch in it.
+  /// Index of the current batch in the step.
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
-  /// The step's last weights have come.
+  /// True if the step's last weights have arrived.
   bool weights_complete_ = false;
-  /// Number of sums over workers that this step has asked for.
+  /// Number of sums over workers that this step has requested.
   std::uint32_t sums_asked_ = 0;
   /// Sum over the earlier batches; empty if a gradient has only one batch.
   std::vector<float> sum_;

@@ -134,7 +134,7 @@ void worker::request_leases() {
 
 void worker::on_lease(const proto::Lease& x) {
   if (x.id() <= last_lease_)
-    return; // A repetition.
+    return; // A repeated message.
   last_lease_ = x.id();
   if (const auto problem = problem_of(x);
       !problem.empty() || leases_received_ == leases_requested_) {
@@ -167,8 +167,8 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   lease_loss_ = 0;
 }
 
-// The coordinator must know this before the next gradient is decided: a checkpoint counts the
-// batches of a lease as trained if gradients of a later lease were applied.
+// The coordinator must know this before the next gradient is decided: if gradients of a later lease
+// were applied, a checkpoint counts the batches of this lease as trained.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();
@@ -199,7 +199,7 @@ void worker::next_step() {
   ++produced_;
   begun_ = sent_ = false;
   enter(phase::reading);
-  if (!data_) // Otherwise the gradient was rejected, and its batch is trained again.
+  if (!data_) // Otherwise, the gradient was rejected, and its batch is trained again.
     take_batch();
   read_ahead();
   acquire_if_read();
@@ -295,7 +295,7 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Never from one lease to the next: a lease is reported when all its gradients are decided.
+// Never across leases: a lease is reported when all its gradients are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;
@@ -305,7 +305,7 @@ bool worker::go_ahead() {
   return true;
 }
 
-// The gradient before the current one is decided.
+// Handles the decision about the gradient before the current one.
 void worker::on_undecided(const committed& x) {
   if (x.outcome == proto::APPLIED)
     count_applied(x, *undecided_);
@@ -357,7 +357,7 @@ void worker::on_committed(const committed& x) {
     ++requeued_;
     break;
   default:
-    fail(self() + " was given up by the coordinator, and its gradient refused");
+    fail(self() + " was given up by the coordinator, and its gradient was refused");
     return;
   }
   options_.board->count_step(clock().now());
@@ -370,7 +370,7 @@ void worker::count_trained(const batch_trained& done) {
   clock_ = clock_.next();
 }
 
-// The batch counts as trained: training it again would give the same gradient.
+// The batch counts as trained, because training it again would give the same gradient.
 void worker::count_quarantined(const batch_trained& done) {
   ++quarantined_;
   const auto text = describe_bad_step(done);
@@ -384,7 +384,7 @@ void worker::count_quarantined(const batch_trained& done) {
   }
   proto::Failure warning;
   *warning.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
-  warning.set_reason(text + ". " + describe_batch() + " is left out, and the run goes on");
+  warning.set_reason(text + ". " + describe_batch() + " is left out, and the run continues");
   warning.set_not_finite(true);
   warning.set_goes_on(true);
   send(options_.coordinator, std::move(warning));
@@ -395,7 +395,7 @@ std::string worker::describe_bad_step(const batch_trained& done) const {
   const auto which = " of its step " + std::to_string(produced_ - (undecided_ ? 1 : 0));
   if (std::isfinite(done.loss_sum) && std::isfinite(done.squared_norm))
     return step + "sum of all workers' gradients" + which
-      + " is not finite, though each of them is";
+      + " is not finite, although each of them is";
   return step + (std::isfinite(done.loss_sum) ? "gradient" : "loss") + which + " is not finite"
     + (done.not_finite.empty() ? "" : "; the first tensor that is not: " + done.not_finite);
 }
@@ -425,7 +425,7 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // The synchronizer does not know about the step yet.
+  // The synchronizer does not know this step yet.
   if (phase_ == phase::reading) {
     ++requeued_;
     enter(phase::idle);

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Starts a worker and passes it its helper actors. These need the worker's handle, so they are
+/// Starts a worker and passes it its helper actors. They need the worker's handle, so they are
 /// spawned after it.
 struct worker_parts {
   input_actor input;
@@ -23,7 +23,7 @@ struct worker_parts {
   synchronizer_actor synchronizer;
 };
 
-/// The operator stops this worker: it finishes or gives back its current lease, then leaves.
+/// The operator stops this worker. It finishes or gives back its current lease, and then leaves.
 struct leave_run {
   std::string reason;
 };
@@ -31,7 +31,7 @@ struct leave_run {
 /// To the node: the worker has left the run and settled everything with the coordinator.
 struct worker_left {};
 
-/// To the node: the worker's data is loaded, or loading has failed.
+/// To the node: the worker's data is loaded, or loading failed.
 struct worker_ready {
   std::uint32_t worker = 0;
   std::string problem;
@@ -59,9 +59,9 @@ struct worker_options {
   std::uint64_t incarnation = 0;
   /// Batches to read ahead of the current one; at least 1.
   std::size_t prefetch = 1;
-  /// This many gradients in a row that are not finite end the run; at least 1.
+  /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
-  /// The next step may begin while a gradient is decided: protocol_traits::overlaps.
+  /// If true, the next step may begin before the gradient is decided: protocol_traits::overlaps.
   bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
@@ -69,16 +69,16 @@ struct worker_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
-/// Leases data, and takes each batch through acquire, compute, commit. It is the same for all
-/// protocols: only its synchronizer differs.
+/// Leases data, and takes each batch through acquire, compute and commit. It is the same for all
+/// protocols; only its synchronizer differs.
 ///
-/// A step passes through `reading` (waits for its batch), `acquiring` (waits for weights; each
-/// range goes to the trainer as it arrives), `computing` and `committing`. The next batches are
-/// read meanwhile. If a gradient came too late, the worker gives the rest of the lease back
+/// A step goes through `reading` (waits for its batch), `acquiring` (waits for weights; each range
+/// goes to the trainer as it arrives), `computing` and `committing`. Meanwhile, the next batches
+/// are read. If a gradient came too late, the worker gives back the rest of the lease
 /// (`returning`).
 ///
-/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, and not
-/// only when it is decided. One gradient is decided at a time, in order.
+/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, before it
+/// is decided. Gradients are decided one at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -113,11 +113,11 @@ private:
   void count_quarantined(const batch_trained& done);
   std::string describe_batch() const;
   std::string describe_bad_step(const batch_trained& done) const;
-  /// Begins the next step of the lease although the gradient of this one is not decided.
+  /// Begins the next step of the lease before the gradient of this one is decided.
   bool go_ahead();
   void on_undecided(const committed& x);
   bool more_in_lease() const;
-  /// Position of the current or next batch in the front lease.
+  /// Position of the current or next batch in the first lease.
   std::uint64_t batch() const { return batch_ + (undecided_ ? 1 : 0); }
 
   void request_leases();
@@ -148,7 +148,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Decided batches of the front lease, and their samples.
+  /// Decided batches of the first lease, and their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -156,14 +156,14 @@ private:
 
   // -- the current step --
   std::optional<batch_read> data_;
-  /// The trainer has the batch and some of the weights.
+  /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
-  /// In the middle of the batch it waits for sums over the batches of all workers.
+  /// True while it waits, in the middle of a batch, for sums over the batches of all workers.
   bool waits_for_sums_ = false;
   batch_trained trained_;
-  /// The commit of this step is sent.
+  /// True if the commit of this step is sent.
   bool sent_ = false;
-  /// The step before this one, if its gradient is not decided.
+  /// The step before this one, if its gradient is not decided yet.
   std::optional<batch_trained> undecided_;
 
   // -- reads, by ticket --

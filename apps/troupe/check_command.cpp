@@ -35,7 +35,7 @@ namespace troupe {
 
 namespace {
 
-/// Tensors of a shard that are listed; the rest is counted.
+/// Number of a shard's tensors that are listed; the others are only counted.
 constexpr std::size_t most_tensors = 3;
 
 /// The address of the processes that `train` starts.
@@ -65,14 +65,14 @@ std::string in_words(std::string name) {
 
 constexpr std::size_t name_width = 12;
 
-/// Lines of two columns: a name and its value.
+/// Prints a name and its value in two columns.
 void line(const std::string& what, const std::string& text) {
   fmt::print("{:<{}}{}\n", what, name_width, text);
 }
 
 // -- the job ------------------------------------------------------------------------------------
 
-/// What is known about data that cannot be read or does not fit: its widths.
+/// The widths of data that cannot be read or that does not fit, as far as they are known.
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
@@ -114,7 +114,7 @@ void print_job(const proto::Job& job) {
                    fmt::format("learning rate {:g}", job.learning_rate().base())));
 }
 
-/// Of a sample, such as "1 x 28 x 28".
+/// The sizes of a sample, such as "1 x 28 x 28".
 std::string sizes(const shape& x) {
   std::string result;
   for (std::size_t i = 1; i < x.rank(); ++i)
@@ -122,7 +122,7 @@ std::string sizes(const shape& x) {
   return result.empty() ? "1" : result;
 }
 
-/// The parameters of a model that has no layers.
+/// Prints the parameters of a model without layers.
 void print_tensors(const layout& parameters) {
   text_table table{{"tensor", "shape", "kind", "parameters", "bytes"}};
   for (auto& entry : parameters.entries())
@@ -143,7 +143,7 @@ void print_layers(const built_model& model) {
   table.print(name_width);
 }
 
-/// Lines below each other, the first one behind what they are about.
+/// Prints several lines, the first of them next to its name.
 void print_lines(std::string what, const std::vector<std::string>& lines) {
   for (auto& text : lines)
     line(std::exchange(what, ""), text);
@@ -231,7 +231,7 @@ void print_steps(const job_context& context, const cluster_shape& cluster) {
     line("steps", fmt::format("{} from one of {}", text, workers));
 }
 
-/// The tensors of a range: "dense_1.weight (50,885 of 100,352), dense_1.bias".
+/// The tensors in a range: "dense_1.weight (50,885 of 100,352), dense_1.bias".
 std::string tensors_in(const layout& parameters, const range& where) {
   std::string result;
   std::size_t listed = 0;
@@ -274,7 +274,7 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job: measured in this process, which has not started one.
+/// Memory of this program without a job. It is measured in this process, which has not started one.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;

@@ -88,7 +88,7 @@ std::optional<std::string> children::failed() {
       continue;
     auto name = std::move(i->name);
     running_.erase(i);
-    // The cluster notices a killed child itself, and may continue without it.
+    // If a child was killed, the cluster notices it and may continue without the child.
     if (status == 0 || WIFSIGNALED(status))
       return failed();
     all_well_ = false;
@@ -122,7 +122,7 @@ bool children::wait(std::chrono::milliseconds deadline) {
 void end_with_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent)
-    std::_Exit(1); // It had ended before.
+    std::_Exit(1); // The parent has already ended.
 }
 
 } // namespace troupe

@@ -9,9 +9,8 @@
 
 namespace troupe {
 
-/// Child processes of this program that run the same program. They end when the parent ends, for
-/// any reason. Signals from the terminal reach only the parent, and the children's output goes to
-/// the parent.
+/// Child processes that run this same program. They end when the parent ends, for any reason.
+/// Signals from the terminal reach only the parent. The parent receives the children's output.
 class children {
 public:
   children() = default;
@@ -22,16 +21,16 @@ public:
   /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
-  /// The first child that ended with an exit code other than 0 since the last call, in words. The
+  /// Describes the first child that ended with an exit code other than 0 since the last call. The
   /// cluster handles children that were killed.
   std::optional<std::string> failed();
 
-  /// Whole lines that children have written to standard output or error since the last call. Call
-  /// it often: a child whose output is not read blocks at some time.
+  /// Complete lines that children have written to standard output or error since the last call.
+  /// Call it often: a child blocks if its output is not read for a long time.
   std::vector<std::string> said();
 
-  /// Waits for all children, and kills those that still run after the deadline. Returns whether all
-  /// ended with 0.
+  /// Waits for all children, and kills those that still run after the deadline. Returns true if all
+  /// ended with exit code 0.
   bool wait(std::chrono::milliseconds deadline);
 
 private:
@@ -40,7 +39,7 @@ private:
     pid_t pid;
   };
 
-  /// The reading end of what a child writes; -1 once it has ended.
+  /// The reading end of a child's output; -1 once it has ended.
   struct voice {
     int fd;
     std::string unfinished;

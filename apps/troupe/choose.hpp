@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// The cluster and task that the command line, the cluster file and the environment name. Throws
+/// The cluster and the task, from the command line, the cluster file and the environment. Throws
 /// input_error.
 cluster_choice choose(const task_options& x);
 

@@ -15,14 +15,14 @@ namespace troupe {
 
 namespace {
 
-/// Classes that are listed, and warnings that are given; the rest is counted.
+/// Number of classes that are listed, and of warnings that are shown; the others are only counted.
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// A random split deviates from a class's share by more than this many standard deviations once in
-/// a million times.
+/// A random split differs from a class's share by more than this number of standard deviations only
+/// once in a million times.
 constexpr double deviations = 5;
-/// Shares that differ by a smaller factor are not worth a warning.
+/// Shares that differ by a smaller factor do not deserve a warning.
 constexpr double factor = 1.5;
 
 struct part {
@@ -55,7 +55,7 @@ std::string number(std::uint64_t x) {
   return grouped(static_cast<double>(x));
 }
 
-/// What is wrong with a class in a part; empty if nothing is.
+/// The warning about a class in a part; empty if there is none.
 std::string warning_of(const std::string& name, const part& x, std::size_t which,
                        double share_of_all) {
   const auto n = static_cast<double>(x.counts[which]);

@@ -7,11 +7,13 @@
 
 namespace troupe {
 
-/// Which classes the parts of the data have.
+/// The classes in each part of the data.
 struct class_view {
-  /// A table: a row per class, a column per part; without indent. Empty if there are no classes.
+  /// A table without indentation: a row for each class, a column for each part. Empty if there are
+  /// no classes.
   std::vector<std::string> lines;
-  /// Classes that a part lacks, and parts that have far more or less of a class than others.
+  /// Warnings about classes that are missing from a part, or far more or less frequent there than
+  /// elsewhere.
   std::vector<std::string> warnings;
 };
 

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// "--job", "--workers", ... of a command, without options for internal use.
+/// "--job", "--workers", ... of a command, without the options for internal use.
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> result;
   for (const auto* option : command.get_options())
@@ -62,7 +62,7 @@ std::string unknown_word(const CLI::App& app, std::span<const char* const> argum
   const CLI::App* command = nullptr;
   for (std::string_view argument : arguments) {
     if (!argument.starts_with('-')) {
-      if (command) { // A value, or a command's own command.
+      if (command) { // A value, or the subcommand of a command.
         if (const auto* part = find_command(*command, argument))
           command = part;
         continue;

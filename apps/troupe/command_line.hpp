@@ -12,8 +12,8 @@ namespace troupe {
 /// Version, build type, compiler, actor framework and architecture of this program.
 std::string version_text();
 
-/// For arguments that could not be parsed: a text about the first word that is no command, or no
-/// option of its command, with the nearest valid name. Empty if the problem is a different one.
+/// Explains arguments that could not be parsed: names the first word that is neither a command nor
+/// an option of its command, with the nearest valid name. Empty if the problem is a different one.
 std::string unknown_word(const CLI::App& app, std::span<const char* const> arguments);
 
 } // namespace troupe

@@ -21,15 +21,15 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
-  /// Continue from a checkpoint; empty: the newest in the output directory.
+  /// The checkpoint to continue from. If empty, the newest one in the output directory.
   std::optional<std::string> resume;
   bool insecure = false;
   /// See session_options.
   std::string transport = "auto";
   std::uint16_t channel_port = 0;
-  /// Seconds; overrides the job's.
+  /// In seconds; overrides the value in the job.
   std::optional<double> join_timeout;
-  /// The process with which this one must end; 0 for none.
+  /// The process whose end also ends this process; 0 for none.
   int parent = 0;
 };
 
@@ -40,16 +40,16 @@ struct train_command {
   std::optional<std::uint32_t> ps;
   std::string protocol;
   bool processes = false;
-  /// Between processes; see session_options.
+  /// For messages between processes; see session_options.
   std::string transport = "auto";
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;
-  /// Continue from a checkpoint; empty: the newest in the output directory.
+  /// The checkpoint to continue from. If empty, the newest one in the output directory.
   std::optional<std::string> resume;
 };
 
-/// `troupe check`: what a job would do, without doing it.
+/// `troupe check`: shows what a job would do, without running it.
 struct check_command {
   std::string job;
   std::string cluster;
@@ -58,20 +58,20 @@ struct check_command {
   bool processes = false;
   std::string protocol;
   std::vector<std::string> overrides;
-  /// Print the plan of a step, too.
+  /// Also print the plan of a step.
   bool plan = false;
 };
 
-/// `troupe predict`: predictions of trained weights on the test data.
+/// `troupe predict`: the predictions of trained weights on the test data.
 struct predict_command {
   std::string weights;
   std::string job;
-  /// Where the predictions go as CSV; "-": standard output; empty: nowhere.
+  /// The CSV file for the predictions; "-" means standard output; empty: none is written.
   std::string predictions;
-  /// Test images to be drawn.
+  /// Number of test images to draw.
   std::uint32_t show = 0;
-  /// Models of text: how many characters to write instead of testing, the prompt, how they are
-  /// drawn.
+  /// For models of text: the number of characters to write instead of testing; the prompt; and how
+  /// characters are drawn.
   std::uint32_t generate = 0;
   std::string prompt = "\n";
   double temperature = 1;
@@ -79,7 +79,7 @@ struct predict_command {
   std::vector<std::string> overrides;
 };
 
-/// `troupe export`: trained weights and their model as an ONNX file.
+/// `troupe export`: writes trained weights and their model as an ONNX file.
 struct export_command {
   std::string weights;
   std::string job;
@@ -88,24 +88,24 @@ struct export_command {
   std::vector<std::string> overrides;
 };
 
-/// `troupe doctor`: which tasks of a cluster reach each other.
+/// `troupe doctor`: shows which tasks of a cluster reach each other.
 struct doctor_command {
   task_options where;
 };
 
-/// `troupe bench train`: how fast models train, here and with a peer.
+/// `troupe bench train`: the speed of training some models, with troupe and with a peer.
 struct bench_train_command {
   /// Empty, or "torch".
   std::string peer;
-  /// Interpreter that has PyTorch; empty: looked for.
+  /// An interpreter with PyTorch. If empty, one is searched.
   std::string python;
   /// Names of works; empty: all.
   std::vector<std::string> works;
   std::uint32_t threads = 1;
   std::uint32_t rounds = 15;
-  /// Least length of a round.
+  /// Shortest duration of a round.
   double seconds = 0.2;
-  /// Measure the processor time of the computing thread, instead of elapsed time.
+  /// Measure the processor time of the computing thread instead of elapsed time.
   bool processor_time = false;
   bool profile = false;
   bool json = false;
@@ -114,37 +114,37 @@ struct bench_train_command {
 /// `troupe bench kernels`: the speed of parts of training, relative to the machine's limits.
 struct bench_kernels_command {
   std::uint32_t rounds = 15;
-  /// Time for each comparison, all rounds together.
+  /// Time for each comparison, over all rounds.
   double seconds = 0.3;
   /// Length of the arrays that are too large for a cache.
   std::uint32_t elements = 1U << 24;
   bool json = false;
 };
 
-/// `troupe bench async`: what staleness costs, and what is done about it.
+/// `troupe bench async`: the cost of staleness, and the effect of each compensation.
 struct bench_async_command {
   /// Names of works.
   std::vector<std::string> works{"mlp"};
   std::vector<std::uint32_t> workers{2, 4, 8, 16};
-  /// Runs per cell, with seeds from 1.
+  /// Runs of each kind, with seeds from 1.
   std::uint32_t seeds = 3;
   /// Kinds of compensation; empty: all.
   std::vector<std::string> recipes;
-  /// 0: as many as the work's example has.
+  /// Number of epochs; 0 means that of the example.
   std::uint32_t epochs = 0;
   std::uint32_t ps = 1;
-  /// Rounds of speed measurements; 0: speeds are not measured.
+  /// Number of rounds to measure speeds; 0 means not at all.
   std::uint32_t rounds = 5;
-  /// Runs at a time, while accuracy is measured. 0: one per processor.
+  /// Number of parallel runs while accuracy is measured; 0 means one per processor.
   std::uint32_t jobs = 0;
   /// Empty, or "tf".
   std::string peer;
-  /// Interpreter that has TensorFlow; empty: looked for.
+  /// An interpreter with TensorFlow. If empty, one is searched.
   std::string python;
   bool json = false;
 };
 
-/// `troupe bench cluster`: how fast several workers on this host train together.
+/// `troupe bench cluster`: measures the speed of several workers that train together on this host.
 struct bench_cluster_command {
   std::uint32_t workers = 2;
   /// Names of works; see cluster.cpp.
@@ -158,7 +158,7 @@ struct bench_cluster_command {
   std::string peer;
   /// Interpreter that has PyTorch; empty: looked for.
   std::string python;
-  /// As for `train --set`.
+  /// See `train --set`.
   std::vector<std::string> overrides;
   bool json = false;
 };
@@ -167,19 +167,19 @@ struct bench_cluster_command {
 struct bench_allreduce_command {
   std::uint32_t ranks = 4;
   std::vector<std::string> sizes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
-  /// Measurements per size.
+  /// Number of measurements for each size.
   std::uint32_t rounds = 20;
   std::string schedule = "direct";
   bool processes = false;
-  /// Between processes: "auto" or "tcp".
+  /// For messages between processes: "auto" or "tcp".
   std::string transport = "auto";
   /// Empty, or "gloo".
   std::string peer;
-  /// Interpreter that has PyTorch; empty: looked for.
+  /// An interpreter with PyTorch. If empty, one is searched.
   std::string python;
   bool json = false;
-  /// Of a process that the command started: its rank, where all ranks listen, and the process with
-  /// which it must end.
+  /// For a process that the command started: its rank, the addresses of all ranks, and the process
+  /// whose end also ends this one.
   std::uint32_t rank = 0;
   std::vector<std::string> addresses;
   int parent = 0;
@@ -208,7 +208,7 @@ struct bench_ps_command {
   int parent = 0;
 };
 
-/// All return an exit code, and throw input_error.
+/// All of these return an exit code and may throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
 int run(const train_command& x);

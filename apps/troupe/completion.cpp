@@ -27,7 +27,7 @@ struct argument {
 };
 
 struct command {
-  std::string name; ///< empty: the program itself
+  std::string name; ///< empty for the program itself
   std::string help;
   std::vector<argument> arguments;
 };
@@ -55,8 +55,9 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// Subcommands of a command, as of `bench`: they are completed as words, and their options as the
-/// command's own. Options of the same name offer the values of all of them.
+/// Subcommands of a command, such as those of `bench`, are completed as words. Their options are
+/// completed as options of the command. An option that several subcommands have offers the values
+/// of all of them.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {
@@ -99,7 +100,7 @@ std::vector<command> commands_of(const CLI::App& app) {
   return result;
 }
 
-/// A text in single quotes, as all three shells read it.
+/// A text in single quotes that all three shells can read.
 std::string in_quotes(std::string_view text) {
   std::string result = "'";
   for (auto c : text)
@@ -177,7 +178,7 @@ std::string bash_script(const std::vector<command>& commands) {
 
 // -- zsh ----------------------------------------------------------------------------------------
 
-/// A description within an argument of _arguments or _describe.
+/// A description inside an argument of _arguments or _describe.
 std::string zsh_help(std::string_view text) {
   std::string result;
   for (auto c : text) {

@@ -21,7 +21,7 @@ bool can_draw() {
   return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view{terminal} != "dumb";
 }
 
-/// Number of characters that a terminal shows of a line: without the sequences that colour it.
+/// Number of characters of a line that a terminal shows, without the sequences that set colours.
 std::size_t shown_cells(const std::string& line) {
   std::string text;
   bool escaped = false;
@@ -42,7 +42,7 @@ void write(int fd, std::string_view text) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return; // There is nobody to report to.
+      return; // There is no observer.
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -95,7 +95,7 @@ void console::on_summary(const run_summary& x) {
 
 void console::on_notice(const run_notice& x) {
   const bool redraw = !drawn_.empty();
-  // The log may go to the same terminal: the bar is removed while the notice is written.
+  // The log may go to the same terminal, so the bar is removed while the notice is written.
   erase();
   log_notice(x);
   if (redraw)
@@ -107,7 +107,7 @@ void console::measure() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
     return;
   columns_ = size.ws_col;
-  // The last column stays empty: terminals differ in what follows a character there.
+  // The last column stays empty, because terminals behave differently after a character there.
   style_.width = columns_ - 1;
   style_.height = size.ws_row;
 }
@@ -115,7 +115,7 @@ void console::measure() {
 std::string console::back_to_top() const {
   if (drawn_.empty())
     return "";
-  // A terminal that became narrower has broken lines into several.
+  // A terminal that became narrower has wrapped some lines.
   std::size_t rows = 0;
   for (auto cells : drawn_)
     rows += std::max<std::size_t>(1, (cells + columns_ - 1) / columns_);
@@ -147,7 +147,7 @@ void console::draw(const std::string& above) {
     text += line + "\033[K\n";
     drawn_.push_back(shown_cells(line));
   }
-  // In one piece, and without erasing first, so that the bar is never seen half drawn.
+  // Written as a whole and without erasing first, so that a half-drawn bar never appears.
   write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 

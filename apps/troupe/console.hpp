@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Ends the console after everything that was sent before is shown.
+/// Ends the console after everything that was sent earlier is shown.
 struct close_console {};
 
 } // namespace troupe
@@ -21,12 +21,12 @@ namespace troupe {
 
 using console_actor = run_observer::extend<rpc<void, close_console>>;
 
-/// Shows a run to a person: a bar and a line per task on a terminal, redrawn in place; a line a
-/// second elsewhere; a line per epoch and a table at the end. Results go to standard output,
-/// notices to the log. Writes may block, so it needs a thread of its own.
+/// Shows a run to a person. On a terminal: a bar and a line per task, redrawn in place. Elsewhere:
+/// one line per second. In both cases: a line per epoch, and a table at the end. Results go to
+/// standard output, notices to the log. Writes may block, so it needs its own thread.
 ///
-/// The cursor rests at the beginning of the line below the bar and is never hidden, so that the
-/// terminal is in order however the process ends.
+/// The cursor stays at the beginning of the line below the bar and is never hidden, so that the
+/// terminal is usable however the process ends.
 class console : public console_actor::base {
 public:
   using super = console_actor::base;
@@ -45,19 +45,19 @@ private:
   void on_notice(const run_notice& x);
 
   void measure();
-  /// Brings the cursor to where the bar begins.
+  /// Moves the cursor to the beginning of the bar.
   std::string back_to_top() const;
   void erase();
-  /// Writes `text`, whole lines, above the bar.
+  /// Writes `text`, which consists of whole lines, above the bar.
   void print(const std::string& text);
   void draw(const std::string& above);
 
-  /// Standard output can be drawn on.
+  /// True if standard output is a terminal that can redraw lines.
   bool terminal_;
   terminal_style style_;
   std::size_t columns_ = 80;
   progress_view view_;
-  /// How wide each line drawn last is.
+  /// The width of each line of the last drawing.
   std::vector<std::size_t> drawn_;
   std::chrono::steady_clock::time_point last_line_;
 };

@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// How long a node may take to try its peers. Resolving names may take long.
+/// How long a node may take to try its peers. Resolving names can be slow.
 constexpr std::chrono::seconds answer_limit{30};
 
 using probing_actor = caf::typed_actor<rpc<proto::Probed, proto::Probe>>;
@@ -35,13 +35,13 @@ std::vector<proto::Reach> probe_from_here(const cluster_spec& cluster) {
   return {result.begin(), result.end()};
 }
 
-/// Whether the process can be asked: it is the expected task.
+/// True if the process is the expected task and can therefore be asked.
 bool is_ours(const proto::Reach& x) {
   return x.problem() == proto::Reach::REACHED && x.version() == version() && x.hosted_size() > 0
     && x.hosted(0).SerializeAsString() == x.task().SerializeAsString();
 }
 
-/// Asks all nodes that answer, at the same time.
+/// Asks all nodes that can be reached, in parallel.
 void ask_nodes(observations& known) {
   caf::actor_system_config cfg;
   configure(cfg);
@@ -89,7 +89,7 @@ void print(const cluster_choice& chosen, const observations& known, const diagno
                processes[i].address, address_width, found.processes[i],
                resolved.empty() || resolved == processes[i].address ? "" : " (" + resolved + ')');
   }
-  fmt::print("\nwho reaches whom (the first of two connects)\n");
+  fmt::print("\nconnections between tasks (the first of two connects)\n");
   for (auto& pair : found.pairs) {
     const auto* state = pair.is == pair_finding::state::reached ? "ok"
       : pair.is == pair_finding::state::failed                  ? "FAILED"

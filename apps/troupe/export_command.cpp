@@ -24,7 +24,7 @@ namespace troupe {
 
 namespace {
 
-/// The weights file: the given file, or the one in the given output directory.
+/// The path of the weights file: the given file, or the one in the given output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;
@@ -56,7 +56,7 @@ int run(const export_command& x) {
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
   const auto file = weights_file(x.weights);
-  // The file, the weights, and the model in ONNX's format.
+  // Memory for the weights file, the weights, and the ONNX model.
   check_memory(memory_problem(3 * context->parameters().size() * sizeof(float)),
                "export on a host with more memory");
   const auto weights = read_model(read_file(file), context->parameters(), file.string());
@@ -86,7 +86,7 @@ int run(const export_command& x) {
   line("output", fmt::format("output {}", to_string(model.output.shape())));
   if (around.features)
     line("",
-         std::string{"(feed it with features as they are: the model normalizes them"}
+         std::string{"(feed it with unscaled features: the model normalizes them"}
            + (scaled_targets ? ", and its output is in the units of the data)" : ")"));
   print_rounded(data);
   if (job.data().has_idx() || job.data().has_digits())
@@ -97,8 +97,8 @@ int run(const export_command& x) {
       || job.model().loss() == proto::BINARY_CROSS_ENTROPY)
     line("",
          job.model().loss() == proto::SOFTMAX_CROSS_ENTROPY
-           ? "(outputs are logits: softmax makes probabilities of them)"
-           : "(outputs are logits: the sigmoid makes probabilities of them)");
+           ? "(outputs are logits: softmax turns them into probabilities)"
+           : "(outputs are logits: the sigmoid turns them into probabilities)");
   return exit_done;
 }
 

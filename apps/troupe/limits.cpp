@@ -16,8 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// What a file of the system says; `none` where it is no number, but "max", or there is no such
-/// file.
+/// The number in a file of the system. Gives `none` if the file does not exist or contains no
+/// number, such as "max".
 std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
   std::size_t result = 0;
   return std::ifstream{file} >> result ? result : none;
@@ -56,10 +56,10 @@ std::string figures(const std::vector<task_memory>& tasks) {
   return result;
 }
 
-/// The limit of this process's control group and of all above it.
+/// The smallest limit of this process's control group and of all groups above it.
 std::size_t group_limit(std::size_t none) {
   const std::filesystem::path root{"/sys/fs/cgroup"};
-  // Version 1.
+  // Control groups of version 1.
   auto result = number_in(root / "memory" / "memory.limit_in_bytes", none);
   std::filesystem::path group;
   std::ifstream groups{"/proc/self/cgroup"};
@@ -121,7 +121,7 @@ std::string node_memory_problem(std::size_t own, const std::vector<task_memory>&
 
 void check_memory(const std::string& problem, const std::string& advice) {
   if (!problem.empty())
-    throw input_error{problem + ": " + advice + " (`troupe check` shows what takes how much)"};
+    throw input_error{problem + ": " + advice + " (`troupe check` shows the memory of each part)"};
 }
 
 } // namespace troupe

@@ -8,16 +8,17 @@
 namespace troupe {
 
 /// Throws input_error if a cluster has more workers than an epoch has batches, or more shards than
-/// the model has parameters: some would have nothing to do. `where` says where the numbers come
-/// from, such as "--workers".
+/// the model has parameters: some would have no work. `workers_from` and `ps_from` tell the user
+/// the origin of the numbers, such as "--workers".
 void check_tasks(const job_context& context, const cluster_shape& cluster,
                  const std::string& workers_from, const std::string& ps_from);
 
-/// Memory that this process may use at most: that of the host, less where a control group (a
-/// container, a service) or `ulimit -v` limits it.
+/// The memory that this process may use: that of the host, or less if a control group (a container,
+/// a service) or `ulimit -v` limits it.
 std::size_t memory_here();
 
-/// "this would take about 8.2 TiB of memory, and this host has 62.8 GiB"; empty if it has so much.
+/// "this would take about 8.2 TiB of memory, and this host has 62.8 GiB". Empty if there is enough
+/// memory.
 std::string memory_problem(std::size_t needed);
 
 /// Throws input_error with the problem and `advice`, unless the problem is empty.
@@ -28,9 +29,9 @@ void check_memory(const std::string& problem, const std::string& advice);
 /// @param group whether they share this process's control group, so that its limit is one for all.
 std::string memory_problem(const std::vector<task_memory>& on_host, bool group);
 
-/// Why a process of a cluster would lack memory for its tasks (`own` bytes), or its host for all
-/// tasks there; else empty. Logs a warning if all tasks would need more than the limit of this
-/// process's control group, which they may share or not.
+/// The reason why a process of a cluster has too little memory for its tasks (`own` bytes), or its
+/// host for all tasks there; empty if there is none. Logs a warning if all tasks need more than the
+/// limit of this process's control group, because they may share that group.
 std::string node_memory_problem(std::size_t own, const std::vector<task_memory>& on_host);
 
 } // namespace troupe

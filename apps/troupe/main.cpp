@@ -20,20 +20,20 @@
 namespace {
 
 constexpr auto set_help =
-  "Changes a field of the job, as in optimizer.momentum=0.8; may be repeated";
+  "Change a field of the job, as in optimizer.momentum=0.8; may be repeated";
 constexpr auto log_help =
-  "Least level of the lines of the log, which get time stamps; without it: info";
+  "Lowest level in the log, with time stamps (default: info, without time stamps)";
 
-// The names of types are shown by --help; shell completion is made from them.
+// --help shows the names of types, and shell completion is generated from them.
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
 constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
 
-/// The names of all protocols, as a type.
+/// The names of all protocols, as the type name of an option.
 std::string protocols() {
   return fmt::format("{{{}}}", fmt::join(troupe::protocol_names(), ","));
 }
 
-/// A number from `low` to `high`, which "nan" is not.
+/// A number from `low` to `high`. Refuses NaN.
 CLI::Validator within(double low, double high) {
   return {[low, high](const std::string& text) {
             char* end = nullptr;
@@ -51,15 +51,15 @@ void add_job(CLI::App& sub, std::string& job, std::vector<std::string>& override
 }
 
 void add_task(CLI::App& sub, troupe::task_options& x) {
-  sub.add_option("--role", x.role, "Job of the task, as the cluster file calls it")
+  sub.add_option("--role", x.role, "Job of the task, as named in the cluster file")
     ->type_name(roles);
   sub.add_option("--task", x.task, "Index of the task within its job (default: 0)");
   sub.add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")->type_name("FILE");
 }
 
 constexpr auto task_help =
-  "Without --role, --task or --cluster, the \"task\" of the cluster file decides, and then the\n"
-  "environment variable TF_CONFIG.\n\n";
+  "Missing values come from \"task\" in the cluster file, then from the environment variable\n"
+  "TF_CONFIG.\n\n";
 
 void add_resume(CLI::App& sub, std::optional<std::string>& x) {
   sub
@@ -75,10 +75,11 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
 
 void add_transport(CLI::App& sub, std::string& x) {
   sub
-    .add_option("--transport", x,
-                "How processes exchange messages: through shared memory on one host, else by TCP "
-                "(auto); always by TCP; or over the actor framework's own connection, for a "
-                "firewall that lets nothing else through")
+    .add_option(
+      "--transport", x,
+      "How processes exchange messages: through shared memory on one host, otherwise by TCP "
+      "(auto); always by TCP (tcp); or over the actor framework's own connection, for "
+      "firewalls that block all others (basp)")
     ->check(CLI::IsMember{{"auto", "tcp", "basp"}})
     ->envname("TROUPE_TRANSPORT")
     ->type_name("{auto,tcp,basp}")
@@ -88,9 +89,11 @@ void add_transport(CLI::App& sub, std::string& x) {
 CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   auto* sub = app.add_subcommand("node", "Run one task of a cluster");
   add_task(*sub, x.where);
-  sub->add_option("--job", x.job, "Job file. The coordinator's is used; others must agree with it")
+  sub
+    ->add_option("--job", x.job,
+                 "Job file; only the coordinator needs it. Other nodes check theirs against it")
     ->type_name("FILE");
-  sub->add_option("--out", x.out, "Output directory (coordinator); overrides the job's")
+  sub->add_option("--out", x.out, "Output directory of the coordinator; overrides the job's")
     ->type_name("DIR");
   sub->add_option("--set", x.overrides, set_help)
     ->allow_extra_args(false)
@@ -98,7 +101,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
   sub
     ->add_option("--join-timeout", x.join_timeout,
-                 "How long to wait for other tasks at the start (default: the job's, 60)")
+                 "How long to wait for other tasks at the start (default: that of the job, 60)")
     ->check(CLI::Validator{[](const std::string& text) {
                              char* end = nullptr;
                              const double x = std::strtod(text.c_str(), &end);
@@ -116,7 +119,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   add_transport(*sub, x.transport);
   sub
     ->add_option("--channel-port", x.channel_port,
-                 "TCP port where messages from other hosts come in (default: a free one)")
+                 "TCP port for messages from other hosts (default: a free port)")
     ->type_name("PORT");
   sub->add_option("--ends-with-parent", x.parent)->group("");
   sub->footer(
@@ -149,7 +152,7 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
 }
 
 CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
-  auto* sub = app.add_subcommand("check", "Show what a job would do, and the memory it needs");
+  auto* sub = app.add_subcommand("check", "Show what a job would do, and how much memory it needs");
   add_job(*sub, x.job, x.overrides);
   auto* cluster = sub->add_option("--cluster", x.cluster, "Cluster file: a ClusterSpec in JSON")
                     ->type_name("FILE");
@@ -163,7 +166,7 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
   sub->add_flag("--processes", x.processes, "One process per task, as in train")->excludes(cluster);
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--plan", x.plan,
-                "Print the plan of a worker's step, too: instructions, FLOPs, bytes, memory");
+                "Also print the plan of a worker's step: instructions, FLOPs, bytes, memory");
   sub->footer("Examples:\n"
               "  troupe check --job=job.textproto --plan\n"
               "  troupe check --job=job.textproto --workers=4 --ps=2 --processes\n"
@@ -172,25 +175,24 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
 }
 
 CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
-  auto* sub = app.add_subcommand("predict", "Test trained weights, and write what they predict");
+  auto* sub = app.add_subcommand("predict", "Test trained weights, and write their predictions");
   sub->add_option("--weights", x.weights, "Weights file, such as out/weights.safetensors")
     ->required()
     ->type_name("FILE");
   add_job(*sub, x.job, x.overrides);
   sub
     ->add_option("--predictions", x.predictions,
-                 "Where to write a line of CSV per test record; - for standard output")
+                 "CSV file for the predictions, a line per test record; - for standard output")
     ->type_name("FILE");
   sub->add_option("--show", x.show, "Draw this many test images with their predictions");
-  auto* generate = sub->add_option("--generate", x.generate,
-                                   "Models of text: write this many characters instead of testing");
+  auto* generate = sub->add_option(
+    "--generate", x.generate, "For models of text: write this many characters instead of testing");
   generate->check(CLI::Range(1, 1000000));
-  sub->add_option("--prompt", x.prompt, "Text before the written characters; default: a line break")
-    ->needs(generate);
+  sub->add_option("--prompt", x.prompt, "Text to continue; default: a line break")->needs(generate);
   sub
     ->add_option(
       "--temperature", x.temperature,
-      "0: always the likeliest character; 1: drawn with the model's probabilities; default: 1")
+      "0: always the likeliest character; 1: draw with the model's probabilities; default: 1")
     ->check(within(0, 100))
     ->type_name("NUMBER")
     ->needs(generate);
@@ -207,8 +209,8 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
 }
 
 CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
-  auto* sub =
-    bench.add_subcommand("async", "What staleness costs, and how much each compensation helps");
+  auto* sub = bench.add_subcommand(
+    "async", "Measure the cost of staleness, and the effect of each compensation");
   sub
     ->add_option("--work", x.works,
                  "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
@@ -230,19 +232,19 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->allow_extra_args(false)
     ->type_name("NAME,...");
   sub->add_option("--seeds", x.seeds, "Runs of each kind")->capture_default_str();
-  sub->add_option("--epochs", x.epochs, "Passes over the data (default: the work's own number)");
+  sub->add_option("--epochs", x.epochs, "Passes over the data (default: the number of the work)");
   sub->add_option("--ps", x.ps, "Parameter shards")->capture_default_str();
-  sub->add_option("--rounds", x.rounds, "How often to measure speeds; 0: not at all")
+  sub->add_option("--rounds", x.rounds, "Number of measurements of speed; 0: none")
     ->capture_default_str();
   sub->add_option("--jobs", x.jobs,
-                  "Runs at a time, except while speeds are measured (default: one per processor)");
+                  "Parallel runs, except while speeds are measured (default: one per processor)");
   sub->add_option("--peer", x.peer, "Also train the work mlp with this program")->type_name("{tf}");
   sub
     ->add_option("--python", x.python,
                  "Interpreter that has TensorFlow (default: python3, then /usr/bin/python3)")
     ->type_name("PATH");
   sub->add_flag("--json", x.json, "Results as JSON");
-  sub->footer("The data is read from $TROUPE_DATA; `--work=digits` needs none.\n\n"
+  sub->footer("The data is read from $TROUPE_DATA; `--work=digits` needs no data.\n\n"
               "Examples:\n"
               "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
               "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
@@ -253,19 +255,20 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
 }
 
 CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& x) {
-  auto* sub = bench.add_subcommand("allreduce", "Sums over threads or processes of this host");
-  sub->add_option("--ranks", x.ranks, "How many threads or processes")->capture_default_str();
+  auto* sub =
+    bench.add_subcommand("allreduce", "Measure all-reduces over threads or processes of this host");
+  sub->add_option("--ranks", x.ranks, "Number of threads or processes")->capture_default_str();
   sub->add_option("--sizes", x.sizes, "Lengths of the vector: bytes, KiB or MiB")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->capture_default_str()
     ->type_name("BYTES,...");
-  sub->add_option("--rounds", x.rounds, "How often to measure each")->capture_default_str();
-  sub->add_option("--schedule", x.schedule, "Who sends what to whom")
+  sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
+  sub->add_option("--schedule", x.schedule, "Schedule of the messages")
     ->capture_default_str()
     ->type_name("{auto,direct,ring}");
-  sub->add_flag("--processes", x.processes, "A process per rank, instead of a thread");
-  sub->add_option("--transport", x.transport, "Between processes; auto: shared memory")
+  sub->add_flag("--processes", x.processes, "Run each rank in a process instead of a thread");
+  sub->add_option("--transport", x.transport, "Transport between processes; auto: shared memory")
     ->capture_default_str()
     ->type_name("{auto,tcp}");
   sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
@@ -320,8 +323,8 @@ CLI::App& add_bench_ps(CLI::App& bench, troupe::bench_ps_command& x) {
 }
 
 CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
-  auto* sub = bench.add_subcommand("cluster", "Workers of this host that train together");
-  sub->add_option("--workers", x.workers, "How many workers")->capture_default_str();
+  auto* sub = bench.add_subcommand("cluster", "Measure workers that train together on this host");
+  sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
   sub->add_option("--work", x.works, "Models: mlp-64, mlp-256, cnn")
     ->delimiter(',')
     ->allow_extra_args(false)
@@ -340,8 +343,10 @@ CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
     ->capture_default_str()
     ->type_name("NAME,...");
   sub->add_option("--epochs", x.epochs, "Passes over the data")->capture_default_str();
-  sub->add_option("--rounds", x.rounds, "How often to measure each")->capture_default_str();
-  sub->add_option("--set", x.overrides, "Changes a field of the job, as for `train`; repeatable")
+  sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
+  sub
+    ->add_option("--set", x.overrides,
+                 "Change a field of the job, as with `train`; may be repeated")
     ->allow_extra_args(false)
     ->type_name("FIELD=VALUE");
   sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
@@ -361,30 +366,31 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
                troupe::bench_allreduce_command& allreduce, troupe::bench_cluster_command& cluster,
                troupe::bench_ps_command& ps, std::function<int()>& action) {
-  auto* sub =
-    app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
+  auto* sub = app.add_subcommand(
+    "bench", "Measure the speed of training on this machine, and the cost of asynchrony");
   sub->require_subcommand(1);
   sub->footer("Examples:\n"
               "  troupe bench train --peer=torch\n"
               "  troupe bench async --work=digits --workers=4,16 --seeds=1");
   const auto positive = within(1e-6, 3600);
-  auto* models = sub->add_subcommand("train", "Whole steps of some models, also in PyTorch");
+  auto* models =
+    sub->add_subcommand("train", "Measure training steps of some models, also with PyTorch");
   models->add_option("--peer", train.peer, "Another program to measure in turns with this one")
     ->type_name("{torch}");
   models
     ->add_option("--python", train.python,
                  "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
     ->type_name("PATH");
-  models->add_option("--work", train.works, "Which model; may be repeated (default: all)")
+  models->add_option("--work", train.works, "Model to measure; may be repeated (default: all)")
     ->allow_extra_args(false)
     ->type_name("NAME");
-  models->add_option("--threads", train.threads, "Threads to compute with")->capture_default_str();
-  models->add_option("--rounds", train.rounds, "How often to measure")->capture_default_str();
-  models->add_option("--seconds", train.seconds, "Least length of a round")
+  models->add_option("--threads", train.threads, "Number of threads")->capture_default_str();
+  models->add_option("--rounds", train.rounds, "Number of measurements")->capture_default_str();
+  models->add_option("--seconds", train.seconds, "Shortest duration of a round")
     ->check(positive)
     ->capture_default_str();
   models->add_flag("--processor-time", train.processor_time,
-                   "Measure the processor time of the computing thread: for a busy machine");
+                   "Measure the processor time of the computing thread, for busy machines");
   models->add_flag("--profile", train.profile, "Also show where the time of a step goes");
   models->add_flag("--json", train.json, "Results as JSON");
   models->footer("Examples:\n"
@@ -396,12 +402,14 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
       return troupe::run(train);
     };
   });
-  auto* parts = sub->add_subcommand("kernels", "Products of matrices, updates, operations");
-  parts->add_option("--rounds", kernels.rounds, "How often to measure")->capture_default_str();
+  auto* parts = sub->add_subcommand("kernels", "Measure matrix products, updates and operations");
+  parts->add_option("--rounds", kernels.rounds, "Number of measurements")->capture_default_str();
   parts->add_option("--seconds", kernels.seconds, "Time for each comparison")
     ->check(positive)
     ->capture_default_str();
-  parts->add_option("--elements", kernels.elements, "Length of arrays that fit no cache")
+  parts
+    ->add_option("--elements", kernels.elements,
+                 "Length of arrays that are too large for the cache")
     ->capture_default_str();
   parts->add_flag("--json", kernels.json, "Results as JSON");
   parts->footer("Examples:\n"
@@ -454,7 +462,7 @@ CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
 
 CLI::App& add_completion(CLI::App& app, std::string& shell) {
   auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
-  sub->add_option("shell", shell, "The shell that will read it")
+  sub->add_option("shell", shell, "The shell that will run the script")
     ->required()
     ->type_name("{bash,zsh,fish}");
   sub->footer("Examples:\n"
@@ -489,7 +497,7 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 } // namespace
 
 #ifdef __SANITIZE_ADDRESS__
-// The framework's broker can be left with messages that came while it ended.
+// When the framework's broker ends, messages that arrive at that moment may stay in it.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
 }
@@ -553,7 +561,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr,
                "troupe: there is not enough memory for this model, batch or data; make them "
-               "smaller, or spread the parameters over more servers\n");
+               "smaller, or divide the parameters among more servers\n");
     return troupe::exit_failed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));

@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// The address of a task that no other task dials.
+/// The address of a task that no other task connects to.
 constexpr auto anywhere = "127.0.0.1:0";
 
 std::string names_of(const cluster_process& x) {
@@ -57,7 +57,7 @@ void add_coordinator(session_options& session, const node_command& x,
   for (auto& [name, address] : chosen.cluster.tasks)
     if (name != coordinator_task)
       setup.tasks.push_back({name, address});
-  // A worker beside it trains the same data.
+  // A worker in the same process trains on the same data.
   session.node.source = [data = setup.data](const proto::Job&) { return data; };
   session.node.coordinator = std::move(setup);
 }
@@ -99,10 +99,11 @@ int run(const node_command& x) {
   if (coordinates)
     add_coordinator(session, x, chosen);
   else if (x.resume)
-    throw input_error{"--resume is for the coordinator: it hands the weights to the others"};
+    throw input_error{
+      "--resume is for the coordinator, which sends the weights to the other tasks"};
   else if (!x.job.empty())
     session.node.job = job_of(x);
-  // Reports use these names of tasks, which may differ from the cluster file's.
+  // Reports use these names of tasks, which may differ from those in the cluster file.
   if (names_of(process) != to_string(process.name))
     spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));
   if (!coordinates)

@@ -12,10 +12,10 @@ namespace troupe {
 
 namespace {
 
-/// Tensors that are named; the rest is counted.
+/// Number of tensors that are named; the others are only counted.
 constexpr std::size_t most_names = 6;
 
-/// Tensors that have something in common.
+/// Tensors that share a property.
 struct tensor_set {
   std::vector<std::string> names;
   std::size_t elements = 0;

@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// Frozen parameters: how many of all, then a line per reason with the names of tensors. Empty
-/// where all are trained.
+/// The frozen parameters: their number, then a line for each reason with the names of tensors.
+/// Empty if no parameter is frozen.
 std::vector<std::string> frozen_lines(const job_context& context);
 
-/// The groups of the optimizer: a line for each with its parameters and settings, then one for
-/// those without a group. Empty where there are no groups.
+/// The groups of the optimizer: a line for each group with its parameters and settings, then a line
+/// for the parameters without a group. Empty if there are no groups.
 std::vector<std::string> group_lines(const job_context& context);
 
 } // namespace troupe

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view ink = " .:-=+*#%@";
 constexpr std::size_t gap = 3;
 
-/// Ink of a character cell: two pixels, one above the other.
+/// Brightness of a character cell, which shows two pixels, one above the other.
 float ink_at(const picture& x, std::size_t line, std::size_t column) {
   const auto above = x.pixels[2 * line * x.side + column];
   const bool last = 2 * line + 1 == x.side;
@@ -22,7 +22,7 @@ char character(float amount) {
   return ink[std::min(static_cast<std::size_t>(scaled), ink.size() - 1)];
 }
 
-/// The lines and columns that are not blank everywhere, as half-open ranges.
+/// The lines and columns that are not blank in all pictures, as half-open ranges.
 struct window {
   std::size_t top, bottom, left, right;
 };

@@ -7,15 +7,15 @@
 
 namespace troupe {
 
-/// A grey square image with a line of text below it.
+/// A square grey image with a line of text below it.
 struct picture {
   std::size_t side = 0;
   std::vector<float> pixels; ///< (side, side), 0 (paper) to 1 (ink)
   std::string caption;
 };
 
-/// Pictures of one size drawn in characters, beside each other as far as `columns` allow, one line
-/// per two rows of pixels. Margins that are blank in all of them are left out.
+/// Draws pictures of equal size with characters, side by side up to `columns` characters. A line
+/// shows two rows of pixels. Margins that are blank in all pictures are removed.
 std::string draw(std::span<const picture> pictures, std::size_t columns = 80);
 
 } // namespace troupe

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t widest_shapes = 44;
 
-/// "64 x 784", for a run with this number of samples.
+/// For example "64 x 784", in a run with this number of samples.
 std::string sizes(const operand& x, std::size_t rows) {
   std::string result;
   for (const auto extent : x.shape.extents())
@@ -42,7 +42,7 @@ std::string shapes_read(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// The operation, with what is done in the same pass.
+/// The name of the operation, with the operations in the same pass.
 std::string operation_text(const instruction& x) {
   std::string result{to_string(x.op)};
   if (x.op == operation::elementwise)
@@ -67,7 +67,7 @@ std::string place_text(const operand& x) {
   }
 }
 
-/// "1.23 M".
+/// For example "1.23 M".
 std::string count_text(std::uint64_t x) {
   constexpr std::array<const char*, 5> units{"", " k", " M", " G", " T"};
   auto value = static_cast<double>(x);
@@ -87,7 +87,7 @@ std::string lines_of(const std::vector<row>& rows) {
         widths[i] = std::max(widths[i], cells[i].size());
   std::string result;
   for (const auto& cells : rows) {
-    if (cells[0].empty()) { // a line of its own
+    if (cells[0].empty()) { // a separate line
       result += cells[1] + '\n';
       continue;
     }
@@ -110,7 +110,7 @@ void add_memory(std::string& out, const plan& what, std::size_t state_slots) {
   const auto memory = memory_of(what);
   const auto state = state_slots * memory.parameters;
   const auto all = memory.parameters + memory.gradient + state + memory.arena + memory.scratch;
-  // The gradient is one more copy of the parameters, which all training needs.
+  // The gradient is another copy of the parameters, which all training needs.
   const auto needed = memory.parameters + memory.gradient + state + memory.needed;
   const auto ratio = [](std::size_t a, std::size_t b) {
     return b == 0 ? std::string{"1.00"}

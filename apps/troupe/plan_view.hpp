@@ -7,10 +7,10 @@
 
 namespace troupe {
 
-/// A plan for people, for `troupe check --plan`: a line per instruction with shapes, place, FLOPs,
-/// bytes and its share of all FLOPs; where buckets of the gradient become ready; totals; memory.
-/// Lines have about 110 columns.
-/// @param state_slots tensors that the optimizer keeps per parameter
+/// A plan as text for people, for `troupe check --plan`. Each instruction has a line with its
+/// shapes, position, FLOPs, bytes and its share of all FLOPs. The text also shows where buckets of
+/// the gradient become ready, the totals, and the memory. Lines have about 110 columns.
+/// @param state_slots number of values that the optimizer keeps for each parameter
 std::string plan_text(const plan& what, std::size_t state_slots);
 
 } // namespace troupe

@@ -30,7 +30,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t largest_side = 78; // fits a terminal
+constexpr std::size_t largest_side = 78; // fits on a terminal
 
 /// The prediction for a record: the class with the largest logit, and its probability.
 struct choice {
@@ -39,7 +39,7 @@ struct choice {
 };
 
 choice choose(std::span<const float> logits) {
-  if (logits.size() == 1) { // Of two classes.
+  if (logits.size() == 1) { // For two classes.
     const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
     return logits[0] > 0 ? choice{1, one} : choice{0, 1 - one};
   }
@@ -50,7 +50,7 @@ choice choose(std::span<const float> logits) {
   return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
 }
 
-/// A field of CSV: in quotes if it needs them.
+/// A field of a CSV file, in quotes if necessary.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos)
     return text;
@@ -60,7 +60,8 @@ std::string csv_field(const std::string& text) {
   return result + '"';
 }
 
-/// The probabilities of all classes, from logits: of one of them, the second of two classes.
+/// The probabilities of all classes from logits. A single logit belongs to the second of two
+/// classes.
 std::vector<double> probabilities(std::span<const float> logits) {
   if (logits.size() == 1) {
     const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
@@ -78,8 +79,8 @@ std::vector<double> probabilities(std::span<const float> logits) {
   return result;
 }
 
-/// The predictions as CSV. Records have their numbers in their file; targets come in the units of
-/// the data, and classes by their names if they have some.
+/// The predictions as CSV. Records have the numbers from their file. Targets are in the units of
+/// the data. Classes appear by name if they have names.
 class prediction_table {
 public:
   prediction_table(const job_context& context, const job_data& data)
@@ -117,10 +118,10 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
-  /// The outputs of a margin loss are not logits of probabilities.
+  /// The outputs for a margin loss are not logits, so they give no probabilities.
   bool has_probabilities() const { return loss_ != proto::HINGE; }
 
-  /// An ignored label need not be one of the classes.
+  /// An ignored label may not be one of the classes.
   std::string name_of(std::int64_t which) const {
     const auto place = static_cast<std::size_t>(which);
     return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
@@ -160,7 +161,7 @@ private:
     return result + '\n';
   }
 
-  /// Of each record, the means over its labels.
+  /// For each record, adds the means over its labels.
   void add_sequences(const tested_records& x) {
     const auto units = x.outputs.size() / x.classes.size();
     for (std::size_t i = 0; i < x.count; ++i) {
@@ -182,7 +183,7 @@ private:
 
   double in_units(float x) const { return static_cast<double>(x) * scale_ + mean_; }
 
-  /// Of an output: in the units of the targets.
+  /// Converts an output to the units of the targets.
   double prediction(float x) const {
     return loss_ == proto::BINARY_CROSS_ENTROPY ? 1 / (1 + std::exp(-static_cast<double>(x)))
                                                 : in_units(x);
@@ -197,8 +198,8 @@ private:
   double scale_ = 1;
 };
 
-/// The first records that the model got right, of different classes as far as possible, and the
-/// first that it got wrong.
+/// The first records that the model got right, from different classes if possible, and the first
+/// that it got wrong.
 class gallery {
 public:
   gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
@@ -220,7 +221,7 @@ public:
     }
   }
 
-  /// Half of them right and half of them wrong, if there are enough of each.
+  /// Half of them are right and half wrong, if there are enough of both.
   std::string text() {
     std::ranges::move(more_right_, std::back_inserter(right_));
     const auto wrong =
@@ -243,7 +244,7 @@ private:
   std::vector<picture> wrong_;
 };
 
-/// The side of square images; throws if the data is not square images.
+/// The side length of square images. Throws if the data does not consist of square images.
 std::size_t side_of(const data_shape& data) {
   const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width())));
   if (data.labels != label_kind::classes || side * side != data.feature_width() || side < 2
@@ -267,13 +268,13 @@ void check_writable(const std::filesystem::path& file) {
     problem = "the directory " + folder.string() + " is not writable";
   else if (std::filesystem::exists(file, ignored)
            && !std::filesystem::is_regular_file(file, ignored))
-    problem = "it exists, and is not a file";
+    problem = "it exists but is not a file";
   if (!problem.empty())
     throw input_error{"--predictions=" + file.string() + ": " + problem
                       + "; give another, or - for standard output"};
 }
 
-/// Writes the prompt and what follows it.
+/// Writes the prompt and its continuation.
 int generate(const predict_command& x, const job_context& context, const job_data& data,
              std::span<const float> weights) {
   if (!data.characters)
@@ -300,7 +301,7 @@ int run(const predict_command& x) {
   auto data = build_data(job);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
-  // The file, and the weights.
+  // Memory for the weights file and the weights.
   check_memory(memory_problem(2 * context->parameters().size() * sizeof(float)
                               + model_tester::memory_bytes(*context)),
                "predict on a host with more memory");

@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// Figures of lower ranks are dropped to make room for the bar.
+/// To make room for the bar, figures of lower rank are dropped.
 constexpr int bar_rank = 4;
 
-/// Parameter servers in the table at the end.
+/// Number of parameter servers in the final table.
 constexpr std::size_t most_shards = 8;
 
-/// The age of an activity that just began is not shown.
+/// In seconds. The age of an activity that just began is not shown.
 constexpr double worth_telling = 1;
 
 double total_samples(const run_progress& x) {
@@ -56,7 +56,7 @@ std::string bar(double done, std::size_t cells, const terminal_style& style) {
     + coloured(repeated(style.colour ? "━" : "─", cells - filled), "90", style);
 }
 
-/// The columns of a task's line.
+/// The columns of the line for a task.
 struct task_row {
   std::string name;
   std::string rate;
@@ -79,7 +79,8 @@ std::string share_of(const task_status& x) {
   return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
 }
 
-/// When a worker vanishes, the count of samples may fall: that is no negative progress.
+/// If a worker vanishes, the number of samples may decrease. This is not shown as negative
+/// progress.
 std::string format_rate(double x, const char* unit) {
   return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
 }
@@ -97,7 +98,7 @@ terminal_style style_of_environment(const char* (*variable)(const char* name)) {
   };
   terminal_style result;
   result.colour = value("NO_COLOR").empty() && value("TERM") != "dumb";
-  // As in locale(7): the first variable that is set decides.
+  // As described in locale(7), the first variable that is set decides.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const auto locale = value(name);
     if (locale.empty())
@@ -129,8 +130,8 @@ double progress_view::done() const {
 std::optional<double> progress_view::seconds_left() const {
   const auto samples = samples_so_far(*now_);
   const auto seconds = now_->seconds - first_seconds_;
-  // From the average speed of the run so far, including pauses for evaluations; at the beginning,
-  // from the current speed.
+  // Uses the average speed of the run so far, including pauses for evaluations. At the beginning,
+  // it uses the current speed.
   const auto rate = seconds > 0 && samples > first_samples_ ? (samples - first_samples_) / seconds
                                                             : now_->samples_per_second;
   const auto left = total_samples(*now_) - samples;
@@ -215,7 +216,7 @@ std::vector<std::string> progress_view::task_lines(const terminal_style& style,
       text += fmt::format("  {:<{}}", row.share, share);
     text = cut(text, style.width, style.unicode);
     const auto used = cells_of(text);
-    // Without room for a word, the activity is not shown.
+    // The activity is shown only if there is room for a word.
     const auto activity = used + 12 <= style.width && !row.activity.empty()
       ? "  " + cut(row.activity, style.width - used - 2, style.unicode)
       : "";
@@ -234,7 +235,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   if (!now_ || style.width == 0 || style.height < 2)
     return {};
   std::vector<std::string> result{head(style)};
-  // Leaves room for the line of the cursor, and for one earlier line.
+  // Leaves room for the line of the cursor and for one earlier line.
   for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
     result.push_back(std::move(x));
   return result;
@@ -242,12 +243,12 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
 
 namespace {
 
-/// The training loss of an epoch before this run is not known.
+/// The training loss of an epoch before this run is unknown.
 std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
 }
 
-/// How evenly the work is on several parameter servers: a line for each.
+/// A line for each parameter server, which shows how evenly the work is divided.
 std::vector<std::string> shard_lines(const std::vector<task_status>& tasks) {
   std::vector<std::string> result;
   std::size_t more = 0;
@@ -327,11 +328,10 @@ std::string format_summary(const run_summary& x) {
          fmt::format("{} gradients, much larger than others, were scaled down",
                      grouped(static_cast<double>(x.pacing->limited))));
   if (trained && x.pacing && x.pacing->rate_damping < 1)
-    line(
-      "",
-      fmt::format("the learning rate was multiplied with {:.2f} at the end, so that stale updates "
-                  "do not overshoot",
-                  x.pacing->rate_damping));
+    line("",
+         fmt::format("the learning rate was multiplied by {:.2f} at the end, so that stale updates "
+                     "do not overshoot",
+                     x.pacing->rate_damping));
   const char* what = "shards";
   for (const auto& text : shard_lines(x.tasks))
     line(std::exchange(what, ""), text);
@@ -342,7 +342,7 @@ std::string format_summary(const run_summary& x) {
   if (!x.weights_sha256.empty())
     line("weights", "sha256 " + x.weights_sha256);
   if (!x.weights_file.empty())
-    line("", "(weights.safetensors does not hold these, but " + x.weights_file + ')');
+    line("", "(weights.safetensors contains " + x.weights_file + ')');
   if (!x.output.empty())
     line(x.unwritten.empty() ? "written to" : "in part in", x.output);
   return result;

@@ -9,22 +9,22 @@
 
 namespace troupe {
 
-/// What a terminal can show.
+/// The capabilities of a terminal.
 struct terminal_style {
   /// In characters and lines.
   std::size_t width = 80;
   std::size_t height = 24;
   bool colour = false;
-  /// Characters beyond ASCII.
+  /// True if the terminal can show characters beyond ASCII.
   bool unicode = false;
 };
 
-/// Reads NO_COLOR, TERM and the locale from the environment. Does not change sizes.
+/// Reads NO_COLOR, TERM and the locale from the environment. Does not set the sizes.
 /// @param variable the value of an environment variable, or null.
 terminal_style style_of_environment(const char* (*variable)(const char* name));
 
-/// The progress of a run as text. It remembers what single reports do not contain: the last
-/// accuracy, and the recent speed of shards.
+/// The progress of a run as text. It remembers values that a single report does not contain: the
+/// last accuracy, and the recent speed of shards.
 class progress_view {
 public:
   void add(const run_progress& x);
@@ -32,17 +32,17 @@ public:
 
   bool empty() const noexcept { return !now_; }
 
-  /// For a terminal: a bar, and below it a line per task; no line is wider than the terminal, and
-  /// all together are at most its height - 1.
+  /// For a terminal: a bar, and below it a line per task. No line is wider than the terminal, and
+  /// the number of lines is at most its height - 1.
   std::vector<std::string> lines(const terminal_style& style) const;
 
-  /// For a log: all on one line.
+  /// For a log: everything on one line.
   std::string line() const;
 
 private:
   struct figure {
     std::string text;
-    /// If there is no room, the figures of least rank are left out first.
+    /// If there is not enough room, the figures of lowest rank are dropped first.
     int rank;
   };
 
@@ -54,12 +54,12 @@ private:
 
   std::optional<run_progress> now_;
   std::optional<double> accuracy_;
-  /// The first report, from which the time left is computed.
+  /// Values of the first report, for the estimate of the remaining time.
   double first_seconds_ = 0;
   double first_samples_ = 0;
 };
 
-/// A line about an epoch.
+/// A line with the results of an epoch.
 std::string format_epoch(const epoch_report& x);
 
 /// The table at the end of a run.

@@ -23,7 +23,7 @@ namespace troupe {
 namespace {
 
 /// If the actor system has not ended this long after its node, there is a bug. The process then
-/// ends anyway.
+/// ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
 sigset_t stop_signals() {
@@ -42,7 +42,7 @@ std::string next_signal() {
   return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
 }
 
-/// Ends the process if its owner is not destroyed in time.
+/// Ends the process by force if its owner is not destroyed in time.
 class watchdog {
 public:
   explicit watchdog(int code)
@@ -86,7 +86,7 @@ listen_address address_of(const session_options& options) {
   return result;
 }
 
-/// The address at which others reach the node.
+/// The address at which other nodes reach the node.
 std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                    const session_options& options) {
   auto [host, port] = address_of(options);
@@ -98,7 +98,8 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   return host + ':' + std::to_string(port);
 }
 
-/// Shared memory takes descriptors; the default limit is made for programs that use few.
+/// Shared memory needs file descriptors. The default limit is meant for programs that use few of
+/// them.
 void allow_many_files() {
   rlimit x{};
   if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
@@ -107,7 +108,7 @@ void allow_many_files() {
   }
 }
 
-/// The connections of links; null if they are to do without.
+/// The channels of links; null if links do not use channels.
 std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
                                             const session_options& options) {
   if (options.transport == "basp")
@@ -115,7 +116,7 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   const auto host = address_of(options).host;
   allow_many_files();
   channel_host_options how;
-  // Others may know this host by a name that is not one of its own addresses.
+  // Other hosts may know this host by a name that is not one of its own addresses.
   how.address = is_loopback(host) ? host : "0.0.0.0";
   how.port = options.channel_port;
   how.local = options.transport == "auto";
@@ -123,12 +124,13 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   try {
     return std::make_shared<channel_host>(sys, how);
   } catch (const std::system_error& error) {
-    throw input_error{std::string{error.what()}
-                      + ": choose another --channel-port, or --transport=basp to do without"};
+    throw input_error{
+      std::string{error.what()}
+      + ": choose another --channel-port, or use --transport=basp, which needs none"};
   }
 }
 
-/// Channels must be silent before the actor system ends.
+/// Channels must be stopped before the actor system ends.
 struct channels_end {
   std::shared_ptr<channel_host> channels;
 
@@ -148,7 +150,7 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
         caf::anon_send(observer, run_notice{line});
     const auto signal = next_signal();
     if (!signal.empty() && stopping)
-      std::_Exit(exit_failed); // A second signal: end at once.
+      std::_Exit(exit_failed); // After a second signal, the process ends at once.
     if (!signal.empty()) {
       stopping = true;
       stop(signal);
@@ -185,7 +187,7 @@ run_summary run_session(session_options options) {
             std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks)});
   }
   std::optional<watchdog> guard;
-  // Outlives the system: the system's actors report their end to it.
+  // Outlives the system, because the system's actors report their end to it.
   std::promise<run_summary> ended;
   caf::actor_system sys{cfg};
   if (networked) {
@@ -199,7 +201,8 @@ run_summary run_session(session_options options) {
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
-    // Not an exit message, which would overtake output that is still to be shown.
+    // A message instead of an exit message, which would overtake output that has not been shown
+    // yet.
     caf::anon_send(observer, close_console{});
   };
   try {

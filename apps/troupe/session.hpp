@@ -14,13 +14,13 @@ namespace troupe {
 /// How a process takes part in a cluster.
 struct session_options {
   node_options node;
-  /// Where to listen, "host:port"; empty: everything happens in this process.
+  /// The address to listen on, "host:port"; empty if everything happens in this process.
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
   /// How links send their messages: "auto", "tcp" or "basp" (see transport_help).
   std::string transport = "auto";
-  /// The port for channels from other hosts; 0 takes a free port.
+  /// The port for channels from other hosts; 0 selects a free port.
   std::uint16_t channel_port = 0;
   /// The name of this process in error messages, such as "worker/1"; may be empty.
   std::string name;
@@ -29,18 +29,19 @@ struct session_options {
   /// Called with the result as soon as it is known. The actors of this process may take longer to
   /// end.
   std::function<void(const run_summary&)> ended;
-  /// Called every 100 ms until the end. If it returns a text, the run ends with this text.
+  /// Called every 100 ms until the end. If it returns a text, the run ends with this text as its
+  /// failure.
   std::function<std::optional<std::string>()> watch;
-  /// Called as often as `watch`. Returns lines to show as notices.
+  /// Called as often as `watch`. Returns lines that are shown as notices.
   std::function<std::vector<std::string>()> hear;
 };
 
 /// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
 void block_stop_signals();
-/// For commands without a session: lets these signals end the process again.
+/// For commands without a session: these signals end the process again.
 void unblock_stop_signals();
 
-/// Runs a node in an actor system of its own until it ends. SIGINT and SIGTERM ask the run to stop.
+/// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.
 /// Call it once per process, from the main thread, before any other thread is started.
 run_summary run_session(session_options options);
 

@@ -24,7 +24,7 @@ namespace troupe {
 
 namespace {
 
-/// The protocol of that name, in upper or lower case.
+/// The protocol with this name, in upper or lower case.
 proto::Protocol protocol_of(const std::string& text) {
   const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
   for (auto& x : builtin_traits())
@@ -34,7 +34,7 @@ proto::Protocol protocol_of(const std::string& text) {
                     + suggestion(text, protocol_names())};
 }
 
-/// The protocols whose weights are on the workers.
+/// The protocols whose workers hold the weights.
 std::string without_shards() {
   std::string result;
   for (auto& x : builtin_traits())
@@ -43,8 +43,8 @@ std::string without_shards() {
   return result;
 }
 
-/// Throws if the directory has no room for the weights. They are replaced atomically, so old and
-/// new ones exist side by side.
+/// Throws if the directory has too little space for the weights. They are replaced atomically, so
+/// the old and the new ones exist at the same time.
 void check_room(const std::filesystem::path& directory, std::size_t weights) {
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);
@@ -88,7 +88,7 @@ void require_shards(const proto::Job& job, std::size_t ps) {
   if (const auto& protocol = traits_of(job); protocol.uses_shards() && ps == 0)
     throw input_error{protocol.name
                       + " needs parameter servers, and the cluster has no ps task; add one, or use "
-                        "one of the protocols without: "
+                        "a protocol that needs none: "
                       + without_shards()};
 }
 

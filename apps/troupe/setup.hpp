@@ -11,16 +11,18 @@
 
 namespace troupe {
 
-/// A job as the command line gives it: the file, with the overrides, validated.
+/// Loads a job for the command line: reads the file, applies the overrides, and validates the
+/// result.
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
-/// Problems of a job, one per line, with the lines of the job file if it can be read again.
+/// The problems of a job, one per line, with the line numbers of the job file if it can be read
+/// again.
 std::string told_with_lines(const std::string& problems, const std::string& path,
                             const std::vector<std::string>& overrides);
 
-/// Returns what `build` makes of the job that load_job has read from `path`. If it throws
-/// input_error, problems of fields of the job get the lines of these fields.
+/// Calls `build` with the job that load_job has read from `path`, and returns its result. If it
+/// throws input_error, line numbers are added to the problems of the job's fields.
 template <class Build>
 auto with_job_lines(const std::string& path, const std::vector<std::string>& overrides,
                     const Build& build) {
@@ -34,9 +36,9 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
 /// Throws input_error if the job's protocol needs parameter shards and there are none.
 void require_shards(const proto::Job& job, std::size_t ps);
 
-/// What the coordinator of a cluster with `ps` parameter shards needs: data read, model built,
-/// output directory created, and a checkpoint read if `resume` says so (see choose_checkpoint). The
-/// caller fills in the tasks. Throws input_error.
+/// Everything that the coordinator of a cluster with `ps` parameter shards needs. The data is read,
+/// the model is built, the output directory is created, and a checkpoint is read if `resume`
+/// requests it (see choose_checkpoint). The caller fills in the tasks. Throws input_error.
 coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
                                          std::size_t ps, const std::optional<std::string>& resume);
 

@@ -10,15 +10,15 @@
 
 namespace troupe {
 
-/// A folder that is removed with its owner.
+/// A temporary folder. It is removed when its owner is destroyed.
 class temporary_folder {
 public:
-  /// Throws input_error if it cannot be made.
+  /// Throws input_error if the folder cannot be made.
   temporary_folder() {
     auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
     if (!::mkdtemp(name.data()))
       throw input_error{"cannot make a temporary folder " + name
-                        + ": set TMPDIR to one that is writable"};
+                        + ": set TMPDIR to a writable directory"};
     path_ = name;
   }
   ~temporary_folder() {

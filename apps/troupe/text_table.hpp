@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Cells in columns: the first is aligned left, the others right.
+/// Cells in columns. The first column is aligned left, the others right.
 class text_table {
 public:
   explicit text_table(std::vector<std::string> header) : rows_{std::move(header)} {}

@@ -31,7 +31,7 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// The coordinator runs in this process; the other tasks are told its address.
+/// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const std::string& log_level, const std::string& transport) {
   const temporary_folder folder;

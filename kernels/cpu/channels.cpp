@@ -10,10 +10,10 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Channels, or pixels, that are handled at once.
+/// Number of channels, or pixels, to handle at a time.
 constexpr std::size_t lanes = 16;
 
-/// Calls f(first channel, channels) for groups of at most `lanes`.
+/// Calls f(first channel, number of channels) for groups of at most `lanes` channels.
 template <class F>
 void each_group(std::size_t channels, F f) {
   for (std::size_t c = 0; c < channels; c += lanes)
@@ -145,7 +145,7 @@ void moments_of_sums(std::size_t channels, const double* sums, std::size_t n, T*
 
 template <class T>
 void normalize_channels(const images& size, const T* x, const T* moments, double epsilon, T* out) {
-  // In groups, so that the root is computed once per channel, not per element.
+  // In groups, so that the root is computed once per channel instead of once per element.
   each_group(size.channels, [&](std::size_t first, std::size_t count) {
     std::array<T, lanes> scale{};
     for (std::size_t j = 0; j < count; ++j)

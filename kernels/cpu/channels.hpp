@@ -10,7 +10,7 @@ namespace troupe::cpu {
 template <class T>
 void multiply_channels(const images& size, const T* x, const T* g, T* out);
 
-/// out (2, channels): means and variances, added up in double; 0 if there are no images.
+/// out (2, channels): means and variances, added up in double. Both are 0 if there are no images.
 template <class T>
 void channel_moments(const images& size, const T* x, T* out);
 

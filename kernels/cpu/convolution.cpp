@@ -12,7 +12,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// One image, one group: what the loops below need.
+/// The sizes for the loops below, for a single image and group.
 struct geometry {
   geometry(const images& in, const images& out, const window& how)
     : how(how), groups(static_cast<std::size_t>(how.groups)), channels(in.channels / groups),
@@ -28,11 +28,12 @@ struct geometry {
   std::size_t height, width;
   std::size_t rows, columns;
   std::size_t positions;
-  /// Elements under the window.
+  /// Number of elements under the window.
   std::size_t patch;
 };
 
-/// Positions j in [first, last) along one axis whose element j * stride + shift lies in the image.
+/// Positions j in [first, last) along one axis for which element j * stride + shift is inside the
+/// image.
 struct inside {
   inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
     : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),
@@ -82,7 +83,7 @@ void gather_patches(const geometry& g, const T* x, T* patches) {
   });
 }
 
-/// The adjoint: adds patches to dx.
+/// The adjoint of gather_patches: adds patches to dx.
 template <class T>
 void scatter_patches(const geometry& g, const T* patches, T* dx) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
@@ -109,7 +110,7 @@ void scatter_patches(const geometry& g, const T* patches, T* dx) {
   });
 }
 
-/// Whether patches are the image itself.
+/// True if the patches are the image itself.
 bool is_pointwise(const window& how) {
   return how == window{.groups = how.groups};
 }

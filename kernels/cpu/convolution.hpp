@@ -32,25 +32,25 @@ inline images images_of(const operand& x, std::size_t rows) {
           1};
 }
 
-// Convolutions as products of matrices: the patches under the window become the columns of a matrix
-// (channels x window, positions), one image and group at a time, so that it stays in the
-// second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:
+// Convolutions as matrix products. The patches under the window become the columns of a matrix
+// (channels x window, positions), for one image and group at a time, so that the matrix stays in
+// the second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:
 // kernels/graph/image_operations.hpp. Convolutions of stride 1 need no such matrix:
 // direct_convolution.hpp. `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes. Different
 // threads may compute parts of a result, each with its own scratch space. This does not change the
 // bits.
 
-/// x: sizes of the input, y: of the output.
+/// x: sizes of the input; y: sizes of the output.
 template <class T>
 std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how);
 
-/// What happens to a result before it leaves the cache: see instruction.
+/// The operations on a result before it leaves the cache: see instruction.
 template <class T>
 struct finish {
   /// One per channel; nullptr for none.
   const T* bias = nullptr;
   std::optional<operation> after;
-  /// Of the size of the result.
+  /// Has the size of the result.
   const T* operand = nullptr;
 };
 
@@ -59,13 +59,13 @@ template <class T>
 void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
             const finish<T>& last, T* y, T* scratch, range part);
 
-/// Images `part` of dx = conv2d_input_gradient(dy, w). in: sizes of dx, out: of dy.
+/// Images `part` of dx = conv2d_input_gradient(dy, w). in: sizes of dx; out: sizes of dy.
 template <class T>
 void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last, T* dx, T* scratch, range part);
 
-/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images: of each filter, the
-/// elements `part` of (channels / groups, height, width).
+/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images. Computes the elements
+/// `part` of (channels / groups, height, width), for each filter.
 template <class T>
 void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
                             const T* dy, T* dw, T* scratch, range part);

@@ -15,8 +15,9 @@ constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-/// A correlation of one group of one image: planes (channels, height, width), zeros around them,
-/// with (filters, channels, kernel_height, kernel_width), to (filters, rows, columns).
+/// A correlation of one group of one image. It takes planes (channels, height, width), surrounded
+/// by zeros, and a kernel (filters, channels, kernel_height, kernel_width), and gives (filters,
+/// rows, columns).
 struct correlation {
   std::size_t channels, height, width;
   std::size_t filters, rows, columns;
@@ -25,10 +26,11 @@ struct correlation {
 
   std::size_t patch() const { return channels * kernel_height * kernel_width; }
   std::size_t positions() const { return rows * columns; }
-  /// Of a padded image.
+  /// Sizes of a padded image.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
-  /// Positions in the order of the padded image, as many as a product takes.
+  /// Number of positions in the order of the padded image, rounded up to the multiple that a
+  /// product needs.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }
@@ -50,7 +52,7 @@ struct correlation {
           *out++ = c * plane() + u * line() + v;
   }
 
-  /// The zeros must have been written before.
+  /// Expects zeros in `out` around the image.
   template <class T>
   void pad(const T* x, T* out) const {
     for (std::size_t c = 0; c < channels; ++c)
@@ -63,7 +65,7 @@ struct correlation {
       }
   }
 
-  /// Drops the elements between the lines.
+  /// Drops the extra elements at the end of each line.
   template <class T>
   void narrow(const T* wide, T* out) const {
     for (std::size_t f = 0; f < filters; ++f)
@@ -88,7 +90,7 @@ correlation forward(const images& in, const images& out, const window& how) {
           size(how.pad_y),      size(how.pad_x)};
 }
 
-/// The gradient of the input is a correlation of dy with the kernels rotated by 180 degrees.
+/// The gradient of the input is a correlation of dy with the kernels, rotated by 180 degrees.
 correlation backward(const images& in, const images& out, const window& how) {
   const auto groups = size(how.groups);
   return {out.channels / groups,
@@ -108,7 +110,7 @@ std::size_t correlate_elements(const correlation& c) {
   return c.padded_elements() + c.result_elements() + c.template offset_elements<T>();
 }
 
-/// Scratch space, taken piece by piece.
+/// Divides the scratch space into pieces.
 template <class T>
 class pieces {
 public:
@@ -125,7 +127,7 @@ private:
   T* next_;
 };
 
-/// to (images `part`, groups, filters, ...) from the same of x.
+/// Computes (images `part`, groups, filters, ...) from the same images of x.
 template <class T>
 void correlate(const correlation& c, std::size_t groups, const T* x, const T* w,
                const finish<T>& last, T* y, pieces<T> space, range part) {
@@ -182,7 +184,8 @@ void direct_input_gradient(const images& in, const images& out, const window& ho
   const auto kernel = c.kernel_height * c.kernel_width;
   pieces<T> space(scratch);
   T* const turned = space.take(groups * c.patch() * c.filters);
-  // w (groups, filters of the convolution = channels here, channels = filters here, kernel)
+  // w (groups, filters of the convolution, which are channels here, channels, which are filters
+  // here, kernel)
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t o = 0; o < c.channels; ++o)
       for (std::size_t i = 0; i < c.filters; ++i) {
@@ -203,7 +206,7 @@ void direct_weight_gradient(const images& in, const images& out, const window& h
   T* const padded = space.take(c.padded_elements());
   const auto* offsets = space.take_offsets(c);
   T* const panels = space.take(packed_elements<T>(c.positions(), c.filters));
-  // (part, filters): the sum over all images, and that over one.
+  // (part, filters): the sum over all images, and the sum over a single image.
   T* const total = space.take(part.size() * stride);
   T* const one = space.take(part.size() * stride);
   std::fill_n(padded, c.padded_elements(), T(0));

@@ -4,18 +4,18 @@
 
 namespace troupe::cpu {
 
-// Convolutions of stride 1 without a matrix of patches. In an image padded with zeros, the elements
-// under (u, v) of the window, for all positions in the order of the image, are the shifted image
-// itself. The matrix product reads its operand there. Results of positions across the right edge,
-// which are between the lines, are dropped afterwards. Internal to convolution.cpp, whose arguments
-// these functions take.
+// Convolutions of stride 1 without a matrix of patches. If the image is padded with zeros, the
+// elements under (u, v) of the window, for all positions in the order of the image, are simply the
+// shifted image. The matrix product reads its operand from there. Positions that cross the right
+// edge give extra results between the lines, which are dropped afterwards. Internal to
+// convolution.cpp; the functions take the same arguments.
 
 bool is_direct(const images& in, const window& how);
 
 template <class T>
 std::size_t direct_scratch_elements(const images& in, const images& out, const window& how);
 
-/// Of images [first, last).
+/// For images [first, last).
 template <class T>
 void direct_conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
                    const finish<T>& last_step, T* y, T* scratch, range part);
@@ -24,8 +24,8 @@ template <class T>
 void direct_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last_step, T* dx, T* scratch, range part);
 
-/// Of rows [begin, end) of the patch of each filter: elements of channels, lines and columns of the
-/// kernel in their order.
+/// For rows [begin, end) of the patch of each filter, which contains channels, lines and columns of
+/// the kernel, in this order.
 template <class T>
 void direct_weight_gradient(const images& in, const images& out, const window& how, const T* x,
                             const T* dy, T* dw, T* scratch, range part);

@@ -5,8 +5,8 @@
 
 namespace troupe::cpu {
 
-/// out[i] = x[i] / (1 - rate) or 0, by the mask of `key`; see kernels/graph/operations.hpp. out may
-/// be x.
+/// out[i] = x[i] / (1 - rate) or 0, depending on the mask of `key`; see
+/// kernels/graph/operations.hpp. out may be x.
 template <class T>
 void dropout(std::size_t n, const T* x, double rate, std::uint64_t key, T* out);
 

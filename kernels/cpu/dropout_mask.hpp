@@ -7,7 +7,8 @@
 
 namespace troupe::cpu {
 
-/// Wellons' low bias mixer: only 32-bit arithmetic, so that eight elements fit a vector.
+/// Wellons' low bias mixer. It uses only 32-bit arithmetic, so that eight elements fit into a
+/// vector.
 TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
   h ^= h >> 16;
   h *= 0x7feb352dU;

@@ -54,12 +54,13 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
-/// What this file does with an operation.
+/// The functions of this file for an operation.
 template <class T>
 struct element_row {
   operation op;
   element_loop<T>* loop;
-  /// out = f(x + b), b (columns) or null; out = f(x + b), b (rows) or null. Null: two passes.
+  /// out = f(x + b). In the first function b is (columns) or null, in the second (rows) or null. If
+  /// the pointer is null, two passes are needed.
   void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   bool epilogue = false;
@@ -96,7 +97,7 @@ void map_with_row_bias(std::size_t rows, std::size_t columns, const T* x, const 
   }
 }
 
-/// An activation that products apply to their result.
+/// An activation that a product can apply to its result.
 template <class T, class F>
 constexpr element_row<T> activation(operation op, F f) {
   auto row = unary<T>(op, f);
@@ -110,7 +111,8 @@ constexpr element_row<T> activation(operation op, F f) {
   return row;
 }
 
-/// The derivative of one, times the result; the second operand is the epilogue's.
+/// The derivative of an activation, times the result of the product. The second operand is that of
+/// the epilogue.
 template <class T, class F>
 constexpr element_row<T> derivative(operation op, F f) {
   auto row = binary<T>(op, f);

@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// A multiple of 16: parts of threads share no cache line.
+/// A multiple of 16, so that the parts of two threads share no cache line.
 template <class T>
 std::size_t scratch_elements(const plan& what) {
   auto result = cpu::gemm_scratch_elements<T>();
@@ -121,8 +121,8 @@ void executor_state<T>::write_scalar(const operand& where, double value) {
     *p = static_cast<T>(value);
 }
 
-/// The value of the loss after its instruction: not rounded, if that instruction itself sums over
-/// samples.
+/// The value of the loss after its instruction. It is not rounded if that instruction itself sums
+/// over samples.
 template <class T>
 double executor_state<T>::loss() const {
   return scalar ? *scalar : static_cast<double>(*read(what->loss()));
@@ -151,7 +151,7 @@ bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
 
 namespace {
 
-/// Bytes; no limit if the system does not say.
+/// In bytes; no limit if the system does not report the size.
 std::uint64_t physical_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto size = ::sysconf(_SC_PAGESIZE);
@@ -168,7 +168,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
   s.what = std::move(what);
-  // All pages will be touched: more memory than the system has would end the process.
+  // All pages will be touched, so a request for more memory than the system has would end the
+  // process.
   const auto bytes = s.what->arena_elements() * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
@@ -260,11 +261,11 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   }
   if (!complete)
     return std::nullopt;
-  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
+  for (; bucket < buckets.size(); ++bucket) // for a plan without instructions
     if (arguments.on_bucket)
       arguments.on_bucket(bucket);
   if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
-    loss = static_cast<double>(*p); // a loss that is a constant, or a variable
+    loss = static_cast<double>(*p); // if the loss is a constant or a variable
   const run_result result{loss, s.correct, s.counted};
   s.under_way.reset();
   return result;

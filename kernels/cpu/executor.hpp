@@ -13,16 +13,16 @@
 
 namespace troupe {
 
-/// A sparse matrix as compressed rows: the entries of row r are those from starts[r] up to, not
+/// A sparse matrix as compressed rows: row r has the entries from starts[r] up to, but not
 /// including, starts[r + 1]. Borrowed.
 template <class T>
 struct sparse_rows {
   const std::int32_t* starts = nullptr; ///< (rows + 1)
   const std::int32_t* columns = nullptr;
-  const T* values = nullptr; ///< as columns
+  const T* values = nullptr; ///< the same size as columns
 };
 
-/// What a placeholder is fed with: row-major, `rows` samples. Borrowed for the run.
+/// The value of a placeholder: row-major, `rows` samples. Borrowed for the run.
 template <class T>
 struct feed {
   const T* values = nullptr;
@@ -35,13 +35,14 @@ struct feed {
   feed(sparse_rows<T> x) : sparse(x) {}      // NOLINT: implicit
 };
 
-/// Arguments of a run. All memory is the caller's, and borrowed for the run.
+/// Arguments of a run. All memory belongs to the caller and is borrowed for the run.
 template <class T>
 struct run_arguments {
-  /// Samples, 0 .. plan.max_rows().
+  /// Number of samples, 0 .. plan.max_rows().
   std::size_t rows = 0;
   /// One pointer per layout entry, to its first element: tensors may come from several shards. No
-  /// alignment needed. Null: not there yet (`advance` alone).
+  /// alignment is needed. A null pointer means that the tensor is not available yet (only for
+  /// `advance`).
   std::span<const T* const> weights;
   /// One per placeholder, in the order of graph::placeholders(). Feeds that the plan does not read
   /// may be empty.
@@ -49,12 +50,12 @@ struct run_arguments {
   /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;
   /// The flat gradient, layout.size() elements, overwritten: d (loss summed over the rows) / d
-  /// parameter, and for state the sums of graph::update_state. All zero where rows == 0. Empty for
-  /// a plan without gradients.
+  /// parameter; for state, the sums of graph::update_state. All zero if rows == 0. Empty for a plan
+  /// without gradients.
   std::span<T> gradient;
   /// Called on the running thread during backward, once per bucket in the order of plan.buckets(),
-  /// as soon as that part of `gradient` is final and its weights are not read again. It may
-  /// overwrite those weights.
+  /// as soon as that part of `gradient` is final and the bucket's weights are not read again. It
+  /// may overwrite these weights.
   function_ref<void(std::size_t)> on_bucket;
   /// If several workers run the plan together, each over its own samples: called on the running
   /// thread by `advance` with this worker's part of sums over all workers, for which it then stops
@@ -66,7 +67,7 @@ struct run_arguments {
   function_ref<void(std::size_t)> on_instruction;
 };
 
-/// What a run returns.
+/// The results of a run.
 struct run_result {
   /// Sum over the samples, added up in double; 0 for a plan without a loss.
   double loss = 0;
@@ -79,7 +80,7 @@ struct run_result {
 template <class T>
 struct executor_state;
 
-/// What the CPU computes in one step.
+/// The computations that the CPU combines into one step.
 const fusion_table& cpu_fusion();
 
 /// Options of a plan for the CPU.
@@ -91,12 +92,12 @@ inline plan_options cpu_plan_options() {
 
 /// Runs a plan on the CPU. T: float, or double for reference tests.
 ///
-/// All memory is allocated by the constructor; `run` allocates nothing. One run at a time per
-/// executor; different executors, of the same plan too, may run in different threads. Same input,
-/// same bits, on any x86-64-v3 machine, for any number of threads.
+/// The constructor allocates all memory; `run` allocates nothing. One run at a time per executor.
+/// Different executors, even of the same plan, may run in different threads. The same input gives
+/// the same bits, on any x86-64-v3 machine and with any number of threads.
 ///
-/// With several threads, the result of each large enough instruction is divided into parts, one for
-/// each thread: the calling one, and others that live as long as the executor.
+/// With several threads, the result of each large enough instruction is divided into parts, one per
+/// thread. The threads are the calling one and others that live as long as the executor.
 template <class T>
 class executor {
 public:
@@ -106,14 +107,14 @@ public:
   executor& operator=(executor&&) noexcept;
 
   /// Throws std::invalid_argument if the arguments do not fit the plan (a mistake in the program,
-  /// not in its input), and nothing else.
+  /// not in its input). Throws nothing else.
   run_result run(const run_arguments<T>& arguments);
 
-  /// Begins a run, or goes on with the one under way, as far as the weights allow that are there:
-  /// up to the first instruction that reads one that is null; the last instruction waits for all of
-  /// them. Stops for sums over workers, too (run_arguments::on_sums). Nothing is returned until the
-  /// run is at its end. Between the calls of a run only weights that were null may change in the
-  /// arguments. Throws as `run`.
+  /// Begins a run, or continues the current one, as far as the available weights allow: up to the
+  /// first instruction that reads a weight whose pointer is null. The last instruction waits for
+  /// all weights. It also stops for sums over workers (run_arguments::on_sums). Returns nothing
+  /// until the run has ended. Between the calls of a run, only null weights of the arguments may
+  /// change. Throws like `run`.
   std::optional<run_result> advance(const run_arguments<T>& arguments);
 
   /// The sums over all workers that `advance` has stopped for, and the number of samples that all
@@ -121,17 +122,18 @@ public:
   /// if it has not stopped for so many sums.
   void give_sums(std::span<const double> totals, std::size_t rows);
 
-  /// Gives up the run under way, if there is one: `advance` begins another.
+  /// Abandons the current run, if any. The next `advance` begins a new one.
   void restart() noexcept;
 
-  /// Finds the origin of a number that is not finite: among weights, feeds and results, in this
-  /// order, the first tensor with such an element, such as "weights dense_1.weight", "features" or
-  /// "result matmul_7"; empty if there is none. Runs the plan once more and checks after each
-  /// instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of the last run.
+  /// Finds the origin of a number that is not finite: the first tensor among weights, feeds and
+  /// results, in this order, that has such an element. For example "weights dense_1.weight",
+  /// "features" or "result matmul_7"; empty if there is none. It runs the plan once more and checks
+  /// after each instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of
+  /// the last run.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
-  /// Values of fetch `index` of the last run, row-major, `rows` samples if it is per sample.
-  /// Valid until the next run; fetched weights and feeds must still exist.
+  /// Values of fetch `index` in the last run, row-major, `rows` samples if the value is per sample.
+  /// Valid until the next run. Fetched weights and feeds must still exist.
   std::span<const T> fetched(std::size_t index) const;
 
   const plan& what() const noexcept;

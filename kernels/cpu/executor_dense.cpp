@@ -10,7 +10,7 @@
 #include <array>
 #include <span>
 
-// Products, chains, reductions and losses.
+// Matrix products, element-wise chains, reductions and losses.
 
 namespace troupe::cpu {
 
@@ -35,10 +35,10 @@ void run_matmul(const step<T>& s) {
   const auto least = [&](std::size_t width) {
     return least_products / std::max<std::size_t>(width * k, 1) + 1;
   };
-  // Rows stay with the thread that computed them. But each thread packs the whole right operand,
-  // which takes relatively long for few rows.
+  // Dividing by rows keeps rows on the thread that computed them. But each thread must pack the
+  // whole right operand, which takes relatively long for few rows.
   if (m >= 512 || m >= 2 * n) {
-    // A product of one row sums in another order.
+    // At least two rows, because a product with one row sums in another order.
     s.run.split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = s.out + part.begin * n;
       gemm<T>(part.size(), n, k,
@@ -64,7 +64,7 @@ void run_matmul(const step<T>& s) {
   });
 }
 
-/// Of both products with a sparse matrix.
+/// Used for both products with a sparse matrix.
 template <class T, auto product>
 void run_sparse(const step<T>& s) {
   const auto& features = s.x.inputs[0];
@@ -86,7 +86,7 @@ void run_chain(const step<T>& s) {
   });
 }
 
-/// The number of parts does not depend on the threads, so the sum is always the same.
+/// The number of parts does not depend on the number of threads, so the sum is always the same.
 template <class T>
 void run_softmax_loss(const step<T>& s) {
   constexpr auto parts = row_blocks;

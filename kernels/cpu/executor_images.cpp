@@ -8,7 +8,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Of a convolution of `in` to `out`, or of its gradients.
+/// For a convolution from `in` to `out`, or for its gradients.
 template <class T>
 std::size_t scratch_of(const operand& in, const operand& out, const instruction& x) {
   auto from = images_of(in, 1);
@@ -37,7 +37,7 @@ struct image_step : step<T> {
       f(part, this->run.scratch_of(thread));
     });
   }
-  /// Calls f(part of the planes): images times channels.
+  /// Calls f(part of the planes). There are images times channels planes.
   template <class F>
   void each_plane(const images& size, F f) const {
     this->run.split_rows(size.count * size.channels, size.pixels(),
@@ -51,7 +51,7 @@ operation_row<T> row(operation_row<T> rest, F) {
   return rest;
 }
 
-/// summed_mean, summed_variance: part `from` of the moments, times `factor`.
+/// For summed_mean and summed_variance: part `from` of the moments, times `factor`.
 template <class T>
 void scale_moments(const step<T>& s, std::size_t from, T factor) {
   const auto channels = s.elements();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-// The search for the first tensor that is not finite.
+// Finds the first tensor that is not finite.
 
 namespace troupe {
 

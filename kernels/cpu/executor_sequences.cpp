@@ -12,7 +12,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The outer dimension is divided among threads.
+/// Divides the outer dimension among threads.
 template <class T>
 void run_transpose(const step<T>& s) {
   const auto& y = s.x.output;
@@ -32,20 +32,20 @@ void run_transpose(const step<T>& s) {
   });
 }
 
-/// Moves along an axis: dimensions behind it move together, dimensions before it are rows, which
-/// are divided among threads.
+/// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
+/// it are rows, which are divided among threads.
 template <class T>
 struct move_step {
   const step<T>& s;
   std::size_t axis = s.x.axes[0];
   std::size_t inner = s.run.extents(s.x.output, axis + 1, s.x.output.shape.rank());
-  /// Of a row of the result.
+  /// Width of a row of the result.
   std::size_t width = width_of(s.x.output);
 
   std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
-  /// First element of slice and place.
+  /// First element, for slice and place.
   std::size_t begin() const { return s.x.axes[1] * inner; }
-  /// Calls f(part of the rows, its first element of the result).
+  /// Calls f(part of the rows, its first element in the result).
   template <class F>
   void each(F f) const {
     s.run.split_rows(s.run.extents(s.x.output, 0, axis), width,
@@ -111,8 +111,9 @@ recurrence recurrence_of(const instruction& x, std::size_t weight, std::size_t r
           static_cast<std::size_t>(x.inputs[weight].shape.last())};
 }
 
-/// Samples are independent: each thread goes through time with its own samples. Calls f(samples,
-/// scratch, g); g(i) is the first element of input i for them, and g(x) that of another operand.
+/// Samples are independent, so each thread goes through time with its own samples. Calls f(samples,
+/// scratch, g). g(i) is the first element of input i for these samples, and g(x) is that of another
+/// operand.
 template <class T, class F>
 void by_sample(const step<T>& s, std::size_t weight, F f) {
   const auto size = recurrence_of(s.x, weight, s.run.rows);

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-// Internal to the executor; kernels/cpu/operation_table.hpp has its instructions.
+// Internal to the executor. Its instructions are in kernels/cpu/operation_table.hpp.
 
 namespace troupe {
 
@@ -26,7 +26,7 @@ using aligned_array = std::unique_ptr<T[], aligned_delete>;
 template <class T>
 aligned_array<T> make_aligned(std::size_t n) {
   auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
-  std::fill_n(p, n, T(0)); // touches the pages now, rather than in the first run
+  std::fill_n(p, n, T(0)); // touches the pages now instead of in the first run
   return aligned_array<T>(p);
 }
 
@@ -34,7 +34,7 @@ aligned_array<T> make_aligned(std::size_t n) {
 template <class T>
 void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds);
 
-/// A tensor as a matrix of all leading dimensions by the last one.
+/// A tensor as a matrix: all leading dimensions by the last one.
 struct extent {
   std::size_t rows;
   std::size_t columns;
@@ -52,19 +52,19 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
   return {leading, columns};
 }
 
-/// Below this many elements, or multiply-adds, dividing costs more than it saves: another thread
-/// must be notified, and its operands mostly come from the cache of another processor.
+/// Below this number of elements, or of multiply-adds, dividing the work costs more than it saves:
+/// another thread must be notified, and its operands are mostly in the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
-/// Sums over rows are sums of this many blocks of rows, whatever the number of threads, so that
-/// their bits do not depend on it.
+/// A sum over rows is computed in this many blocks of rows, whatever the number of threads, so that
+/// the bits do not depend on that number.
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
 struct executor_state {
   std::shared_ptr<const plan> what;
   aligned_array<T> arena;
-  /// A part for each thread, scratch_size elements.
+  /// scratch_size elements for each thread.
   aligned_array<T> scratch;
   std::size_t scratch_size = 0;
   /// Absent if there is one thread.
@@ -73,9 +73,9 @@ struct executor_state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
-  /// Of all threads.
+  /// Scratch space that all threads share.
   aligned_array<T> shared;
-  /// Pointers for a chain, register_count for each thread.
+  /// Pointers for a chain: register_count for each thread.
   std::vector<const T*> registers;
   std::size_t register_count = 0;
   T* gradient = nullptr;
@@ -89,7 +89,7 @@ struct executor_state {
 
   /// The last instruction that writes the loss, or none.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The scalar result of the last instruction, before it was rounded to T.
+  /// The scalar result of the last instruction before it was rounded to T.
   std::optional<double> scalar;
   std::size_t correct = 0;
   std::size_t counted = 0;
@@ -109,7 +109,7 @@ struct executor_state {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
 
-  /// How far a run has come.
+  /// The progress of a run.
   struct position {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
@@ -120,7 +120,7 @@ struct executor_state {
   };
   std::optional<position> under_way;
 
-  /// It reads a weight that is not there.
+  /// True if the instruction reads a weight that is not available yet.
   bool misses_weights(const instruction& x) const {
     const auto missing = [&](const operand& from) {
       return from.where == operand::place::weight && weights[from.index] == nullptr;
@@ -129,13 +129,12 @@ struct executor_state {
   }
   void begin();
 
-  /// The number of threads that share n pieces of work, if each thread takes at least `least`
-  /// pieces.
+  /// The number of threads that share n units of work, if each takes at least `least` units.
   std::size_t parts_of(std::size_t n, std::size_t least) const {
     return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
   }
   /// Calls f(part of [0, n), thread) for all of [0, n), on several threads if each part has at
-  /// least `least` elements. The division must not change the bits of a result.
+  /// least `least` elements. Division into parts must not change the bits of a result.
   template <class F>
   void split(std::size_t n, std::size_t least, F f) {
     const auto parts = parts_of(n, least);
@@ -148,7 +147,7 @@ struct executor_state {
         f(part_of(n, parts, thread), thread);
     });
   }
-  /// Rows of this many columns.
+  /// Splits rows of `columns` elements.
   template <class F>
   void split_rows(std::size_t rows, std::size_t columns, F f) {
     split(rows, least_elements / std::max<std::size_t>(columns, 1) + 1, f);

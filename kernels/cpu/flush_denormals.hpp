@@ -7,10 +7,10 @@
 namespace troupe::cpu {
 
 /// While an object of this type exists, its thread treats denormal numbers (below 1.2e-38 in float)
-/// as zero, in operands and results. The velocity of a dead unit decays each step until it is
-/// denormal, and arithmetic on denormal numbers is a hundred times slower: the update of an MLP
-/// took four times as long after a thousand steps. All threads of training run in this mode, so
-/// results do not depend on other code that sets it. NaN and infinity are not touched.
+/// as zero, in operands and results. The velocity of a dead unit shrinks in each step until it is
+/// denormal, and arithmetic on denormal numbers is a hundred times slower: after a thousand steps,
+/// the update of an MLP took four times as long. All threads of training run in this mode, so
+/// results do not depend on other code that sets it. NaN and infinity are not affected.
 class flush_denormals {
 public:
 #ifdef __SSE__

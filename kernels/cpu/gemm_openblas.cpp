@@ -8,7 +8,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// How cblas names a matrix of `rows` by `columns`.
+/// A matrix of `rows` by `columns` in the terms of cblas.
 struct operand {
   CBLAS_TRANSPOSE order;
   std::size_t stride;
@@ -19,7 +19,7 @@ struct operand {
     const auto width = row_major ? columns : rows;
     const auto lines = row_major ? rows : columns;
     order = row_major ? CblasNoTrans : CblasTrans;
-    // The stride of a single line is never used, and must be large enough all the same.
+    // The stride of a single line is never used, but must still be large enough.
     stride = lines == 1 ? width : row_major ? x.row_stride : x.column_stride;
     fits = stride >= width;
   }
@@ -29,7 +29,7 @@ struct operand {
 
 bool openblas_product(std::size_t m, std::size_t n, std::size_t k, matrix<float> a, matrix<float> b,
                       float* c, std::size_t row_stride, bool accumulate) {
-  // Threads are the executor's.
+  // The executor provides the threads.
   static const bool single = (openblas_set_num_threads(1), true);
   const operand left(a, m, k);
   const operand right(b, k, n);

@@ -1,9 +1,9 @@
 #pragma once
 
-// The matrix product for vectors of one width, as gemm.hpp describes it. Included by gemm.cpp and,
-// compiled for larger vectors, by gemm_avx512.cpp. Everything has internal linkage, and nothing of
-// the standard library is called: if two files compile an inline function for different processors,
-// the linker keeps only one.
+// The matrix product for vectors of one width, as described in gemm.hpp. Included by gemm.cpp and,
+// compiled for larger vectors, by gemm_avx512.cpp. Everything has internal linkage, and nothing
+// from the standard library is called: if two files compile an inline function for different
+// processors, the linker keeps only one of them.
 //
 // Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add if the machine has one.
 
@@ -27,7 +27,7 @@ constexpr size_t quotient_up(size_t a, size_t b) {
 }
 
 /// A tile of the result, held in registers: `rows` by two vectors. 12 (28) sums, two vectors of b
-/// and a broadcast element of a fill the 16 (32) registers of AVX2 (AVX-512).
+/// and one broadcast element of a fill the 16 (32) registers of AVX2 (AVX-512).
 template <class T, size_t bytes>
 struct tiles {
   static constexpr size_t lanes = bytes / sizeof(T);
@@ -40,13 +40,13 @@ struct tiles {
   static vector load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, vector x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// c (R, V vectors), rows c_stride apart, = or += a b. Rows of b are b_stride apart. a: element
-  /// (i, p) is a[i * a_stride + p], or, packed, a[p * R + i].
+  /// c (R, V vectors) = a b, or c += a b. Rows of c are c_stride apart, rows of b are b_stride
+  /// apart. Element (i, p) of a is a[i * a_stride + p], or a[p * R + i] if a is packed.
   template <size_t R, size_t V, bool packed>
   static void multiply(size_t depth, const T* a, size_t a_stride, const T* b, size_t b_stride, T* c,
                        size_t c_stride, bool accumulate) {
     vector sum[R][V];
-    // Three rows per pointer: more do not fit the registers.
+    // One pointer for three rows: more pointers do not fit into the registers.
     const T* base[(R + 2) / 3];
     for (size_t i = 0; i < R; i += 3)
       base[i / 3] = a + i * a_stride;
@@ -112,8 +112,8 @@ struct tiles {
   static void transpose(const T* in, size_t in_stride, size_t n, size_t depth, T* out,
                         size_t out_stride);
 
-  /// b (depth, n) as panels of `columns` columns: panel q holds, for each p, the elements
-  /// (p, q * columns ...), zeros behind the last one. The last panel is one vector wide if that is
+  /// b (depth, n) as panels of `columns` columns. Panel q holds, for each p, the elements (p, q *
+  /// columns ...), with zeros after the last one. The last panel is one vector wide if that is
   /// enough.
   static void pack(size_t depth, size_t n, matrix<T> b, T* out) {
     for (size_t j = 0; j < n; j += columns) {
@@ -139,20 +139,20 @@ struct tiles {
     }
   }
 
-  /// Elements of packed panels.
+  /// Number of elements in the packed panels.
   static size_t packed_size(size_t depth, size_t n) {
     return depth * quotient_up(n, lanes) * lanes;
   }
 
-  /// The destination of a product: element (i, j) is data[i * down + j * across]; one of the two is
-  /// 1.
+  /// The destination of a product: element (i, j) is data[i * down + j * across]. One of the two
+  /// strides is 1.
   struct target {
     T* data;
     size_t down;
     size_t across;
   };
 
-  /// A tile that is cut off at the edge or transposed cannot be written directly, so it goes
+  /// A tile cannot be written directly if the edge cuts it off or if it is transposed. It then goes
   /// through a buffer.
   static void multiply_edge(function f, size_t n_rows, size_t n_columns, size_t depth, const T* a,
                             size_t a_stride, const T* b, size_t b_stride, target c,
@@ -177,8 +177,8 @@ struct tiles {
     }
   }
 
-  /// c (n_rows <= rows, n) = or += a times panels of b: packed ones, or, where b_stride is not 0,
-  /// those of a row-major b itself, all whole.
+  /// c (n_rows <= rows, n) = a b, or c += a b. If b_stride is 0, b is in packed panels. Otherwise b
+  /// is row-major, and all its panels must be complete.
   static void multiply_strip(size_t n_rows, size_t n, size_t depth, const T* a, size_t a_stride,
                              bool packed, const T* b, size_t b_stride, target c, bool accumulate) {
     const function wide = choose<rows>(n_rows, true, packed);
@@ -196,7 +196,7 @@ struct tiles {
     }
   }
 
-  /// Strips of about equal numbers of rows.
+  /// Strips with about the same number of rows.
   struct strips {
     explicit strips(size_t m) : m(m), count(quotient_up(m, rows)) {}
 
@@ -207,9 +207,10 @@ struct tiles {
     size_t count;
   };
 
-  /// c (m, n) = or += a (m, depth) times packed panels. `packed_rows`: block_elements for strips of
-  /// a column-major a, which are gathered line by line, many strips at once. Reading strip by strip
-  /// would miss the cache each time if lines are a power of two apart.
+  /// c (m, n) = a (m, depth) times packed panels, or c += this product. `packed_rows` has
+  /// block_elements for the strips of a column-major a. They are gathered line by line, many strips
+  /// at once: if lines are a power of two apart, reading strip by strip would miss the cache each
+  /// time.
   static void multiply_block(size_t m, size_t n, size_t depth, matrix<T> a, const T* panels,
                              target c, bool accumulate, T* packed_rows) {
     constexpr size_t lines = 8;
@@ -233,7 +234,7 @@ struct tiles {
     }
   }
 
-  /// Depth of a block: a strip of a stays in the first-level cache, a panel of b comes from the
+  /// Depth of a block: a strip of a stays in the first-level cache, and a panel of b comes from the
   /// second level.
   static constexpr size_t max_depth = 2048 / sizeof(T);
   /// Size of packed panels: half a MiB.
@@ -258,7 +259,8 @@ struct tiles {
     }
   }
 
-  /// One strip of rows, b row-major: only columns behind the last whole vector are packed.
+  /// A single strip of rows, with a row-major b. Only the columns after the last whole vector are
+  /// packed.
   static void multiply_few_rows(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
                                 bool accumulate, T* scratch) {
     const auto whole = n / lanes * lanes;
@@ -281,8 +283,9 @@ struct tiles {
     }
   }
 
-  /// The rough cost of a product, in units of one multiplied element of a packed panel: sums of
-  /// vectors that are not full, packing with and without transposing, results written transposed.
+  /// The rough cost of a product, in units of one multiplied element of a packed panel. It includes
+  /// sums of vectors that are not full, packing with and without transposing, and writing
+  /// transposed results.
   static size_t cost(size_t m, size_t n, size_t k, bool copies_a, bool copies_b, bool transposed) {
     const auto padded = quotient_up(n, lanes) * lanes;
     const auto unpacked = copies_b && m <= rows;
@@ -311,7 +314,7 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = or += a times a b that was packed as a whole.
+  /// c = a b, or c += a b, for a completely packed b.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
                              size_t row_stride, bool accumulate, T* scratch) {
     multiply_block(m, n, k, a, panels, {c, row_stride, 1}, accumulate, scratch);
@@ -319,7 +322,7 @@ struct tiles {
 
   // -- convolutions: matrices of patches that are never stored ------------------------------------
 
-  /// As `multiply`, rows of b at b + offsets[p].
+  /// Like `multiply`, but row p of b is at b + offsets[p].
   template <size_t R, size_t V>
   static void multiply_at(size_t depth, const T* a, size_t a_stride, const T* b,
                           const size_t* offsets, T* c, size_t c_stride) {
@@ -371,8 +374,8 @@ struct tiles {
       }
   }
 
-  /// c (R, V vectors) += the transposed product: rows of a at a + offsets[i], each of `height`
-  /// lines of `width` elements, `line` apart.
+  /// c (R, V vectors) += the product with lines. Row i of a is at a + offsets[i] and consists of
+  /// `height` lines of `width` elements, `line` apart.
   template <size_t R, size_t V>
   static void multiply_lines(size_t height, size_t width, const T* a, const size_t* offsets,
                              size_t line, const T* b, T* c, size_t c_stride) {
@@ -436,7 +439,7 @@ struct tiles {
   static constexpr size_t scratch_elements = 2 * block_elements;
 };
 
-// Transposes squares of 8 by 8 floats: by pairs of elements, then quadruples, then halves.
+// Transposes squares of 8 by 8 floats: first pairs of elements, then groups of four, then halves.
 using float8 [[gnu::vector_size(32)]] = float;
 using float8_unaligned [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
 

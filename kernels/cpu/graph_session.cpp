@@ -46,11 +46,11 @@ std::size_t graph_session<T>::rows_of(std::span<const session_feed<T>> feeds) co
                         + (n.type == dtype::int32 ? "int32" : "float") + "; " + expected);
     };
     if (!n.shape.has_batch() && given != each)
-      refuse(std::to_string(each) + " were expected");
+      refuse("expected " + std::to_string(each));
     if (!n.shape.has_batch() || each == 0)
       continue;
     if (given % each != 0)
-      refuse("a multiple of " + std::to_string(each) + " was expected");
+      refuse("expected a multiple of " + std::to_string(each));
     if (rows && *rows != given / each)
       refuse("another feed has " + std::to_string(*rows) + " samples");
     rows = given / each;
@@ -67,7 +67,7 @@ executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches,
     key.push_back(x.id());
   }
   const auto found = executors_.find(key);
-  // Variables that were added later have no place in an older plan.
+  // An older plan has no place for variables that were added later.
   if (found != executors_.end() && found->second.what().max_rows() >= rows
       && found->second.what().parameters().size() == variables_.size())
     return found->second;
@@ -87,8 +87,8 @@ std::vector<feed<T>> graph_session<T>::feeds_for(const plan& what,
   for (const auto& x : feeds) {
     const auto& n = x.placeholder.node();
     if (n.index >= result.size())
-      continue; // Newer than the plan, which does not read it.
-    // A feed may have no elements.
+      continue; // The variable is newer than the plan, which does not read it.
+    // Used for a feed without elements.
     static constexpr T nothing{};
     static constexpr std::int32_t no_integer{};
     result[n.index] = n.type == dtype::int32

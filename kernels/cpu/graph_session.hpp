@@ -14,21 +14,21 @@
 
 namespace troupe {
 
-/// What a placeholder is fed with in a run of a session: all its elements, row-major. Borrowed for
-/// the call.
+/// The value of a placeholder in a run of a session: all its elements, row-major. Borrowed for the
+/// call.
 template <class T>
 struct session_feed {
   expression placeholder;
   std::span<const T> values;
-  /// Of int32 placeholders, instead.
+  /// Used instead of `values` for int32 placeholders.
   std::span<const std::int32_t> integers;
 
   session_feed(expression x, std::span<const T> y) : placeholder(x), values(y) {}
   session_feed(expression x, std::span<const std::int32_t> y) : placeholder(x), integers(y) {}
 };
 
-/// Computes any part of a graph: `run(feeds, fetches)` evaluates the requested nodes and the nodes
-/// that these depend on. For exploring, testing and small programs; training uses plan and executor
+/// Computes any part of a graph: `run(feeds, fetches)` evaluates the requested nodes and all nodes
+/// that they depend on. For exploring, testing and small programs. Training uses plan and executor
 /// directly.
 ///
 ///     graph g;
@@ -39,27 +39,27 @@ struct session_feed {
 ///     graph_session<double> s(g);
 ///     auto values = s.run({{x, features}}, {y, slopes[0]}); // values[1]: d energy / d x
 ///
-/// Each set of fetches is planned once and kept with its memory, until a run has more samples than
-/// earlier ones. The graph must outlive the session; nodes, and variables, may be added to it
-/// meanwhile. Each run has different dropout masks, which follow from the session's seed and the
-/// number of the run. T: float or double. One thread at a time.
+/// Each set of fetches is planned once. The plan and its memory are kept until a run has more
+/// samples than earlier ones. The graph must outlive the session; nodes and variables may be added
+/// to it at any time. Each run has different dropout masks, which depend on the session's seed and
+/// the number of the run. T: float or double. One thread at a time.
 template <class T>
 class graph_session {
 public:
-  /// Variables start as their initializers say.
+  /// Variables start with the values of their initializers.
   explicit graph_session(const graph& g, std::uint64_t seed = 1) : graph_(g), seed_(seed) {}
 
-  /// All variables, in the order of graph::parameters(); may be written. Valid until variables are
-  /// added to the graph.
+  /// All variables, in the order of graph::parameters(). They may be written. Valid until variables
+  /// are added to the graph.
   std::span<T> variables();
-  /// One of them. Throws input_error if there is none of that name.
+  /// The variable with this name. Throws input_error if there is none.
   std::span<T> variable(std::string_view name);
 
-  /// Values of the fetches, row-major. The number of samples is that of the feeds; 1 without feeds
-  /// that have a batch.
-  /// @throws input_error if a feed does not fit its placeholder or the other feeds, a needed feed
-  /// is missing, a fetch is not of the graph or not of floating-point numbers, or its tensors do
-  /// not fit into memory
+  /// Returns the values of the fetches, row-major. The feeds determine the number of samples; it is
+  /// 1 if no feed has a batch.
+  /// @throws input_error if a feed does not fit its placeholder or the other feeds, if a needed
+  /// feed is missing, if a fetch is not part of the graph or not of floating-point numbers, or if
+  /// its tensors do not fit into memory
   std::vector<std::vector<T>> run(std::span<const session_feed<T>> feeds,
                                   std::span<const expression> fetches);
   std::vector<std::vector<T>> run(std::initializer_list<session_feed<T>> feeds,

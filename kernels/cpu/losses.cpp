@@ -12,7 +12,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The largest element, ignoring NaNs.
+/// The largest element. NaNs are ignored.
 template <class T>
 T maximum(std::size_t n, const T* x) {
   constexpr std::size_t lanes = 32 / sizeof(T);
@@ -58,7 +58,7 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   return total;
 }
 
-/// Whether `label` is the first of the largest logits; false if a NaN makes that unknown.
+/// True if `label` is the first of the largest logits. False if a NaN makes this unknown.
 template <class T>
 bool is_correct(std::size_t n, const T* logits, std::size_t label) {
   const T value = logits[label];

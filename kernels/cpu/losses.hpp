@@ -19,17 +19,17 @@ struct classification {
 template <class T>
 void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
-/// Loss, number of correct rows and, unless nullptr, `factor` times the gradient (rows, classes) of
-/// logits (rows, classes) and labels (rows), in one pass; see kernels/graph/operations.hpp.
-/// `gradient` may be `logits`. With `need_loss` false and no gradient, no exponentials are
-/// computed.
+/// Computes the loss, the number of correct rows and, unless nullptr, `factor` times the gradient
+/// (rows, classes), from logits (rows, classes) and labels (rows), in one pass; see
+/// kernels/graph/operations.hpp. `gradient` may be `logits`. If `need_loss` is false and there is
+/// no gradient, no exponentials are computed.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, const cross_entropy& how,
                                      double factor, T* gradient, bool need_loss);
 
-/// How many of n logits are above 0 exactly if their label is 1; labels other than 0 and 1, and
-/// NaN, count as wrong.
+/// The number of correct logits among n: above 0 if the label is 1, not above 0 if it is 0. Other
+/// labels, and NaN, count as wrong.
 template <class T>
 std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels);
 

@@ -11,9 +11,9 @@ namespace troupe::cpu {
 
 // Functions of elements, for the CPU and for CUDA kernels.
 //
-// Transcendental functions without branches, so that the compiler vectorizes the loops around them.
-// The lanes of a vector and the last elements of a loop run the same operations, so results do not
-// depend on positions. The double versions are the C library's and serve as reference.
+// Transcendental functions without branches, so that the compiler can vectorize loops over them.
+// The lanes of a vector and the last elements of a loop go through the same operations, so results
+// do not depend on positions. The double versions call the C library and serve as a reference.
 
 TROUPE_HOST_DEVICE inline double exp(double x) {
   return std::exp(x);
@@ -50,7 +50,7 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   p = std::fma(p, r, 1.6666665459e-1F);
   p = std::fma(p, r, 5.0000001201e-1F);
   p = std::fma(p, r * r, r) + 1.0F;
-  // times 2^n, in two factors because 2^128 is not a float
+  // Multiplies by 2^n, in two factors because 2^128 is not a float.
   const auto bits = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(to_integer);
   const auto half = bits >> 1;
   const float first = std::bit_cast<float>((half + 127) << 23);
@@ -61,8 +61,8 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   return x != x ? x : y;
 }
 
-/// Relative error below 3 ulp; NaN stays NaN. Small |x|: odd polynomial (Cephes' tanhf); else 1 - 2
-/// / (exp(2 |x|) + 1).
+/// Relative error below 3 ulp; NaN stays NaN. For small |x|, an odd polynomial (Cephes' tanhf);
+/// otherwise 1 - 2 / (exp(2 |x|) + 1).
 TROUPE_HOST_DEVICE inline float tanh(float x) {
   const float a = std::fabs(x);
   const float e = exp(2 * a);
@@ -105,8 +105,8 @@ TROUPE_HOST_DEVICE inline float log(float x) {
   return x < HUGE_VALF ? y : x;
 }
 
-/// Absolute error below 3e-7; NaN stays NaN. An odd rational function on |x| < 4, where erf is 1 in
-/// float (coefficients of Eigen's generic_fast_erf_float).
+/// Absolute error below 3e-7; NaN stays NaN. An odd rational function on |x| < 4; beyond this, erf
+/// is 1 in float (coefficients of Eigen's generic_fast_erf_float).
 TROUPE_HOST_DEVICE inline float erf(float x) {
   const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
   const float z = a * a;
@@ -128,7 +128,7 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
 /// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); NaN stays NaN.
 TROUPE_HOST_DEVICE inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
-  // log(1 + e) for small e as a quotient: 1 + e is rounded (Kahan's log1p).
+  // log(1 + e) for small e, corrected for the rounding of 1 + e (Kahan's log1p).
   const float u = 1.0F + e;
   const float d = u - 1.0F;
   const float l = d > 0 ? log(u) * (e / d) : e;
@@ -164,7 +164,7 @@ TROUPE_HOST_DEVICE T relu(T x) {
   return x < T(0) ? T(0) : x;
 }
 
-/// Derivatives by the result y, times dy.
+/// Derivatives in terms of the result y, times dy.
 template <class T>
 TROUPE_HOST_DEVICE T relu_gradient(T dy, T y) {
   return y > T(0) ? dy : (y == y ? T(0) : y);

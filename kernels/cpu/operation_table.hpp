@@ -5,17 +5,17 @@
 #include <cstddef>
 #include <span>
 
-// What the CPU does with each operation. Internal to the executor. Rows stand beside their loops'
-// callers: executor_dense.cpp, executor_images.cpp, executor_sequences.cpp.
+// How the CPU runs each operation. Internal to the executor. The rows are next to the functions
+// that call the loops: executor_dense.cpp, executor_images.cpp, executor_sequences.cpp.
 
 namespace troupe::cpu {
 
-/// An instruction of a run, and what most operations need of it.
+/// An instruction of a run, with the values that most operations need.
 template <class T>
 struct step {
   executor_state<T>& run;
   const instruction& x;
-  /// The first two inputs: null if there is none, or if it is not dense.
+  /// The first two inputs; null if there is none, or if it is not dense.
   const T* a = operand(0);
   const T* b = operand(1);
   T* out = run.write(x.output);
@@ -41,9 +41,9 @@ template <class T>
 struct operation_row {
   operation op = operation::placeholder;
   void (*run)(const step<T>&) = nullptr;
-  /// Elements of scratch space that a thread needs in a run of `rows` samples.
+  /// Number of elements of scratch space that each thread needs in a run of `rows` samples.
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
-  /// Elements of it that all threads share.
+  /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
   /// If the result depends on the samples of all workers (node::key is not 0): this worker's part
   /// of the two sums per channel of which it is made; out (2, channels).
@@ -63,7 +63,7 @@ std::span<const operation_row<T>> sequence_rows();
 /// Number of sums over all workers that an instruction needs.
 std::size_t sums_needed(const instruction& x);
 
-/// The row of an operation; `run` is null for operations that no instruction has.
+/// The row of an operation. `run` is null if no instruction has this operation.
 template <class T>
 const operation_row<T>& row_of(operation op);
 

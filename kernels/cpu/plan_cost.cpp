@@ -21,18 +21,18 @@ std::uint64_t bytes_of(const operand& x, std::size_t rows) {
 }
 
 std::uint64_t main_flops(const instruction& x, std::size_t rows) {
-  // One pass for both.
+  // A single pass computes both.
   const auto op = x.gradient.exists() ? operation::softmax_cross_entropy_gradient : x.op;
   const auto flops = traits_of(op).flops;
   if (flops == nullptr)
-    return x.program.size() * elements_of(x.output, rows); // element by element
+    return x.program.size() * elements_of(x.output, rows); // for element-wise programs
   operation_sizes sizes{rows, {}, &x.output.shape, x.transpose_a, x.window};
   for (const auto& input : x.inputs)
     sizes.inputs.push_back(&input.shape);
   return flops(sizes);
 }
 
-/// What an instruction writes.
+/// The operands that an instruction writes.
 std::vector<const operand*> written_by(const instruction& x) {
   std::vector<const operand*> result;
   for (const auto* o : {&x.output, &x.gradient, &x.correct})
@@ -63,7 +63,7 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// Values in the arena at the same time: first element, elements.
+/// Values that are in the arena at the same time: first element, and number of elements.
 using live_values = std::map<std::size_t, std::size_t>;
 
 void add(live_values& all, const operand& x, std::size_t rows,
@@ -121,8 +121,8 @@ plan_memory memory_of(const plan& x) {
     constants.insert(each.where.index);
     kept += each.where.shape.elements(rows);
   }
-  // Backwards: a value that an instruction reads is needed before it; a value that it writes is
-  // not.
+  // Goes backwards: a value is needed before an instruction that reads it, and not before the one
+  // that writes it.
   live_values live;
   for (const auto& fetch : x.fetches())
     add(live, fetch, rows, constants);

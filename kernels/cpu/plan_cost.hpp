@@ -7,15 +7,16 @@
 
 namespace troupe {
 
-/// What an instruction does in a run, counted from its formula; not measured.
+/// The work of an instruction in a run, counted from its formula, not measured.
 ///
-/// FLOPs: a multiplication and an addition are two; each element-wise operation (exp, tanh, a
-/// derivative) is one per element, as is a comparison of a maximum. Operations that only move
-/// elements have none. Sparse inputs count as empty: how many entries they have is known at run
-/// time only.
+/// FLOPs: a multiplication and an addition are two. Each element-wise operation (exp, tanh, a
+/// derivative) is one per element, and so is a comparison in a maximum. Operations that only move
+/// elements have none. Sparse inputs count as empty, because their number of entries is known only
+/// at run time.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Bytes of operands, each once, from memory or a cache. For tables, only the rows in question.
+  /// Bytes of all operands, counted once, whether they come from memory or from a cache. For
+  /// tables, only the rows that are used.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
 
@@ -23,13 +24,13 @@ struct instruction_cost {
   bool operator==(const instruction_cost&) const = default;
 };
 
-/// In a run of `rows` samples of float32.
+/// The cost in a run of `rows` samples of float32.
 instruction_cost cost_of(const instruction& x, std::size_t rows);
 
-/// All instructions of a plan in a run of max_rows() samples.
+/// The cost of all instructions of a plan in a run of max_rows() samples.
 instruction_cost cost_of(const plan& x);
 
-/// Bytes of memory that a plan takes with float32, without its feeds.
+/// Bytes of memory that a plan needs with float32, without its feeds.
 struct plan_memory {
   std::size_t parameters = 0;
   std::size_t gradient = 0;
@@ -37,8 +38,8 @@ struct plan_memory {
   std::size_t arena = 0;
   /// Scratch space of the executor.
   std::size_t scratch = 0;
-  /// The largest size of values that exist at the same time, constants included. With this order of
-  /// instructions, no arena can be smaller.
+  /// The largest total size of values that exist at the same time, including constants. With this
+  /// order of instructions, no arena can be smaller.
   std::size_t needed = 0;
 };
 

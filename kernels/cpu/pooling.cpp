@@ -9,13 +9,13 @@ namespace troupe::cpu {
 
 namespace {
 
-/// A part of a line or column of an image: [first, last).
+/// Part of a line or column of an image: [first, last).
 struct span_of_image {
   std::size_t first;
   std::size_t last;
 };
 
-/// The part of the window that lies in the image, at a position along one axis.
+/// The part of the window that is inside the image, at a position along one axis.
 span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
                     std::int64_t window, std::size_t extent) {
   const auto begin = static_cast<std::int64_t>(position) * stride - pad;
@@ -25,7 +25,7 @@ span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
 }
 
 /// Calls f(plane, position, rows, columns) for all positions of the window on these planes (images
-/// x channels): `position` counts within the plane of results.
+/// x channels). `position` counts within the plane of results.
 template <class F>
 void each_position(const images& in, const images& out, const window& how, range planes, F f) {
   for (auto plane = planes.begin; plane < planes.end; ++plane)
@@ -36,7 +36,7 @@ void each_position(const images& in, const images& out, const window& how, range
     }
 }
 
-/// Offset of the largest element in a plane; the first of equal ones, or the first NaN.
+/// Offset of the largest element in a plane: the first one if several are equal, or the first NaN.
 template <class T>
 std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_image columns) {
   auto best = rows.first * width + columns.first;
@@ -49,13 +49,13 @@ std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_i
   return best;
 }
 
-/// The usual window: 2 by 2, moved by as much.
+/// The usual window: 2 by 2, with strides of 2.
 bool is_halving(const window& how) {
   return how.height == 2 && how.width == 2 && how.stride_y == 2 && how.stride_x == 2
     && how.pad_y == 0 && how.pad_x == 0;
 }
 
-/// N elements at a time: vectors of 16 or 32 bytes, or a single element for the rest.
+/// N elements at a time: vectors of 16 or 32 bytes, or a single element for the remainder.
 template <class T, std::size_t N>
 struct group {
   using type [[gnu::vector_size(N * sizeof(T))]] = T;
@@ -64,7 +64,7 @@ struct group {
   static type load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, type x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// Elements 0, 2, 4, ... (odd: 1, 3, 5, ...) of 2 N.
+  /// Elements 0, 2, 4, ... of 2 N elements; if odd, elements 1, 3, 5, ...
   template <bool odd>
   static type every_second(const T* p) {
     constexpr int o = odd ? 1 : 0;
@@ -77,7 +77,7 @@ struct group {
     else
       return __builtin_shufflevector(a, b, o, o + 2);
   }
-  /// The reverse: interleaves a and b.
+  /// The reverse of every_second: interleaves a and b.
   static void store_by_turns(T* p, type a, type b) {
     if constexpr (N == 8) {
       store(p, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -106,13 +106,13 @@ struct group<T, 1> {
   }
 };
 
-/// Whether b replaces a, which comes before it; for vectors, a mask of elements.
+/// True if b replaces a, which comes before it. For vectors, this is a mask of elements.
 template <class V>
 auto is_larger(V b, V a) {
   return (b > a) | ((b != b) & (a == a));
 }
 
-/// The windows of N neighbours.
+/// N neighbouring windows.
 template <class T, std::size_t N>
 struct windows {
   using part = group<T, N>;
@@ -125,7 +125,7 @@ struct windows {
 
   V largest() const { return is_larger(lower, upper) ? lower : upper; }
 
-  /// dy for the largest element, 0 for the others.
+  /// Gives dy to the largest element and 0 to the others.
   void spread(V dy, T* above, T* below) const {
     const V zero{};
     const V up = is_larger(lower, upper) ? zero : dy;
@@ -138,8 +138,8 @@ struct windows {
   V upper, lower;
 };
 
-/// Calls f(windows, first) for n windows in groups of N, the last of which may overlap the one
-/// before; in smaller groups if there are fewer.
+/// Calls f(windows, first) for n windows in groups of N. The last group may overlap the one before.
+/// If there are fewer than N windows, smaller groups are used.
 template <std::size_t N, class T, class F>
 void each_window(std::size_t n, const T* top, const T* bottom, F f) {
   if constexpr (N > 1) {
@@ -162,7 +162,7 @@ void halve_line(std::size_t n, const T* top, const T* bottom, T* y) {
   });
 }
 
-/// The elements that halve_line took get dy, the others 0.
+/// The elements that halve_line selected get dy, the others get 0.
 template <class T>
 void spread_line(std::size_t n, const T* dy, const T* top, const T* bottom, T* above, T* below) {
   each_window<most_lanes<T>>(n, top, bottom, [&](const auto& x, std::size_t first) {

@@ -24,17 +24,17 @@ struct workspace {
       through(dh + round_up(size.batch * size.hidden)) {}
 
   T* gemm;
-  /// Packed, for products of every step.
+  /// Packed, for the products of every step.
   T* weights;
   /// (batch, gates * hidden)
   T* gates;
-  /// (batch, hidden): the gradient from the next step to h through the product with w, and the
-  /// direct one: to c (lstm) or to h (gru).
+  /// (batch, hidden): the gradient that the next step sends back, first to h through the product
+  /// with w, then the direct one, to c (lstm) or to h (gru).
   T* dh;
   T* through;
 };
 
-/// Row of a sample at a time step within (batch, time, width).
+/// The row of a sample at a time step in (batch, time, width).
 template <class T>
 T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::size_t width) {
   return x + (sample * size.time + t) * width;
@@ -55,7 +55,8 @@ void from_last_step(const recurrence& size, std::size_t t, const T* states,
                  space.gates, gates, space.gemm);
 }
 
-// One sample, one step. `a` is the product from the last step, `before` its c or h, or nullptr.
+// One sample and one step. `a` is the product from the previous step, `before` is that step's c or
+// h, or nullptr.
 
 template <class T>
 void rnn_step(std::size_t hidden, const T* z, const T* a, T* states) {
@@ -107,7 +108,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, T* out) {
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc: of this step's c by the next step; afterwards, of the c before by this one.
+/// dc: on entry, the gradient by this step's c that comes from the next step; on return, the
+/// gradient by the previous step's c.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T* out) {
   TROUPE_INDEPENDENT
@@ -126,8 +128,8 @@ void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before
   }
 }
 
-/// out: r, u, n, r n; by_product: r, u, r n, as the product with w takes them; direct: of the h
-/// before, through u.
+/// out: r, u, n, r n. by_product: r, u, r n, in the order of the product with w. direct: the
+/// gradient by the previous h, through u.
 template <class T>
 void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
               T* by_product, T* out) {
@@ -164,7 +166,7 @@ std::size_t recurrence::parts() const noexcept {
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size) {
   const auto gates = size.gates() * size.hidden;
-  // W is packed, plain or transposed.
+  // W is packed, either plain or transposed.
   return gemm_scratch_elements<T>() + packed_elements<T>(round_up(gates), round_up(size.hidden))
     + round_up(size.batch * gates) + 2 * round_up(size.batch * size.hidden);
 }
@@ -182,7 +184,7 @@ void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* st
       const T* const in = row(z, size, n, t, gates);
       const T* const a = space.gates + n * gates;
       T* const out = row(states, size, n, t, width);
-      // c of lstm, h of gru: both are the fifth stored part.
+      // c of lstm and h of gru: in both, it is the fifth stored part.
       const T* const before = t > 0 ? out - width + 4 * h : nullptr;
       if (size.cell == cell::rnn)
         rnn_step(h, in, a, out);

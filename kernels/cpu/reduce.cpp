@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-// Plain loops: the compiler vectorizes them for AVX2, and they run at the speed of the memory.
+// Plain loops: the compiler vectorizes them for AVX2, and they are as fast as the memory.
 
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out) {
   if (a.size() != b.size() || a.size() != out.size())
@@ -22,7 +22,7 @@ void add(std::span<const float> a, std::span<const float> b, std::span<float> ou
     z[i] = x[i] + y[i];
 }
 
-// In a template g++ 12 ignores the annotation of the loop.
+// In a template, g++ 12 ignores the annotation of the loop.
 void add(std::span<const double> a, std::span<const double> b, std::span<double> out) {
   if (a.size() != b.size() || a.size() != out.size())
     throw std::invalid_argument("add: the ranges are not of one size");
@@ -73,8 +73,8 @@ template double sum_of_squares<float>(std::span<const float>) noexcept;
 template double sum_of_squares<double>(std::span<const double>) noexcept;
 
 bool all_finite(std::span<const float> x) noexcept {
-  // The exponent of infinities and NaNs is all ones. Integer arithmetic vectorizes without an early
-  // exit and needs no floating-point mode.
+  // Infinities and NaNs have an exponent of all ones. Integer arithmetic vectorizes without an
+  // early exit and needs no floating-point mode.
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
   for (float v : x)

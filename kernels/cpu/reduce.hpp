@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-// Sums of flat ranges, for rings and shards. All spans must have the same size, else
-// std::invalid_argument. Each element's result depends only on its operands, so cutting a range
-// anywhere does not change the bits. 0 elements are fine.
+// Sums of flat ranges, for rings and shards. All spans must have the same size; otherwise, the
+// functions throw std::invalid_argument. Each element's result depends only on its operands, so
+// cutting a range anywhere does not change the bits. A range may be empty.
 
 /// out = a + b. `out` may be a or b.
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out);
@@ -16,16 +16,16 @@ void accumulate(std::span<float> y, std::span<const float> x);
 /// y *= factor.
 void multiply(std::span<float> y, float factor);
 
-/// Sum of squares, added up in double: in 16 lanes, then these in order. Cutting a range and adding
-/// the parts may change the last bits. Squares of floats neither overflow nor underflow there. T:
-/// float, double.
+/// Sum of squares, added up in double: in 16 lanes, which are then added up in order. Cutting a
+/// range and adding the parts may change the last bits. In double, squares of floats neither
+/// overflow nor underflow. T: float, double.
 template <class T>
 double sum_of_squares(std::span<const T> x) noexcept;
 
 extern template double sum_of_squares<float>(std::span<const float>) noexcept;
 extern template double sum_of_squares<double>(std::span<const double>) noexcept;
 
-/// Whether all elements are finite (neither NaN nor infinite).
+/// True if all elements are finite (neither NaN nor infinite).
 bool all_finite(std::span<const float> x) noexcept;
 
 } // namespace troupe

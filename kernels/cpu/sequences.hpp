@@ -13,13 +13,13 @@ namespace troupe::cpu {
 
 inline constexpr std::size_t most_axes = 8;
 
-/// out, of `extents`, from x: element (i_0, i_1, ...) of out lies at sum i_k strides[k] of x. From
-/// one to most_axes axes.
+/// Gathers `out`, which has `extents`, from x: element (i_0, i_1, ...) of out is at sum i_k
+/// strides[k] of x. The number of axes is 1 to most_axes.
 template <class T>
 void gather_strided(std::span<const std::size_t> extents, std::span<const std::size_t> strides,
                     const T* x, T* out);
 
-/// Rows of `size` elements, from_stride and to_stride apart.
+/// Copies rows of `size` elements, which are from_stride and to_stride apart.
 template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
@@ -33,7 +33,7 @@ template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
                         range part, const T* dy, T* out);
 
-// The next four: `out` may be one of the operands of its size.
+// In the next four functions, `out` may be an operand of the same size.
 
 template <class T>
 void multiply_rows(std::size_t rows, std::size_t columns, const T* x, const T* g, T* out);
@@ -53,7 +53,7 @@ struct recurrence {
   std::size_t time = 0;
   std::size_t hidden = 0;
 
-  /// Gates per unit; values stored per unit and step; results of recurrent_gradient per unit and
+  /// Gates per unit; stored values per unit and step; results of recurrent_gradient per unit and
   /// step.
   std::size_t gates() const noexcept;
   std::size_t stored() const noexcept;

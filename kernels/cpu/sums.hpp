@@ -6,8 +6,8 @@
 
 namespace troupe::cpu {
 
-// Sums in double, in 16 chains that are added up at the end, because a single chain would wait for
-// each addition. The order depends only on the number of terms.
+// Sums in double, in 16 chains that are added up at the end. In a single chain, each addition would
+// wait for the previous one. The order depends only on the number of terms.
 
 using double4 [[gnu::vector_size(32)]] = double;
 
@@ -21,7 +21,7 @@ inline double4 load_doubles(const float* x) {
   return __builtin_convertvector(*reinterpret_cast<const unaligned*>(x), double4);
 }
 
-/// Sum of term(i), where vector_term(i) is that of i to i + 3.
+/// Sum of term(i). vector_term(i) gives the terms i to i + 3.
 template <class Vector, class Scalar>
 double sum_terms(std::size_t n, Vector vector_term, Scalar term) {
   double4 sums[4] = {};

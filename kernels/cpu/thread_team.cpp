@@ -12,14 +12,14 @@ namespace {
 using std::chrono::microseconds;
 
 /// How long to spin for more work: longer than the usual gap between two divided instructions.
-/// Waking a sleeping thread takes about 50 us, and ten wake-ups are a third of an MLP's step.
+/// Waking a sleeping thread takes about 50 us, and ten wake-ups take a third of an MLP's step.
 constexpr microseconds for_work{100};
-/// How long to spin for the other threads' parts: about as long as a part takes. If they are not
-/// done soon, they have lost their processor, and sleeping gives them this one.
+/// How long to spin while other threads finish their parts: about as long as a part takes. A thread
+/// that takes longer has probably lost its processor, and sleeping gives it this one.
 constexpr microseconds for_others{30};
 
-/// Waits until `x` is no longer `old`; returns its value. Without the processor's pause
-/// instruction: many hypervisors take the processor away if it occurs often.
+/// Waits until `x` is no longer `old`, and returns its value. It does not use the processor's pause
+/// instruction, because many hypervisors take the processor away if that instruction is frequent.
 std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,
                              microseconds patience) {
   constexpr int looks = 1000; // about a microsecond

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Put before a loop over elements: no iteration reads an element that another one writes, even if
-/// pointers may alias. Other compilers than g++ check this at run time: clang's equivalent pragma
-/// demands vectorization, and warns if it is impossible.
+/// Put this before a loop over elements. It states that no iteration reads an element that another
+/// one writes, even if pointers may alias. Compilers other than g++ check this at run time: clang's
+/// equivalent pragma demands vectorization and warns if it is impossible.
 #if defined(__GNUC__) && !defined(__clang__)
 #define TROUPE_INDEPENDENT _Pragma("GCC ivdep")
 #else

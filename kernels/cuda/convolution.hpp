@@ -10,12 +10,12 @@ namespace troupe::cuda {
 
 using cpu::images;
 
-// Convolutions and pooling; formulas: kernels/graph/image_operations.hpp. in: sizes of the images,
-// out: sizes of the result of the operation (of its gradient, where dy is an operand).
+// Convolutions and pooling; for formulas, see kernels/graph/image_operations.hpp. `in`: sizes of
+// the images. `out`: sizes of the operation's result (for gradients: of dy).
 //
-// Convolutions are products of matrices whose operands are gathered from the images as tiles of
-// them are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Every image has fewer
-// than 2^32 elements, and so has a product of samples and positions.
+// Convolutions are products of matrices. Tiles of the operands are gathered from the images when
+// they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Every image has fewer
+// than 2^32 elements, and so does a product of samples and positions.
 
 /// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, then `last`.
 void conv2d(stream where, const images& in, const images& out, const window& how, const float* x,
@@ -24,16 +24,16 @@ void conv2d(stream where, const images& in, const images& out, const window& how
 void conv2d_input_gradient(stream where, const images& in, const images& out, const window& how,
                            const float* dy, const float* w, const float* bias, ending last,
                            float* dx);
-/// The parts that the sum over samples and positions is divided into.
+/// Number of parts into which the sum over samples and positions is divided.
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept;
 /// dw = conv2d_weight_gradient(x, dy). `space`: weight_gradient_parts() times the elements of dw.
 void conv2d_weight_gradient(stream where, const images& in, const images& out, const window& how,
                             const float* x, const float* dy, double* space, float* dw);
 
-/// y = the element of v at the place of x's largest under the window.
+/// y = the element of v at the position of the largest x in the window.
 void max_pool_select(stream where, const images& in, const images& out, const window& how,
                      const float* v, const float* x, float* y);
-/// dx = dy where x was the largest under a window, added up in order; else 0.
+/// dx = dy at the positions where x was the largest in a window, added up in order; 0 elsewhere.
 void max_pool_gradient(stream where, const images& in, const images& out, const window& how,
                        const float* dy, const float* x, float* dx);
 void average_pool(stream where, const images& in, const images& out, const window& how,

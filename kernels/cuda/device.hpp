@@ -10,16 +10,17 @@
 
 namespace troupe::cuda {
 
-/// The machine cannot do what is asked of its GPU: no driver, no such device, out of device memory,
-/// a launch that fails. The text says what was wanted, what was found and what to do.
+/// The machine's GPU cannot do what was requested: there is no driver or no such device, device
+/// memory is too small, or a launch failed. The text says what was requested, what was found, and
+/// what to do.
 class device_error : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
 };
 
-/// c = op(a) op(b): matrices in device memory, row-major without gaps. op(a) is (m, k), op(b) is
-/// (k, n), c is (m, n) and apart from both; op transposes if asked to. `batch` products, the
-/// operands of each behind those of the one before. Zeros if k is 0.
+/// c = op(a) op(b), for matrices in device memory, row-major without gaps. op(a) is (m, k), op(b)
+/// is (k, n), and c is (m, n) and does not overlap them. op transposes if requested. There are
+/// `batch` products; the operands of each follow those of the previous one. If k is 0, c is 0.
 struct product {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -44,8 +45,9 @@ public:
   virtual void replay(stream where) = 0;
 };
 
-/// A GPU, as far as an executor needs it beside kernels: memory, copies, and products of matrices.
-/// Work is done in the order of a stream; calls return before it is done. One thread at a time.
+/// A GPU, as executors need it in addition to kernels: memory, copies, and products of matrices.
+/// Work is done in the order of a stream, and calls return before it is done. Only one thread at a
+/// time may use it.
 class device {
 public:
   device() = default;
@@ -53,15 +55,15 @@ public:
   device& operator=(const device&) = delete;
   virtual ~device() = default;
 
-  /// Such as "NVIDIA H200".
+  /// For example "NVIDIA H200".
   virtual std::string name() const = 0;
   virtual stream main_stream() const = 0;
-  /// Throws device_error if there is not so much memory: says how much is free.
+  /// Throws device_error if there is too little memory. The text gives the free memory.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
   /// From the host to the device. The source may be overwritten after the call.
   virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
-  /// From the device to the host: there after the next `synchronize`.
+  /// From the device to the host. The result is available after the next `synchronize`.
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Waits for all work of the stream. Throws device_error if a kernel has failed.
   virtual void synchronize(stream where) = 0;
@@ -73,8 +75,8 @@ public:
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
 
-/// Opens GPU number `index` of this machine, with cuBLAS, which is loaded now. Throws device_error
-/// if there is no driver, no such device or no cuBLAS.
+/// Opens GPU number `index` of this machine, and loads cuBLAS. Throws device_error if there is no
+/// driver, no such device or no cuBLAS.
 std::unique_ptr<device> open_device(std::size_t index);
 
 /// Throws device_error, with the name and the size, if the last launch of a kernel failed. For

@@ -10,20 +10,20 @@
 
 namespace troupe::cuda {
 
-// All pointers of this folder's launchers are to device memory. Launchers return before their
+// All pointers in this folder's launchers point to device memory. Launchers return before their
 // kernels end, and throw device_error if a kernel cannot be launched.
 
-/// Limits of a chain.
+/// The limits of a chain.
 inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;
 
-/// Runs a program (instruction::program) over n elements in one pass. `out` may be an input.
-/// Throws std::invalid_argument if the program is beyond the limits above.
+/// Runs a program (instruction::program) on n elements in one pass. `out` may be an input. Throws
+/// std::invalid_argument if the program exceeds the limits above.
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
                  std::span<const float* const> inputs, std::size_t temporaries, float* out);
 
-/// What `by_channel` does with an element and the number of its channel.
+/// The operation of `by_channel` on an element and the number of its channel.
 enum class channel_operation : std::uint8_t { add, multiply, broadcast };
 
 /// out[i] = after(x[i] + b[c]), x[i] * b[c] or b[c], for n elements; c = i / inner % channels.
@@ -40,7 +40,7 @@ struct channel_arguments {
 };
 void by_channel(stream where, channel_operation how, const channel_arguments& arguments);
 
-/// out = x as numbers, n elements.
+/// Converts n elements to float32.
 void to_float(stream where, std::size_t n, const std::int32_t* x, float* out);
 
 /// *out = *x.

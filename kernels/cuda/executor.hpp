@@ -12,7 +12,7 @@ namespace troupe::cuda {
 
 struct executor_state;
 
-/// What the GPU computes in one step.
+/// The work of the GPU in one step.
 const fusion_table& fusion();
 
 /// Options of a plan for a GPU.
@@ -24,13 +24,13 @@ inline plan_options gpu_plan_options() {
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
-/// All device memory is allocated by the constructor; `run` allocates none. One run at a time. The
-/// device must outlive the executor. Same input, same bits, on one kind of device: kernels add up
-/// in a fixed order, without atomics.
+/// The constructor allocates all device memory; `run` allocates none. Only one run at a time. The
+/// device must outlive the executor. On one kind of device, the same input gives the same bits,
+/// because kernels add up in a fixed order and without atomics.
 class executor {
 public:
-  /// Throws input_error if a GPU cannot compute an operation of the plan; device_error if there is
-  /// not enough device memory.
+  /// Throws input_error if a GPU cannot compute an operation of the plan. Throws device_error if
+  /// there is too little device memory.
   executor(device& where, std::shared_ptr<const plan> what);
   ~executor();
   executor(executor&&) noexcept;
@@ -45,11 +45,11 @@ public:
   /// fit the plan.
   run_result run(const run_arguments<float>& arguments);
 
-  /// Values of fetch `index` of the last run, copied to the host. Valid until the next call.
+  /// The values of fetch `index` in the last run, copied to the host. Valid until the next call.
   std::span<const float> fetched(std::size_t index);
 
   /// The flat vectors of the layout in device memory, for updates there. The gradient is empty for
-  /// a plan without.
+  /// a plan without gradients.
   std::span<float> weights() const noexcept;
   std::span<float> gradient() const noexcept;
   stream where() const noexcept;

@@ -29,10 +29,10 @@ struct executor_state {
   buffer<float> arena;
   buffer<float> weights;  // as the layout
   buffer<float> gradient; // as the layout; empty for a plan without gradients
-  /// By placeholder; those that the plan does not read are empty.
+  /// By placeholder. Empty if the plan does not read it.
   std::vector<buffer<float>> values;
   std::vector<buffer<std::int32_t>> labels;
-  /// Work space of one instruction.
+  /// Work space for one instruction.
   buffer<double> space;
   buffer<std::int32_t> positions;
   buffer<double> scalars;
@@ -41,13 +41,13 @@ struct executor_state {
   std::map<const instruction*, std::size_t> key_of;
 
   std::size_t rows = 0;
-  /// The last instruction that writes the loss, or none.
+  /// The last instruction that writes the loss; none if there is no loss.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The instruction that runs.
+  /// The current instruction.
   std::size_t current = 0;
-  /// It wrote the loss to its slot, before it was rounded.
+  /// True if it wrote the loss to its slot, before the loss was rounded.
   bool exact_loss = false;
-  /// The number that count, if the host knows it.
+  /// The number of labels that count, if the host knows it.
   std::optional<std::size_t> counted;
   std::vector<float> fetched;
 
@@ -68,7 +68,7 @@ struct executor_state {
   /// Product of the extents of axes [first, last).
   std::size_t extents(const operand& x, std::size_t first, std::size_t last) const;
   troupe::extent matrix(const operand& x) const { return matrix_extent(x.shape, rows); }
-  /// Where a scalar of the instruction that runs goes.
+  /// The destination of a scalar of the current instruction.
   scalar_result scalar(const operand& out);
 };
 

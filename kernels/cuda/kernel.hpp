@@ -14,12 +14,12 @@
 #endif
 
 // The language of the kernels of this folder. A kernel is a struct: its members are the arguments,
-// and `operator()(const thread&) const` is what each thread does. It touches memory through views
-// alone, and meets other threads at barriers and in shuffles.
+// and `operator()(const thread&) const` is the code of each thread. It accesses memory only through
+// views. Threads synchronize at barriers and exchange values in shuffles.
 //
-// A file of kernels is compiled twice. nvcc makes device code of it: a view is a pointer, a barrier
-// is __syncthreads(). A C++ compiler makes host code of it, which the tests run: there, a thread is
-// a fiber, and each access is checked (tests/kernels/cuda/simulator.hpp).
+// A file of kernels is compiled twice. nvcc makes device code: a view is a pointer, and a barrier
+// is __syncthreads(). A C++ compiler makes host code for the tests: a thread is a fiber, and each
+// access is checked (tests/kernels/cuda/simulator.hpp).
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__
@@ -29,28 +29,30 @@
 
 namespace troupe::cuda {
 
-/// Threads of a warp, and of every block.
+/// Number of threads in a warp, and in every block.
 inline constexpr unsigned warp_threads = 32;
 inline constexpr unsigned block_threads = 256;
 inline constexpr unsigned block_warps = block_threads / warp_threads;
-/// More blocks than this bring nothing: loops over elements go on in strides.
+/// The largest number of blocks. More would not be faster, because loops over elements continue in
+/// strides.
 inline constexpr std::size_t most_blocks = 4096;
 
-/// Blocks for n pieces of work, `each` of them per block and round.
+/// Number of blocks for n pieces of work, if each block does `each` of them per round.
 constexpr std::size_t blocks_for(std::size_t n, std::size_t each = block_threads) {
   return std::min((n + each - 1) / each, most_blocks);
 }
 
-/// How a kernel is launched: blocks of block_threads threads. No blocks: nothing happens.
+/// How a kernel is launched: the number of blocks, each with block_threads threads. With 0 blocks,
+/// nothing happens.
 struct launch_size {
   std::size_t blocks = 0;
-  /// Shared memory of a block.
+  /// Bytes of shared memory per block.
   std::size_t shared_bytes = 0;
 };
 
 #ifdef __CUDACC__
 
-/// Memory that kernels touch: size elements of T.
+/// A range of memory that kernels access: `size` elements of T.
 template <class T>
 struct view {
   T* data = nullptr;
@@ -60,13 +62,14 @@ struct view {
   TROUPE_DEVICE void store(std::size_t i, T x) const { data[i] = x; }
 };
 
-/// What a thread knows, and how it meets others.
+/// A thread's position, and its means to synchronize with other threads.
 struct thread {
-  /// Within the block, and of the block.
+  /// Number of the thread in its block, and of the block.
   TROUPE_DEVICE unsigned index() const { return threadIdx.x; }
   TROUPE_DEVICE std::size_t block() const { return blockIdx.x; }
   TROUPE_DEVICE std::size_t blocks() const { return gridDim.x; }
-  /// All threads of the block must call it. Each sees what the others wrote before.
+  /// All threads of the block must call it. After it, each thread sees what the others wrote before
+  /// it.
   TROUPE_DEVICE void barrier() const { __syncthreads(); }
   /// The x of the lane with the number (lane ^ mask). All lanes of the warp must call it.
   template <class T>
@@ -82,7 +85,7 @@ struct thread {
 
   TROUPE_DEVICE unsigned lane() const { return index() % warp_threads; }
   TROUPE_DEVICE unsigned warp() const { return index() / warp_threads; }
-  /// Among all threads, and their number.
+  /// Number of the thread among all threads, and the number of all threads.
   TROUPE_DEVICE std::size_t first() const { return block() * block_threads + index(); }
   TROUPE_DEVICE std::size_t stride() const { return blocks() * block_threads; }
   /// The same for warps.
@@ -117,13 +120,13 @@ struct place {
   std::size_t blocks = 0;
 };
 
-/// The thread that runs.
+/// The current thread.
 const place& here() noexcept;
 /// Fails unless the thread may read (write) element i of `size` elements at `data`.
 void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void barrier(const std::source_location& where);
-/// Gives the value of this lane; returns that of lane ^ mask.
+/// Passes on the value of this lane, and returns the value of lane ^ mask.
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);
 void run(const char* name, const launch_size& size, std::function<void()> kernel);
@@ -190,7 +193,7 @@ TROUPE_DEVICE T warp_sum(const thread& t, T x) {
   return x;
 }
 
-/// NaNs are ignored, as by the CPU.
+/// Ignores NaNs, like the CPU.
 TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
   for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2) {
     const float other = t.shuffle_xor(x, mask);
@@ -199,7 +202,7 @@ TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
   return x;
 }
 
-/// `space`: block_warps elements of shared memory, used by nothing else.
+/// `space`: block_warps elements of shared memory that nothing else uses.
 template <class T>
 TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   x = warp_sum(t, x);

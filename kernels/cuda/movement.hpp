@@ -9,7 +9,7 @@
 
 namespace troupe::cuda {
 
-// Copies of elements to other places; formulas: kernels/graph/sequence_operations.hpp.
+// Copies elements to other positions; for formulas, see kernels/graph/sequence_operations.hpp.
 
 /// out, of `extents`, from x (size elements): element (i_0, i_1, ...) of out lies at
 /// sum i_k strides[k] of x. From one to cpu::most_axes axes.
@@ -17,7 +17,7 @@ void gather_strided(stream where, std::span<const std::size_t> extents,
                     std::span<const std::size_t> strides, std::size_t size, const float* x,
                     float* out);
 
-/// Rows of `size` elements, apart by strides.
+/// Rows of `size` elements at a distance of strides.
 struct row_copy {
   std::size_t rows = 0;
   std::size_t size = 0;
@@ -28,13 +28,13 @@ struct row_copy {
 };
 void copy_rows(stream where, const row_copy& what);
 
-/// out (n, columns) = the rows of the table (entries, columns) that `ids` (n) name; NaN for ids
-/// that are none.
+/// out (n, columns) = the rows of the table (entries, columns) with the numbers `ids` (n). NaN for
+/// invalid ids.
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                const std::int32_t* ids, const float* table, float* out);
-/// out (entries, columns): each row is the sum of the rows of dy (n, columns) whose id names it, in
-/// their order; else 0. `space`: n elements. Compares the ids with each other: n^2 / 2 steps,
-/// shared by all threads.
+/// out (entries, columns): each row is the sum of the rows of dy (n, columns) with its id, in their
+/// order; 0 if there are none. `space`: n elements. It compares the ids with each other: n^2 / 2
+/// steps, divided among all threads.
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                         const std::int32_t* ids, const float* dy, std::int32_t* space, float* out);
 

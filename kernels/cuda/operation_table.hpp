@@ -12,11 +12,11 @@
 
 namespace troupe::cuda {
 
-/// An instruction of a run, and what most operations need of it.
+/// An instruction of a run, and the values that most operations need.
 struct step {
   executor_state& run;
   const instruction& x;
-  /// The first two inputs: null if there is none, or if it is not of float32.
+  /// The first two inputs. Null if there is none, or if it is not of float32.
   const float* a = operand(0);
   const float* b = operand(1);
   float* out = run.write(x.output);
@@ -31,16 +31,16 @@ struct step {
   ending last() const { return {x.after.value_or(operation::end), run.read(x.epilogue_operand)}; }
 };
 
-/// Adds the bias of the instruction to its result, one per `inner` elements of `channels`, and
-/// applies what comes after.
+/// Adds the bias of the instruction to its result, one value per `inner` elements of `channels`,
+/// and applies the rest of the instruction.
 void finish(const step& s, std::size_t channels, std::size_t inner);
 
 struct operation_row {
   operation op = operation::placeholder;
   void (*run)(const step&) = nullptr;
-  /// Doubles of work space in a run of `rows` samples.
+  /// Work space for a run of `rows` samples, in doubles.
   std::size_t (*space)(const instruction& x, std::size_t rows) = nullptr;
-  /// Numbers of rows, as work space.
+  /// Work space for row numbers, in elements.
   std::size_t (*positions)(const instruction& x, std::size_t rows) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;
@@ -51,8 +51,8 @@ std::span<const operation_row> dense_rows();
 std::span<const operation_row> image_rows();
 std::span<const operation_row> sequence_rows();
 
-/// The row of an operation; `run` is null for operations that no instruction has, and for those
-/// that a GPU cannot compute yet.
+/// The row of an operation. `run` is null if no instruction has this operation, or if a GPU cannot
+/// compute it yet.
 const operation_row& row_of(operation op);
 
 } // namespace troupe::cuda

@@ -7,13 +7,13 @@
 
 namespace troupe::cuda {
 
-// Sums, added up in double, in an order that depends on the sizes alone: the same bits in every
-// run. No atomics.
+// Sums in double precision. The order of additions depends only on the sizes, so every run gives
+// the same bits. No atomics.
 
-/// Elements of work space that sums of everything need: one for each block, of each of two sums.
+/// Number of elements of work space for a sum of all elements: one per block, for each of two sums.
 inline constexpr std::size_t sum_space = 512;
 
-/// A scalar goes to one or both.
+/// The destination of a scalar: one of these, or both.
 struct scalar_result {
   double* exact = nullptr;
   float* rounded = nullptr;
@@ -32,7 +32,7 @@ void squared_error(stream where, std::size_t n, const float* a, const float* b, 
 void binary_correct(stream where, std::size_t n, const float* logits, const std::int32_t* labels,
                     double* space, scalar_result out);
 
-/// The parts that sum_leading divides `rows` into.
+/// Number of parts into which sum_leading divides `rows`.
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept;
 /// out (columns) = sum over the rows of x (rows, columns). `space`: row_parts() * columns elements.
 void sum_leading(stream where, std::size_t rows, std::size_t columns, const float* x, double* space,

@@ -10,15 +10,15 @@
 namespace troupe::cuda {
 
 /// `update` of kernels/optimizers/optimizer.hpp on device memory, with the same bits except for
-/// lamb: one launch over the flat range (lamb: three). Throws std::invalid_argument when sizes
-/// differ. `space`: sum_space doubles (reductions.hpp) in device memory, used by lamb alone.
+/// lamb. One launch covers the flat range (three for lamb). Throws std::invalid_argument if sizes
+/// differ. `space`: sum_space doubles (reductions.hpp) in device memory, used only by lamb.
 void update(stream where, const optimizer& rule, const update_arguments<float>& arguments,
             double* space);
 
-/// The same for some rows of a tensor (rows, columns): the weights and the state are those of the
-/// whole tensor, the gradient is that of the named rows, (ids.size(), columns). Other rows keep
-/// their weights and state. Ids are distinct and within the tensor. In place: `updated` must be the
-/// weights. Throws std::invalid_argument for lamb, too, which works on whole tensors.
+/// The same for some rows of a tensor (rows, columns). The weights and the state are those of the
+/// whole tensor; the gradient is that of the named rows, (ids.size(), columns). Other rows keep
+/// their weights and state. The ids must be distinct and within the tensor. In place: `updated`
+/// must be the weights. Also throws std::invalid_argument for lamb, which works on whole tensors.
 void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
                  std::span<const std::int32_t> ids, std::size_t columns);
 

@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// Arrays of numbers with labels: bytes, read as x / 255, or floats.
+/// Arrays of numbers with labels. The numbers are bytes, read as x / 255, or floats.
 class array_dataset final : public dataset {
 public:
-  /// @param dims of a record.
+  /// @param dims shape of a record.
   /// @param bytes, floats one of the two is empty; (records, dims...), row-major.
   /// @throws input_error if the sizes do not fit.
   array_dataset(shape dims, std::vector<std::uint8_t> bytes, std::vector<float> floats,
@@ -39,15 +39,15 @@ private:
 /// uint8 features are kept as bytes and read as x / 255; (records, rows, columns) of them are grey
 /// images, records of (1, rows, columns). Labels of a whole-number type and shape (records) are
 /// classes from 0; others are targets, (records) or (records, width).
-/// @param classes as in stored_labels.
-/// @throws input_error naming the file: other counts of features and labels, no records, a record
-/// without features, a number that is not finite as float32, labels of another rank, a label
-/// outside the classes (which record).
+/// @param classes like in stored_labels.
+/// @throws input_error that names the file: different numbers of features and labels, no records, a
+/// record without features, a number that is not finite as float32, labels of another rank, or a
+/// label outside the classes (with its record).
 std::shared_ptr<const dataset> npy_records(const npy_array& features,
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name, std::size_t classes = 0);
 
-/// Whether npy_records takes such labels as classes.
+/// True if npy_records treats these labels as classes.
 bool are_classes(const npy_array& labels) noexcept;
 
 } // namespace troupe

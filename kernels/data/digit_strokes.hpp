@@ -11,15 +11,15 @@ struct stroke_point {
   float y;
 };
 
-/// One movement of the pen. Curved: a spline through the points; else straight lines from one to
-/// the next.
+/// One movement of the pen. If it is curved, it is a spline through the points; otherwise straight
+/// lines connect them.
 struct stroke {
   bool curved;
   std::span<const stroke_point> points;
 };
 
-/// Ways to draw a digit (0 .. 9); each a list of strokes. The longest has `max_stroke_points`
-/// points in a stroke.
+/// All ways to draw a digit (0 .. 9), each as a list of strokes. A stroke has at most
+/// `max_stroke_points` points.
 std::span<const std::span<const stroke>> digit_shapes(std::size_t digit) noexcept;
 
 inline constexpr std::size_t max_stroke_points = 9;

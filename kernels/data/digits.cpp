@@ -8,8 +8,8 @@
 #include <cmath>
 #include <utility>
 
-// Uses + - * / and sqrt only, and the library is compiled without contraction to fused multiply-add
-// (kernels/CMakeLists.txt): the same bytes everywhere.
+// This file uses only + - * / and sqrt, and the library is compiled without contraction to fused
+// multiply-adds (kernels/CMakeLists.txt). The bytes are therefore the same everywhere.
 
 namespace troupe {
 
@@ -19,28 +19,28 @@ constexpr int side = static_cast<int>(digit_side);
 constexpr std::size_t pixels = digit_side * digit_side;
 constexpr int pieces_per_span = 5; // straight pieces of a spline between two of its points
 
-/// How much digits differ. Set so that an MLP 784-128-10 reaches about 97 % from 8,000 of them.
+/// How much digits vary. With these values, an MLP 784-128-10 reaches about 97 % with 8,000 digits.
 struct spread {
   double jitter = 0.13; // of control points, in units of the drawing
   double turn = 0.15;   // tan(half the angle): 17 degrees
   double shear = 0.35;
-  double narrow = 0.62; // least horizontal scale; the most is 1.1
-  double low = 0.75;    // least vertical scale; the most is 1.05
+  double narrow = 0.62; // smallest horizontal scale; the largest is 1.1
+  double low = 0.75;    // smallest vertical scale; the largest is 1.05
   double shift = 2.2;   // pixels
-  double thin = 0.6;    // least half width of the pen, pixels
-  double thick = 1.7;   // most
-  double faint = 140;   // least ink; the most is 255
-  double noise = 14;    // most of the standard deviation, in grey levels
+  double thin = 0.6;    // smallest half width of the pen, in pixels
+  double thick = 1.7;   // largest
+  double faint = 140;   // least ink; the maximum is 255
+  double noise = 14;    // largest standard deviation, in grey levels
 };
 constexpr spread amount{};
 
-/// Uniform in [low, high). Written out here because an inline function of a header may be the copy
-/// of another file, which may fuse.
+/// Uniform in [low, high). It is repeated here because an inline function from a header may be
+/// another file's copy, which may use fused operations.
 double between(random_stream& random, double low, double high) noexcept {
   return low + (high - low) * random.uniform();
 }
 
-/// Points of the drawing -> pixels: (x, y) -> (a x + b y + c, d x + e y + f).
+/// Maps points of the drawing to pixels: (x, y) -> (a x + b y + c, d x + e y + f).
 struct affine {
   double a, b, c, d, e, f;
 
@@ -63,7 +63,7 @@ affine random_affine(random_stream& random) noexcept {
           sine * sx,   (sine * shear + cosine) * sy, cy};
 }
 
-/// Coverage of each pixel by ink, 0 .. 1.
+/// How much of each pixel the ink covers, 0 .. 1.
 using canvas = std::array<float, pixels>;
 
 /// Draws a line from p to q with a round pen. Coverage falls from 1 to 0 within a pixel around the
@@ -127,8 +127,8 @@ void draw_stroke(canvas& image, const stroke& pen, const affine& place, float ha
   }
 }
 
-/// Ink and noise: coverage -> grey levels. Noise: the sum of four uniform bytes, whose standard
-/// deviation is 148, scaled; two pixels from one random number.
+/// Adds ink and noise: turns coverage into grey levels. The noise is the scaled sum of four uniform
+/// bytes, whose standard deviation is 148. One random number gives two pixels.
 void develop(const canvas& image, std::span<std::uint8_t> out, random_stream& random) noexcept {
   const float ink = static_cast<float>(between(random, amount.faint, 255.0));
   const float noise = static_cast<float>(between(random, 0.0, amount.noise)) / 148.0F;

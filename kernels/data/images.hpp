@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-/// Grey images with class labels, kept as bytes, read as floats x / 255 in [0, 1].
+/// Grey images with class labels. They are stored as bytes and read as floats x / 255 in [0, 1].
 class image_dataset final : public dataset {
 public:
   /// Takes ownership of pixels and labels.
   /// @param pixels (records, height, width), row-major
   /// @param labels (records)
   /// @param classes number of classes; 0: the largest label + 1 (at least 1).
-  /// @throws input_error when the sizes do not fit, or a label is not below `classes` (names the
+  /// @throws input_error if the sizes do not fit, or if a label is not below `classes` (names the
   /// record).
   image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
                 std::size_t height, std::size_t width, std::size_t classes = 0);
@@ -43,9 +43,9 @@ private:
 
 /// An image data set from two IDX files in memory (decompressed): images (records, rows, columns),
 /// labels (records).
-/// @param classes as in image_dataset.
-/// @throws input_error naming the file: as parse_idx_u8; other counts of images and labels; no
-/// records; a label outside the classes (which record).
+/// @param classes like in image_dataset.
+/// @throws input_error that names the file: like parse_idx_u8; different numbers of images and
+/// labels; no records; a label outside the classes (with its record).
 std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> images,
                                                 std::string_view images_name,
                                                 std::span<const std::byte> labels,

@@ -10,15 +10,15 @@
 
 namespace troupe {
 
-/// How a file counts its classes.
+/// How a file numbers its classes.
 enum class class_numbers : std::uint8_t {
   from_zero, ///< 0, 1, 2, ...
   from_one,  ///< 1, 2, 3, ... for the classes 0, 1, 2, ...
   signs,     ///< -1 and 1 for the classes 0 and 1
 };
 
-/// How these labels number classes: `signs` if one is negative, `from_one` if none is 0 and one is
-/// above 1, else `from_zero`.
+/// The numbering of these labels: `signs` if one is negative, `from_one` if none is 0 and one is
+/// above 1, otherwise `from_zero`.
 class_numbers numbering_of(std::span<const double> labels) noexcept;
 
 /// The labels of all records, in memory. Immutable once made; any thread may read.
@@ -26,24 +26,24 @@ class stored_labels {
 public:
   stored_labels() = default;
 
-  /// @param classes their number; 0: the largest class + 1, and at least 2.
-  /// @param name what errors call the input.
-  /// @throws input_error naming the record: not a whole number, or outside the classes.
+  /// @param classes number of classes; 0: the largest class + 1, but at least 2.
+  /// @param name the name of the input in errors.
+  /// @throws input_error that names the record: not a whole number, or outside the classes.
   static stored_labels as_classes(std::span<const double> labels, class_numbers numbering,
                                   std::size_t classes, std::string_view name);
 
   /// @param labels (records, width), row-major; width > 0.
-  /// @throws input_error naming the record: not finite as float32.
+  /// @throws input_error that names the record: not finite as float32.
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 
   std::uint64_t size() const noexcept { return classes_.size() + targets_.size() / width_; }
   label_kind kind() const noexcept { return kind_; }
-  /// Classes: their number. Targets: floats per record.
+  /// For classes: their number. For targets: floats per record.
   std::size_t width() const noexcept { return width_; }
   std::size_t memory_bytes() const noexcept;
 
-  /// As dataset::read.
+  /// Like dataset::read.
   void read(std::span<const std::uint64_t> records, label_batch out) const;
 
 private:

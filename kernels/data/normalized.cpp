@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t group = 64; // records that are read at once
+constexpr std::uint64_t group = 64; // number of records to read at a time
 
 /// Calls f(row) with the features of each record, in order.
 template <class F>
@@ -81,7 +81,7 @@ feature_scaling standardization(const dataset& records) {
   });
   for (std::size_t j = 0; j < width; ++j) {
     const double deviation = std::sqrt(result.scale[j]);
-    // Rounding makes small deviations of a constant that float32 cannot represent.
+    // Because of rounding, a constant that float32 cannot represent shows small deviations.
     const bool constant = !(deviation > 1e-6 * std::abs(result.shift[j]));
     result.scale[j] = constant ? 1 : deviation;
   }

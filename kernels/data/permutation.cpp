@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-constexpr unsigned min_bits = 8; // smaller networks shuffle badly
+constexpr unsigned min_bits = 8; // networks with fewer bits shuffle badly
 
 /// A round function: the finalizer of splitmix64 (Steele, Lea, Flood 2014) over a keyed half.
 std::uint64_t mix(std::uint64_t x) noexcept {

@@ -25,18 +25,18 @@ enum class label_kind : std::uint8_t {
   targets, ///< label_width floats
 };
 
-/// The properties that all records of a data set share: what a model must know about its data.
+/// The properties that all records of a data set share. A model must know them.
 struct record_shape {
   feature_kind features = feature_kind::numbers;
-  /// Of a record's features, without the batch: (4) columns, (1, 28, 28) for grey images, (64)
+  /// Shape of a record's features without the batch: (4) columns, (1, 28, 28) for grey images, (64)
   /// tokens.
   shape dims;
-  /// Tokens: their number.
+  /// For tokens: number of different tokens.
   std::size_t vocabulary = 0;
   label_kind labels = label_kind::classes;
-  /// Classes: their number. Targets: floats per record.
+  /// For classes: their number. For targets: floats per record.
   std::size_t label_width = 0;
-  /// Classes: how many labels a record has; more than one for sequences that are labelled at each
+  /// For classes: number of labels per record. More than one for sequences with a label at each
   /// position.
   std::size_t labels_per_record = 1;
 

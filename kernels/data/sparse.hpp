@@ -8,10 +8,10 @@ namespace troupe {
 /// Sparse rows with labels, kept as compressed rows.
 class sparse_dataset final : public dataset {
 public:
-  /// Takes the rows' entries.
-  /// @param features width of a record, at least the rows' and at most 2^31.
-  /// @param name what errors call the input.
-  /// @throws input_error: an index beyond `features`, another number of labels than rows, no
+  /// Takes over the entries of the rows.
+  /// @param features width of a record: at least the width of the rows, at most 2^31.
+  /// @param name the name of the input in errors.
+  /// @throws input_error: an index beyond `features`, different numbers of labels and rows, or no
   /// features.
   sparse_dataset(libsvm_rows rows, std::size_t features, stored_labels labels,
                  std::string_view name);

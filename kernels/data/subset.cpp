@@ -19,7 +19,7 @@ std::span<T> take(std::span<T>& x, std::size_t n) {
   return result;
 }
 
-/// Records that follow each other.
+/// Consecutive records.
 struct record_range {
   std::uint64_t first;
   std::uint64_t count;
@@ -28,7 +28,7 @@ struct record_range {
   std::uint64_t operator[](std::uint64_t record) const noexcept { return first + record; }
 };
 
-/// @tparam Numbers maps records to records of the whole: a record_range, or a vector.
+/// @tparam Numbers maps records to records of the whole data set: a record_range, or a vector.
 template <class Numbers>
 class subset_dataset final : public dataset {
 public:
@@ -74,7 +74,7 @@ public:
   }
 
 private:
-  /// Takes the labels of the next n records off the front of x.
+  /// Takes the labels of the next n records from the front of x.
   label_batch take_labels(label_batch& x, std::size_t n) const {
     label_batch result;
     result.classes = take(x.classes, n * record().label_elements());
@@ -82,7 +82,7 @@ private:
     return result;
   }
 
-  /// Calls f with groups of the records in turn, by their numbers in the whole.
+  /// Calls f with consecutive groups of the records, by their numbers in the whole data set.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;

@@ -9,15 +9,15 @@ namespace troupe {
 
 /// Records first .. first + count - 1 of another data set, renumbered from 0.
 ///
-/// Shares ownership of `whole`. `read` allocates nothing: it renumbers through a fixed buffer,
-/// piece by piece.
-/// @throws input_error when the range does not lie within `whole`.
+/// Shares ownership of `whole`. `read` allocates nothing: it translates the numbers piece by piece
+/// through a fixed buffer.
+/// @throws input_error if the range is not within `whole`.
 std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole, std::uint64_t first,
                                       std::uint64_t count);
 
-/// The listed records of another data set, in this order, renumbered from 0. A record may appear
+/// The given records of another data set, in this order, renumbered from 0. A record may appear
 /// twice.
-/// @throws input_error when a record does not lie within `whole`.
+/// @throws input_error if a record is not within `whole`.
 std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole,
                                       std::vector<std::uint64_t> records);
 

@@ -32,10 +32,10 @@ struct column_moments {
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 
-/// The shortest text that reads back as the same number.
+/// The shortest decimal text that gives the same number when read.
 std::string number_text(double x);
 
-/// The smallest and the largest of some numbers, of which float32 may have too few.
+/// The smallest and the largest of some numbers that float32 may not be able to distinguish.
 class float32_spread {
 public:
   void add(double x) noexcept {
@@ -44,10 +44,10 @@ public:
     exact_ = exact_ && double{static_cast<float>(x)} == x;
   }
 
-  /// Throws input_error if float32 rounds the numbers, and has fewer than 256 numbers from the
-  /// smallest to the largest: a model would hardly see how they differ. If they differ by less
-  /// than 1e-12 of themselves, they count as equal.
-  /// @param name, what begin the error: "x.csv", "column \"time\""
+  /// Throws input_error if float32 rounds the numbers and has fewer than 256 values from the
+  /// smallest to the largest: a model could hardly see their differences. If the numbers differ by
+  /// less than 1e-12 of their size, they count as equal.
+  /// @param name the beginning of the error: "x.csv", "column \"time\""
   void check(std::string_view name, const std::string& what) const;
 
 private:
@@ -61,21 +61,21 @@ private:
 /// @param how (width)
 /// @param names (width), for errors
 /// @param path the table's name in errors
-/// @throws input_error naming record and column: a value that does not fit float32; a column as
-/// float32_spread.
+/// @throws input_error that names record and column: a value that does not fit into float32; a
+/// column that float32_spread refuses.
 std::vector<float> scaled_columns(std::span<const double> values,
                                   std::span<const column_moments> how,
                                   std::span<const std::string> names, std::string_view path);
 
-/// The coefficients of a linear model in the units of the data: per target the intercept, then one
-/// per feature.
+/// The coefficients of a linear model in the units of the data: for each target the intercept,
+/// followed by one coefficient per feature.
 ///
-/// With y' = W x' + b over standardized x' = (x - m) / s and y' = (y - my) / sy:
+/// With y' = W x' + b for standardized x' = (x - m) / s and y' = (y - my) / sy:
 ///   coefficient_j = W_j sy / s_j,   intercept = my + sy b - sum_j coefficient_j m_j.
 /// @param weights (targets, features), row-major
 /// @param bias (targets); empty: no bias
 /// @return (targets, 1 + features), row-major
-/// @throws input_error when sizes do not fit.
+/// @throws input_error if sizes do not fit.
 std::vector<double> linear_coefficients(std::span<const float> weights, std::span<const float> bias,
                                         const column_scaling& scaling);
 

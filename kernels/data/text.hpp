@@ -7,24 +7,24 @@
 
 namespace troupe {
 
-/// A text as records for predicting the next character: windows of characters (tokens), labelled at
-/// each position with the character that follows there.
+/// A text as records for predicting the next character. A record is a window of characters
+/// (tokens). The label at each position is the character after it.
 ///
-/// Record i begins at character begin + i * stride: its tokens are the `window` characters from
-/// there, its labels are shifted by one character. With a stride of `window` each character is a
-/// label once; with a stride of 1 there is a record for each place where a window fits. No record
-/// reaches beyond `end`, so parts that do not overlap share nothing, not even as a label.
+/// Record i begins at character begin + i * stride. Its tokens are the next `window` characters;
+/// its labels are the same, shifted by one character. If the stride is `window`, each character is
+/// a label once. If the stride is 1, there is a record for each position at which a window fits. No
+/// record reaches beyond `end`, so parts that do not overlap share nothing, not even a label.
 class text_dataset final : public dataset {
 public:
   /// All of a text.
   /// @param tokens each from 0 to vocabulary - 1.
   /// @param window, stride at least 1.
-  /// @throws input_error if not even one window and the character after it fit.
+  /// @throws input_error if not even one window, with the character after it, fits.
   text_dataset(std::vector<std::int32_t> tokens, std::size_t vocabulary, std::size_t window,
                std::size_t stride);
 
-  /// Characters begin .. end - 1 of the text of another data set; shares its memory.
-  /// @throws input_error as above, and if these do not lie within the text.
+  /// Characters begin .. end - 1 of the text of another data set. Shares its memory.
+  /// @throws input_error as above, and if this range is not within the text.
   text_dataset(std::shared_ptr<const text_dataset> whole, std::uint64_t begin, std::uint64_t end);
 
   std::uint64_t size() const noexcept override { return size_; }
@@ -45,7 +45,7 @@ public:
 private:
   void count_records(std::uint64_t end);
 
-  std::shared_ptr<const text_dataset> whole_; // null: this one holds the text
+  std::shared_ptr<const text_dataset> whole_; // if null, this object holds the text
   std::vector<std::int32_t> tokens_;
   std::uint64_t begin_ = 0;
   std::size_t window_;

@@ -16,7 +16,7 @@ bool exists(char32_t c) noexcept {
   return c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
 }
 
-/// Bytes of the character that begins with this one; 0 for none.
+/// Length in bytes of the character that begins with this byte; 0 if none does.
 std::size_t length_of(unsigned first) noexcept {
   return first < 0x80 ? 1
     : first < 0xc2    ? 0
@@ -87,7 +87,7 @@ std::string encode_utf8(std::u32string_view text) {
 }
 
 vocabulary::vocabulary(std::u32string_view text) {
-  // Text repeats few characters: duplicates are removed while reading, to save memory.
+  // A text repeats few characters, so duplicates are removed while reading to save memory.
   std::u32string found;
   const auto compact = [&] {
     std::ranges::sort(found);

@@ -10,20 +10,20 @@
 
 namespace troupe {
 
-/// The characters (code points) of a text in UTF-8 (RFC 3629); plain bytes below 128 are
-/// themselves. Memory: 4 bytes per byte of input.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name`, the line and the byte: what is not UTF-8.
+/// The characters (code points) of a text in UTF-8 (RFC 3629), which includes plain ASCII. Memory:
+/// 4 bytes per byte of input.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name`, the line and the byte if the input is not UTF-8.
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name);
 
-/// The character at the start of `bytes` (at least one), and the bytes that it takes: 0 if they do
-/// not begin with UTF-8.
+/// The character at the start of `bytes` (which must not be empty), and its length in bytes; 0 if
+/// this is not valid UTF-8.
 std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept;
 
-/// The same as UTF-8; a code point that does not exist becomes U+FFFD.
+/// Encodes a text as UTF-8. Invalid code points become U+FFFD.
 std::string encode_utf8(std::u32string_view text);
 
-/// The characters that a model knows, each with a number. Immutable.
+/// The characters that a model knows. Each has a number. Immutable.
 class vocabulary {
 public:
   vocabulary() = default;
@@ -36,10 +36,10 @@ public:
   std::u32string_view characters() const noexcept { return characters_; }
 
   /// The numbers of a text's characters.
-  /// @throws input_error naming `name`, line and column: a character that is not known.
+  /// @throws input_error with `name`, line and column if a character is unknown.
   std::vector<std::int32_t> encode(std::u32string_view text, std::string_view name) const;
 
-  /// The text of such numbers; each must be at least 0 and below size().
+  /// The text of these numbers. Each must be at least 0 and below size().
   std::u32string decode(std::span<const std::int32_t> tokens) const;
 
 private:

@@ -23,7 +23,7 @@ std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
 }
 
-/// Walks over the fields of a text, one after the other, without copying any that has no quotes
+/// Goes through the fields of a text, one after the other. It copies only fields with quotes
 /// inside.
 class field_reader {
 public:
@@ -47,8 +47,8 @@ public:
     return true;
   }
 
-  /// The next field; valid until the next call. Afterwards `line_ended` says whether it was the
-  /// last of its line.
+  /// The next field, valid until the next call. Afterwards, `line_ended` is true if it was the last
+  /// one of its line.
   std::string_view next() {
     const std::string_view field = !at_end() && text_[position_] == '"' ? quoted() : plain();
     end_field();
@@ -122,7 +122,7 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   return header;
 }
 
-/// For each column of the file: its index among the chosen ones, if any.
+/// For each column of the file: its index among the selected columns, if it is one of them.
 std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
                                                      std::span<const std::string> columns,
                                                      std::string_view name) {
@@ -181,9 +181,9 @@ std::vector<std::string> names_of(std::span<const csv_column> columns) {
   return result;
 }
 
-/// The rows below a header. `begin_row()` is called before the fields of each, and `take(which,
-/// field, line)` for each field of a chosen column.
-/// @return their number
+/// Reads the rows below a header. Calls `begin_row()` before the fields of each row, and
+/// `take(which, field, line)` for each field of a selected column.
+/// @return the number of rows
 template <class Begin, class Take>
 std::uint64_t read_rows(std::span<const std::byte> bytes, std::span<const std::string> columns,
                         std::string_view name, Begin begin_row, Take take) {

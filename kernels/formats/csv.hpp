@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Chosen columns of a CSV file, as numbers.
+/// Selected columns of a CSV file, as numbers.
 struct csv_columns {
   std::vector<std::string> names; ///< the requested columns, in that order
   std::uint64_t rows = 0;
@@ -19,37 +19,36 @@ struct csv_columns {
 /// Reads comma-separated values with a header line (RFC 4180: quoted fields, "" for a quote inside,
 /// CRLF or LF; a UTF-8 byte order mark is skipped; blank lines at the end are ignored).
 ///
-/// Only the chosen columns must hold numbers; the others may hold anything. Memory: at most 8 bytes
-/// per byte of input.
-/// @param columns names as in the header; each once.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name`, the line (counted from 1) and the column: no header, unknown
-/// column (with the nearest valid name), a column named twice, a line with another number of fields
-/// than the header, an open quote, an empty or non-finite or otherwise not numeric value, no
-/// records.
+/// Only the selected columns must contain numbers. Memory: at most 8 bytes per byte of input.
+/// @param columns names from the header; each one once.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name`, the line (counted from 1) and the column: no header, an unknown
+/// column (with the nearest valid name), a column that is named twice, a line whose number of
+/// fields differs from the header, an open quote, a value that is empty, not finite or not a
+/// number, or no records.
 csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::string> columns,
                       std::string_view name);
 
-/// A column to read, and how.
+/// A column to read, and its kind.
 struct csv_column {
   std::string name;
-  /// Whether the column holds any text, not numbers.
+  /// True if the column contains texts instead of numbers.
   bool text = false;
 };
 
-/// Chosen columns of a CSV file, as numbers and texts, with gaps.
+/// Selected columns of a CSV file, as numbers and texts, possibly with missing values.
 struct csv_table {
   std::uint64_t rows = 0;
   /// (rows, columns), row-major: a number, or the index of a text of its column; NaN if there is no
   /// value.
   std::vector<double> values;
-  /// For each column, its distinct texts in the order of their first rows, without blanks around
-  /// them. Empty for numbers.
+  /// For each column: its distinct texts in order of first occurrence, without surrounding blanks.
+  /// Empty for columns of numbers.
   std::vector<std::vector<std::string>> texts;
 };
 
-/// As parse_csv above, of numbers and texts. Fields that are empty, or one of `missing`, have no
-/// value.
+/// Like parse_csv above, but for numbers and texts. A field has no value if it is empty or one of
+/// `missing`.
 /// @throws input_error as above, except that a missing value is not an error.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
@@ -59,14 +58,14 @@ csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column
 std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                       std::span<const std::string> missing, std::string_view name);
 
-/// Orders texts as categories: by number, if all are finite numbers; else by their bytes. Texts of
-/// the same number are one category.
-/// @return the category of each text; `names` gets a text of each category, in order.
+/// Orders texts as categories: by number if all are finite numbers, otherwise by their bytes. Texts
+/// of the same number are one category.
+/// @return the category of each text; `names` is set to one text for each category, in order.
 std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
                                          std::vector<std::string>& names);
 
 /// The column names of a CSV file.
-/// @throws input_error naming `name` when there is no header or a quote stays open.
+/// @throws input_error with `name` if there is no header or a quote stays open.
 std::vector<std::string> parse_csv_header(std::span<const std::byte> bytes, std::string_view name);
 
 } // namespace troupe

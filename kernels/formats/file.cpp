@@ -23,7 +23,7 @@ namespace {
                     + std::generic_category().message(error));
 }
 
-/// Real data compresses to a hundredth at best; gzip compresses zeros to a thousandth.
+/// Real data compresses to a hundredth of its size at best; gzip compresses zeros to a thousandth.
 constexpr std::uint64_t most_ratio = 100;
 constexpr std::uint64_t least_decompressed = std::uint64_t{256} << 20;
 
@@ -78,8 +78,8 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
     fail(path, "cannot read", errno);
   if (S_ISDIR(info.st_mode))
     throw input_error(path.string() + ": is a directory; expected a file");
-  // The size is a hint: pipes have none, and a file may grow meanwhile. One byte more than the
-  // bound means "too long".
+  // The size is only a hint: pipes have none, and a file may grow in the meantime. One byte more
+  // than the limit means "too long".
   const auto hint = static_cast<std::uint64_t>(std::max<off_t>(info.st_size, 0));
   std::vector<std::byte> result;
   std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
@@ -103,7 +103,7 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
   auto bytes = read_file(path, max_bytes);
   if (!is_gzip(bytes))
     return bytes;
-  // Beyond this, the claimed size of a small compressed file is not trusted.
+  // If a small compressed file claims more than this, the claim is not trusted.
   const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-// If a character does not fit, the last star takes one more. Stars before it need not be tried
+// If a character does not match, the last star takes one more. Earlier stars need not be tried
 // again.
 bool matches_glob(std::string_view pattern, std::string_view name) noexcept {
   constexpr auto none = std::string_view::npos;
@@ -37,7 +37,7 @@ std::size_t glob_distance(std::string_view pattern, std::string_view name) {
   constexpr std::size_t most = 64;
   pattern = pattern.substr(0, most);
   name = name.substr(0, most);
-  // Of the part of the pattern so far to each beginning of the name.
+  // Distances between the pattern so far and each prefix of the name.
   std::vector<std::size_t> row(name.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (const char c : pattern) {

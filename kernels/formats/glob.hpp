@@ -7,16 +7,18 @@
 
 namespace troupe {
 
-/// Whether `name` as a whole is as `pattern` says: `*` stands for any characters, also none, `?`
-/// for one; others stand for themselves. Time: the product of both lengths at most.
+/// True if the whole `name` matches `pattern`: `*` stands for any number of characters, including
+/// none, `?` for one, and other characters for themselves. Time: at most the product of both
+/// lengths.
 bool matches_glob(std::string_view pattern, std::string_view name) noexcept;
 
-/// Characters of the pattern to insert, delete or replace so that it matches the name
-/// (Levenshtein's distance, with `*` and `?` as above). Of both, the first 64 count.
+/// Number of characters in the pattern to insert, delete or replace so that it matches the name
+/// (Levenshtein's distance, with `*` and `?` as above). Only the first 64 characters of both are
+/// compared.
 std::size_t glob_distance(std::string_view pattern, std::string_view name);
 
-/// For error messages, as suggestion(): what a pattern that matches none of the names may have
-/// meant (up to a third of its characters differ), and the names.
+/// For error messages, like suggestion(): the likely meaning of a pattern without a match (up to a
+/// third of its characters may differ), and the names.
 std::string glob_suggestion(std::string_view pattern, std::span<const std::string> names);
 
 } // namespace troupe

@@ -8,15 +8,15 @@
 
 namespace troupe {
 
-/// Whether `bytes` start like a gzip member (RFC 1952: 1f 8b).
+/// True if `bytes` begin like a gzip member (RFC 1952: 1f 8b).
 bool is_gzip(std::span<const std::byte> bytes) noexcept;
 
 /// Decompresses one or several concatenated gzip members (RFC 1952).
 ///
-/// The result grows as data arrives, so a file that lies about its size costs nothing; at most
-/// `max_bytes` are produced.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name`: truncated, corrupt, wrong checksum, bytes after the last
+/// The result grows as data arrives, so a wrong size in the file does no harm. The result has at
+/// most `max_bytes`.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name`: truncated, corrupt, wrong checksum, bytes after the last
 /// member, or more than `max_bytes` of output.
 std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t max_bytes,
                               std::string_view name);

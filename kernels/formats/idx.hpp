@@ -27,23 +27,23 @@ struct idx_array {
   std::vector<std::uint64_t>
     shape; ///< slowest dimension first; (records, rows, columns) for images
   std::span<const std::byte>
-    values; ///< row-major, big-endian; as long as the shape says; the caller's memory
+    values; ///< row-major, big-endian, of the length that the shape requires; the caller's memory
 };
 
 /// Reads the IDX format of MNIST (http://yann.lecun.com/exdb/mnist): two zero bytes, type, rank,
 /// big-endian sizes, values. Allocates the shape (at most 255 sizes) and nothing else.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name`: not IDX, unknown type, rank 0, truncated (says how many bytes
-/// were expected and how many are there), or bytes left over.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name`: not IDX, unknown type, rank 0, truncated (with the expected and
+/// the actual number of bytes), or additional bytes at the end.
 idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name);
 
-/// `parse_idx`, which also requires u8 elements and `rank` dimensions (images: 3, labels: 1), and
-/// otherwise says what was found.
+/// Like `parse_idx`, but requires u8 elements and `rank` dimensions (images: 3, labels: 1).
+/// Otherwise, the error describes what was found.
 idx_array parse_idx_u8(std::span<const std::byte> bytes, std::size_t rank, std::string_view name);
 
 /// An IDX file of u8 elements. For tools and tests.
-/// @throws input_error when `values` do not fill `shape`, or a dimension does not fit the format
-/// (32 bits, rank 255).
+/// @throws input_error if `values` do not fill `shape`, or if a dimension does not fit into the
+/// format (32 bits, rank 255).
 std::vector<std::byte> write_idx_u8(std::span<const std::uint64_t> shape,
                                     std::span<const std::uint8_t> values);
 

@@ -14,7 +14,7 @@ namespace troupe {
 /// Owns a zlib stream that decompresses.
 class inflater {
 public:
-  /// @param window_bits as for inflateInit2, which tells zlib the format
+  /// @param window_bits as for inflateInit2; it selects the format
   /// @throws std::bad_alloc
   explicit inflater(int window_bits) {
     if (::inflateInit2(&stream_, window_bits) != Z_OK)
@@ -29,7 +29,8 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output: doubles, up to one byte more than `max`, which means "too long".
+/// Makes room for more output: doubles the size, up to one byte more than `max`, which means "too
+/// long".
 /// @param used bytes of `out` with output
 /// @param input bytes of the compressed data
 inline void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,

@@ -49,7 +49,7 @@ public:
 private:
   struct level {
     bool list;
-    /// Elements begun so far.
+    /// Number of elements begun so far.
     std::size_t elements;
     std::string key;
     std::set<std::string> keys;
@@ -64,7 +64,7 @@ private:
     auto& top = open_.back();
     top.key = key;
     if (!top.keys.insert(std::move(key)).second)
-      throw input_error{name_ + ": " + path() + ": stands there twice"};
+      throw input_error{name_ + ": " + path() + ": occurs twice"};
   }
 
   std::string path() const {
@@ -78,7 +78,7 @@ private:
   std::vector<level> open_;
 };
 
-/// The last colon-separated part of the library's text: the error has our own position instead.
+/// The last colon-separated part of the library's text, because the error has our own position.
 std::string reason_of(const json::parse_error& error) {
   const std::string text = error.what();
   const auto column = text.find(", column ");
@@ -100,7 +100,7 @@ json parse_json(std::string_view text, std::string_view name) {
     throw input_error{std::string{name} + ':' + std::to_string(line) + ':' + std::to_string(column)
                       + ": not valid JSON: " + reason_of(error)};
   } catch (const json::exception& error) {
-    // Numbers too large to be held.
+    // A number is too large.
     throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
   }
 }

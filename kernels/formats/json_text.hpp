@@ -8,11 +8,11 @@
 namespace troupe {
 
 /// Parses JSON more strictly than the library does: a key that occurs twice in an object is an
-/// error, and so is nesting deeper than 64. For parsers of files that people write; a caller that
-/// includes this needs nlohmann-json.
-/// @param name what errors call the text, usually the path.
-/// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with
-/// the path of the field, as in `cluster.worker[1]`.
+/// error, and so is nesting deeper than 64. For parsers of files that people write. Callers need
+/// nlohmann-json.
+/// @param name the name of the text in errors, usually its path.
+/// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with the
+/// path of the field, such as `cluster.worker[1]`.
 nlohmann::json parse_json(std::string_view text, std::string_view name);
 
 /// The path of a field of an object: "cluster" and "ps" make "cluster.ps"; an empty path is the
@@ -22,10 +22,10 @@ std::string json_field(const std::string& path, std::string_view key);
 /// The path of an element of a list: "cluster.worker[1]".
 std::string json_element(const std::string& path, std::size_t index);
 
-/// What a value is, for messages: "a number", "a list".
+/// The kind of a value, for messages: "a number", "a list".
 const char* json_kind(const nlohmann::json& x);
 
-/// A value as text for messages, shortened if it is long.
+/// A value as text for messages, shortened if necessary.
 std::string json_excerpt(const nlohmann::json& x);
 
 } // namespace troupe

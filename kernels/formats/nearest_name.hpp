@@ -12,13 +12,13 @@ namespace troupe {
 /// are compared by their first 64.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the smallest edit distance to `word`, the first of several; empty when there
-/// is none.
+/// The candidate with the smallest edit distance to `word`, or the first of them. Empty if there
+/// are no candidates.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
-/// For error messages: `did you mean "radio"? valid: "TV", "radio"`. Suggests only what is near (a
-/// third of the word's characters or less differ, or one is the start of the other), lists at most
-/// 16 candidates; empty without candidates.
+/// For error messages: `did you mean "radio"? valid: "TV", "radio"`. It suggests only similar words
+/// (at most a third of the word's characters differ, or one is the start of the other) and lists at
+/// most 16 candidates. Empty without candidates.
 std::string suggestion(std::string_view word, std::span<const std::string> candidates);
 
 } // namespace troupe

@@ -44,8 +44,8 @@ struct header {
   std::optional<std::vector<std::uint64_t>> shape;
 };
 
-/// Reads the dictionary of a header; only what NumPy writes: strings without escapes, True and
-/// False, tuples of whole numbers.
+/// Reads the dictionary of a header. It accepts only the syntax that NumPy writes: strings without
+/// escapes, True and False, tuples of whole numbers.
 class header_reader {
 public:
   header_reader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
@@ -183,7 +183,7 @@ bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std
     shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
 }
 
-/// Where the text of the header begins and how long it is.
+/// Position and length of the header's text.
 std::pair<std::size_t, std::size_t> find_header(std::span<const std::byte> bytes,
                                                 std::string_view name) {
   const auto at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(bytes[i]); };

@@ -9,13 +9,13 @@
 
 namespace troupe {
 
-/// Element types of a NumPy array that are read here.
+/// Element types of a NumPy array that this file can read.
 enum class npy_type : std::uint8_t { u8, i32, i64, f32, f64 };
 
 /// Size of an element in bytes.
 std::size_t element_size(npy_type type) noexcept;
 
-/// As NumPy calls it, such as "float32".
+/// NumPy's name of the type, such as "float32".
 std::string_view to_string(npy_type type) noexcept;
 
 /// A parsed .npy file: a view of the caller's bytes.
@@ -23,7 +23,8 @@ struct npy_array {
   npy_type type = npy_type::f32;
   /// Slowest dimension first; empty for a single number.
   std::vector<std::uint64_t> shape;
-  /// Row-major, little-endian, as long as the shape says, without alignment; the caller's memory.
+  /// Row-major, little-endian, of the length that the shape requires, without alignment; the
+  /// caller's memory.
   std::span<const std::byte> values;
 
   /// Number of elements.
@@ -39,15 +40,15 @@ std::string shape_text(std::span<const std::uint64_t> shape);
 /// of the header, a Python dictionary with the keys descr, fortran_order and shape, values.
 /// Elements: float32, float64, uint8, int32, int64, little-endian; C order. Allocates the shape (at
 /// most 64 sizes) and nothing else.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name`: not .npy, unknown version, a header that is not such a
-/// dictionary, another type, Fortran order (both with the NumPy call that helps), truncated (says
-/// how many bytes were expected and how many are there), or bytes left over.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name`: not .npy, unknown version, a header that is not such a
+/// dictionary, another type, Fortran order (both with the NumPy call that helps), truncated (with
+/// the expected and the actual number of bytes), or additional bytes at the end.
 npy_array parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
 /// A .npy file, version 1. For tools and tests.
 /// @param values row-major, little-endian.
-/// @throws input_error when `values` do not fill `shape`.
+/// @throws input_error if `values` do not fill `shape`.
 std::vector<std::byte> write_npy(npy_type type, std::span<const std::uint64_t> shape,
                                  std::span<const std::byte> values);
 

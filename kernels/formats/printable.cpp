@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// Bytes of the UTF-8 character at the start of a text; 0 if there is none, or it controls the
-/// terminal.
+/// Length in bytes of the UTF-8 character at the start of a text; 0 if it is invalid or controls
+/// the terminal.
 std::size_t character_at(std::string_view text) {
   const auto [character, length] = next_character(std::as_bytes(std::span{text}));
   return character < 0x20 || (character >= 0x7f && character < 0xa0) ? 0 : length;
@@ -57,7 +57,7 @@ std::string excerpt(std::string_view text, std::size_t longest) {
   if (text.size() <= longest)
     return printable(text);
   auto end = std::max<std::size_t>(longest, 3) - 3;
-  // Not in the middle of a character.
+  // Does not cut inside a character.
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
     --end;
   return printable(text.substr(0, end)) + "...";

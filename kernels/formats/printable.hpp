@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-/// A text from a file or a peer, made safe for a terminal: control characters, and bytes that are
-/// not UTF-8, become \xNN (\t, \r and \n by these names). `keep_lines` leaves newlines.
+/// Makes a text from a file or a peer safe for a terminal: control characters, and bytes that are
+/// not UTF-8, become \xNN (or \t, \r and \n). With `keep_lines`, newlines stay.
 std::string printable(std::string_view text, bool keep_lines = false);
 
-/// `printable` of at most `longest` bytes of a text; a longer one ends in "...".
+/// Like `printable`, for at most `longest` bytes of a text. A longer text ends with "...".
 std::string excerpt(std::string_view text, std::size_t longest = 40);
 
 } // namespace troupe

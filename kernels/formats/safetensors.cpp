@@ -54,7 +54,7 @@ std::string text_of(safetensors_dtype dtype, std::span<const std::uint64_t> shap
   return std::string{to_string(dtype)} + " " + text_of(shape);
 }
 
-/// Bytes of a tensor; false when that does not fit into 64 bits.
+/// Size of a tensor in bytes; false if it does not fit into 64 bits.
 bool byte_count(safetensors_dtype dtype, std::span<const std::uint64_t> shape, std::uint64_t& out) {
   out = element_size(dtype);
   if (std::ranges::find(shape, 0u) != shape.end())
@@ -63,7 +63,7 @@ bool byte_count(safetensors_dtype dtype, std::span<const std::uint64_t> shape, s
     shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
 }
 
-/// Reads one header; holds what its errors need.
+/// Reads a header. It has the information that errors need.
 class header_parser {
 public:
   header_parser(std::span<const std::byte> data, std::string_view name)
@@ -81,7 +81,7 @@ public:
         file.tensors.push_back(tensor(key, value));
     }
     require_full_cover(file.tensors);
-    return file; // sorted by name, as the JSON object is
+    return file; // sorted by name, because the JSON object is
   }
 
 private:
@@ -93,8 +93,8 @@ private:
     fail("tensor \"" + tensor + "\": " + what);
   }
 
-  /// The header as a tree; refuses names that appear twice, which JSON libraries resolve in
-  /// different ways.
+  /// The header as a tree. Refuses names that appear twice, because JSON libraries handle these
+  /// differently.
   json parse_json(std::string_view text) const {
     std::array<std::set<std::string>, max_depth + 1> seen;
     const auto check = [&](int depth, json::parse_event_t event, json& parsed) {

@@ -39,7 +39,7 @@ struct safetensors_entry {
   safetensors_dtype dtype = safetensors_dtype::f32;
   std::vector<std::uint64_t> shape; ///< empty: a scalar
   std::span<const std::byte>
-    bytes; ///< row-major; product(shape) * element_size(dtype) long; the caller's memory
+    bytes; ///< row-major, product(shape) * element_size(dtype) bytes; the caller's memory
 };
 
 /// A whole file. `tensors` is sorted by name after parsing.
@@ -47,7 +47,7 @@ struct safetensors_file {
   std::map<std::string, std::string> metadata; ///< "__metadata__"
   std::vector<safetensors_entry> tensors;
 
-  /// The tensor of that name, or nullptr. Tensors must be sorted by name.
+  /// The tensor with this name, or nullptr. Tensors must be sorted by name.
   const safetensors_entry* find(std::string_view name) const noexcept;
 };
 
@@ -61,37 +61,37 @@ struct expected_tensor {
 /// Reads the safetensors format (https://github.com/huggingface/safetensors): u64 header length,
 /// JSON header, data.
 ///
-/// The result refers to `bytes`. Memory: some tens of times the header's length, which is checked
-/// against the input first. Tensor bytes need no alignment in memory; copy them, do not cast.
-/// @param name what errors call the input, usually the path.
-/// @throws input_error naming `name` and the tensor: header longer than the input or than 16 MiB,
-/// not JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in
-/// the wrong order or not as long as the shape says, tensors that overlap, gaps or bytes that
-/// belong to no tensor, a name that appears twice.
+/// The result refers to `bytes`. Memory: some tens of times the header's length, which is first
+/// compared with the input. The bytes of a tensor may not be aligned: copy them instead of casting.
+/// @param name the name of the input in errors, usually its path.
+/// @throws input_error with `name` and the tensor: header longer than the input or than 16 MiB, not
+/// JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in the
+/// wrong order or not matching the shape, tensors that overlap, bytes that belong to no tensor, or
+/// a name that appears twice.
 safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
-/// Writes the format as the reference implementation does: header keys sorted by (descending
+/// Writes the format like the reference implementation: header keys sorted by (descending
 /// alignment, name), data in the same order without gaps, header padded with spaces so that the
 /// data starts at a multiple of 8. The same content gives the same bytes.
-/// @throws input_error naming the tensor: bytes not as long as its shape says, an empty or reserved
-/// name, a name twice.
+/// @throws input_error that names the tensor: its bytes do not match its shape, its name is empty
+/// or reserved, or a name appears twice.
 std::vector<std::byte> write_safetensors(const safetensors_file& file);
 
-/// The bytes of a file in pieces, to be written one after another: nothing is copied.
+/// The bytes of a file in pieces, to be written one after the other. Nothing is copied.
 struct safetensors_pieces {
   std::vector<std::byte> header;
   /// The tensors' bytes in the order of the file; the caller's memory.
   std::vector<std::span<const std::byte>> data;
 };
 
-/// What `write_safetensors` writes, in pieces.
-/// @throws input_error as write_safetensors.
+/// The output of `write_safetensors` in pieces.
+/// @throws input_error like write_safetensors.
 safetensors_pieces lay_out_safetensors(const safetensors_file& file);
 
 /// Compares a file with the tensors that are needed.
-/// @param name what the error calls the file, usually the path.
-/// @throws input_error when any tensor is missing, extra, or of another shape or dtype: one line
-/// for *each* of them.
+/// @param name the name of the file in the error, usually its path.
+/// @throws input_error with one line for *each* tensor that is missing, unexpected, or of another
+/// shape or dtype.
 void require_tensors(const safetensors_file& file, std::span<const expected_tensor> expected,
                      std::string_view name);
 

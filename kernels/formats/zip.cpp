@@ -33,7 +33,7 @@ std::uint32_t u32(std::span<const std::byte> bytes, std::size_t at) {
   return u16(bytes, at) | u16(bytes, at + 2) << 16;
 }
 
-/// The end record, found backwards: a comment of at most 64 KiB may follow it.
+/// Finds the end record, searching backwards: a comment of at most 64 KiB may follow it.
 std::span<const std::byte> find_end(std::span<const std::byte> bytes, std::string_view name) {
   if (bytes.size() >= end_size) {
     const std::size_t last = bytes.size() - end_size;
@@ -48,7 +48,7 @@ std::string member_text(const std::string& member) {
   return "member \"" + excerpt(member) + "\"";
 }
 
-/// The packed bytes of a member whose local header stands at `offset`.
+/// The packed bytes of a member with its local header at `offset`.
 std::span<const std::byte> packed_data(std::span<const std::byte> bytes, std::uint64_t offset,
                                        std::uint64_t packed, const std::string& member,
                                        std::string_view name) {
@@ -92,7 +92,7 @@ zip_member read_member(std::span<const std::byte> bytes, std::span<const std::by
   return result;
 }
 
-/// Inflates data that should give `size` bytes; stops at the first byte beyond.
+/// Inflates data that should give `size` bytes. Stops at the first byte beyond.
 std::vector<std::byte> inflate(std::span<const std::byte> packed, std::uint64_t size,
                                const std::string& what, std::string_view name) {
   inflater state{-MAX_WBITS}; // Without a header.

@@ -18,13 +18,12 @@ std::int64_t channels_of(operation op, expression x) {
 
 void check_moments(operation op, expression x, expression moments) {
   if (moments.shape() != shape{2, channels_of(op, x)})
-    refuse(op,
-           describe(x) + " and " + describe(moments) + ": moments of its channels were expected");
+    refuse(op, describe(x) + " and " + describe(moments) + ": expected moments of its channels");
 }
 
 expression of_moments(operation op, expression moments, double factor) {
   if (moments.shape().rank() != 2 || moments.shape()[0] != 2)
-    refuse(op, describe(moments) + ": moments (2, channels) were expected");
+    refuse(op, describe(moments) + ": expected moments (2, channels)");
   auto x = make_node(op, {moments.shape()[1]});
   x.factor = factor;
   x.key = moments.node().key;
@@ -36,7 +35,7 @@ expression of_moments(operation op, expression moments, double factor) {
 expression multiply_channels(expression x, expression g) {
   constexpr auto op = operation::multiply_channels;
   if (g.shape() != shape{channels_of(op, x)})
-    refuse(op, describe(x) + " and " + describe(g) + ": a factor per channel was expected");
+    refuse(op, describe(x) + " and " + describe(g) + ": expected a factor per channel");
   return append(make_node(op, x.shape()), {x, g});
 }
 
@@ -51,7 +50,7 @@ expression normalize_channels(expression x, expression moments, double epsilon) 
   constexpr auto op = operation::normalize_channels;
   check_moments(op, x, moments);
   if (!(epsilon > 0))
-    refuse(op, "epsilon is " + std::to_string(epsilon) + "; a number above 0 was expected");
+    refuse(op, "epsilon is " + std::to_string(epsilon) + "; expected a number above 0");
   auto result = make_node(op, x.shape());
   result.factor = epsilon;
   return append(std::move(result), {x, moments});
@@ -99,7 +98,7 @@ expression batch_norm(expression x, const batch_norm_variables& variables, doubl
   return add_channel_bias(multiply_channels(normal, variables.gain), variables.bias);
 }
 
-// Computes two numbers per channel first, so x is read twice.
+// Computes two numbers per channel first, which costs a second pass over x.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables, double epsilon) {
   const auto factor = variables.gain / square_root(offset(variables.running_variance, epsilon));
   const auto summand = variables.bias - variables.running_mean * factor;

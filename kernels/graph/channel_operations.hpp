@@ -6,27 +6,28 @@
 
 namespace troupe {
 
-// Batch normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension 1. All
-// further dimensions are positions. Each function throws input_error if shapes do not fit, naming
-// them.
+// Batch normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension 1, and
+// all further dimensions are positions. Each function throws input_error if shapes do not fit, and
+// names them.
 
 /// x (batch, C, ...), channel c times g[c]. g (C).
 expression multiply_channels(expression x, expression g);
-/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions, the
-/// variance divided by their number n. 0 for a run without rows. No gradient: see
-/// normalize_channels. With `all_workers`, they are of the samples of all workers that run the plan
-/// together (run_arguments::on_sums), and so is everything that is made of them; node::key is 1.
+/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions. The
+/// variance is divided by the number n of values. Both are 0 for a run without rows. No gradient:
+/// see normalize_channels. With `all_workers`, the samples of all workers that run the plan
+/// together count (run_arguments::on_sums), also for all results computed from these; node::key
+/// is 1.
 expression channel_moments(expression x, bool all_workers = false);
-/// (x - mean) / sqrt(variance + epsilon) per channel, moments = channel_moments(x). Its gradient is
-/// that of x and of the moments, which depend on x.
+/// (x - mean) / sqrt(variance + epsilon) per channel, with moments = channel_moments(x). The
+/// gradient takes into account that the moments depend on x.
 expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
 /// d sum(y * dy) / dx of the above: (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
 expression normalize_channels_gradient(expression dy, expression x, expression moments,
                                        double epsilon);
-/// (C): the means in `moments` times the samples of the run. For graph::update_state.
+/// (C): the means in `moments`, times the number of samples of the run. For graph::update_state.
 expression summed_mean(expression moments);
-/// (C): the variances in `moments`, divided by n - 1 instead of n, times the samples of the run, n
-/// = samples * positions. If n is 1, the variance is 0. For graph::update_state.
+/// (C): the variances in `moments`, but divided by n - 1 instead of n, times the number of samples
+/// of the run; n = samples * positions. If n is 1, the variance is 0. For graph::update_state.
 expression summed_variance(expression moments, std::int64_t positions);
 
 /// The variables of a batch normalization (Ioffe and Szegedy, 2015), (C) each.
@@ -37,10 +38,10 @@ struct batch_norm_variables {
   expression running_variance;
 };
 
-/// For training: normalize_channels(x) * gain + bias. Registers the batch's mean and variance as
-/// updates of the running ones. If these are frozen, it is batch_norm_testing: training then
-/// normalizes as tests do. Throws input_error if only one of them is frozen. `all_workers`: see
-/// channel_moments.
+/// For training: normalize_channels(x) * gain + bias. The mean and variance of the batch are
+/// registered as updates of the running ones. If the running ones are frozen, this is
+/// batch_norm_testing: training then normalizes as tests do. Throws input_error if only one of them
+/// is frozen. `all_workers`: see channel_moments.
 expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5,
                       bool all_workers = false);
 /// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.

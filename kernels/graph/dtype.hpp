@@ -7,8 +7,8 @@
 namespace troupe {
 
 /// Type of the elements of a tensor. Parameters and their gradients are float32 (float64 in
-/// reference tests); labels and indices are int32. `sparse`: rows of
-/// floating-point numbers that are mostly zero, as compressed rows; of placeholders only.
+/// reference tests); labels and indices are int32. `sparse` is for placeholders only: rows of
+/// floating-point numbers that are mostly zero, as compressed rows.
 enum class dtype : std::uint8_t { float32, float64, int32, sparse };
 
 /// Bytes of one element.

@@ -31,7 +31,7 @@ expression reverse_mode::of(expression x) {
 }
 
 void reverse_mode::visit(std::uint32_t id) {
-  const node n = graph_.at(id); // a copy: appending nodes moves them
+  const node n = graph_.at(id); // a copy, because appending nodes moves the original
   traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
 }
 
@@ -40,12 +40,12 @@ void gradient_step::refuse(const std::string& what) const {
 }
 
 expression softmax_gradient(expression g, expression y) {
-  const auto dims = y.shape(); // a copy: appending nodes moves them
+  const auto dims = y.shape(); // a copy, because appending nodes moves the original
   return multiply(y, subtract(g, broadcast_last(sum_last(multiply(g, y)), dims)));
 }
 
 expression times(expression x, expression g) {
-  // Usually the constant 1: of a loss that is not combined with others.
+  // Usually g is the constant 1, because the loss is not combined with others.
   const auto& n = g.node();
   const bool one = n.op == operation::constant && n.values.size() == 1 && n.values[0] == 1;
   return one ? x : multiply(broadcast(g, x.shape()), x);
@@ -53,7 +53,8 @@ expression times(expression x, expression g) {
 
 namespace gradient_rules {
 
-/// C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, transposed again if a or b was.
+/// C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, transposed once more if a or b was
+/// transposed.
 void matmul(const gradient_step& s) {
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;
@@ -63,7 +64,7 @@ void matmul(const gradient_step& s) {
     s.give(1, tb ? matmul(s.g, s.x(0), true, ta) : matmul(s.x(0), s.g, !ta, false));
 }
 
-/// The gradient of a sparse matrix would be a dense one.
+/// The gradient by a sparse matrix would be dense.
 void refuse_sparse(const gradient_step& s) {
   if (s.wants(0))
     throw input_error("gradients: \"" + s.x(0).name()

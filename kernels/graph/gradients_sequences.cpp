@@ -15,7 +15,7 @@ void concat(const gradient_step& s) {
   }
 }
 
-void batched_matmul(const gradient_step& s) { // as matmul
+void batched_matmul(const gradient_step& s) { // like matmul
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;
   if (s.wants(0))
@@ -24,8 +24,8 @@ void batched_matmul(const gradient_step& s) { // as matmul
     s.give(1, tb ? batched_matmul(s.g, s.x(0), true, ta) : batched_matmul(s.x(0), s.g, !ta, false));
 }
 
-/// Through time: the gradient of the activations' inputs, for all steps at once; the rest are
-/// products.
+/// Goes through time: one node computes the gradient of the activations' inputs for all steps at
+/// once. The rest are matrix products.
 void recurrent(const gradient_step& s) {
   const auto how = s.node.cell;
   const auto w = s.x(1);
@@ -33,7 +33,7 @@ void recurrent(const gradient_step& s) {
   const auto stored = s.y.shape().last();
   const auto dh = slice(s.g, 2, stored - hidden, stored);
   const auto d = recurrent_gradient(dh, s.y, w, how);
-  // The gradient of h_{t-1} w^T + b; gru multiplies the part of n by r.
+  // The gradient of h_{t-1} w^T + b. In gru, the part of gate n is multiplied by r.
   const auto state = how == cell::gru
     ? troupe::concat({slice(d, 2, 0, 2 * hidden), slice(d, 2, 3 * hidden, 4 * hidden)}, 2)
     : d;
@@ -41,7 +41,7 @@ void recurrent(const gradient_step& s) {
     s.give(0, how == cell::gru ? slice(d, 2, 0, 3 * hidden) : d);
   if (s.wants(1)) {
     const auto h = slice(s.y, 2, stored - hidden, stored);
-    const auto dims = h.shape(); // a copy: appending nodes moves them
+    const auto dims = h.shape(); // a copy, because appending nodes moves the original
     const auto before = place(slice(h, 1, 0, dims[1] - 1), 1, 1, dims);
     s.give(1, matmul(state, before, true));
   }
@@ -49,11 +49,11 @@ void recurrent(const gradient_step& s) {
     s.give(2, sum_leading(state));
 }
 
-/// d sum(g * normalize_rows_gradient(dy, x)) / dx, by way of its formula in simpler operations.
+/// d sum(g * normalize_rows_gradient(dy, x)) / dx, from its formula in simpler operations.
 expression again(const gradient_step& s) {
   const auto x = s.x(1);
   const auto dy = stop_gradient(s.x(0));
-  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto dims = x.shape(); // a copy, because appending nodes moves the original
   const double share = 1.0 / static_cast<double>(dims.last());
   const auto mean = [&](expression v) { return broadcast_last(scale(sum_last(v), share), dims); };
   const auto centered = x - mean(x);

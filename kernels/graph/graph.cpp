@@ -55,7 +55,7 @@ void graph::update_state(expression variable, expression sum) {
   if (&sum.owner() != this || sum.shape() != n.shape)
     throw input_error("update_state: \"" + sum.name() + "\" " + to_string(sum.shape())
                       + " does not fit \"" + n.name + "\" " + to_string(n.shape)
-                      + ": the same shape was expected");
+                      + ": expected the same shape");
   if (std::ranges::find(state_updates_, variable.id(),
                         &std::pair<std::uint32_t, std::uint32_t>::first)
       != state_updates_.end())

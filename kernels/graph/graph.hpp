@@ -16,7 +16,7 @@ namespace troupe {
 
 class graph;
 
-/// What a node computes. Formulas are beside the functions that build them, in
+/// The operation of a node. The formulas are next to the functions that build the nodes, in
 /// kernels/graph/operations.hpp.
 enum class operation : std::uint8_t {
   // leaves
@@ -60,7 +60,7 @@ enum class operation : std::uint8_t {
   greater,
   above,
   select,
-  /// Several element-wise operations in one pass; in plans only.
+  /// Several element-wise operations in one pass. Only plans contain it.
   elementwise,
   // reductions, and the broadcasts that are their gradients
   sum,
@@ -114,18 +114,18 @@ enum class operation : std::uint8_t {
   // the same elements, in another shape or as if they were constant
   reshape,
   stop_gradient,
-  /// No operation; stays the last.
+  /// Not an operation; must stay the last one.
   end,
 };
 
-/// Tables have a row for each.
+/// Number of operations, which is the number of rows in a table.
 inline constexpr auto operation_count = static_cast<std::size_t>(operation::end);
 
-/// Such as "matmul".
+/// For example "matmul".
 std::string_view to_string(operation op) noexcept;
 
-/// A sliding window: a kernel of height x width, moved by the strides, over an image with `pad`
-/// zeros (for a maximum: nothing) on each side.
+/// A sliding window: a kernel of height x width that moves by the strides over an image. On each
+/// side, the image has `pad` zeros, which a maximum ignores.
 struct window {
   std::int64_t height = 1;
   std::int64_t width = 1;
@@ -133,10 +133,10 @@ struct window {
   std::int64_t stride_x = 1;
   std::int64_t pad_y = 0;
   std::int64_t pad_x = 0;
-  /// Convolutions: the number of independent groups of channels.
+  /// For convolutions: the number of independent groups of channels.
   std::int64_t groups = 1;
 
-  /// Positions of the kernel along an image of that height, or width.
+  /// Number of positions of the kernel along an image of this height or width.
   std::int64_t rows(std::int64_t image) const noexcept {
     return (image + 2 * pad_y - height) / stride_y + 1;
   }
@@ -146,10 +146,10 @@ struct window {
   bool operator==(const window&) const = default;
 };
 
-/// How softmax_cross_entropy uses its labels, as PyTorch's CrossEntropyLoss.
+/// How softmax_cross_entropy uses its labels, like PyTorch's CrossEntropyLoss.
 struct cross_entropy {
-  /// The wanted probabilities are 1 - smoothing for the label, and in addition smoothing / classes
-  /// for all classes (Szegedy et al., 2016). 0 <= smoothing < 1.
+  /// The target probabilities are 1 - smoothing for the label, plus smoothing / classes for every
+  /// class (Szegedy et al., 2016). 0 <= smoothing < 1.
   double smoothing = 0;
   /// Rows with this label are ignored.
   std::optional<std::int32_t> ignored = std::nullopt;
@@ -157,44 +157,45 @@ struct cross_entropy {
   bool operator==(const cross_entropy&) const = default;
 };
 
-/// What a recurrent layer does in a time step; kernels/graph/sequence_operations.hpp has the
-/// formulas.
+/// The computation of a recurrent layer in a time step. Formulas:
+/// kernels/graph/sequence_operations.hpp.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
-/// A node of a graph: an operation, its inputs, the shape of its result. Nodes only read nodes of
-/// smaller id, so ids are a topological order.
+/// A node of a graph: an operation, its inputs, and the shape of its result. A node reads only
+/// nodes with smaller ids, so the ids are a topological order.
 struct node {
   operation op = operation::constant;
-  /// Given by the user, or the operation and the id: "matmul_7".
+  /// Given by the user; otherwise the operation and the id: "matmul_7".
   std::string name;
   troupe::shape shape;
   dtype type = dtype::float32;
   std::vector<std::uint32_t> inputs;
-  /// matmul, batched_matmul.
+  /// For matmul and batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
   /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, bound of
   /// at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
   /// normalize_channels, rate of dropout, positions per sample of summed_variance.
   double factor = 1;
-  /// softmax_cross_entropy and its siblings.
+  /// For softmax_cross_entropy and its relatives.
   cross_entropy labels;
-  /// dropout: names the mask.
+  /// For dropout: identifies the mask.
   std::uint64_t key = 0;
-  /// Convolutions and pooling.
+  /// For convolutions and pooling.
   troupe::window window;
-  /// transpose: for each dimension of the result, that of the operand. slice, place: axis and first
-  /// position. concat: axis.
+  /// For transpose: for each dimension of the result, the dimension of the operand. For slice and
+  /// place: axis and first position. For concat: axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
-  /// Position among placeholders (placeholder) or in the layout (variable).
+  /// Position among the placeholders (placeholder) or in the layout (variable).
   std::size_t index = 0;
-  /// Elements of a constant, or one element that is repeated for all.
+  /// Elements of a constant, or a single element that is repeated.
   std::vector<double> values;
 };
 
-/// A handle to a node of a graph, to be combined with others: `auto h = relu(dense(x, w, b))`. Two
-/// words; pass it by value. The graph must outlive it and must not move.
+/// A handle to a node of a graph. Expressions are combined to build further nodes: `auto h =
+/// relu(dense(x, w, b))`. It is two words; pass it by value. The graph must outlive it and must not
+/// move.
 class expression {
 public:
   expression() = default;
@@ -214,49 +215,48 @@ private:
   std::uint32_t id_ = 0;
 };
 
-/// A static graph of typed nodes whose shapes are known when it is built; dimension 0 of per-sample
+/// A static graph of typed nodes. Shapes are known when it is built. Dimension 0 of per-sample
 /// tensors is the symbolic `shape::batch`.
 ///
-/// Building is for one thread at a time; a finished graph may be read (planned) by many. Copying
-/// copies the nodes; expressions keep pointing to the original. Tensors that do not fit cause an
-/// input_error with their names and shapes.
+/// Only one thread at a time may build it. Many threads may read (plan) a finished graph. A copy
+/// has its own nodes, but expressions still refer to the original. If tensors do not fit, functions
+/// throw an input_error with their names and shapes.
 class graph {
 public:
-  /// A value that each run feeds, such as features (batch, 784) or int32 labels (batch).
+  /// A value that is fed in each run, such as features (batch, 784) or int32 labels (batch).
   expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
-  /// A parameter: appended to parameters(). `decay`: of state (parameter_kind).
+  /// A parameter. It is appended to parameters(). `decay` is for state (parameter_kind).
   expression variable(std::string name, shape dims, initializer initial = {},
                       parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
-  /// A constant of that shape, all elements the same.
+  /// A constant of this shape with equal elements.
   expression constant(double value, shape dims = {});
   /// A constant with the given elements, row-major. Symbolic shapes are not possible.
   expression constant(std::vector<double> values, shape dims);
 
-  /// Registers a batch's statistic of a variable of kind state: `sum`, of the variable's shape, is
-  /// the batch's value of it times the samples of the batch (summed_mean(), say). A plan with
-  /// gradients writes it to the variable's place in the flat gradient, so that it reaches the
-  /// update like a gradient, summed over workers. Once per variable. Throws input_error for a
-  /// variable that is trainable, for another shape, and the second time.
+  /// Registers a batch's statistic for a variable of kind state. `sum` has the variable's shape and
+  /// is the statistic of the batch times the number of samples (for example summed_mean()). A plan
+  /// with gradients writes it to the variable's place in the flat gradient. It then reaches the
+  /// update like a gradient, summed over workers. Throws input_error if the variable is trainable,
+  /// if the shape differs, or if the variable is already registered.
   void update_state(expression variable, expression sum);
   /// (variable, sum) of all calls of update_state.
   const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
     return state_updates_;
   }
 
-  /// The layout of the flat parameter vector: variables in the order of their creation.
+  /// The layout of the flat parameter vector: variables in order of creation.
   const layout& parameters() const noexcept { return parameters_; }
-  /// Ids of the placeholders in the order in which they were made: feeds of a run come in this
-  /// order.
+  /// Ids of the placeholders in order of creation. The feeds of a run have the same order.
   const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
   const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
-  /// Gives a node another name.
+  /// Renames a node.
   void rename(expression x, std::string name);
-  /// The node of that name. Throws input_error if there is none.
+  /// The node with this name. Throws input_error if there is none.
   expression find(std::string_view name);
 
-  /// Appends an operation whose shape was already inferred; for kernels/graph/operations.cpp. Gives
-  /// it a name if it has none.
+  /// Appends an operation whose shape is already known; for kernels/graph/operations.cpp. Gives it
+  /// a name if it has none.
   expression append(troupe::node x);
 
 private:

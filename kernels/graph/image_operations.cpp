@@ -22,18 +22,18 @@ void check_image(operation op, expression x) {
     refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
 }
 
-/// The shape of the result for an image of shape `image`, with `channels` channels.
+/// The shape of the result if the window slides over an image of shape `image`, with `channels`
+/// channels.
 shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
   const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1
     && how.pad_y >= 0 && how.pad_x >= 0 && how.pad_y < how.height && how.pad_x < how.width;
   const auto window = std::to_string(how.height) + " x " + std::to_string(how.width);
   if (!sane)
-    refuse(
-      op,
-      "a window of " + window + ", strides " + std::to_string(how.stride_y) + " and "
-        + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
-        + std::to_string(how.pad_x)
-        + ": sizes and strides of at least 1 and a padding smaller than the window were expected");
+    refuse(op,
+           "a window of " + window + ", strides " + std::to_string(how.stride_y) + " and "
+             + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
+             + std::to_string(how.pad_x)
+             + ": expected sizes and strides of at least 1 and a padding smaller than the window");
   if (image[2] + 2 * how.pad_y < how.height || image[3] + 2 * how.pad_x < how.width)
     refuse(op, "a window of " + window + " does not fit into images " + to_string(image));
   return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};
@@ -48,7 +48,7 @@ expression reshape(expression x, const shape& dims) {
     dims.has_batch() == x.shape().has_batch() && dims.elements(1) == x.shape().elements(1);
   if (!same)
     refuse(operation::reshape,
-           describe(x) + " to " + to_string(dims) + ": as many elements were expected");
+           describe(x) + " to " + to_string(dims) + ": expected the same number of elements");
   return append(operation::reshape, {x}, dims);
 }
 
@@ -67,9 +67,9 @@ expression conv2d(expression x, expression w, const window& how) {
     && dims[2] == how.height && dims[3] == how.width;
   if (!fits)
     refuse(op,
-           describe(x) + " and " + describe(w) + " do not fit: weights of shape (filters, "
+           describe(x) + " and " + describe(w) + " do not fit: expected weights of shape (filters, "
              + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
-             + std::to_string(how.width) + ") were expected, groups " + std::to_string(how.groups));
+             + std::to_string(how.width) + "), groups " + std::to_string(how.groups));
   return append(op, {x, w}, slid(op, x.shape(), how, dims[0]), how);
 }
 
@@ -95,7 +95,7 @@ expression conv2d_weight_gradient(expression x, expression dy, const window& how
 expression add_channel_bias(expression x, expression b) {
   constexpr auto op = operation::add_channel_bias;
   if (x.shape().rank() < 2 || b.shape() != shape{x.shape()[1]})
-    refuse(op, describe(x) + " and " + describe(b) + ": a bias per channel was expected");
+    refuse(op, describe(x) + " and " + describe(b) + ": expected a bias per channel");
   return append(op, {x, b}, x.shape());
 }
 
@@ -108,7 +108,7 @@ expression sum_channels(expression x) {
 expression broadcast_channels(expression x, const shape& dims) {
   if (dims.rank() < 2 || x.shape() != shape{dims[1]})
     refuse(operation::broadcast_channels,
-           describe(x) + " to " + to_string(dims) + ": an element per channel was expected");
+           describe(x) + " to " + to_string(dims) + ": expected an element per channel");
   return append(operation::broadcast_channels, {x}, dims);
 }
 

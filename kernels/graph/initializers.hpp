@@ -13,10 +13,10 @@ namespace troupe {
 class layout;
 class orthogonal_matrices;
 
-/// How a tensor gets its first values. fan_in and fan_out are counted as PyTorch does: weights are
-/// stored (units, inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1.
-/// With `inputs_first` they are stored (inputs, units), as over sparse features: fan_in and fan_out
-/// are swapped.
+/// The initial values of a tensor. fan_in and fan_out follow PyTorch: weights are stored as (units,
+/// inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1. With
+/// `inputs_first`, weights are stored as (inputs, units), as for sparse features, and fan_in and
+/// fan_out are swapped.
 ///
 /// | kind           | values                                                                    |
 /// |----------------|---------------------------------------------------------------------------|
@@ -62,18 +62,18 @@ struct initializer {
 /// "zeros", "constant(0.5)", "glorot_uniform", ...
 std::string to_string(const initializer& x);
 
-/// Writes the first values of elements `part` of the tensor `name`: element i depends only on
+/// Writes the initial values of elements `part` of the tensor `name`. Element i depends only on
 /// (seed, name, shape, i). The cost is proportional to `part`, except for orthogonal tensors, which
 /// are computed as a whole. Requires out.size() == part.size().
-/// @param made keeps orthogonal tensors for the next call; null: they are not kept
+/// @param made keeps orthogonal tensors for the next call; if null, they are not kept
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
                 const shape& dims, range part, std::span<float> out,
                 orthogonal_matrices* made = nullptr);
 
-/// Writes the first values of the elements `part` of the flat parameter vector. The result equals
-/// that slice of the whole, bit for bit, and a tensor's values do not depend on the other tensors
-/// of the layout. Throws std::invalid_argument when `part` is not within the layout or out.size()
-/// != part.size().
+/// Writes the initial values of elements `part` of the flat parameter vector. The result equals
+/// that slice of the whole vector, bit for bit, and a tensor's values do not depend on the other
+/// tensors of the layout. Throws std::invalid_argument if `part` is not within the layout or
+/// out.size() != part.size().
 void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,
                 orthogonal_matrices* made = nullptr);
 

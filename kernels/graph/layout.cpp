@@ -40,8 +40,8 @@ const layout_entry* layout::find(std::string_view name) const noexcept {
 }
 
 std::size_t layout::entry_at(std::size_t offset) const noexcept {
-  // The last entry that begins at or before `offset`; empty entries come before the one that holds
-  // it.
+  // The last entry that begins at or before `offset`. Empty entries come before the entry that
+  // contains it.
   auto i = std::ranges::upper_bound(entries_, offset, {}, &layout_entry::offset);
   return static_cast<std::size_t>(i - entries_.begin()) - 1;
 }

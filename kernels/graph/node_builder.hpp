@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-// Shared by the functions that build nodes: kernels/graph/operations.cpp and its siblings. Internal
-// to kernels.
+// Shared by the functions that build nodes, in kernels/graph/operations.cpp and its siblings.
+// Internal to kernels.
 
 namespace troupe {
 
@@ -17,23 +17,23 @@ inline std::string describe(expression x) {
   return "\"" + x.name() + "\" " + to_string(x.shape());
 }
 
-/// Throws input_error: "matmul: " and what is wrong.
+/// Throws input_error: "matmul: ", followed by `what`.
 [[noreturn]] inline void refuse(operation op, const std::string& what) {
   throw input_error(std::string(to_string(op)) + ": " + what);
 }
 
 inline void check_float(operation op, expression x) {
   if (x.node().type == dtype::int32)
-    refuse(op, describe(x) + " is int32, a tensor of floating-point numbers was expected");
+    refuse(op, describe(x) + " is int32; expected a tensor of floating-point numbers");
 }
 
-/// Only products with sparse matrices take one.
+/// Only products with sparse matrices accept a sparse input.
 inline void check_not_sparse(operation op, expression x) {
   if (x.node().type == dtype::sparse && !traits_of(op).takes_sparse)
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
 }
 
-/// A node without its inputs and attributes yet.
+/// A node that has no inputs and attributes yet.
 inline node make_node(operation op, shape dims) {
   node x;
   x.op = op;
@@ -41,7 +41,7 @@ inline node make_node(operation op, shape dims) {
   return x;
 }
 
-/// Appends a node to the graph that all its inputs belong to.
+/// Appends a node to the graph of its inputs, which must be the same for all.
 inline expression append(node x, std::span<const expression> inputs) {
   auto& owner = inputs.front().owner();
   for (auto input : inputs) {

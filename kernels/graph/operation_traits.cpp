@@ -23,7 +23,7 @@ namespace rules = gradient_rules;
 
 // -- FLOPs
 
-/// So many for each element of the first input.
+/// n operations for each element of the first input.
 template <std::uint64_t n>
 std::uint64_t each(sizes s) {
   return n * s.of(*s.inputs[0]);
@@ -33,8 +33,8 @@ std::uint64_t window_size(sizes s) {
   return static_cast<std::uint64_t>(s.window.height * s.window.width);
 }
 
-/// Of each element of `result`, the sum of the products with a kernel (filters, C / groups, height,
-/// width).
+/// For each element of `result`, the sum of the products with a kernel (filters, C / groups,
+/// height, width).
 std::uint64_t convolution(sizes s, const shape& result, const shape& kernel) {
   return 2 * s.of(result) * static_cast<std::uint64_t>(kernel[1] * kernel[2] * kernel[3]);
 }
@@ -59,10 +59,11 @@ std::uint64_t recurrent(sizes s, const shape& w) {
 
 // -- gradients
 
-/// For leaves, steps and counts, and for values that no loss is made of: their derivative is 0.
+/// For leaves, step functions and counts, and for values that are never part of a loss: their
+/// derivative is 0.
 void nothing(step) {}
 
-/// d (x + bias): dy, and its sum over all but the dimension of the bias.
+/// d (x + bias): dy, and the sum of dy over all dimensions except that of the bias.
 template <auto sum>
 void biased(step s) {
   if (s.wants(1))
@@ -87,7 +88,7 @@ constexpr traits row(op x, std::string_view name, rule gradient) {
   return row(x, name, nullptr, gradient);
 }
 
-/// The same row with another value of a field.
+/// The same row with another value for one field.
 template <auto field, auto value>
 constexpr traits with(traits x) {
   x.*field = value;
@@ -150,7 +151,7 @@ constexpr traits elements[] = {
           [](step s) { s.give(0, leaky_relu_gradient(s.g, s.y, s.node.factor)); }),
   element(op::tanh, "tanh", [](step s) { s.give(0, tanh_gradient(s.g, s.y)); }),
   element(op::sigmoid, "sigmoid", [](step s) { s.give(0, sigmoid_gradient(s.g, s.y)); }),
-  // Linear in dy; steps of y.
+  // Linear in dy; a step function of y.
   element(op::relu_gradient, "relu_gradient",
           [](step s) {
             if (s.wants(0))
@@ -210,7 +211,7 @@ constexpr traits general[] = {
   row(op::broadcast, "broadcast", [](step s) { s.give(0, sum(s.g)); }),
   row(op::broadcast_leading, "broadcast_leading", [](step s) { s.give(0, sum_leading(s.g)); }),
   row(op::broadcast_last, "broadcast_last", [](step s) { s.give(0, sum_last(s.g)); }),
-  // Minus the maximum, exp, the sum, the quotient.
+  // Subtract the maximum, exp, sum, divide.
   in_place(row(op::softmax, "softmax", each<4>, softmax)),
   of_kind<kind::softmax_loss>(in_place(
     row(op::softmax_cross_entropy, "softmax_cross_entropy", each<3>,
@@ -223,7 +224,7 @@ constexpr traits general[] = {
   of_kind<kind::softmax_loss>(
     counting(row(op::softmax_correct, "softmax_correct", each<1>, nothing))),
   counting(row(op::binary_correct, "binary_correct", each<1>, nothing)),
-  // The difference, its square, the sum.
+  // Difference, square, sum.
   row(op::squared_error, "squared_error", each<3>, rules::squared_error),
   row(op::to_float, "to_float", nothing),
   in_place(row(op::dropout, "dropout", each<1>,
@@ -255,7 +256,7 @@ constexpr traits images[] = {
                  if (s.wants(0))
                    s.give(0, multiply_channels(s.g, s.x(1)));
                })),
-  // The sum; the difference, its square, their sum.
+  // Sum; then difference, square and their sum.
   row(op::channel_moments, "channel_moments", each<4>, nothing),
   in_place(row(op::normalize_channels, "normalize_channels", each<2>,
                [](step s) {
@@ -268,7 +269,7 @@ constexpr traits images[] = {
         [](step s) { s.refuse("is the gradient of a normalization over the batch, which"); })),
   row(op::summed_mean, "summed_mean", nothing),
   row(op::summed_variance, "summed_variance", nothing),
-  // Linear in v; a step of x.
+  // Linear in v; a step function of x.
   row(
     op::max_pool_select, "max_pool_select",
     [](sizes s) { return s.of(*s.output) * window_size(s); },
@@ -320,7 +321,7 @@ constexpr traits sequences[] = {
   // The moments, the difference, the product.
   in_place(row(op::normalize_rows, "normalize_rows", each<6>,
                [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); })),
-  // As that of channels, and the moments again.
+  // Like that of channels, plus the moments.
   in_place(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
                rules::normalize_rows_gradient)),
   in_place(row(op::multiply_rows, "multiply_rows", each<1>,
@@ -330,7 +331,7 @@ constexpr traits sequences[] = {
                  if (s.wants(1))
                    s.give(1, sum_leading(multiply(s.g, s.x(0))));
                })),
-  // Counted as if it were whole.
+  // Counted as if the matrix were full.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
   row(
     op::recurrent, "recurrent", [](sizes s) { return recurrent(s, *s.inputs[1]); },
@@ -341,7 +342,7 @@ constexpr traits sequences[] = {
     [](step s) { s.refuse("is a gradient of a recurrent layer, which"); }),
 };
 
-/// By operation.
+/// Indexed by operation.
 constexpr auto table = [] {
   std::array<traits, operation_count> result;
   for (const std::span<const traits> rows :

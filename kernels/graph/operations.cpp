@@ -41,7 +41,7 @@ expression binary(operation op, expression a, expression b, double factor = 1) {
   return append(op, {a, b}, a.shape(), factor);
 }
 
-/// All dimensions but the last.
+/// All dimensions except the last.
 shape leading(const shape& x) {
   auto extents = x.extents();
   if (!extents.empty())
@@ -49,7 +49,7 @@ shape leading(const shape& x) {
   return shape(std::move(extents));
 }
 
-/// Rows of a matrix of that shape: their number, or `batch` when it depends on the run.
+/// The number of rows of a matrix of this shape, or `batch` if it depends on the run.
 std::int64_t rows_of(const shape& x) {
   if (x.rank() < 2)
     return x.has_batch() ? shape::batch : 1;
@@ -60,7 +60,7 @@ shape labels_of(operation op, expression logits, expression labels) {
   check_rank(op, logits, 2);
   if (labels.node().type != dtype::int32)
     throw input_error(std::string(to_string(op)) + ": labels " + describe(labels) + " are "
-                      + std::string(to_string(labels.node().type)) + ", int32 was expected");
+                      + std::string(to_string(labels.node().type)) + "; expected int32");
   auto expected = leading(logits.shape());
   if (labels.shape() != expected)
     misfit(op, logits, labels, "the labels must have shape " + to_string(expected));
@@ -77,7 +77,7 @@ expression matmul(expression a, expression b, bool transpose_a, bool transpose_b
   const auto rows_b = rows_of(b.shape());
   const auto inner_a = transpose_a ? rows_a : a.shape().last();
   const auto inner_b = transpose_b ? b.shape().last() : rows_b;
-  // If the product sums over the rows of both, they must be the same rows.
+  // If the product sums over the rows of both operands, these rows must be the same.
   const bool same_rows = !transpose_a || transpose_b || leading(a.shape()) == leading(b.shape());
   if (inner_a != inner_b || !same_rows)
     misfit(op, a, b,
@@ -179,7 +179,7 @@ expression sigmoid(expression x) {
 expression leaky_relu(expression x, double slope) {
   if (!(slope > 0))
     refuse(operation::leaky_relu,
-           "the slope is " + std::to_string(slope) + "; a number above 0 was expected");
+           "the slope is " + std::to_string(slope) + "; expected a number above 0");
   return unary(operation::leaky_relu, x, slope);
 }
 
@@ -211,7 +211,7 @@ namespace {
 
 expression bounded(operation op, expression x, double bound) {
   if (std::isnan(bound))
-    refuse(op, "the bound of " + describe(x) + " is NaN; a number was expected");
+    refuse(op, "the bound of " + describe(x) + " is NaN; expected a number");
   return unary(op, x, bound);
 }
 
@@ -271,9 +271,7 @@ namespace {
 expression broadcast_to(operation op, expression x, const shape& dims, const shape& expected) {
   check_float(op, x);
   if (x.shape() != expected)
-    refuse(op,
-           describe(x) + " to " + to_string(dims) + ": shape " + to_string(expected)
-             + " was expected");
+    refuse(op, describe(x) + " to " + to_string(dims) + ": expected shape " + to_string(expected));
   return append(op, {x}, dims);
 }
 
@@ -298,8 +296,8 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// The factor that turns a sum over all elements into a sum over samples of means over their
-/// outputs.
+/// The factor that turns a sum over all elements into a sum over samples, of means over the outputs
+/// of a sample.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =
@@ -313,7 +311,7 @@ expression classify(operation op, expression logits, expression labels, const cr
   if (!(how.smoothing >= 0 && how.smoothing < 1))
     refuse(op,
            "label smoothing " + std::to_string(how.smoothing)
-             + "; a number from 0 to less than 1 was expected");
+             + "; expected a number from 0 to less than 1");
   auto x = make_node(op, std::move(dims));
   x.factor = mean_factor(rows);
   x.labels = how;
@@ -348,7 +346,7 @@ expression mean_absolute_error(expression outputs, expression targets) {
   return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
 }
 
-// (1 - t) z + log(1 + exp(-z)): exact for samples that are clearly separated.
+// (1 - t) z + log(1 + exp(-z)): accurate for samples that are clearly separated.
 expression binary_cross_entropy(expression logits, expression targets) {
   const auto opposite = scale(logits, -1);
   const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;
@@ -375,7 +373,8 @@ expression to_float(expression labels, const shape& dims) {
   const auto same =
     dims.has_batch() == labels.shape().has_batch() && dims.elements() == labels.shape().elements();
   if (!same)
-    refuse(op, describe(labels) + " to " + to_string(dims) + ": as many elements were expected");
+    refuse(op,
+           describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
   return append(op, {labels}, dims);
 }
 
@@ -387,8 +386,7 @@ expression dropout(expression x, double rate, std::uint64_t key) {
   constexpr auto op = operation::dropout;
   check_float(op, x);
   if (!(rate >= 0 && rate < 1))
-    refuse(op,
-           "a rate of " + std::to_string(rate) + "; a number from 0 to less than 1 was expected");
+    refuse(op, "a rate of " + std::to_string(rate) + "; expected a number from 0 to less than 1");
   auto result = make_node(op, x.shape());
   result.factor = rate;
   result.key = key;
@@ -423,7 +421,7 @@ expression dense_layer(expression x, const std::string& name, std::int64_t units
                        bool bias) {
   if (units < 1)
     throw input_error("layer \"" + name + "\" has " + std::to_string(units)
-                      + " units; at least 1 was expected");
+                      + " units; expected at least 1");
   check_rank(operation::matmul, x, 2);
   auto& owner = x.owner();
   auto y =

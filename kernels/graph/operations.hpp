@@ -7,18 +7,18 @@
 
 namespace troupe {
 
-// The graph builder: each function appends a node to the graph of its arguments, infers the shape,
-// and throws input_error naming both tensors and their shapes if they do not fit. Notation: R means
-// any leading dimensions, including the batch, treated as one dimension of rows; n for the last
-// dimension.
+// The graph builder. Each function appends a node to the graph of its arguments and infers the
+// shape. If two tensors do not fit, it throws input_error with their names and shapes. Notation: R
+// stands for any leading dimensions, including the batch, treated as a single dimension of rows; n
+// is the last dimension.
 
 // -- Linear algebra
 
-/// op(a) op(b), where a and b are matrices (R, n) of rows and last dimension, and op transposes
-/// them if asked to. Result: (R_a, n_b) without transposes. The batch may be an outer dimension of
-/// the result only as its rows.
+/// op(a) op(b). a and b are matrices (R, n) of rows and last dimension, and op transposes them on
+/// request. Result: (R_a, n_b) without transposes. If the batch is an outer dimension of the
+/// result, it must be its rows.
 expression matmul(expression a, expression b, bool transpose_a = false, bool transpose_b = false);
-/// x (R, n) + b (n), b added to each row.
+/// x (R, n) + b (n): b is added to each row.
 expression add_bias(expression x, expression b);
 /// x W^T + b: x (R, inputs), W (units, inputs) as in PyTorch's Linear, b (units). Result (R,
 /// units).
@@ -71,7 +71,7 @@ expression sigmoid_gradient(expression dy, expression y);
 /// The larger of two elements; NaN if one of them is NaN. If both are equal, the gradient goes to
 /// the second.
 expression maximum(expression a, expression b);
-/// The smaller of two elements; else as maximum.
+/// The smaller of two elements; otherwise like maximum.
 expression minimum(expression a, expression b);
 /// max(x, bound); NaN stays NaN. Its derivative at the bound is 0.
 expression at_least(expression x, double bound);
@@ -81,8 +81,9 @@ expression at_most(expression x, double bound);
 expression greater(expression a, expression b);
 /// 1 where x > bound, else 0; NaN stays NaN. Its derivative is 0.
 expression above(expression x, double bound);
-/// a where condition > 0, else b; NaN where the condition is NaN. The branch not taken never
-/// affects the result, not even with NaN; its gradient is 0 there. The condition has no gradient.
+/// a where condition > 0, else b; NaN where the condition is NaN. The branch that is not taken
+/// never affects the result, even if it is NaN; its gradient is 0 there. The condition has no
+/// gradient.
 expression select(expression condition, expression a, expression b);
 
 inline expression operator+(expression a, expression b) {
@@ -118,65 +119,67 @@ expression broadcast_last(expression x, const shape& dims);
 
 // -- Losses: scalars, *summed* over the samples
 //
-// Sums, not means, so that contributions of workers with different numbers of samples add up; the
-// optimizer divides by the total number of samples.
+// These are sums, not means, so that contributions of workers with different numbers of samples add
+// up. The optimizer divides by the total number of samples.
 
-/// exp(x_i) / sum_j exp(x_j) along the last dimension, computed with the maximum subtracted.
+/// exp(x_i) / sum_j exp(x_j) along the last dimension. The maximum is subtracted first.
 expression softmax(expression logits);
-/// Sum over samples of the mean over a sample's rows r (one row, where labels are (batch)) of
-/// log(sum_j exp(z_rj)) - sum_j q_rj z_rj. logits z (R, classes), labels int32 (R); q_rj = 1 where
-/// j is the label of r, else 0, or see cross_entropy. A label outside 0..classes-1 makes the loss
-/// and that row of the gradient NaN. An ignored one makes both 0; the mean stays one over all rows.
+/// Sum over samples of the mean over a sample's rows r (a single row if labels are (batch)) of
+/// log(sum_j exp(z_rj)) - sum_j q_rj z_rj. logits z (R, classes), labels int32 (R); q_rj = 1 if j
+/// is the label of r, else 0; with options, see cross_entropy. If a label is outside 0..classes-1,
+/// the loss and that row of the gradient are NaN. If a label is ignored, both are 0, but the mean
+/// is still over all rows.
 expression softmax_cross_entropy(expression logits, expression labels,
                                  const cross_entropy& how = {});
-/// softmax(z) - q, divided by the rows of a sample, (R, classes): gradient of the above with
-/// respect to z.
+/// softmax(z) - q, divided by the number of rows per sample, (R, classes): the gradient of
+/// softmax_cross_entropy with respect to z.
 expression softmax_cross_entropy_gradient(expression logits, expression labels,
                                           const cross_entropy& how = {});
-/// The number of rows whose label has the largest logit (the first of equal ones) and is not
-/// ignored: scalar, no gradient. A NaN in a row makes it wrong.
+/// The number of rows whose label has the largest logit (the first one if several are equal) and is
+/// not ignored: scalar, no gradient. A row with a NaN is wrong.
 expression softmax_correct(expression logits, expression labels, const cross_entropy& how = {});
 /// Sum over samples of the mean over a sample's outputs of (output - target)^2. Both (batch, ...).
 expression mean_squared_error(expression outputs, expression targets);
-/// As mean_squared_error, of |output - target|.
+/// Like mean_squared_error, but of |output - target|.
 expression mean_absolute_error(expression outputs, expression targets);
-/// As mean_squared_error, of -t log s(z) - (1 - t) log(1 - s(z)): outputs z are logits, s the
-/// sigmoid, targets t from 0 to 1.
+/// Like mean_squared_error, but of -t log s(z) - (1 - t) log(1 - s(z)). Outputs z are logits, s is
+/// the sigmoid, and targets t are from 0 to 1.
 expression binary_cross_entropy(expression logits, expression targets);
-/// As mean_squared_error, of max(1 - t z, 0), targets t -1 or 1.
+/// Like mean_squared_error, but of max(1 - t z, 0), with targets t of -1 or 1.
 expression hinge(expression outputs, expression targets);
-/// The number of rows whose logit is above 0 exactly if their label is 1: scalar, no gradient.
-/// logits (batch, 1), labels int32 (batch), 0 or 1; others are wrong.
+/// The number of rows that are correct: the logit is above 0 if the label is 1, and not above 0 if
+/// the label is 0. Scalar, no gradient. logits (batch, 1), labels int32 (batch), 0 or 1; other
+/// labels are wrong.
 expression binary_correct(expression logits, expression labels);
-/// int32 labels as numbers, in a shape of as many elements: (batch) to (batch, 1), say. No
-/// gradient.
+/// int32 labels as numbers, in a shape with the same number of elements, for example (batch) to
+/// (batch, 1). No gradient.
 expression to_float(expression labels, const shape& dims);
 
 // -- Layers
 
 /// x_i / (1 - rate) with probability 1 - rate, else 0 (Srivastava et al., 2014); 0 <= rate < 1.
 ///
-/// Which elements stay depends on the seed of the run, on `name` and on i alone: i the position in
-/// row-major order, k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32, m(h):
-/// h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons' low bias
-/// mixer): the element stays where m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is at
-/// least rate * 2^24. The gradient computes the same mask again; nothing is stored.
+/// Whether element i stays depends only on the seed of the run, on `name` and on i, its position in
+/// row-major order. With k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo 2^32,
+/// and m(h): h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16 (Wellons'
+/// low bias mixer), the element stays if m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8
+/// is at least rate * 2^24. The gradient computes the same mask again; nothing is stored.
 expression dropout(expression x, double rate, const std::string& name);
-/// The same with the key of an existing dropout node: for its gradient.
+/// The same with the key of an existing dropout node, for its gradient.
 expression dropout(expression x, double rate, std::uint64_t key);
 
 enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
 
-/// Applies an activation; x itself for none.
+/// Applies an activation. Returns x itself if there is none.
 expression activate(expression x, activation how);
 
 /// The initializer of weights before an activation: He-uniform before relu, leaky_relu and gelu,
-/// else Glorot-uniform.
+/// otherwise Glorot-uniform.
 initializer initial_weights(activation after);
 
-/// A dense layer with variables of its own, "NAME.weight" (units, inputs) and, with `bias`,
-/// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, else
-/// Glorot-uniform; biases at zero.
+/// A dense layer with its own variables: "NAME.weight" (units, inputs) and, with `bias`,
+/// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, otherwise
+/// Glorot-uniform; biases start at zero.
 expression dense_layer(expression x, const std::string& name, std::int64_t units,
                        activation how = activation::none, bool bias = true);
 

@@ -12,14 +12,15 @@ using matrix = Eigen::MatrixXd;
 using index = Eigen::Index;
 
 /// Eigen divides products into blocks that fit the processor's caches. With a fixed block size,
-/// sums have the same bits on every processor. Set before main(), where no other thread reads it.
+/// sums have the same bits on every processor. This is set before main(), because no other thread
+/// reads it then.
 [[maybe_unused]] const bool blocks_are_fixed = [] {
   Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20);
   return true;
 }();
 
-/// The vectors, orthonormal, as columns. R of the decomposition gets a positive diagonal, so that Q
-/// depends on the normal numbers alone, not on signs that the algorithm chooses.
+/// The vectors, made orthonormal, as columns. R of the decomposition gets a positive diagonal, so
+/// that Q depends only on the normal numbers and not on signs that the algorithm chooses.
 matrix orthonormal(matrix vectors) {
   const Eigen::HouseholderQR<Eigen::Ref<matrix>> decomposition(vectors);
   matrix q;

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Cuts farther than this part of an even share from the end of a row stay within it.
+/// A cut moves to the end of a row only if this is at most 1/8 of an even part away.
 constexpr std::size_t least_part_of_share = 8;
 
 std::size_t nearest(std::size_t to, std::size_t below, std::size_t above) {
@@ -26,7 +26,8 @@ std::size_t last_end(const std::vector<std::size_t>& ends, std::size_t limit) {
   return *(std::ranges::upper_bound(ends, limit) - 1);
 }
 
-/// So many parts, none larger than `most`, from `begin` to the last end.
+/// True if this number of parts, none larger than `most`, reaches from the beginning to the last
+/// end.
 bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t most) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < parts && begin < ends.back(); ++i)
@@ -34,7 +35,7 @@ bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t m
   return begin == ends.back();
 }
 
-/// The least size of the largest part.
+/// The smallest possible size of the largest part.
 std::size_t least_most(const std::vector<std::size_t>& ends, std::size_t parts) {
   std::size_t too_small = 0;
   std::size_t enough = ends.back();
@@ -74,7 +75,8 @@ std::vector<range> cut_at_tensors(const layout& x, std::size_t parts) {
   for (const auto& tensor : x.entries())
     ends.push_back(tensor.elements().end);
   const auto most = least_most(ends, parts);
-  // From the right: where each part may begin at the earliest, so that the rest still fits.
+  // From right to left: the earliest position at which each part may begin so that the remaining
+  // parts still fit.
   std::vector<std::size_t> earliest(parts + 1, x.size());
   for (std::size_t i = parts; i-- > 0;) {
     const auto least = earliest[i + 1] - std::min(most, earliest[i + 1]);
@@ -85,7 +87,7 @@ std::vector<range> cut_at_tensors(const layout& x, std::size_t parts) {
     const auto begin = cuts.back();
     const auto even = begin + (x.size() - begin) / (parts - i);
     const auto end = nearest(even, last_end(ends, even), *std::ranges::lower_bound(ends, even));
-    // At least one tensor for this part and for each of the rest, as far as there are some.
+    // This part and each of the remaining parts get at least one tensor, if there are enough.
     const auto next = std::ranges::upper_bound(ends, begin);
     const auto least = std::max(earliest[i + 1], next == ends.end() ? begin : *next);
     const auto rest = std::min(parts - i, ends.size());

@@ -15,8 +15,8 @@ namespace troupe {
 /// end of that row, unless this is farther than an eighth of an even part.
 std::vector<range> cut_at_rows(const layout& x, std::size_t parts);
 
-/// Parts of whole tensors. The largest part is as small as possible; apart from that, parts are
-/// nearly even. Parts are empty where there are more of them than tensors.
+/// Parts of whole tensors. The largest part is as small as possible; otherwise, parts are nearly
+/// even. If there are more parts than tensors, some are empty.
 std::vector<range> cut_at_tensors(const layout& x, std::size_t parts);
 
 } // namespace troupe

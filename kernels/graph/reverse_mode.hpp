@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-// Internal to gradients(). The rules stand in operation_traits.cpp; longer ones in gradients.cpp,
-// gradients_images.cpp and gradients_sequences.cpp.
+// Internal to gradients(). The rules are in operation_traits.cpp, and the longer ones in
+// gradients.cpp, gradients_images.cpp and gradients_sequences.cpp.
 
 namespace troupe {
 
@@ -20,7 +20,7 @@ class reverse_mode {
 public:
   reverse_mode(expression y, std::span<const expression> xs);
 
-  /// The gradient by x; zeros if y does not depend on it.
+  /// The gradient by x. Zeros if y does not depend on it.
   expression of(expression x);
 
 private:
@@ -28,14 +28,14 @@ private:
   void visit(std::uint32_t id);
 
   graph& graph_;
-  /// Nodes that depend on some x; only they get a gradient.
+  /// The nodes that depend on some x. Only these get a gradient.
   std::vector<bool> wanted_;
   std::vector<std::optional<expression>> gradient_;
 };
 
-/// What a gradient rule sees: a node, its value y, and g, the gradient by y. A rule gives each
-/// input that is wanted its part, and makes no nodes for others. Inputs come before weights, so
-/// that weights are not read after their gradient is final.
+/// The arguments of a gradient rule: a node, its value y, and g, the gradient by y. A rule adds its
+/// part to the gradient of each wanted input, and creates no nodes for other inputs. It handles
+/// inputs before weights, so that no weight is read after its gradient is final.
 struct gradient_step {
   reverse_mode& mode;
   const troupe::node& node;
@@ -51,11 +51,12 @@ struct gradient_step {
     if (wants(input))
       total = total ? add(*total, part) : part;
   }
-  /// Throws input_error: the node `what`, such as "ignores a label", cannot be differentiated.
+  /// Throws input_error if the node cannot be differentiated again; `what` is the reason, such as
+  /// "ignores a label and".
   [[noreturn]] void refuse(const std::string& what) const;
 };
 
-/// Gradient of softmax: y (g - sum_j g_j y_j), y its result.
+/// Gradient of softmax: y (g - sum_j g_j y_j); y is the result of softmax.
 expression softmax_gradient(expression g, expression y);
 
 /// x times the scalar g.
@@ -63,13 +64,14 @@ expression times(expression x, expression g);
 
 namespace gradient_rules {
 
-// By the operation that they differentiate.
+// Named after the operation that they differentiate.
 using rule = void(const gradient_step&);
 rule matmul, batched_matmul, concat, gelu_gradient, softmax_cross_entropy_gradient, squared_error,
   sparse_matmul, sparse_matmul_gradient, conv2d, conv2d_input_gradient, conv2d_weight_gradient,
   normalize_rows_gradient, recurrent;
 
-/// The gradients of two operands, one taken where `mask` is 1, the other where it is 0.
+/// The gradients of two operands: operand `taken` gets it where `mask` is 1, operand `other` where
+/// it is 0.
 void by_mask(const gradient_step& s, expression mask, std::size_t taken, std::size_t other);
 
 } // namespace gradient_rules

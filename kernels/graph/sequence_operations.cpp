@@ -23,10 +23,10 @@ void check_axis(operation op, expression x, std::size_t axis) {
   if (axis >= x.shape().rank() || (axis == 0 && x.shape().has_batch()))
     refuse(op,
            "axis " + std::to_string(axis) + " of " + describe(x) + " is "
-             + (axis == 0 ? "the batch" : "not there"));
+             + (axis == 0 ? "the batch" : "out of range"));
 }
 
-/// (time, hidden) of the states that gates of shape `z` make.
+/// The number of hidden units, from gates of shape `z`.
 std::int64_t hidden_of(expression z, expression w, cell how) {
   const std::int64_t gates = how == cell::rnn ? 1 : how == cell::lstm ? 4 : 3;
   const auto& dims = z.shape();
@@ -34,13 +34,13 @@ std::int64_t hidden_of(expression z, expression w, cell how) {
   if (dims.rank() != 3 || !dims.has_batch() || dims.last() % gates != 0
       || w.shape() != shape{gates * hidden, hidden})
     refuse(operation::recurrent,
-           describe(z) + " and " + describe(w) + " do not fit: (batch, time, "
+           describe(z) + " and " + describe(w) + " do not fit: expected (batch, time, "
              + std::to_string(gates) + " hidden) and (" + std::to_string(gates)
-             + " hidden, hidden) were expected");
+             + " hidden, hidden)");
   return hidden;
 }
 
-/// Runs over time; the states of all steps lie in the last `hidden` of the result.
+/// Runs over time. The states of all steps are the last `hidden` elements of the result.
 expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
   const auto hidden = hidden_of(inputs[0], inputs[1], how);
   auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
@@ -63,7 +63,7 @@ expression transpose(expression x, const std::vector<std::size_t>& axes) {
   std::vector<std::size_t> all(x.shape().rank());
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (sorted != all || (x.shape().has_batch() && axes[0] != 0))
-    refuse(op, describe(x) + ": each of its axes once, the batch first, was expected");
+    refuse(op, describe(x) + ": expected each of its axes once, with the batch first");
   std::vector<std::int64_t> extents;
   for (auto axis : axes)
     extents.push_back(x.shape()[axis]);
@@ -79,8 +79,8 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
   if (begin < 0 || end < begin || end > x.shape()[axis])
     refuse(op,
            "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
-             + std::to_string(axis) + " of " + describe(x) + " are not there");
-  // A slice of what was placed there just now, as in the gradient of a slice.
+             + std::to_string(axis) + " of " + describe(x) + " are out of range");
+  // A slice of exactly the part that was placed, as in the gradient of a slice.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
       && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
@@ -147,7 +147,8 @@ expression batched_matmul(expression a, expression b, bool transpose_a, bool tra
   if (!batches)
     refuse(op,
            describe(a) + " and " + describe(b)
-             + " do not fit: at least three dimensions, all but the last two equal, were expected");
+             + " do not fit: expected at least three dimensions, of which all but the last two are "
+               "equal");
   const auto m = a.shape()[transpose_a ? rank - 1 : rank - 2];
   const auto k = a.shape()[transpose_a ? rank - 2 : rank - 1];
   const auto n = b.shape()[transpose_b ? rank - 2 : rank - 1];
@@ -169,8 +170,7 @@ expression multiply_rows(expression x, expression g) {
   if (x.shape().rank() < 1 || g.shape() != shape{x.shape().last()})
     refuse(op,
            describe(x) + " and " + describe(g)
-             + " do not fit: a factor for each element of a row "
-               "was expected");
+             + " do not fit: expected a factor for each element of a row");
   return append(make_node(op, x.shape()), {x, g});
 }
 
@@ -182,7 +182,7 @@ expression embedding(expression table, expression ids) {
   if (ids.node().type != dtype::int32 || table.shape().rank() != 2 || table.shape().has_batch())
     refuse(op,
            describe(table) + " and " + describe(ids)
-             + ": a table (entries, n) and int32 ids were expected");
+             + ": expected a table (entries, n) and int32 ids");
   auto dims = ids.shape().extents();
   dims.push_back(table.shape().last());
   return append(make_node(op, shape(std::move(dims))), {table, ids});
@@ -194,7 +194,7 @@ expression embedding_gradient(expression dy, expression ids, std::int64_t entrie
   auto dims = ids.shape().extents();
   dims.push_back(dy.shape().last());
   if (ids.node().type != dtype::int32 || dy.shape() != shape(std::move(dims)))
-    refuse(op, describe(dy) + " and " + describe(ids) + " do not fit: a row per id was expected");
+    refuse(op, describe(dy) + " and " + describe(ids) + " do not fit: expected a row per id");
   return append(make_node(op, {entries, dy.shape().last()}), {dy, ids});
 }
 
@@ -204,8 +204,7 @@ expression normalize_rows(expression x, double epsilon) {
   constexpr auto op = operation::normalize_rows;
   check_float(op, x);
   if (x.shape().rank() < 2 || x.shape().last() < 1 || !(epsilon > 0))
-    refuse(op,
-           describe(x) + ": rows of at least one element, and an epsilon above 0, were expected");
+    refuse(op, describe(x) + ": expected rows of at least one element, and an epsilon above 0");
   auto result = make_node(op, x.shape());
   result.factor = epsilon;
   return append(std::move(result), {x});
@@ -237,17 +236,17 @@ expression causal_softmax(expression x) {
   check_float(op, x);
   const auto rank = x.shape().rank();
   if (rank < 3 || x.shape()[rank - 1] != x.shape()[rank - 2])
-    refuse(op, describe(x) + ": square matrices (..., T, T) were expected");
+    refuse(op, describe(x) + ": expected square matrices (..., T, T)");
   return append(make_node(op, x.shape()), {x});
 }
 
 expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
-  const auto dims = q.shape(); // a copy: appending nodes moves them
+  const auto dims = q.shape(); // a copy, because appending nodes moves the original
   if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
       || k.shape() != dims || v.shape() != dims)
     throw input_error("causal_attention: " + describe(q) + ", " + describe(k) + " and "
                       + describe(v) + " in " + std::to_string(heads)
-                      + " heads: three tensors (batch, time, heads * n) were expected");
+                      + " heads: expected three tensors (batch, time, heads * n)");
   const auto width = dims.last() / heads;
   const auto by_head = [&](expression x) {
     return transpose(reshape(x, {shape::batch, dims[1], heads, width}), {0, 2, 1, 3});
@@ -271,9 +270,7 @@ expression lstm(expression z, expression w) {
 expression gru(expression z, expression w, expression b) {
   if (b.shape() != shape{z.shape().last()})
     refuse(operation::recurrent,
-           describe(z) + " and " + describe(b)
-             + " do not fit: a bias per gate "
-               "was expected");
+           describe(z) + " and " + describe(b) + " do not fit: expected a bias per gate");
   return run({z, w, b}, cell::gru, 5); // r, u, n, a_n, h
 }
 

@@ -8,59 +8,61 @@
 
 namespace troupe {
 
-// Operations on sequences, (batch, time, features) or with more dimensions. Axes count from 0; the
-// batch is axis 0 and stays there. Each function throws input_error if shapes do not fit, naming
-// them.
+// Operations on sequences (batch, time, features), possibly with more dimensions. Axes count from
+// 0; the batch is axis 0 and stays there. Each function throws input_error if shapes do not fit,
+// and names them.
 
 // -- moving elements
 
 /// Dimension i of the result is dimension axes[i] of x.
 expression transpose(expression x, const std::vector<std::size_t>& axes);
-/// Positions [begin, end) of x along `axis`, not the batch.
+/// Positions [begin, end) of x along `axis`, which must not be the batch.
 expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end);
-/// x at positions [begin, ...) along `axis` of a tensor of shape `dims` that is 0 elsewhere: the
+/// A tensor of shape `dims` with x at positions [begin, ...) along `axis`, and 0 elsewhere: the
 /// adjoint of slice.
 expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims);
-/// Tensors that differ in `axis` only, one after another.
+/// Joins tensors along `axis`. Their other extents must be equal.
 expression concat(const std::vector<expression>& xs, std::size_t axis);
-/// x, which gradients() treats as a constant.
+/// Returns x, but gradients() treats it as a constant.
 expression stop_gradient(expression x);
 
 // -- products
 
-/// For each of the leading dimensions, op(a) op(b) of the matrices of the last two: (..., m, k) and
-/// (..., k, n) to (..., m, n).
+/// For each combination of the leading dimensions, op(a) op(b) of the matrices in the last two:
+/// (..., m, k) and (..., k, n) to (..., m, n).
 expression batched_matmul(expression a, expression b, bool transpose_a = false,
                           bool transpose_b = false);
-/// x (R, n), each row times g (n).
+/// x (R, n): each row times g (n).
 expression multiply_rows(expression x, expression g);
 
 // -- tables
 
 /// The rows of table (entries, n) that ids, int32 (batch, ...), select: (batch, ..., n). An id
-/// outside the table gives NaN.
+/// outside the table gives a row of NaN.
 expression embedding(expression table, expression ids);
-/// The gradient of embedding, d sum(y * dy) / d table, (entries, n): dy added up by id, in order.
+/// The gradient of embedding, d sum(y * dy) / d table, (entries, n): dy is added up by id, in
+/// order.
 expression embedding_gradient(expression dy, expression ids, std::int64_t entries);
 
 // -- normalization and attention
 
 /// (x - mean) / sqrt(variance + epsilon) of each row of (R, n).
 expression normalize_rows(expression x, double epsilon = 1e-5);
-/// d sum(y * dy) / dx of the above.
+/// d sum(y * dy) / dx of normalize_rows.
 expression normalize_rows_gradient(expression dy, expression x, double epsilon);
 /// normalize_rows(x) * gain + bias (Ba, Kiros and Hinton, 2016).
 expression layer_norm(expression x, expression gain, expression bias, double epsilon = 1e-5);
-/// Softmax of each row i of the square matrices (..., T, T) over its elements j <= i; 0 behind.
+/// For each row i of the square matrices (..., T, T): softmax over its elements j <= i, and 0 after
+/// them.
 expression causal_softmax(expression x);
 /// Causal self-attention with `heads` heads (Vaswani et al., 2017): q, k, v (batch, T, heads * d)
 /// to (batch, T, heads * d). Position i sees positions up to i.
 expression causal_attention(expression q, expression k, expression v, std::int64_t heads);
 
-// -- recurrence, by PyTorch's definitions; the states before the first time step are 0
+// -- recurrence, with PyTorch's definitions; the states before the first time step are 0
 //
-// z (batch, T, gates * hidden) are the inputs' projections, biases included; w (gates * hidden,
-// hidden); result h (batch, T, hidden). s is the sigmoid.
+// z (batch, T, gates * hidden) are the projections of the inputs, including biases; w (gates *
+// hidden, hidden); result h (batch, T, hidden). s is the sigmoid.
 
 /// h_t = tanh(z_t + h_{t-1} w^T).
 expression rnn(expression z, expression w);
@@ -78,7 +80,7 @@ expression recurrent_gradient(expression dh, expression states, expression w, ce
 
 // -- layers
 
-/// A recurrent layer with variables of its own, named as in PyTorch: "NAME.weight_ih_l0",
+/// A recurrent layer with its own variables, named as in PyTorch: "NAME.weight_ih_l0",
 /// "NAME.weight_hh_l0", "NAME.bias_ih_l0" and "NAME.bias_hh_l0". x (batch, T, n) to (batch, T,
 /// hidden).
 expression recurrent_layer(expression x, const std::string& name, std::int64_t hidden, cell how);

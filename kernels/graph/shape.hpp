@@ -8,30 +8,31 @@
 
 namespace troupe {
 
-/// Extents of a tensor, row-major: the last dimension is contiguous. `shape{}` is a scalar.
+/// The extents of a tensor in row-major order: the last dimension is contiguous. `shape{}` is a
+/// scalar.
 ///
-/// Dimension 0 of per-sample tensors is `shape::batch`: symbolic when a graph is built, the number
-/// of rows of a run when it is executed. No other dimension may be symbolic.
+/// Dimension 0 of per-sample tensors is `shape::batch`. It is symbolic when a graph is built, and
+/// becomes the number of rows when the graph runs. No other dimension may be symbolic.
 class shape {
 public:
   /// The symbolic number of samples (rows) of a run.
   static constexpr std::int64_t batch = -1;
 
   shape() = default;
-  /// Throws input_error when an extent is negative (and not `batch` in front), or the elements
-  /// overflow 2^48.
+  /// Throws input_error if an extent is negative (except `batch` in front), or if there are more
+  /// than 2^48 elements.
   shape(std::initializer_list<std::int64_t> extents);
   explicit shape(std::vector<std::int64_t> extents);
 
   std::size_t rank() const noexcept { return extents_.size(); }
   std::int64_t operator[](std::size_t axis) const { return extents_[axis]; }
   const std::vector<std::int64_t>& extents() const noexcept { return extents_; }
-  /// Extent of the last dimension, 1 for a scalar.
+  /// Extent of the last dimension; 1 for a scalar.
   std::int64_t last() const noexcept { return extents_.empty() ? 1 : extents_.back(); }
 
   /// True for per-sample tensors.
   bool has_batch() const noexcept { return !extents_.empty() && extents_[0] == batch; }
-  /// Number of elements when a run has `rows` samples; `rows` counts only where has_batch().
+  /// Number of elements if a run has `rows` samples. `rows` matters only if has_batch().
   std::size_t elements(std::size_t rows = 1) const noexcept;
 
   bool operator==(const shape&) const = default;

@@ -9,7 +9,7 @@ namespace {
 
 void check_sparse(operation op, expression x) {
   if (x.node().type != dtype::sparse || x.shape().rank() != 2 || !x.shape().has_batch())
-    refuse(op, describe(x) + " is not sparse; a sparse placeholder (batch, n) was expected");
+    refuse(op, describe(x) + " is not sparse; expected a sparse placeholder (batch, n)");
 }
 
 } // namespace
@@ -21,8 +21,9 @@ expression sparse_matmul(expression x, expression weight) {
   if (weight.shape().rank() != 2 || weight.shape().has_batch()
       || weight.shape()[0] != x.shape().last())
     refuse(op,
-           describe(x) + " and " + describe(weight) + " do not fit: a row of weights per feature, ("
-             + std::to_string(x.shape().last()) + ", units), was expected");
+           describe(x) + " and " + describe(weight)
+             + " do not fit: expected a row of weights per feature, ("
+             + std::to_string(x.shape().last()) + ", units)");
   return append(make_node(op, {shape::batch, weight.shape().last()}), {x, weight});
 }
 
@@ -31,7 +32,7 @@ expression sparse_matmul_gradient(expression x, expression g) {
   check_sparse(op, x);
   check_float(op, g);
   if (g.shape().rank() != 2 || !g.shape().has_batch())
-    refuse(op, describe(x) + " and " + describe(g) + " do not fit: (batch, units) was expected");
+    refuse(op, describe(x) + " and " + describe(g) + " do not fit: expected (batch, units)");
   return append(make_node(op, {x.shape().last(), g.shape().last()}), {x, g});
 }
 
@@ -39,7 +40,7 @@ expression sparse_dense_layer(expression x, const std::string& name, std::int64_
                               activation how, bool bias) {
   if (units < 1)
     throw input_error("layer \"" + name + "\" has " + std::to_string(units)
-                      + " units; at least 1 was expected");
+                      + " units; expected at least 1");
   check_sparse(operation::sparse_matmul, x);
   auto& owner = x.owner();
   auto weights = initializer::glorot_uniform();

@@ -16,14 +16,14 @@ using row_matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::R
 using samples_map = Eigen::Map<const row_matrix>;
 using index = Eigen::Index;
 
-/// Samples that are turned to double at once.
+/// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// What remains of a column of unit length when all that others before it explain is taken away,
-/// squared: below this, it is rounding. Columns of floats that differ at all differ by more.
+/// The squared length of a unit column after everything that earlier columns explain is subtracted.
+/// Below this, the remainder is rounding. Columns of floats that differ at all differ by more.
 constexpr double least_pivot = 1e-12;
 
-/// Columns whose pivot is too small, which are left out of what follows.
+/// Columns with a pivot that is too small. Later columns do not use them.
 std::vector<std::size_t> dependent_columns(matrix a) {
   std::vector<std::size_t> result;
   const index n = a.rows();
@@ -47,7 +47,7 @@ struct least_squares::state {
   index targets;
   bool bias;
   index samples = 0;
-  /// Subtracted from each sample: features, then targets. 0 without a bias.
+  /// This centre is subtracted from each sample: features, then targets. 0 without a bias.
   Eigen::VectorXd centre;
   /// Z'Z of z = (features, targets, 1), shifted; the lower half.
   matrix moments;
@@ -73,7 +73,7 @@ std::uint64_t least_squares::samples() const noexcept {
 
 std::size_t least_squares::memory_bytes(std::size_t features, std::size_t targets) noexcept {
   const auto width = features + targets + 1;
-  // The moments, what is decomposed, and its factor; a block of samples.
+  // The moments, the matrix to decompose, and its factor; and a block of samples.
   return (3 * width * width + static_cast<std::size_t>(rows_at_once) * width) * sizeof(double);
 }
 
@@ -113,7 +113,8 @@ std::size_t least_squares::first_not_finite() const {
 least_squares_solution least_squares::solve(double ridge, double bias_ridge) const {
   const auto& s = *state_;
   const index f = s.features;
-  // Unknowns: first the bias, so that a constant feature is said to depend on it; then the weights.
+  // The unknowns are the bias and then the weights. With the bias first, a constant feature is
+  // reported as dependent on it.
   const index lead = s.bias ? 1 : 0;
   const index n = f + lead;
   const index last = s.width() - 1;
@@ -126,8 +127,8 @@ least_squares_solution least_squares::solve(double ridge, double bias_ridge) con
     a.col(0).tail(f) = s.moments.row(last).head(f);
     a(0, 0) = s.moments(last, last);
     right.row(0) = s.moments.row(last).segment(f, s.targets);
-    // The bias of the problem as it was given is b = b' + centre of y - W centre of x, and that is
-    // what the penalty is on.
+    // The bias of the original problem is b = b' + centre of y - W centre of x. The penalty applies
+    // to this bias.
     const Eigen::VectorXd shift = s.centre.head(f);
     const Eigen::RowVectorXd centre = s.centre.tail(s.targets).transpose();
     a(0, 0) += bias_ridge;

@@ -8,16 +8,16 @@
 
 namespace troupe {
 
-/// What least_squares finds.
+/// The result of least_squares.
 struct least_squares_solution {
-  /// (targets, features), row-major; empty where they are not unique.
+  /// (targets, features), row-major; empty if they are not unique.
   std::vector<double> weights;
   /// (targets); empty without a bias.
   std::vector<double> bias;
   /// Sum over samples and targets of (prediction - target)^2.
   double squared_error = 0;
-  /// Features that make the weights ambiguous: each is constant (where there is a bias), or up to
-  /// rounding a sum of multiples of features before it.
+  /// Features that make the weights ambiguous. Each is constant (if there is a bias) or, up to
+  /// rounding, a sum of multiples of earlier features.
   std::vector<std::size_t> dependent;
 };
 
@@ -25,12 +25,12 @@ struct least_squares_solution {
 ///
 ///   sum over samples of |W x + b - y|^2 + ridge |W|^2 + bias_ridge |b|^2
 ///
-/// by the normal equations (X'X + ridge I) W = X'Y and Cholesky's decomposition, in double. Samples
-/// are added in blocks, and forgotten: memory is O(features^2).
+/// It uses the normal equations (X'X + ridge I) W = X'Y and Cholesky's decomposition, in double.
+/// Samples are added in blocks and then dropped: memory is O(features^2).
 ///
-/// So that large means cost no digits, X'X is kept of x - c, where c is the mean of the first
-/// block; with a bias, that moves nothing but the bias. Columns are scaled to unit length before
-/// they are decomposed. One thread at a time.
+/// To keep precision with large means, it accumulates X'X of x - c, where c is the mean of the
+/// first block. With a bias, this only shifts the bias. Columns are scaled to unit length before
+/// the decomposition. One thread at a time.
 class least_squares {
 public:
   least_squares(std::size_t features, std::size_t targets, bool bias);
@@ -39,21 +39,21 @@ public:
   /// Adds samples.
   /// @param features (samples, features), row-major
   /// @param targets (samples, targets), row-major
-  /// @throws std::invalid_argument where the sizes do not fit
+  /// @throws std::invalid_argument if the sizes do not fit
   void add(std::span<const float> features, std::span<const float> targets);
 
   std::uint64_t samples() const noexcept;
 
-  /// The first feature with a value that is not finite, or the number of features where a target
-  /// has one; nothing of that kind: features + 1.
+  /// The first feature with a value that is not finite. The number of features if only a target has
+  /// one; features + 1 if all values are finite.
   std::size_t first_not_finite() const;
 
-  /// @param ridge 0 or more; 0: without a penalty on the weights
-  /// @param bias_ridge the same of the bias; 0: as scikit-learn's Ridge
+  /// @param ridge at least 0; 0 means no penalty on the weights
+  /// @param bias_ridge the same for the bias; 0 as in scikit-learn's Ridge
   least_squares_solution solve(double ridge, double bias_ridge) const;
   least_squares_solution solve(double ridge) const { return solve(ridge, ridge); }
 
-  /// Bytes that it needs to solve for this number of features and targets.
+  /// Bytes of memory needed to solve for this number of features and targets.
   static std::size_t memory_bytes(std::size_t features, std::size_t targets) noexcept;
 
 private:

@@ -27,22 +27,23 @@ struct vectors {
   std::size_t n;
   const T* w;
   const T* g;
-  /// The state's slots; those that the rule has not are null.
+  /// The state's slots. Null for slots that the rule does not have.
   T* s0;
   T* s1;
   T* out;
 };
 
-// How it is fast (measured on a Sapphire Rapids core, ns per element, momentum out of place, range
-// of 64 Ki / 235 Ki / 16 Mi elements): one loop that reads three and writes two arrays 0.36 / 0.68
-// / 1.42; two loops over blocks of 4 KiB, the second one finding the velocities in the first-level
-// cache, 0.21 / 0.55 / 0.99; the new weights past the cache by streaming stores 0.51 / 0.55 / 0.71.
-// So: blocks always, streaming stores from 1 Mi elements on, where they begin to win.
+// Performance (measured on a Sapphire Rapids core, ns per element, momentum out of place, range of
+// 64 Ki / 235 Ki / 16 Mi elements): one loop that reads three and writes two arrays takes 0.36 /
+// 0.68 / 1.42. Two loops over blocks of 4 KiB, in which the second finds the velocities in the
+// first-level cache, take 0.21 / 0.55 / 0.99. Writing the new weights past the cache with streaming
+// stores takes 0.51 / 0.55 / 0.71. Therefore it always uses blocks, and streaming stores from 1 Mi
+// elements on, where they become faster.
 
 constexpr std::size_t block = 1024;
 constexpr std::size_t stream_from = std::size_t{1} << 20;
 
-/// The gradient of a step, whole, with the penalty on absolute weights.
+/// The complete gradient of a step, including the penalty on absolute weights.
 template <class T>
 void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   const auto [n, w, g, s0, s1, out] = x;
@@ -77,7 +78,7 @@ void average_squares(const update_factors<T>& f, const vectors<T>& x) {
     s[i] = next_mean_square(f, s[i], decayed_gradient(f, g[i], w[i]));
 }
 
-/// rmsprop's velocity, after the squares were averaged.
+/// rmsprop's velocity, after the squares have been averaged.
 template <class T>
 void add_scaled_velocity(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s, v, out] = x;
@@ -134,7 +135,7 @@ void descend(const update_factors<T>& f, const vectors<T>& x, Direction directio
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-/// `mean(i)`: the first moment, or the one that comes next.
+/// `mean(i)` is the first moment, or the next one.
 template <class T, class Mean>
 void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, m, s, out] = x;
@@ -143,7 +144,7 @@ void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean me
     out[i] = std::fma(-f.rate, moments_direction(f, mean(i), s[i]), f.shrink * w[i]);
 }
 
-/// New weights of a block, whose state is up to date.
+/// Computes the new weights of a block whose state is up to date.
 template <class T>
 void update_weights(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s0, s1, out] = x;
@@ -188,7 +189,7 @@ void update_weights(optimizer_kind kind, const update_factors<T>& f, const vecto
 
 // -- a range ------------------------------------------------------------------------------------
 
-/// Copies past the cache where the machine can.
+/// Copies past the cache if the machine can.
 template <class T>
 void stream_copy(std::size_t n, const T* from, T* to) {
   std::size_t i = 0;
@@ -204,7 +205,7 @@ void stream_copy(std::size_t n, const T* from, T* to) {
   std::copy(from + i, from + n, to + i);
 }
 
-/// Streaming stores are ordered with nothing: other threads that learn of the new weights by an
+/// Streaming stores are not ordered. Other threads that learn about the new weights through an
 /// atomic must see them.
 void stream_fence() {
 #ifdef __AVX__
@@ -272,7 +273,8 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
     stream_fence();
 }
 
-/// lamb: a pass for the state and the norms of weights and direction, and one for the weights.
+/// lamb: one pass for the state and for the norms of weights and direction, and one for the
+/// weights.
 template <class T>
 void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto scaled = update_factors_of(rule, arguments);
@@ -307,7 +309,7 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
 }
 
-/// Not inlined: nothing of it may be moved out of the caller's flush_denormals.
+/// Not inlined, so that no part of it is moved out of the caller's flush_denormals.
 template <class T>
 [[gnu::noinline]] void update_range(const optimizer& rule, const update_arguments<T>& arguments) {
   if (rule.by_tensor())

@@ -19,9 +19,9 @@ enum class optimizer_kind : std::uint8_t {
   lamb,
 };
 
-/// An update rule, by PyTorch's definitions (torch.optim 2.x). With the gradient of a step
-/// g = clip(scale * gradient) + weight_decay * w + l1 * sign(w), the rate r, and t = 1, 2, ... the
-/// step:
+/// An update rule, with PyTorch's definitions (torch.optim 2.x). The gradient of a step is g =
+/// clip(scale * gradient) + weight_decay * w + l1 * sign(w), r is the rate, and t = 1, 2, ... is
+/// the step:
 ///
 /// - sgd:      w' = w - r g
 /// - momentum: v' = momentum v + g,  w' = w - r v'  (SGD with momentum, dampening 0)
@@ -33,14 +33,14 @@ enum class optimizer_kind : std::uint8_t {
 ///   (Tieleman and Hinton 2012)
 /// - adam:     m' = beta1 m + (1 - beta1) g,  s' = beta2 s + (1 - beta2) g^2,
 ///   w' = w - r / (1 - beta1^t) m' / (sqrt(s' / (1 - beta2^t)) + epsilon)  (Kingma and Ba 2015)
-/// - adamw:    as adam, where weight decay is not part of g but shrinks the weight itself:
-///   (1 - r weight_decay) w stands in place of w  (Loshchilov and Hutter 2019)
-/// - lamb:     as adam up to the direction d = m' / (1 - beta1^t) / (sqrt(s' / (1 - beta2^t)) +
+/// - adamw:    like adam, but weight decay is not part of g. It shrinks the weight itself:
+///   (1 - r weight_decay) w replaces w  (Loshchilov and Hutter 2019)
+/// - lamb:     like adam up to the direction d = m' / (1 - beta1^t) / (sqrt(s' / (1 - beta2^t)) +
 ///   epsilon) + weight_decay * w, where weight decay is not part of g;  w' = w - r trust d, trust =
-///   ||w|| / ||d|| over the tensor, 1 where either is 0  (You et al. 2020)
+///   ||w|| / ||d|| over the tensor, 1 if either is 0  (You et al. 2020)
 ///
-/// clip(x) limits each element to the range -clip_value to clip_value, if clip_value is set.
-/// sign(0) = 0. All state starts at 0.
+/// clip(x) limits each element to the range -clip_value to clip_value if clip_value is set. sign(0)
+/// = 0. All state starts at 0.
 ///
 /// PyTorch has no LAMB. This one is algorithm 2 of the paper with phi(z) = z. Other implementations
 /// differ. The authors' code does not correct the bias of the moments, and applies no weight decay
@@ -49,38 +49,40 @@ enum class optimizer_kind : std::uint8_t {
 /// one element.
 struct optimizer {
   optimizer_kind kind = optimizer_kind::sgd;
-  /// momentum, nesterov, and rmsprop (where 0 means none).
+  /// For momentum, nesterov, and rmsprop (for which 0 means none).
   float momentum = 0.9F;
   float weight_decay = 0;
-  /// adam, adamw, lamb.
+  /// For adam, adamw and lamb.
   double beta1 = 0.9;
   double beta2 = 0.999;
-  /// rmsprop.
+  /// For rmsprop.
   double smoothing = 0.99;
-  /// adagrad, rmsprop, adam, adamw, lamb.
+  /// For adagrad, rmsprop, adam, adamw and lamb.
   double epsilon = 1e-8;
-  /// 0: elements of gradients are not clipped.
+  /// 0 means that elements of gradients are not clipped.
   double clip_value = 0;
-  /// Penalty on the sum of absolute weights: its gradient is l1 * sign(w), in adamw and lamb, too.
+  /// Penalty on the sum of absolute weights: its gradient is l1 * sign(w), also in adamw and lamb.
   double l1 = 0;
-  /// 0: the gradient as a whole is not clipped. `update` sees ranges, so the caller that has the
-  /// norm of all of it passes clip_factor() on, within `update_arguments::scale`.
+  /// 0 means that the gradient as a whole is not clipped. `update` sees only ranges, so the caller
+  /// must compute the norm of the whole gradient and include clip_factor() in
+  /// `update_arguments::scale`.
   double clip_norm = 0;
 
-  /// The state that the rule keeps for each parameter, by PyTorch's names, such as "exp_avg". The
-  /// state of a range of n parameters is slots() vectors of n elements, one after another.
+  /// The state that the rule keeps for each parameter, with PyTorch's names, such as "exp_avg". The
+  /// state of a range of n parameters is slots() vectors of n elements, one after the other.
   std::span<const std::string_view> slot_names() const noexcept;
   std::size_t slots() const noexcept { return slot_names().size(); }
-  /// The slot of the first moment (a running sum or mean of gradients); none for rules without.
+  /// The slot of the first moment (a running sum or mean of gradients). Nothing if the rule has
+  /// none.
   std::optional<std::size_t> moment_slot() const noexcept;
-  /// The range of an update must be one tensor.
+  /// True if the range of an update must be exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
   bool operator==(const optimizer&) const = default;
 };
 
-/// What a gradient of that Euclidean norm is multiplied with, so that its norm is at most
-/// clip_norm: min(1, clip_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does. 1 where
-/// clip_norm is 0; NaN for a norm that is NaN.
+/// The factor on a gradient with this Euclidean norm that reduces its norm to at most clip_norm:
+/// min(1, clip_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. 1 if clip_norm is 0;
+/// NaN if the norm is NaN.
 double clip_factor(double clip_norm, double norm) noexcept;
 
 /// Arguments of one update of a range of n parameters.
@@ -90,44 +92,46 @@ struct update_arguments {
   std::span<const T> weights;
   /// n elements: the gradient *summed* over samples.
   std::span<const T> gradient;
-  /// Updated in place: slots() * n elements, slot after slot. If the slots are cut out of the state
-  /// of a longer range, each slot begins `stride` elements after the one before, and there are
+  /// Updated in place: slots() * n elements, slot after slot. If the slots are part of the state of
+  /// a longer range, each slot begins `stride` elements after the previous one, and there are
   /// (slots() - 1) * stride + n elements.
   std::span<T> state;
-  /// n elements; either the same memory as `weights` (in place) or apart from it.
+  /// n elements: either the same memory as `weights` (in place), or memory that does not overlap
+  /// it.
   std::span<T> updated;
   double rate = 0;
-  /// Factor of the gradient: 1 / samples, times clip_factor().
+  /// Factor on the gradient: 1 / samples, times clip_factor().
   double scale = 1;
-  /// Number of updates of this range, including this one: 1 at first. For adam, adamw and lamb.
+  /// Number of updates of this range, including this one; 1 for the first. For adam, adamw and
+  /// lamb.
   std::uint64_t step = 1;
-  /// 0: n.
+  /// 0 means n.
   std::size_t stride = 0;
-  /// n elements, if the first moment is kept apart from the other state: `state` then holds only
+  /// n elements, if the first moment is kept apart from the other state. `state` then holds only
   /// the other slots. If empty, the first moment is in its slot of `state`.
   std::span<T> moment = {};
   /// Number of updates of the moment, including this one; 0 means `step`.
   std::uint64_t moment_step = 0;
-  /// The step goes as far as the moment will carry the weights with the next gradient, too: with m'
-  /// the new moment, momentum v' + g stands in place of v' (nesterov always does so), and (beta1 m'
-  /// + (1 - beta1) g) / (1 - beta1^(t+1)) in place of m' / (1 - beta1^t). If each worker has its
-  /// own moment, this compensates for the gradients of other workers that are applied meanwhile
-  /// (DANA; Hakimi et al. 2019, arXiv 1907.11612).
+  /// If true, the step uses the moment that one more update with the same gradient would give:
+  /// momentum v' + g instead of v' (nesterov always does this), and, with m' the new moment,
+  /// (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)) instead of m' / (1 - beta1^t). If each worker
+  /// has its own moment, this compensates for the gradients of other workers that are applied in
+  /// between (DANA; Hakimi et al. 2019, arXiv 1907.11612).
   bool look_ahead = false;
 };
 
-/// One update in one pass (lamb: two). T: float, or double for reference tests. Throws
-/// std::invalid_argument when sizes differ.
+/// Makes one update in one pass (lamb: two). T: float, or double for reference tests. Throws
+/// std::invalid_argument if sizes differ.
 ///
-/// An element's result depends on that element's operands alone, not on its position or on
-/// alignment: updating a vector in slices gives the same bits as updating it at once. Except for
-/// lamb, where it depends on all elements of the range. NaN and infinity propagate.
+/// The result of an element depends only on that element's operands, not on its position or
+/// alignment: updating a vector in slices gives the same bits as updating it at once. The exception
+/// is lamb, which depends on all elements of the range. NaN and infinity propagate.
 template <class T>
 void update(const optimizer& rule, const update_arguments<T>& arguments);
 
-/// The update of a state tensor (parameter_kind): updated = w + decay * (scale * sum - w), element
-/// by element, computed in double. `updated` may be `weights`; all have one size, else
-/// std::invalid_argument.
+/// Updates a state tensor (parameter_kind): updated = w + decay * (scale * sum - w), element by
+/// element, computed in double. `updated` may be `weights`. All must have the same size; otherwise
+/// it throws std::invalid_argument.
 /// @param sum the statistic, summed over samples
 /// @param scale 1 / samples
 void update_statistics(std::span<const float> weights, std::span<const float> sum, double scale,

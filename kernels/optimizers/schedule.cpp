@@ -42,8 +42,8 @@ double scheduled(const one_cycle_rate& x, double base, double epoch) {
 
 void check_field(bool good, const char* field, double value, const char* expected) {
   if (!good || !std::isfinite(value))
-    throw input_error(std::string(field) + " is " + std::to_string(value) + "; " + expected
-                      + " was expected");
+    throw input_error(std::string(field) + " is " + std::to_string(value) + "; expected "
+                      + expected);
 }
 
 } // namespace

@@ -31,9 +31,9 @@ struct cosine_rate {
   bool operator==(const cosine_rate&) const = default;
 };
 
-/// One cycle over the epochs of the job (Smith and Topin, 2018; the constants of PyTorch's
-/// OneCycleLR): from base / start_divisor up to base over the first `rising` of the job, then down
-/// to base / start_divisor / end_divisor, both along half a cosine.
+/// One cycle over the epochs of the job (Smith and Topin, 2018; the constants are those of
+/// PyTorch's OneCycleLR). The rate rises from base / start_divisor to base over the first `rising`
+/// of the job, then falls to base / start_divisor / end_divisor. Both parts follow half a cosine.
 struct one_cycle_rate {
   double rising = 0.3;
   double start_divisor = 25;
@@ -43,8 +43,8 @@ struct one_cycle_rate {
   bool operator==(const one_cycle_rate&) const = default;
 };
 
-/// A learning rate as a function of progress, which is counted in epochs (samples trained / samples
-/// in the training set) so that it does not depend on the number of workers.
+/// A learning rate as a function of progress. Progress is counted in epochs (samples trained /
+/// samples in the training set), so that the rate does not depend on the number of workers.
 struct learning_rate {
   double base = 0.01;
   /// During the first warmup_epochs epochs (fractions are allowed), the scheduled value is
@@ -52,13 +52,13 @@ struct learning_rate {
   double warmup_epochs = 0;
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 
-  /// The rate after `epoch` epochs; epoch >= 0. 0 where a warm-up begins, and where a cosine ends
-  /// at 0: steps take it at their middle.
+  /// The rate after `epoch` epochs; epoch >= 0. It is 0 at the start of a warm-up and at the end of
+  /// a cosine to 0; steps use the rate at their middle.
   double at(double epoch) const;
   bool operator==(const learning_rate&) const = default;
 };
 
-/// Throws input_error, naming the field, when a value makes no sense (negative, not finite,
+/// Throws input_error that names the field if a value makes no sense (negative, not finite,
 /// every_epochs <= 0, ...).
 void check(const learning_rate& rate);
 

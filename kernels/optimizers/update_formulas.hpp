@@ -6,33 +6,33 @@
 #include <cmath>
 #include <limits>
 
-// What an update does with an element, for the CPU and for CUDA kernels; the formulas stand beside
-// `optimizer`. Internal to kernels/.
+// The update of one element, for the CPU and for CUDA kernels. The comment of `optimizer` has the
+// formulas. Internal to kernels/.
 //
 // Explicit fused multiply-adds (this folder is compiled with -ffp-contract=off): vectors and the
 // last elements of a range round alike, so results do not depend on where a range begins or ends.
 
 namespace troupe {
 
-/// Scalars of an update in the type of its elements. What a rule does not use is 0.
+/// Scalars of an update, in the type of its elements. Those that the rule does not use are 0.
 template <class T>
 struct update_factors {
   T rate;
   T scale;
-  /// Bound of the gradient's elements; infinity where they are not clipped.
+  /// Bound for the elements of the gradient; infinity if they are not clipped.
   T clip;
-  /// Of the weight, within the gradient.
+  /// Factor of the weight in the gradient.
   T decay;
-  /// adamw: what remains of the weight.
+  /// adamw: the factor that shrinks the weight.
   T shrink;
   T momentum;
   T epsilon;
-  /// First and second moments: what is kept of the old, and taken of the new.
+  /// First and second moments: the weight of the old value, and of the new one.
   T keep1, take1;
   T keep2, take2;
   /// adam: 1 / sqrt(1 - beta2^t).
   T root_scale;
-  /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
+  /// lamb: 1 / (1 - beta1^t), and the factor of the weight in the direction.
   T mean_scale;
   T direction_decay;
   bool look_ahead;
@@ -76,7 +76,7 @@ update_factors<T> update_factors_of(const optimizer& rule, const update_argument
   };
 }
 
-// A NaN passes through the comparisons.
+// The comparisons keep NaN.
 template <class T>
 TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T weight) {
   const T scaled = f.scale * gradient;
@@ -85,14 +85,14 @@ TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T 
   return std::fma(f.decay, weight, clipped);
 }
 
-/// The gradient of a step, whole, with the penalty on absolute weights.
+/// The complete gradient of a step, including the penalty on absolute weights.
 template <class T>
 TROUPE_HOST_DEVICE T penalized_gradient(const update_factors<T>& f, T l1, T gradient, T weight) {
   const T sign = static_cast<T>(weight > 0) - static_cast<T>(weight < 0);
   return std::fma(l1, sign, decayed_gradient(f, gradient, weight));
 }
 
-/// Of gradients that are whole already.
+/// For gradients that are already complete.
 template <class T>
 update_factors<T> for_whole_gradients(update_factors<T> f) {
   f.scale = 1;

@@ -34,16 +34,16 @@ struct operand {
   bool exists() const noexcept { return where != place::none; }
 };
 
-/// One operation of an `elementwise` instruction. Its operands are numbered: first the
-/// instruction's inputs, then temporaries.
+/// One operation of an `elementwise` instruction. Its operands have numbers: first the inputs of
+/// the instruction, then temporaries.
 struct element_step {
   operation op = operation::add;
   std::uint32_t a = 0;
   /// For operations with two or three operands.
   std::uint32_t b = 0;
-  /// Of operations with three.
+  /// For operations with three operands.
   std::uint32_t c = 0;
-  /// A temporary; the last step writes the instruction's output instead.
+  /// The number of a temporary; the last step writes to the instruction's output instead.
   std::uint32_t result = 0;
   double factor = 1;
 };
@@ -58,28 +58,28 @@ struct instruction {
   bool transpose_b = false;
   double factor = 1;
 
-  /// As those of the node.
+  /// Like those of the node.
   cross_entropy labels;
   std::uint64_t key = 0;
 
-  /// Convolutions and pooling.
+  /// For convolutions and pooling.
   troupe::window window;
-  /// As those of the node.
+  /// Like those of the node.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
 
-  /// matmul: added to each row if it exists; conv2d: to each channel.
+  /// For matmul: added to each row, if it exists. For conv2d: added to each channel.
   operand bias;
-  /// Applied to each element before it leaves the cache: an activation, or the derivative of one
-  /// with epilogue_operand, its result.
+  /// Applied to each element before it leaves the cache: an activation, or the derivative of an
+  /// activation with result epilogue_operand.
   std::optional<operation> after;
   operand epilogue_operand;
 
-  /// elementwise: the steps, and the number of temporaries.
+  /// For elementwise: the steps, and the number of temporaries.
   std::vector<element_step> program;
   std::size_t temporaries = 0;
 
-  /// softmax_cross_entropy: further results, if they exist.
+  /// For softmax_cross_entropy: additional results, if they exist.
   operand gradient;
   operand correct;
 };

@@ -12,50 +12,51 @@
 
 namespace troupe {
 
-/// What one step of a device computes together with an operation.
+/// The computations that one step of a device can combine with an operation.
 struct fusion_traits {
-  /// The result may get an epilogue before it leaves the cache (instruction::after).
+  /// The result can get an epilogue before it leaves the cache (instruction::after).
   bool takes_epilogue = false;
-  /// Before that, it may get a bias, which is what this operation adds.
+  /// Before the epilogue, the result can get a bias. This is the operation that adds it.
   std::optional<operation> bias;
-  /// May be an epilogue itself: element-wise, of the result and at most one more operand.
+  /// The operation can be an epilogue: it is element-wise in the result and at most one other
+  /// operand.
   bool is_epilogue = false;
 };
 
-/// By operation; each device has its own.
+/// Indexed by operation. Each device has its own table.
 using fusion_table = std::array<fusion_traits, operation_count>;
 
-/// What a plan computes.
+/// The results that a plan computes.
 struct plan_options {
-  /// Samples of a run: 0 .. max_rows.
+  /// Largest number of samples in a run.
   std::size_t max_rows = 64;
-  /// Scalar loss, summed over the samples; may be left out.
+  /// Scalar loss, summed over the samples; optional.
   expression loss;
-  /// Scalar made by softmax_correct or binary_correct; may be left out.
+  /// Scalar from softmax_correct or binary_correct; optional.
   expression correct;
   /// Nodes whose values can be read after a run, such as logits.
   std::vector<expression> fetches;
-  /// Whether a run computes d loss / d parameter for all trainable variables.
+  /// True if a run computes d loss / d parameter for all trainable variables.
   bool gradients = false;
-  /// Least size of a bucket of gradients, in bytes of float32.
+  /// Smallest size of a bucket of gradients, in bytes of float32.
   std::size_t bucket_bytes = std::size_t{256} * 1024;
-  /// Of the device that will run the plan, such as cpu_fusion(). Null: bias and activation are
-  /// steps of their own.
+  /// The table of the device that will run the plan, such as cpu_fusion(). Null: bias and
+  /// activation are separate steps.
   const fusion_table* fusion = nullptr;
 };
 
-/// A contiguous range of whole tensors in the flat vector. Its gradient is handed over as one unit
+/// A contiguous range of whole tensors in the flat vector. Its gradient is passed on as a unit
 /// while the rest of the backward pass still runs.
 struct bucket {
   range elements;
-  /// Once this instruction has run, the gradient of the bucket is final **and no weight of it is
-  /// read again in this run**: it may be overwritten with its new values.
+  /// After this instruction, the gradient of the bucket is final **and none of its weights is read
+  /// again in this run**: the weights may be overwritten with their new values.
   std::size_t ready_after = 0;
 };
 
-/// The gradient of a parameter (n, ...) whose rows are 0, except for rows that a feed of the run
-/// names: the columns of a sparse feed, or the ids of an embedding. The run reads no other rows
-/// either. Rows may be named twice.
+/// The gradient of a parameter (n, ...) whose rows are 0, except for the rows that a feed of the
+/// run names: the columns of a sparse feed, or the ids of an embedding. The run also reads no other
+/// rows of the parameter. A row may be named twice.
 struct row_sparse_gradient {
   /// Position in the layout.
   std::size_t parameter = 0;
@@ -63,31 +64,32 @@ struct row_sparse_gradient {
   std::size_t feed = 0;
 };
 
-/// How a graph is executed: instructions in order, each with the place of its operands. Built once,
-/// immutable, shared by any number of executors and threads; does not refer to its graph.
+/// The execution of a graph: a sequence of instructions with the positions of their operands. Built
+/// once, immutable, and shared by any number of executors and threads. It does not refer to its
+/// graph.
 ///
-/// Order is topological, the gradients of the last layers come first. Fused: softmax +
-/// cross-entropy + gradient + number of correct ones; chains of element-wise operations; and, if
-/// the device can (plan_options::fusion), matmul + bias + activation, matmul + derivative of the
-/// activation. Activations live in one arena, laid out by lifetime (best fit) and in place where an
-/// element-wise operation reads its operand last. Gradients of parameters are written directly to
-/// their place in the flat gradient.
+/// The order is topological, with the gradients of the last layers first. These are fused: softmax
+/// + cross-entropy + gradient + number of correct samples; chains of element-wise operations; and,
+/// if the device can (plan_options::fusion), matmul + bias + activation, and matmul + derivative of
+/// the activation. Activations are in a single arena, placed by lifetime (best fit). An
+/// element-wise operation works in place if it is the last reader of its operand. Gradients of
+/// parameters are written directly to their place in the flat gradient.
 class plan {
 public:
-  /// Throws input_error if `gradients` is set without a loss, a loss is not a scalar, or an
-  /// expression is of another graph.
+  /// Throws input_error if `gradients` is set without a loss, if a loss is not a scalar, or if an
+  /// expression belongs to another graph.
   plan(const graph& source, const plan_options& options);
 
   const layout& parameters() const noexcept { return graph_.parameters(); }
   std::size_t max_rows() const noexcept { return max_rows_; }
   bool has_gradients() const noexcept { return gradients_; }
 
-  /// The buckets: last layers first, together the whole flat vector. They become ready in this
-  /// order. Empty without gradients.
+  /// The buckets, the last layers first. Together they cover the flat vector, and they become ready
+  /// in this order. Empty without gradients.
   const std::vector<bucket>& buckets() const noexcept { return buckets_; }
 
-  /// The number of placeholders of the graph, and the ones that this plan reads: other feeds may be
-  /// empty.
+  /// The number of placeholders in the graph, and those that this plan reads. Feeds for the others
+  /// may be empty.
   std::size_t feed_count() const noexcept { return graph_.placeholders().size(); }
   bool reads_feed(std::size_t index) const { return feed_read_.at(index); }
   const troupe::node& feed(std::size_t index) const {
@@ -96,30 +98,30 @@ public:
 
   // -- for executors --
   const std::vector<instruction>& instructions() const noexcept { return instructions_; }
-  /// Constants, with their place in the arena: filled once.
+  /// Constants and their positions in the arena. They are written once.
   struct constant_value {
     operand where;
     std::vector<double> values;
   };
   const std::vector<constant_value>& constants() const noexcept { return constants_; }
-  /// Elements of the arena, scratch space for matmul not included.
+  /// Number of elements in the arena, without scratch space for matmul.
   std::size_t arena_elements() const noexcept { return arena_elements_; }
-  /// Places of the fetches, in the order of plan_options::fetches.
+  /// Positions of the fetches, in the order of plan_options::fetches.
   const std::vector<operand>& fetches() const noexcept { return fetches_; }
-  /// Places of the loss and of the number of correct samples; of kind none if not requested.
+  /// Positions of the loss and of the number of correct samples; of kind none if not requested.
   const operand& loss() const noexcept { return loss_; }
   const operand& correct() const noexcept { return correct_; }
-  /// Ranges of the flat gradient that no instruction writes: state that is not updated
-  /// (graph::update_state), and variables that the loss does not depend on.
+  /// Ranges of the flat gradient that no instruction writes: state without an update
+  /// (graph::update_state), and variables that do not affect the loss.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
-  /// Parameters whose gradient is row-sparse, in the order of the layout: it is enough to send
-  /// these rows.
+  /// Parameters with row-sparse gradients, in the order of the layout. It is enough to send the
+  /// named rows.
   const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
     return row_sparse_;
   }
 
-  /// Instructions with shapes, places and bytes; arena; buckets.
+  /// All instructions with shapes, positions and bytes; the arena; the buckets.
   std::string to_string() const;
 
 private:

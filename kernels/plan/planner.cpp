@@ -47,12 +47,12 @@ std::uint32_t planner::check(const char* what, expression x) const {
 
 void planner::choose_targets() {
   if (options_.max_rows == 0)
-    throw input_error("plan: max_rows is 0; at least 1 was expected");
+    throw input_error("plan: max_rows is 0; expected at least 1");
   if (options_.loss.valid()) {
     loss_ = check("loss", options_.loss);
     if (!at(loss_).shape.extents().empty())
       throw input_error("plan: the loss \"" + at(loss_).name + "\" has shape "
-                        + to_string(at(loss_).shape) + "; a scalar was expected");
+                        + to_string(at(loss_).shape) + "; expected a scalar");
   } else if (options_.gradients) {
     throw input_error("plan: gradients need a loss");
   }
@@ -88,7 +88,7 @@ void planner::differentiate() {
   const auto results = gradients({g, loss_}, variables);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto& n = results[i].node();
-    // A new constant 0: the loss does not depend on the variable.
+    // If the result is a newly created constant 0, the loss does not depend on the variable.
     const bool independent = results[i].id() >= leaves && n.op == operation::constant
       && n.values == std::vector<double>{0};
     if (!independent)
@@ -123,7 +123,7 @@ void planner::mark_needed() {
   }
 }
 
-/// The run reads no other rows of this parameter than those that a feed names.
+/// True if the run reads only those rows of this parameter that a feed names.
 bool planner::reads_rows_alone(std::size_t entry) const {
   const auto is_parameter = [&](std::uint32_t id) {
     return at(id).op == operation::variable && at(id).index == entry;
@@ -147,8 +147,8 @@ void planner::find_row_sparse() {
   }
 }
 
-/// The gradient of a parameter is written to its place in the flat gradient by the step that
-/// computes it, unless that value is also used elsewhere: then it is copied there (a scale by 1).
+/// The step that computes the gradient of a parameter writes it directly to its place in the flat
+/// gradient. If the value is also used elsewhere, it is copied there instead (a scale by 1).
 /// Nothing reads the flat gradient, because the caller may change a bucket as soon as it is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());

@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// Fills a plan: selects the needed nodes, fuses them into steps, gives every value a place, and
-/// finds when buckets are ready. Internal to kernels/; each member is one stage, called in order by
-/// run().
+/// Fills a plan: selects the needed nodes, fuses them into steps, gives every value a position, and
+/// determines when buckets are ready. Internal to kernels/. Each member function is one stage;
+/// run() calls them in order.
 class planner {
 public:
   planner(plan& result, const graph& source, const plan_options& options);
@@ -20,7 +20,7 @@ public:
 private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  /// An instruction over node ids, before values have places.
+  /// An instruction in terms of node ids, before values have positions.
   struct step {
     operation op = operation::add;
     std::vector<std::uint32_t> inputs;
@@ -30,13 +30,13 @@ private:
     std::uint32_t epilogue_operand = none;
     std::uint32_t gradient = none;
     std::uint32_t correct = none;
-    /// elementwise: see instruction.
+    /// For elementwise: see instruction.
     std::vector<element_step> program;
     std::size_t temporaries = 0;
-    /// The node that op, transposes and factor come from.
+    /// The node that provides op, transposes and factor.
     std::uint32_t source = none;
 
-    /// Calls f(id) for each value read; each value written.
+    /// Calls f(id) for each value that the step reads, or writes.
     template <class F>
     void each_read(F f) const {
       for (auto id : inputs)
@@ -53,12 +53,12 @@ private:
     }
   };
 
-  /// Writes the step of a chain of element-wise nodes. Temporaries are numbered from
-  /// first_temporary while the number of inputs is not known.
+  /// Builds the step of a chain of element-wise nodes. While the number of inputs is unknown,
+  /// temporaries are numbered from first_temporary.
   struct chain_builder {
     const planner& owner;
     step result;
-    /// Temporaries whose value was read.
+    /// Temporaries that have been read and can be reused.
     std::vector<std::uint32_t> free;
 
     void add_inputs(std::uint32_t id);
@@ -66,7 +66,8 @@ private:
     std::uint32_t operand_of(std::uint32_t input);
   };
   static constexpr std::uint32_t first_temporary = 1U << 16;
-  /// Nodes of a chain that is not yet ended: bounds what a step reads.
+  /// Largest number of nodes in a chain that has not ended. It bounds the number of values that a
+  /// step reads.
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
@@ -74,7 +75,7 @@ private:
     return options_.fusion != nullptr ? (*options_.fusion)[static_cast<std::size_t>(op)]
                                       : fusion_traits{};
   }
-  /// The node whose elements `id` has in another shape; usually `id` itself.
+  /// The node with the elements of `id`, possibly in another shape; usually `id` itself.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;
@@ -110,13 +111,13 @@ private:
   std::uint32_t loss_ = none;
   std::uint32_t correct_ = none;
   std::vector<std::uint32_t> fetches_;
-  /// (node, layout entry): that node is the gradient of that entry.
+  /// Pairs (node, layout entry): the node is the gradient of the entry.
   std::vector<std::pair<std::uint32_t, std::size_t>> parameter_gradients_;
 
   // By node id.
   std::vector<char> needed_;
   std::vector<char> kept_;    // read after the run
-  std::vector<char> emitted_; // part of a step already, or about to be
+  std::vector<char> emitted_; // already part of a step, or about to be
   std::vector<char> chained_; // computed within the step of its only reader
   std::vector<std::vector<std::uint32_t>> users_;
   std::vector<operand> places_;
@@ -124,10 +125,10 @@ private:
   std::vector<char> owns_block_;
 
   std::vector<step> steps_;
-  /// Fused steps by the id of their last node. They run there, after all their inputs have been
-  /// computed.
+  /// Fused steps by the id of their last node. They run at that position, after all their inputs
+  /// have been computed.
   std::map<std::uint32_t, step> fused_;
-  /// Free parts of the arena, ordered: (first element, elements).
+  /// Free parts of the arena in order: (first element, elements).
   std::vector<std::pair<std::size_t, std::size_t>> free_;
 };
 

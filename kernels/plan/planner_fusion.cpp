@@ -1,4 +1,4 @@
-// Middle of the planner: which nodes one step computes together.
+// The middle of the planner: decides which nodes a step computes together.
 
 #include "kernels/plan/planner.hpp"
 
@@ -44,7 +44,7 @@ void planner::emit(std::uint32_t id) {
     return;
   }
   if (chained_[id])
-    return; // within the step of its reader
+    return; // part of its reader's step
   if (auto i = fused_.find(id); i != fused_.end()) {
     steps_.push_back(std::move(i->second));
     return;
@@ -60,8 +60,8 @@ void planner::emit(std::uint32_t id) {
   steps_.push_back(std::move(s));
 }
 
-/// A product, + bias, activation or derivative of one, as long as only the next node reads each
-/// result.
+/// A product, followed by a bias, and an activation or the derivative of one. They are fused as
+/// long as each result is read only by the next node.
 void planner::fuse_product(std::uint32_t id) {
   step s;
   s.op = at(id).op;
@@ -101,7 +101,7 @@ void planner::emit_softmax(std::uint32_t id) {
       : at(other).op == operation::softmax_correct                  ? s.correct
                                                                     : s.gradient;
     if (result != none)
-      continue; // the same thing twice: a step of its own
+      continue; // the same result twice needs its own step
     result = other;
     emitted_[other] = true;
   }
@@ -110,8 +110,8 @@ void planner::emit_softmax(std::uint32_t id) {
 
 // -- chains of element-wise operations
 
-/// Nodes that work element by element, and whose only reader does so too on the same shape, are
-/// computed within the step of that reader: values between them never leave the cache.
+/// An element-wise node is computed in the step of its reader if it has only one reader, which is
+/// also element-wise and has the same shape. Values between them never leave the cache.
 void planner::choose_chains() {
   chained_.assign(needed_.size(), false);
   std::vector<std::size_t> length(needed_.size(), 0);
@@ -137,7 +137,7 @@ planner::step planner::chain_ending_at(std::uint32_t id) const {
   builder.result.output = builder.result.source = id;
   builder.add_inputs(id);
   builder.add(id);
-  // Temporaries are numbered after the inputs, whose number is known only now.
+  // Temporaries come after the inputs, and the number of inputs is known only now.
   auto& s = builder.result;
   const auto inputs = static_cast<std::uint32_t>(s.inputs.size());
   for (auto& x : s.program)

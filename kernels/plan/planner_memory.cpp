@@ -1,4 +1,4 @@
-// Second half of the planner: places of values, readiness of buckets.
+// The second half of the planner: positions of values, and readiness of buckets.
 
 #include "kernels/plan/planner.hpp"
 
@@ -14,8 +14,8 @@ namespace {
 /// Blocks of the arena are multiples of 16 elements: 64 bytes of float.
 constexpr std::size_t block = 16;
 
-/// Most elements of all values of a run, 4 TiB of float: far from overflow in sums and products of
-/// sizes.
+/// Largest total number of elements of all values of a run, 4 TiB of float. Sums and products of
+/// sizes are then far from overflow.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
@@ -42,7 +42,7 @@ std::size_t planner::allocate(std::size_t elements) {
     if (i->second >= elements && (best == free_.end() || i->second < best->second))
       best = i;
   if (best == free_.end()) {
-    // At the end of the arena; extends a free part there.
+    // Takes elements at the end of the arena, including a free part there.
     auto begin = plan_.arena_elements_;
     if (!free_.empty() && free_.back().first + free_.back().second == begin) {
       begin = free_.back().first;
@@ -137,7 +137,7 @@ void planner::place_output(const step& s, std::size_t position, std::uint32_t id
   owns_block_[id] = true;
 }
 
-/// Simulates the plan: a block is taken when its value is computed, and free after the step that
+/// Simulates the plan: a block is taken when its value is computed, and freed after the step that
 /// reads it last.
 void planner::place_values() {
   constexpr auto never = ~std::size_t{0};
@@ -206,7 +206,7 @@ void planner::write_instructions() {
 
 void planner::make_buckets() {
   const auto& entries = plan_.parameters().entries();
-  // When each tensor is ready: after the step that writes its gradient, and after the last one that
+  // A tensor is ready after two steps: the one that writes its gradient, and the last one that
   // reads the tensor.
   std::vector<std::size_t> ready(entries.size(), 0);
   std::vector<char> written(entries.size(), false);

@@ -1,6 +1,6 @@
-# Installs the headers of `folder`, which lies in `root`, as `destination`/troupe/FOLDER/NAME.hpp. In the source tree
-# headers include each other as "actors/NAME.hpp", as installed <troupe/actors/NAME.hpp>. The rewritten headers are kept
-# in `staging`, so that unchanged ones stay as they are when they are installed again.
+# Installs the headers of `folder` (a folder of `root`) as `destination`/troupe/FOLDER/NAME.hpp. Headers include each
+# other as "actors/NAME.hpp" in the source tree, and as <troupe/actors/NAME.hpp> once installed. The rewritten headers
+# are kept in `staging`, so that installing again does not touch unchanged headers.
 file(GLOB_RECURSE _headers RELATIVE "${root}" "${root}/${folder}/*.hpp" "${root}/${folder}/*.pb.h")
 file(GLOB_RECURSE _staged RELATIVE "${staging}/troupe" "${staging}/troupe/*")
 list(REMOVE_ITEM _staged ${_headers})

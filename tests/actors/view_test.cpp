@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-// in_view's second argument asks for types of the block.
+// The second argument of in_view needs types of the type-ID block.
 #include "messages/types.hpp"
 
 using namespace troupe;
@@ -23,7 +23,7 @@ bool same(const member& a, const member& b) {
   return a.task == b.task && a.incarnation == b.incarnation && a.address == b.address;
 }
 
-/// Something with a view and handlers, as actors have them.
+/// An object with a view and handlers, like an actor.
 struct listener {
   std::uint64_t view_number() const { return 42; }
   caf::result<proto::Fenced> on_fence(const proto::Fence& x) {

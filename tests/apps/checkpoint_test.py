@@ -25,7 +25,7 @@ class Checkpoints(TestCase):
         self.out = self.folder / "out"
 
     def steps(self):
-        """Steps of the checkpoints that are there, in order."""
+        """Steps of the existing checkpoints, in order."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(int(x.name.split("-")[1]) for x in (self.out / "checkpoints").iterdir()
                           if x.name.startswith("step-"))
@@ -38,7 +38,7 @@ class Checkpoints(TestCase):
         return self.file("job.textproto", text)
 
     def events(self, lines):
-        """What lines of metrics.jsonl report, except for progress, which depends on the speed of the machine."""
+        """The lines of metrics.jsonl without progress, which depends on the speed of the machine."""
         return [x["event"] for x in lines if x["event"] != "progress"]
 
     def test_a_run_keeps_the_newest(self):
@@ -76,7 +76,7 @@ class Checkpoints(TestCase):
         self.assertEqual(after[0], before[0])
         self.assertEqual(after[-1]["weights_sha256"], before[-1]["weights_sha256"])
         self.assertEqual(after[-1]["samples"], 0)
-        # More epochs: the run continues.
+        # With more epochs, the run continues.
         self.assert_exit(self.train(job, "--resume", "--set", "epochs=3"), 0)
         self.assertEqual(self.events(self.metrics(self.out)), ["epoch", "resume", "resume", "epoch", "epoch", "end"])
         self.assertEqual(self.steps(), [110, 120])
@@ -131,7 +131,7 @@ class Checkpoints(TestCase):
         weights = self.out / "checkpoints" / "step-00000080" / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])
         refused("train", f"--job={job}", f"--resume={weights.parent}", other, says=[str(weights), "damaged"])
-        # Found by search, it is skipped.
+        # If it is found by a search, it is skipped.
         process = self.start("train", f"--job={job}", f"--out={self.out}", "--resume")
         self.assert_exit(process, 0)
         self.assertIn("skipped", process.output)
@@ -146,7 +146,7 @@ class Checkpoints(TestCase):
         process = self.train(job)
         self.assert_exit(process, 2)
         self.assertIn(str(folder), process.output)
-        # What cannot be known before training begins: a link that leads nowhere.
+        # A problem that cannot be detected before training begins: a broken link.
         folder.unlink()
         folder.symlink_to(self.folder / "missing" / "folder")
         (self.folder / "missing").write_text("a file, too")
@@ -157,13 +157,14 @@ class Checkpoints(TestCase):
         self.assertEqual(self.metrics(self.out)[-1]["samples"], 2 * 640)
 
     def test_killed_at_any_moment(self):
-        """SIGKILL to all processes; the newest checkpoint loads, and no step is lost that was on disk before."""
+        """Kills all processes with SIGKILL. The newest checkpoint can be read, and no step that was on disk is lost."""
         print(f"seed {SEED}")
         moments = random.Random(SEED)
         job = self.job(LONG_JOB + "optimizer { kind: MOMENTUM }\ncheckpoint { every_steps: 1 keep: 2 }\n")
         last = 0
         for kill in range(KILLS):
-            # Most kills hit one process: the second is a whole cluster, whose children end with the coordinator.
+            # Most kills hit a single process. The second one hits a whole cluster, whose children end with the
+            # coordinator.
             more = ["--processes", "--workers=2"] if kill % 4 == 1 else ["--workers=2"]
             process = self.train(job, "--resume", *more)
             self.wait_until(lambda: (self.steps() or [0])[-1] > last or not process.running(), "a new checkpoint")
@@ -176,7 +177,7 @@ class Checkpoints(TestCase):
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])
-        # Files that were half written or half removed are gone when the run continues.
+        # When the run continues, files that were partly written or partly removed are gone.
         process = self.train(job, "--resume")
         self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
         process.kill()

@@ -1,4 +1,4 @@
-"""Clusters as launchers for TensorFlow describe them, and nodes that do not fit."""
+"""Clusters as described by launchers for TensorFlow, and nodes that do not fit."""
 
 import json
 import os
@@ -11,7 +11,7 @@ RING_JOB = "protocol: RING\n" + QUICK_JOB
 
 
 class LaunchedTasks(TestCase):
-    """Every process is started by the same command, and learns from TF_CONFIG who it is."""
+    """The same command starts every process. A process finds its task in TF_CONFIG."""
 
     def setUp(self):
         super().setUp()
@@ -83,7 +83,7 @@ class LaunchedTasks(TestCase):
             self.assert_exit(process, 1)
 
     def test_an_evaluator(self):
-        # Some launchers name it in the cluster that the others get, some do not.
+        # Some launchers include it in the cluster that the other tasks get, some do not.
         for named in (True, False):
             with self.subTest(named=named):
                 self.start_with_evaluator(named)
@@ -154,7 +154,7 @@ class LaunchedTasks(TestCase):
 
 
 class Strangers(TestCase):
-    """Nodes that do not fit are refused; the others go on, and train when the right ones come."""
+    """Nodes that do not fit are refused. The others continue, and train when the right nodes join."""
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""`troupe check`, `predict`, `completion`, `--version`, `--help`, `--log-level`: what people ask before and after a run."""
+"""`troupe check`, `predict`, `completion`, `--version`, `--help`, `--log-level`: commands before and after a run."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ epochs: 30
 
 
 def value(output, what):
-    """The value of a line of a table, such as "test loss"."""
+    """The value in a line of a table, such as "test loss"."""
     return re.search(rf"^  {what}  +(.*)$", output, re.MULTILINE)[1]
 
 
@@ -32,7 +32,7 @@ class Command(TestCase):
         self.out = self.folder / "out"
 
     def run_program(self, *arguments, code=0):
-        """Standard output and error of a run, apart."""
+        """Standard output and standard error of a run, separately."""
         done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, f"{arguments} said:\n{done.stdout}{done.stderr}")
         return done.stdout, done.stderr
@@ -62,7 +62,7 @@ class Predict(Command):
         rows = list(csv.DictReader(io.StringIO(file.read_text())))
         probabilities = [f"probability_{c}" for c in range(10)]
         self.assertEqual(list(rows[0]), ["record", "label", "prediction", "probability", *probabilities])
-        # The last 100 of 740 digits test.
+        # The last 100 of 740 digits are test records.
         self.assertEqual([int(x["record"]) for x in rows], list(range(640, 740)))
         for row in rows:
             self.assertAlmostEqual(sum(float(row[x]) for x in probabilities), 1, delta=1e-5)
@@ -86,13 +86,13 @@ class Predict(Command):
         output, _ = self.predict("--predictions=-")
         said = list(csv.DictReader(io.StringIO(output)))
         self.assertEqual(list(said[0]), ["record", "target", "prediction"])
-        # The last ten records test; in the units of the table, not standardized.
+        # The last ten records are test records. Values are in the units of the table, not standardized.
         for row, (_, target) in zip(said, rows[-10:], strict=True):
             self.assertAlmostEqual(float(row["target"]), target, delta=1e-4)
             self.assertAlmostEqual(float(row["prediction"]), target, delta=0.5)
 
     def flowers(self, more="", loss="SOFTMAX_CROSS_ENTROPY", units=3, split="test: 30"):
-        """A table that is sorted by species, which are easy to tell apart."""
+        """A table that is sorted by species. The species are easy to distinguish."""
         rows = [(20 * k + i / 10, species) for k, species in enumerate(("a, b", "rose", "tulip")[:max(units, 2)])
                 for i in range(50)]
         table = self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
@@ -114,7 +114,7 @@ class Predict(Command):
         self.assertEqual(list(said[0]), ["record", "label", "prediction", "probability", "probability_a, b",
                                          "probability_rose", "probability_tulip"])
         self.assertEqual(len(said), 30)
-        # Records have their numbers in the file, and are of all classes.
+        # Records have their numbers from the file, and all classes occur.
         for row in said:
             self.assertEqual(row["label"], rows[int(row["record"])][1])
             self.assertAlmostEqual(float(row[f"probability_{row['prediction']}"]), float(row["probability"]))
@@ -171,7 +171,7 @@ class Predict(Command):
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table)
                              .replace("MEAN_SQUARED_ERROR", "BINARY_CROSS_ENTROPY"))
         trained = self.train()
-        # The target was standardized, too, and the loss fell below 0 without end.
+        # The target was once standardized as well, and the loss decreased below 0 without end.
         self.assertGreater(float(value(trained, "test loss")), 0)
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -343,11 +343,11 @@ class Check(Command):
                              + 'solver: EXACT optimizer { weight_decay: 0.5 }')
         for command in ("check", "train"):
             output, _ = self.run_program(command, f"--job={self.job}")
-            self.assertIn("alpha = 2.5 of scikit-learn's Ridge; other than there, it penalizes the intercept, too",
+            self.assertIn("alpha = 2.5 of scikit-learn's Ridge; unlike there, it also penalizes the intercept",
                           output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "data.csv.standardize=true")
             self.assertIn("on standardized features and target", output)
-            self.assertNotIn("intercept, too", output)
+            self.assertNotIn("also penalizes the intercept", output)
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "optimizer.weight_decay=0")
             self.assertNotIn("alpha", output)
 
@@ -403,7 +403,7 @@ class Check(Command):
         self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
 
     def test_missing_data(self):
-        # The model is shown if its shapes are known without the data.
+        # The model is shown if its shapes are known without reading the data.
         self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
         output, errors = self.check(code=2)
         self.assertIn("2 parameters", output)
@@ -432,7 +432,7 @@ class CommandLine(Command):
             self.assertRegex(output, text)
 
     def test_examples_in_every_help(self):
-        """Each help shows examples, and these use commands and options that there are."""
+        """Each help shows examples, which use only existing commands and options."""
         main_help, _ = self.run_program("--help")
         self.assertIn("Examples:", main_help)
         for command in COMMANDS:
@@ -457,7 +457,7 @@ class CommandLine(Command):
         self.assertNotIn("ends-with-parent", self.run_program("node", "--zzz", code=2)[1])
 
     def complete(self, script, *words):
-        """What bash offers for the last word."""
+        """The completions that bash offers for the last word."""
         line = " ".join(f"'{x}'" for x in words)
         done = subprocess.run(
             ["bash", "--norc", "-c", f"source {script}; complete -p troupe >/dev/null; COMP_WORDS=({line}); "
@@ -473,7 +473,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "train", "--wor"), ["--workers="])
         self.assertEqual(self.complete(script, "troupe", "train", "--proc"), ["--processes"])
         self.assertEqual(self.complete(script, "troupe", "predict", "--wor"), [])
-        # An equals sign is a word of its own.
+        # The shell treats an equals sign as a separate word.
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "=", "s"), ["sync_ps", "ssp"])
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "="), protocols())
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "r"), ["ring"])
@@ -485,7 +485,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf", "gloo"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
-        # All options of each command, as its help has them.
+        # All options of each command, as listed in its help.
         for command in COMMANDS:
             options = re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", self.run_program(command, "--help")[0], re.MULTILINE)
             offered = [x.rstrip("=") for x in self.complete(script, "troupe", command, "--")]
@@ -502,7 +502,7 @@ class CommandLine(Command):
 
 class Log(Command):
     def start_refusing(self, level):
-        """A coordinator that refuses a worker and gives up: it says something at every level."""
+        """A coordinator that refuses a worker and gives up. It logs something at every level."""
         cluster, _ = self.cluster(ps=1, workers=1)
         more = [f"--log-level={level}"] if level else []
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}", "--set",
@@ -518,7 +518,7 @@ class Log(Command):
 
     def test_levels(self):
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        # level -> texts that appear from this level on: by the coordinator, by the refused worker, by the other worker.
+        # level -> texts that appear from this level on: from the coordinator, the refused worker, and the other worker.
         said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
                 ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
         order = ["trace", "debug", "info", "warn", "error", "off"]
@@ -553,7 +553,7 @@ class Log(Command):
 
 class Numbers(Command):
     def test_check_and_train_agree(self):
-        """What check says is what train does: updates, and the hash of the job."""
+        """check and train agree on the number of updates and the hash of the job."""
         output, _ = self.run_program("check", f"--job={self.job}", "--set", "epochs=1")
         steps = int(re.search(r"^steps +(\d+) per epoch", output, re.MULTILINE)[1])
         self.run_program("train", f"--job={self.job}", f"--out={self.out}", "--set", "epochs=1")

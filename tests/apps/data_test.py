@@ -1,4 +1,4 @@
-"""Wrong data: exit code 2, nothing written, and a message that names file, record and what would be right."""
+"""Wrong data: exit code 2, nothing written, and a message with the file, the record and the expected value."""
 
 import gzip
 import json
@@ -210,7 +210,7 @@ class Data(TestCase):
         done = subprocess.run([*own, f"{small} && exec {PROGRAM} train --job={job} --out={disk}/out"],
                               capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-        # 40 KiB are there; 7,850 parameters, twice, are not.
+        # There are 40 KiB, which is too little for two copies of 7,850 parameters.
         for text in (f"{disk}/out has room for", "the weights take 61.3 KiB", "--out"):
             self.assertIn(text, done.stderr)
 

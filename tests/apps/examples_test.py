@@ -1,4 +1,4 @@
-"""The job files of apps/examples: each is checked, trains for a few steps, and tests what it trained."""
+"""The job files of apps/examples: each is checked, trains for a few steps, and tests its weights."""
 
 import json
 
@@ -8,7 +8,8 @@ EXAMPLES = SOURCE / "apps/examples"
 
 TEXT = ["data.split={ train: 4000 test: 1000 }", "data.batch=16"]
 
-# What makes a short run of each: fewer records, an epoch. An example that is not listed here fails.
+# Changes that make a short run of each example: fewer records, a single epoch. An example that is not in this list
+# fails.
 SHORT = {
     "a9a_logistic": [],
     "advertising": [],
@@ -44,7 +45,7 @@ class Examples(TestCase):
                 self.assert_exit(self.start("train", f"--job={path}", *changes, "--workers=2", f"--out={out}"), 0)
                 end = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
                 self.assertGreaterEqual(end["applied"], 2)
-                # What is not finite would be null.
+                # A value that is not finite would be null.
                 self.assertGreater(end["test_loss"], 0)
                 predict = self.start("predict", f"--job={path}", f"--weights={out / 'weights.safetensors'}", *changes)
                 self.assert_exit(predict, 0)

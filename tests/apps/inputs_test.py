@@ -1,4 +1,4 @@
-"""Wrong input: exit code 2, nothing done, and a message that names the place and what would be right."""
+"""Wrong input: exit code 2, nothing done, and a message with the place and the expected value."""
 
 import json
 import socket
@@ -60,7 +60,7 @@ class Inputs(TestCase):
         job = self.file("job.textproto", QUICK_JOB)
         blocked = self.file("blocked", "a file")
         self.refused("train", f"--job={job}", f"--out={blocked}/out", says=[f"{blocked}/out", "--out"])
-        # A disk on which nothing can be written at all is known to be full before training begins.
+        # If nothing can be written to a disk, this is detected before training begins.
         self.refused("train", f"--job={job}", f"--out={self.folder}/full", says=[f"{self.folder}/full", "--out"],
                      program=["sh", "-c", f"trap '' XFSZ; ulimit -f 1; exec '{PROGRAM}' \"$@\"", "sh"])
         self.assertEqual(list((self.folder / "full").iterdir()), [])

@@ -1,7 +1,7 @@
 """TCP connections of a run break, again and again; a process stops for a while. The weights are those of a run that
 nothing has disturbed.
 
-The processes live in a network namespace of their own, whose connections the test destroys (`ss -K`)."""
+The processes run in their own network namespace, in which the test destroys connections (`ss -K`)."""
 
 import shutil
 import signal
@@ -61,7 +61,7 @@ class Links(TestCase):
                 worker = children_of(run.pid)[0]
                 subprocess.run(["kill", f"-{int(signal.SIGSTOP)}", str(worker)], check=True)
                 self.assert_exit(run, 1)
-                self.assertRegex(run.output, "nothing was heard of it|did not come back|did not answer")
+                self.assertRegex(run.output, "nothing was received from it|did not come back|did not answer")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands and job files of README.md and the manual, run page by page in a folder of their own.
+"""The commands and job files of README.md and the manual, run page by page, each page in its own folder.
 
 A fenced block is, by its first words:
     sh                run by bash, in the order of the page; runs train for two epochs
@@ -6,7 +6,7 @@ A fenced block is, by its first words:
     textproto         a job, or some fields of one: `troupe check` takes it
     textproto refused the same, and `troupe check` refuses it
     LANGUAGE FILE     written to that file; ports become free ones
-Commands and options that the prose names must exist, too."""
+Commands and options in the prose must exist as well."""
 
 import functools
 import os
@@ -25,7 +25,7 @@ BASE = {
     "data": "data { digits { train: 512 test: 100 } batch: 16 }",
 }
 
-# `troupe` on the PATH of a page.
+# Provides `troupe` on the PATH for the commands of a page.
 WRAPPER = """#!/bin/sh
 case $*,$1 in
   *--job=*,train | *--job=*,node) exec {program} "$@" --set=epochs=2 ;;
@@ -40,7 +40,7 @@ def blocks(text):
 
 
 def fields(text):
-    """Names of the fields that a text sets outside of all braces."""
+    """Names of the fields that a text sets outside all braces."""
     result, depth = [], 0
     for token in re.findall(r"\w+(?=\s*[:{])|[{}]", re.sub(r"#.*", "", text)):
         if token not in "{}":
@@ -51,7 +51,7 @@ def fields(text):
 
 
 def whole_job(text):
-    """The text, and of the base job what it leaves out."""
+    """The text, completed with fields of the base job that it leaves out."""
     return "\n".join([text, *(value for name, value in BASE.items() if name not in fields(text))])
 
 
@@ -70,7 +70,7 @@ def help_of(*command):
 
 
 def command_lines(page):
-    """All that a page has readers type: lines of shell blocks, lines after a prompt, and `troupe ...` in the prose."""
+    """Everything that a page tells readers to type: lines of shell blocks, lines after a prompt, and `troupe ...`."""
     result = []
     for language, _, block in blocks(page):
         block = block.replace("\\\n", " ")
@@ -83,7 +83,7 @@ def command_lines(page):
 
 
 def unknown_words(lines):
-    """Commands and options in these lines, without `troupe` in front, that the program does not know."""
+    """Commands and options in these lines (without a leading `troupe`) that the program does not have."""
     result = []
     for line in lines:
         words = line.split("#")[0].split()
@@ -102,7 +102,7 @@ def unknown_words(lines):
 
 class Manual(TestCase):
     def sandbox(self, name):
-        """A folder with the program, the examples, and the data that pages name."""
+        """A folder with the program, the examples, and the data for the pages."""
         folder = self.folder / name
         (folder / "bin").mkdir(parents=True)
         (folder / "apps").mkdir()
@@ -112,7 +112,7 @@ class Manual(TestCase):
         (folder / "job.textproto").write_text(QUICK_JOB)
         (folder / "train-images-idx3-ubyte.gz").write_bytes(idx([100, 4, 4], [i % 251 for i in range(1600)]))
         (folder / "train-labels-idx1-ubyte.gz").write_bytes(idx([100], [i % 10 for i in range(100)]))
-        # What arrays.py would write; the tests need no NumPy.
+        # The arrays that arrays.py would write. The tests do not need NumPy.
         x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
         y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]
         with zipfile.ZipFile(folder / "arrays.npz", "w") as archive:
@@ -122,7 +122,7 @@ class Manual(TestCase):
         return folder
 
     def run_page(self, name, text):
-        """What went wrong: texts."""
+        """Runs the commands and returns a list of problems."""
         folder = self.sandbox(name)
         for port, free in zip(range(7000, 7010), free_ports(10)):
             text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
@@ -161,7 +161,7 @@ class Manual(TestCase):
         self.assertGreater(ran, 25)
 
     def test_container_command(self):
-        """The container's command of the Kubernetes page has options that the program knows."""
+        """The container's command on the Kubernetes page uses only options that exist."""
         text = (SOURCE / "apps/manual/kubernetes.md").read_text()
         command = re.search(r"command: \[troupe, (.*?)\]", text)[1].replace(",", " ")
         self.assertEqual(unknown_words([command]), [])

@@ -1,11 +1,11 @@
-"""A limit of memory is seen before anything is allocated."""
+"""A memory limit is detected before anything is allocated."""
 
 from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
 
 class Memory(TestCase):
     def test_a_worker_with_too_little_memory(self):
-        # Activations that a step on 640 records takes, and no parameters.
+        # A model that needs much memory for the activations of a step with 640 records, but has hardly any parameters.
         job = self.file("wide.textproto", QUICK_JOB.replace("batch: 16", "batch: 640").replace(
             "layer {", "layer { conv2d { filters: 2000 kernel: 1 } } layer { global_average_pool {} } layer {", 1))
         cluster, _ = self.cluster(ps=1, workers=1)

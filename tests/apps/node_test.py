@@ -1,4 +1,4 @@
-"""`troupe node`: tasks in processes of their own, started in any order, that wait for each other and end together."""
+"""`troupe node`: tasks in separate processes, started in any order. They wait for each other and end together."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import time
 
 from program import QUICK_JOB, TestCase, run_tests
 
-# All processes end this soon after the first of them.
+# After the first process ends, all others must end within this time.
 END_DEADLINE = float(os.environ.get("TROUPE_END_DEADLINE", "2"))
 
 
@@ -19,7 +19,7 @@ class Node(TestCase):
         self.out = self.folder / "out"
 
     def run_tasks(self, tasks, cluster, protocol, pause=0.0):
-        """Starts tasks in the order given and waits for all; none may need long after the coordinator."""
+        """Starts tasks in this order and waits for all. They must end soon after the coordinator."""
         processes = []
         for role, task in tasks:
             more = []
@@ -62,7 +62,7 @@ class Node(TestCase):
         self.assertRegex(line, r"\d+ s")
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
         line = coordinator.wait_for("ps/0")
-        # The worker may not have joined yet, and is waited for, too.
+        # If the worker has not joined yet, it is listed as well.
         self.assertRegex(line, "waiting for .*ps/0 [(]" + re.escape(addresses["ps"][0]) + "[)]")
         self.assertRegex(line, r"since \d+ second")
         shard = self.start_task("ps", 0, cluster)

@@ -66,7 +66,7 @@ class Exact(TestCase):
         self.assertIn("solver: EXACT needs a linear model", process.output)
         process = self.start("train", f"--job={self.job}", f"--out={self.out}", "--resume")
         self.assert_exit(process, 2)
-        self.assertIn("solver: EXACT takes no steps", process.output)
+        self.assertIn("solver: EXACT makes no steps", process.output)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # A rate so small that no weight changes by a bit, except for zeros, which become tiny.
+        # With such a small rate, no weight changes by a bit, except for zeros, which become tiny numbers.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):
@@ -78,7 +78,7 @@ class Onnx(TestCase):
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
         self.assertIn("features (batch, 1, 8, 8)", text)
-        # Train on with a model of the exported file, from the weights in it.
+        # Continue training with a model of the exported file, starting from its weights.
         again = self.job(onnx=output, name="again.textproto")
         after = self.train(again, "second", "--protocol=ring", "--set", "learning_rate.base=1e-30")
         self.assertAlmostEqual(after["test_loss"], end["test_loss"], places=5)
@@ -96,14 +96,14 @@ class Onnx(TestCase):
         end = self.train(job, "first")
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
-        self.assertIn("features as they are", text)
-        # The model takes what the file has: without any normalization it gives the same loss.
+        self.assertIn("unscaled features", text)
+        # The model takes the contents of the file. Without any normalization, it gives the same loss.
         again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
         self.train(again, "second", "--set", "learning_rate.base=1e-30")
         for plain, what in ((again, "second"), (job, "first")):
             shown = self.run_to_end("predict", f"--job={plain}", f"--weights={self.folder / what / 'weights.safetensors'}")
             self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), end["test_loss"], delta=1e-4)
-        # A second time would be wrong.
+        # Normalizing a second time would be wrong.
         refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
         self.assertIn("normalizes the features itself", refused)
         header = (self.folder / "first/weights.safetensors").read_bytes()
@@ -155,7 +155,7 @@ class Onnx(TestCase):
         self.train(job, "nothing", "--set", "learning_rate.base=1e-30")
         self.train(job, "half", "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
         before, after = (self.weights(self.folder / x / "weights.safetensors") for x in ("nothing", "half"))
-        # At that rate, biases of 0 have become something like 1e-31.
+        # With this rate, biases of 0 become numbers such as 1e-31.
         moved = {name for name in before
                  if max(abs(a - b) for a, b in zip(*(memoryview(x[name]).cast("f") for x in (before, after)))) > 1e-20}
         self.assertEqual(moved, {"head.weight", "head.bias"})
@@ -173,14 +173,14 @@ class Onnx(TestCase):
         self.assertNotIn("instructions", self.run_to_end("check", f"--job={job}"))
         text = self.run_to_end("check", f"--job={job}", "--plan")
         self.assertIn("plan of a step of 32 samples", text)
-        # 32 x 16 outputs: 784 products and sums each, a bias and a maximum.
+        # 32 x 16 outputs, each with 784 products and sums, a bias and a maximum.
         flops = 32 * 16 * (2 * 784 + 2) / 1000
         self.assertRegex(text, rf"matmul \+ bias \+ relu +32x784, 16x784', 16 +32x16 +arena \d+ +{flops:.0f} k")
         parameters = 784 * 16 + 16 + 16 * 10 + 10
         self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
         self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
         self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
-        # The least total does not count scratch space, which is most of the memory of so small a model.
+        # The least possible total does not include scratch space, which is most of the memory of such a small model.
         self.assertRegex(text, r"all +[\d.]+ .iB, [\d.]+ times what is needed at least")
         ratio = re.search(r"activations +[\d.]+ .iB, ([\d.]+) times", text)
         self.assertLessEqual(float(ratio[1]), 1.3)
@@ -199,9 +199,9 @@ class Onnx(TestCase):
                 text = self.run_to_end("train", f"--job={self.job(onnx=path)}", code=2)
                 self.assertIn(expected, text)
         text = self.run_to_end("train", f"--job={self.job(onnx=FIXTURES / 'lstm.onnx')}", code=2)
-        self.assertIn("input \"x\" takes whole numbers, and the data's features are real", text)
+        self.assertIn("input \"x\" takes whole numbers, but the data's features are real", text)
         both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
-        self.assertIn("model.onnx says what the model is", self.run_to_end("check", f"--job={both}", code=2))
+        self.assertIn("model.onnx already describes the model", self.run_to_end("check", f"--job={both}", code=2))
 
     def test_export_refuses_other_weights(self):
         job = self.job()

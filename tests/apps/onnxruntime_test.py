@@ -1,7 +1,7 @@
-"""Operators of ONNX on the largest, the smallest and no numbers: troupe computes what onnxruntime computes.
+"""ONNX's operators on the largest and smallest numbers and on NaN: troupe's results equal those of onnxruntime.
 
 Writes models of one node, and what onnxruntime makes of them, as ONNX's own tests of operators are written; the program
-onnx_test (onnx_nodes_test.cpp) runs them. Skipped where the Python packages `onnx` and `onnxruntime` are missing."""
+onnx_test (onnx_nodes_test.cpp) runs them. Skipped if the Python packages `onnx` and `onnxruntime` are missing."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ ONNX_TEST = os.environ.get("TROUPE_ONNX_TEST", str(SOURCE / "build/release/tests
 
 INFINITY = float("inf")
 NAN = float("nan")
-# Of all sizes that a float holds without being denormal.
+# All magnitudes that a float can represent without being denormal.
 MAGNITUDES = [1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38]
 FINITE = [0.0, *MAGNITUDES, *(-x for x in MAGNITUDES)]
 ALL = [*FINITE, INFINITY, -INFINITY, NAN]
@@ -46,7 +46,7 @@ class OnnxRuntime(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def add(self, operator, inputs, constants=(), opset=17, **attributes):
-        """A model of one node: of these inputs, then these constants; an empty one for None."""
+        """A model with one node, which has these inputs, followed by these constants; None is an empty input."""
         inputs = [numpy.asarray(x, numpy.float32) for x in inputs]
         constants = [None if x is None else numpy.asarray(x, getattr(x, "dtype", numpy.float32)) for x in constants]
         names = [f"x{i}" for i in range(len(inputs))]
@@ -83,7 +83,7 @@ class OnnxRuntime(unittest.TestCase):
     def test_clip(self):
         for low, high in itertools.product(LIMITS, LIMITS):
             self.add("Clip", [ALL], [low, high])
-        # The standard's limit is the largest float where none is given; troupe lets infinity pass.
+        # If no limit is given, the standard's limit is the largest float; troupe lets infinity pass.
         for limit in LIMITS[1:-1]:
             self.add("Clip", [FINITE], [None, limit])
             self.add("Clip", [FINITE], [limit])

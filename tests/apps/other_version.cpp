@@ -1,5 +1,5 @@
 // A node of another version of troupe: worker/0 of the cluster whose coordinator listens at the
-// address given. Prints why its part ended; exits with 1 if it was refused, as `troupe node`.
+// given address. It prints why it ended. If it was refused, it exits with 1, like `troupe node`.
 
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/cluster_node.hpp"

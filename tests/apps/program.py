@@ -17,18 +17,18 @@ import threading
 import time
 import unittest
 
-# By hand, without these variables, the release build is tested.
+# If a test is run by hand, without these variables, it tests the release build.
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
-# A node that says it is of another version.
+# A node that claims to have another version.
 OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
 os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
 DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 
-# The exit code of a test file in which nothing failed and something was skipped: CTest reports it.
+# The exit code of a test file if nothing failed and something was skipped. CTest reports it as skipped.
 EXIT_SKIPPED = 77
 
-# Every process ends by itself within this, instrumented builds on busy machines included.
+# Every process ends by itself within this time, even instrumented builds on busy machines.
 PATIENCE = 60.0
 
 QUICK_JOB = """
@@ -38,7 +38,7 @@ learning_rate { base: 0.1 }
 epochs: 2
 """
 
-# Trains until it is stopped: some tests need a run to be under way.
+# Trains until it is stopped, for tests that need a run in progress.
 LONG_JOB = """
 model { layer { dense { units: 64 activation: RELU } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
 data { digits { train: 2000 test: 100 } batch: 8 }
@@ -47,12 +47,12 @@ epochs: 100000
 """
 
 
-# Protocols whose tasks must be in one process.
+# Protocols whose tasks must all be in one process.
 IN_ONE_PROCESS = {"hogwild"}
 
 
 def protocols():
-    """All protocols, as the help lists them."""
+    """All protocols, in the order of the help."""
     text = subprocess.run([PROGRAM, "train", "--help"], check=True, capture_output=True, text=True).stdout
     return re.search(r"--protocol \{([a-z_,]+)\}", text)[1].split(",")
 
@@ -65,7 +65,7 @@ class Process:
         self.lines = []
         self.ended_at = None
         self._changed = threading.Condition()
-        # A process group of its own, so that a failing test leaves nothing behind.
+        # A separate process group, so that a failing test leaves no processes behind.
         self._process = subprocess.Popen(
             [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True, env={**os.environ, **(environment or {})})
@@ -107,7 +107,7 @@ class Process:
         return self._process.returncode
 
     def wait_for(self, text):
-        """Waits until a line holds the text; returns the line."""
+        """Waits for a line that contains the text; returns the line."""
         limit = time.monotonic() + PATIENCE
         with self._changed:
             while True:
@@ -147,7 +147,7 @@ def arguments_of(pid):
 
 
 def alive(pid):
-    """Whether a process is there and no zombie."""
+    """True if a process exists and is not a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -155,7 +155,7 @@ def alive(pid):
 
 
 def free_ports(n):
-    """Ports of loopback that were free a moment ago, below those that the system gives to connections."""
+    """Loopback ports that were free a moment ago, below the range that the system gives to connections."""
     ports = []
     while len(ports) < n:
         port = random.randrange(10000, 32000)
@@ -171,7 +171,7 @@ def idx(dims, values):
 
 
 class TestCase(unittest.TestCase):
-    """Gives each test a folder, and ends what it started."""
+    """Gives each test a folder, and ends the processes that it started."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-test-"))
@@ -210,13 +210,13 @@ class TestCase(unittest.TestCase):
             time.sleep(0.02)
 
     def metrics(self, directory):
-        """All lines of metrics.jsonl; each must be whole."""
+        """All lines of metrics.jsonl; each must be complete."""
         text = (pathlib.Path(directory) / "metrics.jsonl").read_text()
         self.assertTrue(text.endswith("\n"))
         return [json.loads(line) for line in text.splitlines()]
 
 
 def run_tests():
-    """What a test file runs as a program."""
+    """The main function of a test file."""
     result = unittest.main(exit=False).result
     sys.exit(1 if not result.wasSuccessful() else EXIT_SKIPPED if result.skipped else 0)

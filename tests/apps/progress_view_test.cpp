@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_left_out) {
   BOOST_TEST(view_of(x).line() == "epoch 1/5    0 %");
 }
 
-// With one there is nothing to compare.
+// With a single shard, there is nothing to compare.
 BOOST_AUTO_TEST_CASE(shards_at_the_end) {
   run_summary x;
   x.samples = 1;

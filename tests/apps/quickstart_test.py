@@ -1,4 +1,4 @@
-"""apps/quickstart with a program that is built already: its options, the files that it finds, and what it shows."""
+"""apps/quickstart with an existing program: its options, the files that it finds, and its output."""
 
 import gzip
 import os
@@ -20,7 +20,7 @@ class Quickstart(TestCase):
         return done.stdout + done.stderr
 
     def data(self, names, count=200, classes=10):
-        """A folder of images that are easy to tell apart: a bright row per class."""
+        """A folder with images that are easy to distinguish: each class has a bright row."""
         folder = self.folder / 'my "data"'
         folder.mkdir(exist_ok=True)
         source = random.Random(1)
@@ -44,7 +44,7 @@ class Quickstart(TestCase):
         self.assertIn("no such directory", self.quickstart("--data", "missing", code=2))
         folder = self.data([("pictures", "train-labels-idx1-ubyte")])
         output = self.quickstart("--data", folder, code=2)
-        self.assertIn("does not hold train-images-idx3-ubyte", output)
+        self.assertIn("does not contain train-images-idx3-ubyte", output)
         self.assertIn("pictures", output)
         (folder / "train-labels-idx1-ubyte").unlink()
         self.assertIn("train-images-idx3-ubyte and train-labels-idx1-ubyte", self.quickstart("--data", folder, code=2))

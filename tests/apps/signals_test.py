@@ -1,11 +1,11 @@
-"""Signals in the middle of a run: who ends, how, and what the accounts say."""
+"""Signals in the middle of a run: which processes end, how they end, and the accounts of the run."""
 
 import os
 import signal
 
 from program import LONG_JOB, TestCase, alive, arguments_of, children_of, run_tests
 
-# Long enough that the signal arrives while it trains, short enough to finish with half the workers.
+# Long enough for the signal to arrive during training, and short enough to finish with half the workers.
 MEDIUM_JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
 
 

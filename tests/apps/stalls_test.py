@@ -22,7 +22,7 @@ class Stalls(TestCase):
             tasks[name].send(signal.SIGCONT)
         self.assertIn("nothing has moved for ", line)
         self.assertIn("Root: ", line)
-        coordinator.wait_for("training goes on; nothing had moved for ")
+        coordinator.wait_for("training continues; nothing had moved for ")
         for process in (coordinator, *tasks.values()):
             self.assert_exit(process, 0)
         end = self.metrics(self.folder / "out")[-1]

@@ -1,4 +1,4 @@
-"""What people see on a terminal: a bar that is redrawn in place, notices above it, and a terminal left in order."""
+"""The output on a terminal: a bar that is redrawn in place, notices above it, and a usable terminal at the end."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ COLOUR = re.compile(r"\033\[[0-9;]*m")
 
 
 class Screen:
-    """The part of a terminal that the program uses: characters, new lines, up, erase to the end of line or screen."""
+    """The terminal functions that the program uses: characters, new lines, up, erase to the end of line or screen."""
 
     SEQUENCE = re.compile(r"\033\[([0-9;]*)([A-Za-z])")
 
@@ -115,7 +115,7 @@ class Terminal(TestCase):
         self.assertEqual(self.process.returncode, 0, self.text)
         self.assertIn("━", self.text)
         self.assertRegex(self.text, COLOUR)
-        # At the end there is a line per epoch and the table, and no bar.
+        # At the end, there are a line per epoch and the table, but no bar.
         self.assertTrue(screen.lines[0].startswith("batch: "))
         self.assertEqual([x.split()[1] for x in screen.lines[1:31]], [f"{i}/30" for i in range(1, 31)])
         self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:31]))
@@ -129,7 +129,7 @@ class Terminal(TestCase):
                 self.start_on_terminal("train", self.job(), "--set=epochs=30", **environment)
                 self.finish()
                 self.assertNotRegex(self.text, COLOUR)
-                # A quick run may never show a part of the bar that is filled.
+                # A short run may never show a filled part of the bar.
                 self.assertEqual("━" in self.text or "─" in self.text, "LANG" not in environment)
 
     def test_a_terminal_that_cannot_draw(self):

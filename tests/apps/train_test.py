@@ -1,4 +1,4 @@
-"""`troupe train`: every protocol, in one process and in several, and what a run leaves behind."""
+"""`troupe train`: every protocol, in one process and in several, and the files of a run."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "sample
 
 class Train(TestCase):
     def train(self, protocol, *more):
-        """Trains the quick job; the last line of its metrics."""
+        """Trains the quick job. Returns the last line of its metrics."""
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
         process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", f"--out={out}", *more)
@@ -30,7 +30,7 @@ class Train(TestCase):
         self.assertEqual([x["epoch"] for x in lines[:-1]], [1, 2])
         self.assertTrue((out / "weights.safetensors").is_file())
         self.assertEqual(len(list(out.glob("events.out.tfevents.*"))), 1)
-        # Well-formed, and about this run.
+        # Well-formed, and describes this run.
         page = "".join(xml.etree.ElementTree.parse(out / "report.html").getroot().itertext())
         self.assertIn(lines[-1]["weights_sha256"], page)
         for file in out.glob("events.out.tfevents.*"):
@@ -90,7 +90,7 @@ class Train(TestCase):
         self.assertEqual((end["samples"], end["applied"]), (3 * 640, 3 * 20))
 
     def test_a_run_that_fails_exits_with_1(self):
-        # Training within a deadline of a millisecond is impossible: the other processes have hardly started.
+        # Training within a deadline of a millisecond is impossible, because the other processes have hardly started.
         job = self.file("job.textproto", LONG_JOB)
         process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
         self.assert_exit(process, 1)
@@ -120,7 +120,7 @@ class Train(TestCase):
         self.assertIn("SIGINT", page)
 
     def test_a_full_disk(self):
-        # Files of at most 24 KiB: no room for the weights, 31 KiB. Works for root, too.
+        # Files of at most 24 KiB have no room for the weights, 31 KiB. This also works for root.
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
         process = self.start("train", f"--job={job}", f"--out={out}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What checkpoints cost: samples/s of the MNIST example with one every 50 steps, and without, in turns.
+"""The cost of checkpoints: samples/s of the MNIST example with one every 50 steps, and without, in turns.
 
 Usage: TROUPE_DATA=FOLDER tests/benchmarks/checkpoint_cost.py [PROGRAM] [ROUNDS]
 
@@ -28,7 +28,7 @@ def samples_per_second(program, processes, checkpoints):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         end = json.loads((pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()[-1])
         written = list((pathlib.Path(folder) / "checkpoints").glob("step-*"))
-        # 125 batches per epoch: the last checkpoint is that of the last multiple of 50.
+        # With 125 batches per epoch, the last checkpoint is at the last multiple of 50.
         newest = EPOCHS * 125 // STEPS * STEPS
         assert bool(written) == checkpoints
         assert not checkpoints or f"step-{newest:08}" in {x.name for x in written}, written

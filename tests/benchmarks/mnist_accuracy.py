@@ -27,7 +27,7 @@ def train(program, folder, protocol, processes, seed):
 
 
 def protocols(program):
-    """All protocols, as the help lists them."""
+    """All protocols, in the order of the help."""
     text = subprocess.run([program, "train", "--help"], check=True, capture_output=True, text=True).stdout
     return re.search(r"--protocol \{([a-z_,]+)\}", text)[1].split(",")
 

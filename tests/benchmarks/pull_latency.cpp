@@ -1,7 +1,7 @@
-// How long a pull takes while the shard it reads from is idle, and while it is being updated
-// without a pause: the reader front must not wait for the writer. Prints minimum, median, 99th
-// percentile and maximum of both, interleaved in rounds, and the ratio of the 99th percentiles.
-// Exits with 1 if a pull returned torn or old weights.
+// Measures how long a pull takes while its shard is idle, and while the shard is updated without a
+// pause: the reader front must not wait for the writer. Prints minimum, median, 99th percentile and
+// maximum of both, interleaved in rounds, and the ratio of the 99th percentiles. Exits with 1 if a
+// pull returned torn or old weights.
 
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -39,7 +39,7 @@ std::shared_ptr<const job_context> big_job() {
     job, {{.dims = {width}, .labels = label_kind::targets, .label_width = width}, 1});
 }
 
-/// Pulls in rounds; the weights must be one version as a whole.
+/// Makes pulls in rounds. The weights must all belong to the same version.
 class puller {
 public:
   puller(caf::actor_system& sys, reader_actor reader) : self_(sys), reader_(std::move(reader)) {
@@ -64,7 +64,7 @@ public:
   bool wrong() const { return wrong_; }
 
 private:
-  // Every update subtracts 1 from weights that begin at 0, so all elements tell their version.
+  // Every update subtracts 1 from weights that begin at 0, so each element shows its version.
   void check(std::uint64_t version, std::span<const float> weights) {
     const auto expected = -static_cast<float>(version);
     for (std::size_t i = 0; i < weights.size(); i += 4093)
@@ -80,7 +80,7 @@ private:
   bool wrong_ = false;
 };
 
-/// Pushes one gradient after the other, two on their way, while told to.
+/// Pushes one gradient after the other, with two in transit, until it is told to stop.
 class pusher {
 public:
   pusher(caf::actor_system& sys, shard_actor shard, std::size_t elements)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Hosts that are connected by links of 1 Gbit/s: network namespaces on a bridge, each behind a token bucket filter.
+"""Measures hosts that are connected by links of 1 Gbit/s: network namespaces on a bridge, with token bucket filters.
 
 Usage: tests/benchmarks/shaped_links.py [--program=TROUPE] [--rounds=N] [--python=PYTHON] [--rate=1gbit]
 
-Needs root, `ip` and `tc`. Measures in turns, in milliseconds per step of two workers (MLP 784-256-128-10, batch 64):
-the protocols, a plain TCP copy of the bytes that a parameter server's port carries per step, and PyTorch's
-DistributedDataParallel over gloo, which is left out if PYTHON cannot import torch. Then an all-reduce of 64 MiB over
-four hosts, beside the time that its bytes need on the wire. Fails if a run learns nothing. All namespaces are removed
-at the end.
+Needs root, `ip` and `tc`. Measures milliseconds per step, in turns: two workers with each protocol (MLP 784-256-128-10,
+batch 64), a plain TCP copy of the bytes that a parameter server's port carries per step, and PyTorch's
+DistributedDataParallel over Gloo (left out if PYTHON cannot import torch). Then measures an all-reduce of 64 MiB over
+four hosts, and prints the payload per second of each host. Fails if a run learns nothing. Removes all namespaces at the
+end.
 """
 
 import argparse
@@ -38,7 +38,7 @@ learning_rate {{ base: 0.05 warmup_epochs: 1 cosine {{}} }}
 epochs: {EPOCHS}
 """
 
-# Receives `steps` times as many bytes as it sends, at the same time, with each of two peers.
+# Sends `count` bytes to each peer and receives as many from it, `steps` times, in both directions at the same time.
 COPY_SERVER = """
 import socket, sys, threading
 address, peers, count, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -110,7 +110,7 @@ def address_of(host):
 
 @contextlib.contextmanager
 def shaped_hosts(rate):
-    """The bridge is in a namespace of its own: nothing is left if one is removed, and nothing of this machine changes."""
+    """Makes the hosts and removes them at the end. The bridge has its own namespace: nothing else here changes."""
     bridge = name_of("bridge")
     made = []
     try:
@@ -165,7 +165,7 @@ def train(options, name, folder):
 
 
 def copy(_options):
-    """What the port of a parameter server carries for a step of both workers, without any work."""
+    """Milliseconds to copy the bytes that a parameter server's port carries in a step of both workers."""
     count, steps = 4 * PARAMETERS, 100
     server = start(1, sys.executable, "-c", COPY_SERVER, address_of(1), str(WORKERS), str(count), str(steps),
                    stdout=subprocess.PIPE)

@@ -1,9 +1,9 @@
-# How tests are registered. A test whose precondition is missing (data, a Python package) ends with exit code 77 if
-# nothing failed, and CTest reports it as skipped. The output of a test does not matter.
+# Functions that register tests. If the precondition of a test is missing (data, a Python package) and nothing failed,
+# the test ends with exit code 77, and CTest reports it as skipped. The output of a test does not matter.
 
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
-# main() of all test programs. It knows the folders, so that the programs can be run by hand, from anywhere.
+# main() of all test programs. It knows the folders, so that the programs can be run by hand from anywhere.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
 add_library(test_main OBJECT "${_tests}/main.cpp")
@@ -15,16 +15,17 @@ target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_f
 # troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
 #             [PRECOMPILE header...])
 #
-# One program per folder, one CTest entry per Boost.Test suite of its files FOO_test.cpp. A case whose precondition is
-# missing calls skip() of tests/support/skip.hpp. Name it under MAY_SKIP unless its whole suite needs the same: it becomes
-# an entry of its own, and the rest of its suite is still seen to pass. The label `nocaf` marks programs that do not use
-# the actor framework; programs get it automatically if they link to no library that uses it.
+# Adds one program per folder, with one CTest entry for each Boost.Test suite in its files FOO_test.cpp. If the
+# precondition of a case is missing, the case calls skip() of tests/support/skip.hpp. List such a case under MAY_SKIP,
+# unless its whole suite has the same precondition. It then gets its own entry, so that the rest of its suite can still
+# pass. The label `nocaf` marks programs that do not use the actor framework. A program gets it automatically if no
+# library that it links to uses the framework.
 function(troupe_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE troupe_options ${arg_LIBRARIES} test_main)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
-  # To parse Boost.Test takes a second per file. In strings of a precompiled header g++ 12 sees overflows that do not
+  # Parsing Boost.Test takes a second per file. In strings of a precompiled header, g++ 12 reports overflows that do not
   # exist.
   list(LENGTH arg_SOURCES files)
   if(files GREATER 5 OR arg_PRECOMPILE)
@@ -65,8 +66,8 @@ function(troupe_test name)
   endif()
 endfunction()
 
-# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]): a file of Python's unittest that ends
-# with run_tests() of tests/apps/program.py, or uses the same exit codes.
+# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]) registers a file of Python's unittest. The
+# file ends with run_tests() of tests/apps/program.py, or uses the same exit codes.
 function(troupe_python_test name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LABELS;ENVIRONMENT")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)

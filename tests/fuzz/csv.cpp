@@ -1,4 +1,4 @@
-// Tables: the first columns of the header, and all their values.
+// Tables: the first columns of the header, with all their values.
 
 #include "kernels/formats/csv.hpp"
 #include "tests/fuzz/target.hpp"

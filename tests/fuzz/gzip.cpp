@@ -1,4 +1,4 @@
-// Compressed files: the input as one, and the input compressed in two members.
+// Decompresses the input. Then compresses it into two members, and decompresses these.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

@@ -1,4 +1,4 @@
-// IDX arrays; and images with labels, where the first byte says how much of the rest is labels.
+// IDX arrays; and images with labels. The first byte determines how much of the rest is labels.
 
 #include "kernels/formats/idx.hpp"
 #include "kernels/data/images.hpp"

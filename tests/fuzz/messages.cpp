@@ -1,5 +1,5 @@
-// Messages of peers, as sequences, for the objects that decide what becomes of them. They are
-// checked here as the actors check them, and the rules that the objects promise must hold.
+// Sequences of messages from peers, for the objects that handle them. The checks are the same as in
+// the actors. The rules that the objects promise must hold.
 //
 // An input is a list of: kind (1 byte), size of the payload (1 byte, in floats; 255: the right
 // size), length (2 bytes, little-endian), and a Protobuf message of that length.
@@ -43,7 +43,7 @@ payload floats_of(std::size_t count) {
   return result;
 }
 
-/// What the tasks of a small cluster know, fed with what its peers say.
+/// The state of the tasks in a small cluster, which receives messages from peers.
 class cluster {
 public:
   cluster() : ring_{{.rank = 1, .ranks = 3, .chunk_elements = 2}, {elements, 0, 4}} {
@@ -256,7 +256,7 @@ private:
     return id.worker() < workers && id.incarnation() == incarnation && problem_of(id).empty();
   }
 
-  /// False where the gradient was decided before, or its worker is fenced off.
+  /// False if the gradient was already decided, or if its worker is fenced off.
   bool decided(const proto::GradientId& id) {
     if (auto answer = journal_.find(id)) {
       fuzz::require(answer->duplicate(), "a repetition is told");
@@ -344,7 +344,7 @@ void decode(cluster& to, std::string_view bytes, std::uint8_t size) {
 
 using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
 
-/// By kind: at the end only, since inputs that are kept have these numbers.
+/// Indexed by kind. Add new ones only at the end, because stored inputs contain these numbers.
 constexpr decoder decoders[] = {
   decode<proto::Push>,         decode<proto::Commit>,     decode<proto::Fence>,
   decode<proto::PartialNorm>,  decode<proto::Segment>,    decode<proto::CheckpointPart>,

@@ -1,4 +1,4 @@
-// ONNX models, as a job uses them: parsed, imported for inputs of their shapes, split into
+// ONNX models, handled as in a job: parsed, imported with inputs of their shapes, split into
 // structure and weights, planned and run.
 
 #include "actors/model/onnx/importer.hpp"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t rows = 2;
 
-/// Whether a run takes little memory and time: a fuzzer makes up extents of any size.
+/// True if a run takes little memory and time, because a fuzzer produces extents of any size.
 bool is_small(const graph& g, const std::vector<expression>& outputs) {
   constexpr std::size_t most_elements = 1 << 16;
   constexpr std::uint64_t most_flops = 1 << 22;
@@ -46,7 +46,7 @@ bool is_small(const graph& g, const std::vector<expression>& outputs) {
   return cost_of(planned).flops <= most_flops && memory.arena + memory.scratch <= most_bytes;
 }
 
-/// Runs it twice: the same bits, of the sizes that the shapes say.
+/// Runs the model twice. Both runs must give the same bits, with the sizes of the shapes.
 void run_twice(const graph& g, const onnx_model& model, const std::vector<expression>& inputs,
                const std::vector<expression>& outputs) {
   graph_session<float> session{g};

@@ -1,5 +1,5 @@
-// Replays inputs of the fuzz targets, including those that once broke something, in builds without
-// a fuzzer.
+// Runs stored inputs of the fuzz targets, including those that once caused failures, in builds
+// without a fuzzer.
 
 #include "kernels/formats/file.hpp"
 #include "tests/fuzz/target.hpp"
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
   }
 }
 
-// Longer than a fuzzer's inputs.
+// This is longer than a fuzzer's inputs.
 BOOST_AUTO_TEST_CASE(nesting_does_not_exhaust_the_stack) {
   constexpr std::size_t depth = 500'000;
   const std::string lists = std::string(depth, '[') + std::string(depth, ']');

@@ -11,8 +11,8 @@
 
 namespace troupe::fuzz {
 
-/// Handles one input. Errors for users may be thrown and are caught here; whatever else goes wrong
-/// ends the process.
+/// Handles one input. Errors for users may be thrown and are caught here; any other failure ends
+/// the process.
 using target_function = void (*)(std::span<const std::byte> input);
 
 struct target {
@@ -20,17 +20,18 @@ struct target {
   target_function run;
 };
 
-/// The targets of this program: one in a fuzzer, all in the test that replays inputs.
+/// The targets of this program: one in a fuzzer, all in the test that runs stored inputs.
 std::vector<target>& targets();
 
-/// Runs a target on one input: an exact copy on the heap, so that reads beyond it are seen.
+/// Runs a target on an exact copy of the input on the heap, so that a sanitizer detects reads
+/// beyond its end.
 void run(const target& what, std::span<const std::byte> input);
 
 struct registration {
   registration(std::string name, target_function run);
 };
 
-/// Ends the process unless `ok`: what a parser accepted breaks a rule.
+/// Ends the process unless `ok`, because accepted input breaks a rule.
 inline void require(bool ok, std::string_view rule) {
   if (ok)
     return;
@@ -44,7 +45,7 @@ inline std::string_view as_text(std::span<const std::byte> bytes) {
 
 } // namespace troupe::fuzz
 
-/// Defines the target of that name; its inputs are in corpus/NAME.
+/// Defines the target with this name. Its inputs are in corpus/NAME.
 #define TROUPE_FUZZ_TARGET(name, input)                                                            \
   static void fuzz_##name(std::span<const std::byte>);                                             \
   static const troupe::fuzz::registration registered_##name{#name, fuzz_##name};                   \

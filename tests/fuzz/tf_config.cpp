@@ -1,4 +1,4 @@
-// TF_CONFIG: which cluster, and which task of it a process is.
+// TF_CONFIG: the cluster, and the task of this process in it.
 
 #include "actors/cluster/cluster_choice.hpp"
 #include "tests/fuzz/target.hpp"

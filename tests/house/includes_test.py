@@ -1,4 +1,4 @@
-"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and that violations would be seen."""
+"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and tests the checks."""
 
 import collections
 import pathlib
@@ -14,7 +14,7 @@ CAF = r"caf/"
 PROTOBUF = r"google/protobuf/|.*\.pb\.h$"
 NUMERICS = r"Eigen/|unsupported/Eigen/|cuda|cublas|thrust/|cub/"
 
-# Folder of the including file -> what it must not include itself.
+# Folder of the including file -> names that it must not include.
 FORBIDDEN = {
     "kernels": rf"{CAF}|{PROTOBUF}|(messages|actors|apps|tests)/",
     "messages": rf"{NUMERICS}|(kernels|actors|apps|tests)/",
@@ -22,11 +22,11 @@ FORBIDDEN = {
     "apps": rf"{NUMERICS}|tests/",
 }
 
-# Benchmarks compare with Eigen.
+# Benchmarks measure Eigen as a peer.
 PEERS = "apps/troupe/bench/"
 
-# Files that must not include the actor framework, directly or through other headers: parsers, and policy that is tested
-# without an actor system.
+# Files that must not include the actor framework, neither directly nor through other headers: parsers, and policy that
+# is tested without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",
     "actors/checkpoint/checkpoint.*",
@@ -127,7 +127,7 @@ def caf_violations(root):
 
 
 def room(path):
-    """The folder below kernels/ or actors/ that a file is in, or None."""
+    """The folder of a file below kernels/ or actors/, or None."""
     return "/".join(path.parts[:2]) if path.parts[0] in ("kernels", "actors") and len(path.parts) > 2 else None
 
 

@@ -1,4 +1,4 @@
-"""A protocol is a folder and a row: no other source compares a job's protocol with the name of one. It asks the row."""
+"""A protocol is a folder and a row of traits. All other sources ask the row: none compares a job's protocol by name."""
 
 import pathlib
 import re
@@ -8,9 +8,9 @@ import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
 # The folders of the protocols, and the table of their parts without an actor system. Tests of parsers compare parsed
-# values.
+# values, so they may name protocols.
 OWN = ("actors/protocols/", "actors/model/protocol_traits.cpp", "tests/actors/model/")
-# Files in which a name is also that of a role in a cluster file.
+# Files in which a protocol's name is also a role in a cluster file.
 ROLES = {"actors/cluster/cluster_spec.cpp": {"ring"}}
 
 

@@ -1,4 +1,4 @@
-"""The pages: README.md, the manual, a page per folder. Links lead somewhere, lines are short, the C++ is part of a
+"""The pages: README.md, the manual, a page per folder. Links have targets, lines are short, the C++ is part of a
 program that is compiled, and the list of ONNX operators is that of the source."""
 
 import pathlib
@@ -7,13 +7,13 @@ import sys
 import textwrap
 import unittest
 
-# Pages with C++, and the programs that each takes it from.
+# Pages with C++ code, and the programs from which each page takes it.
 PROGRAMS = {
     "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp",
                                    "apps/examples/store/store.cpp"),
     "apps/manual/own_protocol.md": ("apps/examples/gossip/gossip.cpp",),
 }
-# What a fenced block may be. tests/apps/manual_test.py says what it does with each.
+# The languages of fenced blocks. tests/apps/manual_test.py explains how it tests each.
 LANGUAGES = {"sh", "textproto", "json", "csv", "yaml", "python", "cpp", "cmake", "text"}
 LONGEST_LINE = 120
 LONGEST_README = 130
@@ -35,13 +35,13 @@ def without_blocks(text):
 
 
 def anchors(text):
-    """The names by which links reach headings, as GitHub makes them."""
+    """The anchors of headings, as GitHub generates them."""
     return {re.sub(r"[^\w\- ]", "", x.strip().lower()).replace(" ", "-")
             for x in re.findall(r"^#+ (.*)$", without_blocks(text), re.M)}
 
 
 def broken_links(page, text):
-    """Relative links that lead to no file, or to no heading of it."""
+    """Relative links to a file or heading that does not exist."""
     result = []
     for link in re.findall(r"\]\(([^)]+)\)", without_blocks(text)):
         name, _, anchor = link.partition("#")
@@ -104,7 +104,7 @@ class Readme(unittest.TestCase):
         text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"
         self.assertEqual(fenced_blocks(text), [("cpp", "f();\n  g();"), ("", "[h](h.md)\n# i")])
         self.assertEqual(anchors(text), {"a-b"})
-        # A page that is there, for its folder.
+        # An existing page, for its folder.
         page = self.root / "README.md"
         self.assertEqual(broken_links(page, text.replace("#a-b", "README.md#troupe")), ["none.md", "#c"])
 

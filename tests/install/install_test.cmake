@@ -1,4 +1,5 @@
-# Installs BUILD below WORK; configures, builds and runs the project SOURCE, and the installed example, against that.
+# Installs BUILD below WORK. Then it configures, builds and runs the project SOURCE and the installed example against
+# this installation.
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
@@ -10,7 +11,7 @@ endfunction()
 file(REMOVE_RECURSE "${WORK}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
 
-# All headers are below include/troupe, and include each other by that name.
+# All headers are below include/troupe, and they include each other by these names.
 file(GLOB include_folders RELATIVE "${WORK}/prefix/include" "${WORK}/prefix/include/*")
 if(NOT include_folders STREQUAL "troupe")
   message(FATAL_ERROR "expected include/troupe alone, got ${include_folders}")
@@ -43,7 +44,7 @@ set(flags "")
 if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
-# Configures, builds and runs a project of one program, which has the project's name.
+# Configures, builds and runs a project with one program of the same name.
 function(use_package name source)
   run("${CMAKE_COMMAND}" -S "${source}" -B "${WORK}/${name}" -G "${GENERATOR}"
       "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
@@ -59,5 +60,5 @@ use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")
 use_package(store "${WORK}/prefix/share/troupe/examples/store")
-# The installed program finds its libraries, too.
+# The installed program must find its libraries as well.
 run("${WORK}/prefix/bin/troupe" --version)

@@ -41,7 +41,7 @@ void check(std::span<const T> actual, std::span<const double> expected, double r
       continue;
     const double difference = std::fabs(a - e);
     if (difference <= atol + rtol * std::fabs(e))
-      continue; // never for NaN
+      continue; // false for NaN
     const double excess = difference / (atol + rtol * std::fabs(e));
     if (worst_index == actual.size() || !(excess <= worst)) {
       worst = excess;
@@ -102,7 +102,7 @@ std::vector<double> central_differences(const std::function<double()>& f, std::s
 
 namespace {
 
-/// Leaves one of four, and nothing in each third row.
+/// Keeps every fourth value, and nothing in every third row.
 void make_sparse(std::vector<double>& values, std::size_t rows, std::uint64_t salt) {
   random_stream stream(seed() + salt, "sparse");
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -252,8 +252,7 @@ void check_gradient(const graph& g, expression loss, double float_tolerance) {
       expected.insert(expected.end(), part.begin(), part.end());
     }
     const auto what = "gradient of " + loss.name() + " with " + std::to_string(rows) + " rows";
-    // Relative to the element, or to a hundredth of the largest one where elements cancel to nearly
-    // nothing.
+    // Relative to the element, or to a hundredth of the largest element if elements nearly cancel.
     check_close(actual.gradient, expected, 1e-6, 1e-8 * largest(expected), what + ", double");
     check_close(execute<float>(g, values, loss, {}, true).gradient, actual.gradient,
                 float_tolerance, float_tolerance * largest(expected), what + ", float");

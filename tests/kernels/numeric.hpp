@@ -14,27 +14,28 @@ namespace troupe::test {
 
 // The numeric test kit.
 
-/// Seed of all random test data: TROUPE_SEED, else a fixed one. Printed at its first use.
+/// Seed of all random test data: TROUPE_SEED, otherwise a fixed seed. Printed when it is first
+/// used.
 std::uint64_t seed();
 
-/// Fails unless |actual - expected| <= atol + rtol |expected| for all elements; NaN and infinity
+/// Fails unless |actual - expected| <= atol + rtol |expected| for all elements. NaN and infinity
 /// must be at the same positions. Prints the worst element.
 void check_close(std::span<const double> actual, std::span<const double> expected, double rtol,
                  double atol, const std::string& what);
 void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
                  double atol, const std::string& what);
 
-/// Whether both have the same bits, NaNs included.
+/// True if both have the same bits, including NaNs.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
-/// Normal random numbers, away from zero, exactly representable in float.
+/// Normal random numbers, away from zero, that float represents exactly.
 std::vector<double> random_values(std::size_t n, std::string_view name, std::uint64_t salt = 0);
 
 /// d f / d x[i] by central differences of fourth order.
 std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x);
 
-/// n elements between two bands that must not be written to. `offset` shifts the elements against
-/// 64-byte alignment.
+/// n elements between two bands that must not be written. `offset` shifts the elements relative to
+/// a 64-byte boundary.
 template <class T>
 class guarded {
 public:
@@ -58,22 +59,22 @@ private:
   std::size_t size_;
 };
 
-/// Values of a graph's leaves: random parameters (one vector per layout entry) and feeds (per
-/// placeholder), in double. Labels are small integers.
+/// Values for the leaves of a graph, in double: random parameters (one vector per layout entry) and
+/// feeds (one per placeholder). Labels are small integers.
 struct leaves {
   std::size_t rows = 0;
   std::vector<std::vector<double>> weights;
   std::vector<std::vector<double>> feeds;
 };
-/// `salt` makes other ones.
+/// Another `salt` gives other values.
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
-/// The smallest distance from zero of an input of relu, or of another function with a kink there,
-/// among the nodes up to `id`: numerical gradients need some distance.
+/// The smallest distance from zero among the inputs of relu, and of other functions with a kink at
+/// zero, in the nodes up to `id`. Numerical gradients need some distance.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
-/// The value of node `id`, computed by plain loops in double: independent of plan and executor.
+/// The value of node `id`, computed by plain loops in double, independently of plan and executor.
 std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);
 
 /// The results of an executor, converted to double.
@@ -85,24 +86,25 @@ struct executed {
   std::vector<double> gradient;
 };
 
-/// Plans and runs once with T = float or double. Expressions may be invalid (left out).
+/// Plans and runs once with T = float or double. Invalid expressions are left out.
 template <class T>
 executed execute(const graph& g, const leaves& values, expression loss,
                  const std::vector<expression>& fetches, bool gradients, expression correct = {});
 
-/// Compares y with the reference for several numbers of rows, in double (1e-12) and in float
-/// (within `float_tolerance` relative to the largest element).
+/// Compares y with the reference for several numbers of rows, in double (to 1e-12) and in float (to
+/// `float_tolerance`, relative to the largest element).
 void check_forward(const graph& g, expression y, double float_tolerance = 1e-5);
 
 /// Compares the gradient of the scalar `loss` with respect to all variables with central
-/// differences in double (relative error 1e-6), and the float gradient with the double one (within
+/// differences in double (relative error 1e-6); and the float gradient with the double one (to
 /// `float_tolerance` of the largest element).
 void check_gradient(const graph& g, expression loss, double float_tolerance = 1e-5);
 
-/// Makes a scalar of y that has a different weight for each element: sum(y * y + y).
+/// Turns y into a scalar with a different weight for each element: sum(y * y + y).
 expression to_scalar(expression y);
 
-/// check_forward of y and check_gradient of to_scalar(y), ten times as tolerant in float.
+/// Calls check_forward for y, and check_gradient for to_scalar(y) with ten times the tolerance in
+/// float.
 void check_both(const graph& g, expression y, double float_tolerance = 1e-5);
 
 } // namespace troupe::test

@@ -78,7 +78,7 @@ values classify(const node& n, const values& z, table t, const values& labels) {
   return {n.op == operation::softmax_correct ? correct : n.factor * loss};
 }
 
-/// Whether dropout keeps element i in a run with seed 0.
+/// True if dropout keeps element i in a run with seed 0.
 bool stays(const node& n, std::size_t i) {
   const auto key = stream_key(0, {n.key});
   const auto mix = [](std::uint64_t h) {
@@ -91,7 +91,7 @@ bool stays(const node& n, std::size_t i) {
   return static_cast<double>(h >> 8) >= std::floor(n.factor * (1 << 24));
 }
 
-/// Element-wise operations: a, b of the same size.
+/// Element-wise operations. a and b have the same size.
 double element(const node& n, double a, double b) {
   switch (n.op) {
   case operation::add:

@@ -37,8 +37,8 @@ image view(const values& data, const shape& dims, std::size_t batch) {
   return {&data, extent(0), extent(1), extent(2), extent(3)};
 }
 
-/// Calls f(n, o, i, j, c, u, v, p, q) for all terms of a convolution of x to y: y[n,o,i,j] has the
-/// term w[o,c,u,v] x[n, c of the group, p, q].
+/// Calls f(n, o, i, j, c, u, v, p, q) for all terms of a convolution from x to y: y[n,o,i,j] has
+/// the term w[o,c,u,v] x[n, c of the group, p, q].
 template <class F>
 void each_term(const window& how, const image& x, const image& y, F f) {
   const auto channels = x.channels / how.groups;
@@ -59,7 +59,7 @@ void each_term(const window& how, const image& x, const image& y, F f) {
               }
 }
 
-/// Calls f(element of the result, element of the image) for the largest under each window.
+/// Calls f(element of the result, element of the image) for the largest element under each window.
 template <class F>
 void each_largest(const window& how, const image& x, const image& y, F f) {
   for (std::int64_t n = 0; n < x.count; ++n)
@@ -161,7 +161,7 @@ std::vector<double> image_value(const graph& g, const node& n,
   const auto& x0 = inputs[0];
   const auto& x1 = inputs.size() > 1 ? inputs[1] : inputs[0];
   const auto b = inputs.size() > 1 ? view(inputs[1], g.at(n.inputs[1]).shape, batch) : a;
-  // Depthwise, with weights 1: a window over each channel.
+  // A depthwise window with weights 1, over each channel.
   auto each_channel = n.window;
   each_channel.groups = a.channels;
   const double share = 1.0 / static_cast<double>(n.window.height * n.window.width);

@@ -7,7 +7,8 @@
 
 namespace troupe::test {
 
-/// The value of a node of kernels/graph/image_operations.hpp, from those of its inputs.
+/// The value of a node of kernels/graph/image_operations.hpp, computed from the values of its
+/// inputs.
 std::vector<double> image_value(const graph& g, const node& n,
                                 const std::vector<std::vector<double>>& inputs, std::size_t batch);
 

@@ -49,7 +49,8 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-/// One sample's hidden states, by the equations; `stored` as the operation stores it.
+/// The hidden states of one sample, from the equations, in the layout in which the operation stores
+/// them.
 values recur(const node& n, const values& z, const values& w, const values& b, std::size_t time,
              std::size_t hidden) {
   const std::size_t gates = n.cell == cell::rnn ? 1 : n.cell == cell::lstm ? 4 : 3;

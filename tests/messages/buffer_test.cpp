@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(alignment_and_size) {
     BOOST_TEST(x.size() == size);
     BOOST_TEST(!x.empty());
     BOOST_TEST(reinterpret_cast<std::uintptr_t>(x.data()) % 64 == 0u);
-    // A sanitizer checks that all of it belongs to the buffer.
+    // A sanitizer checks that all of the memory belongs to the buffer.
     std::memset(x.mutable_data(), 0x5a, size);
   }
   BOOST_TEST(payload::floats(10).size() == 40u);
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(released_memory_is_used_again) {
   BOOST_TEST(again.data() == address);
   BOOST_TEST(again.unique());
   again = {};
-  // Nearly the same size: slices of a vector differ by one element.
+  // Nearly the same size: the slices of a vector differ by one element.
   BOOST_TEST(payload::allocate(777'773).data() == address);
 }
 
@@ -129,8 +129,9 @@ BOOST_AUTO_TEST_CASE(new_memory_is_zeroed) {
   x->deref();
 }
 
-// Each thread writes a pattern to memory of its own, shares it with the next thread through a slot,
-// and checks what it finds there: two owners of the same bytes would be seen here and by TSan.
+// Each thread writes a pattern to its own memory, shares it with the next thread through a slot,
+// and checks the memory that it receives. If the same bytes had two owners, this test and TSan
+// would detect it.
 BOOST_AUTO_TEST_CASE(threads) {
   constexpr std::size_t count = 4;
   constexpr std::uint32_t rounds = 3'000;

@@ -57,7 +57,7 @@ bool same_bytes(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// The bytes of a payload that announces `size` and carries `carried`.
+/// The bytes of a payload that announces `size` and contains `carried`.
 std::vector<char> announced(codec& c, std::uint64_t size, std::size_t carried) {
   auto result = c.encode(size);
   result.resize(result.size() + carried, 'x');
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_refused_before_anything_is_allocated) {
     BOOST_TEST((code_of(error) == errc::malformed));
     BOOST_TEST(explain(error).find(std::to_string(size)) != std::string::npos);
     BOOST_TEST(back.empty());
-    // What was allocated and released would be retained.
+    // If memory had been allocated and released, it would be retained.
     BOOST_TEST(buffer_pool::process().retained() == before);
   }
 }
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(too_large_to_send_in_one_piece) {
 }
 
 BOOST_AUTO_TEST_CASE(a_header_that_is_none) {
-  // Field 1 of LeaseDone announces more bytes than there are.
+  // Field 1 of LeaseDone announces more bytes than follow.
   auto bytes = encode(std::string("\x0a\x7f", 2));
   proto::LeaseDone back;
   const auto error = decode(bytes, back);
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(fields_of_a_newer_peer_are_passed_over) {
 BOOST_AUTO_TEST_CASE(texts_for_logs) {
   BOOST_TEST(to_string(patterned(1000)) == "payload(1000 bytes)");
   BOOST_TEST(to_string(payload{}) == "payload(0 bytes)");
-  // Also within a message, as the framework's own logging prints it.
+  // Also inside a message, as printed by the framework's own log.
   const auto text = to_string(caf::make_message(proto::Pull{}, patterned(1000)));
   BOOST_TEST(text.find("1000 bytes") != std::string::npos, text);
   BOOST_TEST(text.size() < 100u);

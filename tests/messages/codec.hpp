@@ -12,12 +12,12 @@
 
 namespace troupe::test {
 
-/// An actor system that knows our messages, as an embedding program would make one.
+/// An actor system that knows troupe's messages, like that of an embedding program.
 class codec {
 public:
   codec() : sys_(configured(cfg_)) {}
 
-  /// What the wire would carry.
+  /// The bytes that the wire would carry.
   template <class T>
   std::vector<char> encode(T x) {
     std::vector<char> bytes;
@@ -35,7 +35,7 @@ public:
   caf::error decode(std::span<const char> bytes, T& x) {
     caf::binary_deserializer source{sys_, bytes.data(), bytes.size()};
     caf::error result;
-    // The processor's operator() swallows errors within a message; an empty message then arrives.
+    // The processor's operator() hides errors inside a message; an empty message then arrives.
     if constexpr (std::is_same_v<T, caf::message>)
       result = x.load(source);
     else
@@ -47,7 +47,7 @@ public:
   caf::actor_system& system() { return sys_; }
 
   caf::error error_of_encode;
-  /// Bytes that the last decode did not read.
+  /// Number of bytes that the last decode did not read.
   std::size_t left = 0;
 
 private:

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(commits) {
   }
   damping.set_factor(1);
   BOOST_TEST(problem_of(damping) == "");
-  // Left out by all shards, so nothing is done with its numbers.
+  // All shards leave out this gradient, so nothing uses its numbers.
   BOOST_TEST(with([](auto& x) {
                x.set_quarantine(true);
                x.set_loss(nan_value);

@@ -30,9 +30,9 @@ const std::vector<std::uint64_t> delicate_doubles{
   0x7ff0000000000000, // infinity
   0xfff0000000000000, // -infinity
   0x8000000000000000, // -0
-  0x0000000000000001, // least denormal
-  0x800fffffffffffff, // greatest negative denormal
-  0x7fefffffffffffff, // greatest finite
+  0x0000000000000001, // smallest denormal
+  0x800fffffffffffff, // largest negative denormal
+  0x7fefffffffffffff, // largest finite number
 };
 
 void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64_t number) {
@@ -56,7 +56,7 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   }
 }
 
-/// Gives all fields, at all depths, distinct values: `next` counts up, and the largest values of
+/// Gives all fields, at all depths, distinct values. `next` counts up, and the largest values of
 /// each integer type occur.
 void fill(google::protobuf::Message& x, std::uint64_t& next) {
   const auto& type = *x.GetDescriptor();
@@ -131,7 +131,8 @@ std::string bytes_of(const google::protobuf::MessageLite& x) {
   return x.SerializeAsString();
 }
 
-/// Calls `body.operator()<T>()` for each type of the block: a type added there is tested here.
+/// Calls `body.operator()<T>()` for each type of the block, so that a new type is tested
+/// automatically.
 template <class Body>
 void for_each_type(Body&& body) {
   [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -206,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_cut_message_is_an_error) {
   for_each_type([&]<class T>() {
     const auto wire = encode(caf::make_message(filled<T>()));
     for (std::size_t size = 0; size < wire.size(); ++size) {
-      // A heap block of its exact size, so that a sanitizer sees reads beyond it.
+      // A heap block of its exact size, so that a sanitizer detects reads beyond it.
       const std::vector<char> cut(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(size));
       caf::message back;
       const auto error = decode(cut, back);
@@ -233,7 +234,7 @@ BOOST_AUTO_TEST_CASE(changed_bytes_do_no_harm) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8_reach_the_peer) {
-  // Reasons quote text from users and systems: file names, fields of a CSV file.
+  // Reasons quote texts of users and systems: file names, fields of a CSV file.
   const std::string latin1 = "cannot read /data/Gr\xf6\xdf"
                              "en.csv";
   proto::Failure failure;

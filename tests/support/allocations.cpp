@@ -1,5 +1,5 @@
-// Counts allocations: by taking malloc's place (glibc), or by the hook of the sanitizers, which
-// take it themselves.
+// Counts allocations: by replacing malloc (glibc), or with the hook of the sanitizers, which
+// replace malloc themselves.
 
 #include "tests/support/allocations.hpp"
 

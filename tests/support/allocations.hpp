@@ -4,13 +4,13 @@
 
 namespace troupe::test {
 
-/// Allocations (malloc and everything based on it, in any library) of this thread so far.
+/// Number of allocations (malloc and everything based on it, in any library) by this thread so far.
 std::size_t allocations() noexcept;
 
-/// What counts as large: a tensor, as opposed to a header or the node of a container.
+/// The size of a large allocation: a tensor, unlike a header or the node of a container.
 inline constexpr std::size_t large_allocation = 4096;
 
-/// Allocations of at least this many bytes, of all threads so far.
+/// Number of allocations of at least this many bytes, by all threads so far.
 std::size_t large_allocations() noexcept;
 
 } // namespace troupe::test

@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// An example of apps/examples, with changes as of --set.
+/// An example from apps/examples, with changes like those of --set.
 inline proto::Job example_job(const std::string& name,
                               const std::vector<std::string>& changes = {}) {
   auto result = load_job(source_folder() / "apps" / "examples" / (name + ".textproto"));

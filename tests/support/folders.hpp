@@ -5,18 +5,18 @@
 
 namespace troupe::test {
 
-// Test programs can be run by hand, from any folder and without environment variables: they know
-// what they were built from. Defined in tests/main.cpp.
+// Test programs can be run by hand, from any folder and without environment variables, because they
+// know the sources that they were built from. Defined in tests/main.cpp.
 
-/// The root of the sources.
+/// The root of the source tree.
 std::filesystem::path source_folder();
 
-/// The folder of the real data: TROUPE_DATA, which main() sets to the folder that the build was
-/// configured with where it is not set.
+/// The folder of the real data: TROUPE_DATA. If it is not set, main() sets it to the folder with
+/// which the build was configured.
 std::filesystem::path data_folder();
 
-/// Whether that folder has this file or folder. If not, the test case counts as skipped and
-/// returns.
+/// True if that folder contains this file or folder. If not, the test case counts as skipped and
+/// must return.
 bool has_data(const std::string& name);
 
 } // namespace troupe::test

@@ -12,8 +12,7 @@
 
 namespace troupe::test {
 
-/// The text of the input_error that `body` throws; "(no error)" when it throws none. Other
-/// exceptions pass.
+/// The text of the input_error that `body` throws, or "(no error)". Other exceptions pass through.
 template <class Body>
 std::string error_of(Body&& body) {
   try {
@@ -24,7 +23,7 @@ std::string error_of(Body&& body) {
   return "(no error)";
 }
 
-/// Whether `text` contains `part`; names both in the report.
+/// True if `text` contains `part`. The report shows both.
 inline boost::test_tools::predicate_result contains(const std::string& text,
                                                     std::string_view part) {
   boost::test_tools::predicate_result result{text.find(part) != std::string::npos};
@@ -38,10 +37,10 @@ inline std::vector<std::byte> bytes_of(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Calls `parse` with hostile variants of `good`: cut at every length, and with every byte replaced
-/// by some others. It may throw input_error; anything else is a failure. Each variant is a heap
-/// block of its exact size, so that a sanitizer sees reads beyond it.
-/// @return how many of the *cut* variants were accepted.
+/// Calls `parse` with hostile variants of `good`: cut off at every length, and with every byte
+/// replaced by some others. It may throw input_error; anything else is a failure. Each variant is a
+/// heap block of its exact size, so that a sanitizer detects reads beyond it.
+/// @return the number of accepted variants among those that were *cut off*.
 template <class Parse>
 std::size_t survive_hostile_variants(std::span<const std::byte> good, Parse&& parse) {
   std::size_t accepted = 0;

@@ -5,8 +5,8 @@
 
 namespace troupe::test {
 
-/// The exit code of a test program in which nothing failed and something was skipped: CTest reports
-/// it.
+/// The exit code of a test program in which nothing failed and something was skipped. CTest reports
+/// it as skipped.
 inline constexpr int exit_skipped = 77;
 
 inline bool& anything_skipped() {
@@ -14,8 +14,8 @@ inline bool& anything_skipped() {
   return value;
 }
 
-/// Reports that a precondition of a test case is missing; the case then returns. Failures of other
-/// cases still count.
+/// Reports that the precondition of a test case is missing. The case must then return. Failures of
+/// other cases still count.
 inline void skip(std::string_view reason) {
   std::cout << "skipped: " << reason << '\n';
   anything_skipped() = true;

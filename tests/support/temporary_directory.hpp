@@ -7,7 +7,7 @@
 
 namespace troupe::test {
 
-/// A new directory that is removed with everything in it at the end.
+/// A new directory. The destructor removes it with all its contents.
 class temporary_directory {
 public:
   temporary_directory() {

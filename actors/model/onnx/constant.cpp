@@ -88,7 +88,7 @@ std::vector<std::int64_t> dims_of(const TensorProto& x) {
 } // namespace
 
 std::size_t count_elements(const std::vector<std::int64_t>& dims) {
-  // An extent of 0 makes all others harmless.
+  // An extent of 0 makes the product 0, however large the others are.
   for (const auto extent : dims)
     if (extent == 0)
       return 0;

@@ -1,4 +1,4 @@
-// ONNX's constants, types, operators that return shapes, and operators that change nothing.
+// ONNX's constants and types, operators that return shapes, and operators that change nothing.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Largest constant of one repeated number: 1 GiB if it becomes a tensor.
+/// Largest constant that consists of one repeated number: 1 GiB if it becomes a tensor.
 constexpr std::size_t most_elements = std::size_t{1} << 28;
 
 // -- types and constants ------------------------------------------------------------------------
@@ -68,7 +68,8 @@ void constant(onnx_node& node) {
       result.values.push_back(static_cast<double>(x));
     result.dims = {static_cast<std::int64_t>(result.values.size())};
   } else {
-    node.refuse("its value is none of value, value_float, value_floats, value_int, value_ints");
+    node.refuse(
+      "expected one of the attributes value, value_float, value_floats, value_int, value_ints");
   }
   node.set(std::move(result));
 }
@@ -79,13 +80,13 @@ void constant_of_shape(onnx_node& node) {
   if (const auto* x = node.attribute("value"); x != nullptr && x->has_t()) {
     const auto value = read_onnx_tensor(x->t());
     if (value.elements() != 1)
-      node.refuse("attribute \"value\" has other than one element");
+      node.refuse("attribute \"value\" must have exactly one element");
     result.type = value.type;
     result.values = value.values;
   }
   for (const auto x : elements_of(node.known(0, "shape"), 64, node)) {
     if (std::isnan(x) || x < 0)
-      node.refuse("an extent is negative, or computed from the size of the batch");
+      node.refuse("an extent is negative or depends on the size of the batch");
     result.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
   }
   if (const auto n = result.elements(); n > most_elements)
@@ -127,7 +128,7 @@ void range_of_numbers(onnx_node& node) {
   const auto step = node.number_of(2, "delta");
   const auto count = std::ceil((end - begin) / step);
   if (!std::isfinite(count) || count > static_cast<double>(node.limit()))
-    node.refuse("it has no end, too many numbers, or is computed from the size of the batch");
+    node.refuse("the range has no end, has too many numbers, or depends on the size of the batch");
   onnx_constant result;
   result.type = node.known(0, "start").type;
   for (int i = 0; i < count; ++i)

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// f of the only input, a tensor or a constant.
+/// Applies f to the only input, a tensor or a constant.
 template <class Tensor, class Number>
 void unary(onnx_node& node, Tensor on_tensor, Number on_number) {
   const auto& v = node.input(0);
@@ -25,7 +25,7 @@ void unary(onnx_node& node, Tensor on_tensor, Number on_number) {
   node.set(std::move(result));
 }
 
-/// The same, but constants are not computed at once.
+/// The same, but leaves constants to the graph.
 template <class Tensor>
 void unary(onnx_node& node, Tensor on_tensor) {
   const auto& v = node.input(0);
@@ -49,7 +49,7 @@ void square_root(onnx_node& node) {
 }
 
 expression reciprocal_of(expression x) {
-  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto dims = x.shape(); // a copy, because appending nodes moves the original
   return x.owner().constant(1, dims) / x;
 }
 
@@ -57,13 +57,13 @@ void reciprocal(onnx_node& node) {
   unary(node, reciprocal_of, [](double x) { return 1 / x; });
 }
 
-/// exp(x) - 1 where x <= 0, exact near 0, too: 2 t / (1 - t), t = tanh(x / 2).
+/// exp(x) - 1 for x <= 0, accurate near 0: 2 t / (1 - t), t = tanh(x / 2).
 expression exp_minus_one(expression x) {
   const auto t = tanh(scale(x, 0.5));
   return scale(t, 2) / offset(scale(t, -1), 1);
 }
 
-/// alpha (exp(x / width) - 1) below 0, x above.
+/// alpha (exp(x / width) - 1) for x below 0, otherwise x.
 expression elu_of(expression x, double alpha, double width = 1) {
   const auto below = scale(at_most(x, 0), 1 / width);
   const auto change = width > 0 ? exp_minus_one(below) : offset(exp(below), -1);
@@ -86,7 +86,7 @@ void clip(onnx_node& node) {
     low = node.number_of(1, "lower limit");
   if (node.has_input(2))
     high = node.number_of(2, "upper limit");
-  // Exporters write the largest floats for no limit.
+  // Exporters write the largest float if there is no limit.
   constexpr double largest = std::numeric_limits<float>::max();
   if (low <= -largest)
     low = -infinity;
@@ -141,22 +141,22 @@ void gelu(onnx_node& node) {
   unary(node, [&](expression x) {
     if (how == "none")
       return troupe::gelu(x);
-    // (1 + tanh(y)) / 2 is sigmoid(2 y), which keeps small results. Beyond 20 it is 0 or 1; the
-    // cube of a large x would make its gradient NaN.
+    // (1 + tanh(y)) / 2 is computed as sigmoid(2 y), which keeps small results. Beyond 20 the
+    // result is 0 or 1; without the clipping, the cube of a large x would make the gradient NaN.
     const auto z = clipped(x, -20, 20);
     const auto inner = z + scale(z * z * z, 0.044715);
     return x * sigmoid(scale(inner, 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
   });
 }
 
-// x where it is positive, else slope * x.
+// x if it is positive, otherwise slope * x.
 void prelu(onnx_node& node) {
   const auto& v = node.input(0);
   const auto x = node.tensor(0);
   const onnx_value below{relu(scale(x, -1)), v.batch_at};
   auto slope = node.input(1);
   if (node.version() < 7 && slope.rank() == 1 && slope.dims()[0] != 1) {
-    // One per channel.
+    // The slope has one value per channel.
     auto dims = slope.dims();
     dims.resize(std::max<std::size_t>(v.rank(), 2) - 1, 1);
     slope = with_dims(node, slope, dims);
@@ -168,8 +168,8 @@ void prelu(onnx_node& node) {
   node.set({relu(x) - scaled.x, v.batch_at});
 }
 
-/// The second operand. Before version 7 an attribute aligns its first dimension with one of the
-/// first operand. Since then the last dimensions are aligned.
+/// The second operand. Before version 7, an attribute aligns its first dimension with one of the
+/// first operand's. Newer versions align the last dimensions.
 onnx_value second_operand(onnx_node& node) {
   const auto& b = node.input(1);
   if (node.version() >= 7)
@@ -221,8 +221,8 @@ void mean(onnx_node& node) {
 expression power(onnx_node& node, expression x, double exponent) {
   constexpr double most = 16;
   if (exponent == 0) {
-    const auto dims = x.shape();        // a copy: appending nodes moves them
-    return x.owner().constant(1, dims); // of NaN, too
+    const auto dims = x.shape();        // a copy, because appending nodes moves the original
+    return x.owner().constant(1, dims); // also if x is NaN
   }
   if (exponent < 0)
     return reciprocal_of(power(node, x, -exponent));
@@ -267,7 +267,7 @@ void logical_not(onnx_node& node) {
   node.set(std::move(result));
 }
 
-/// Elements of a constant where the mask is not 0, else 0.
+/// The elements of a constant, with 0 wherever the mask is 0.
 onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx_constant& from) {
   auto result = troupe::combine(
     mask, from, [](double m, double x) { return m == 0 ? 0 : x; }, node.limit());

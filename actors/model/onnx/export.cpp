@@ -58,7 +58,7 @@ void onnx_exporter::refuse(const node& n, const std::string& what) const {
 onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surroundings& around) {
   mark_needed();
   proto_.set_name(name.empty() ? "model" : name);
-  // Variables keep their names, so they come first.
+  // Variables must keep their names, so they are named first.
   for (const auto& entry : graph_.parameters().entries())
     taken_.insert(entry.name);
   names_[input_] = fresh("features");
@@ -84,7 +84,7 @@ onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surround
   return result;
 }
 
-// (x - shift) * (1 / scale) in float32, as normalized_dataset computes it.
+// (x - shift) * (1 / scale) in float32, the same computation as in normalized_dataset.
 std::string onnx_exporter::scaled_features(const feature_scaling& how) {
   const auto& dims = at(input_).shape;
   std::vector<std::int64_t> extents;
@@ -155,7 +155,7 @@ void onnx_exporter::mark_needed() {
       if (absorb(n.inputs[0]))
         absorb(first.inputs[0]);
     if (is_states(n) && absorb(n.inputs[0])) {
-      // The inputs' projection is a part of ONNX's operator.
+      // ONNX's operator includes the projection of the inputs.
       const auto& z = at(at(n.inputs[0]).inputs[0]);
       if (absorb(at(n.inputs[0]).inputs[0]) && z.op == operation::add_bias)
         absorb(z.inputs[0]);
@@ -203,7 +203,8 @@ std::string onnx_exporter::add(std::string_view op, const std::vector<std::strin
   return output;
 }
 
-// Nodes, not initializers: those with dimensions would be parameters when the model is imported.
+// These are nodes, not initializers: an initializer with dimensions would become a parameter when
+// the model is imported.
 std::string onnx_exporter::numbers(const std::vector<double>& x,
                                    const std::vector<std::int64_t>& dims) {
   const auto result = add("Constant", {});

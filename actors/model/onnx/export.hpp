@@ -10,27 +10,27 @@
 
 namespace troupe {
 
-/// The scaling of data before and after a model. It becomes a part of the file, whose input is
-/// unscaled features and whose output has the units of the targets.
+/// The scaling of the data before and after a model. It becomes a part of the file: the file's
+/// input is unscaled features, and its output has the units of the targets.
 struct onnx_surroundings {
   /// Scaling of the features, before the model.
   std::optional<feature_scaling> features = std::nullopt;
-  /// Scaling of the targets: output * scale + mean, after the model; used if the model's outputs
-  /// are targets.
+  /// Scaling of the targets, applied after the model: output * scale + mean. Used if the model's
+  /// outputs are targets.
   std::optional<column_scaling> targets = std::nullopt;
-  /// Texts by name for the file's metadata_props.
+  /// Entries for the file's metadata_props.
   std::map<std::string, std::string> metadata = {};
 };
 
-/// Writes the part of a graph from `input` to `output` as a model in the ONNX format (operator set
-/// 17). Input and output are named "features" and "output" unless a variable has such a name. The
-/// batch may have any size. Variables keep their names, shapes and order of elements, so the model
-/// can be trained further, here or elsewhere. If ONNX needs weights in another order (gates of
-/// recurrent layers), nodes of the model reorder them.
+/// Writes the part of a graph from `input` to `output` as an ONNX model (operator set 17). The
+/// input is named "features" and the output "output", unless a variable already has that name. The
+/// batch may have any size. Variables keep their names, shapes and order of elements, so that the
+/// model can be trained further, with troupe or elsewhere. ONNX needs some weights in another order
+/// (gates of recurrent layers); nodes of the model then reorder them.
 /// @param weights the flat parameter vector of the graph
-/// @param name of the model, for people
+/// @param name the name of the model, for people
 /// @return the bytes of the file
-/// @throws input_error if the output depends on other placeholders, if ONNX has no such operation
+/// @throws input_error if the output depends on other placeholders, if ONNX lacks an operation
 /// (gradients), or if the file would exceed 2 GiB
 std::string export_onnx(expression input, expression output, std::span<const float> weights,
                         const std::string& name, const onnx_surroundings& around = {});

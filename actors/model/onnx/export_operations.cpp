@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// The ONNX operator with the same operands and result; empty if there is none.
+/// The ONNX operator that computes the same from the same operands; empty if there is none.
 std::string_view same_operator(operation op) {
   switch (op) {
   case operation::add:
@@ -140,7 +140,7 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
   }
 }
 
-/// Truth values as 0 and 1.
+/// Converts truth values to 0 and 1.
 std::string onnx_exporter::truth(const std::string& x) {
   return add("Cast", {x}, {integer("to", onnx::TensorProto::FLOAT)});
 }
@@ -193,8 +193,8 @@ std::string onnx_exporter::per_channel(std::uint32_t id, std::size_t rank) {
   return axes.empty() ? value(id) : add("Unsqueeze", {value(id), whole_numbers(axes)});
 }
 
-/// Whether `n` is what batch_norm_testing() makes: x f + (bias - mean f), f = gain / sqrt(variance
-/// + epsilon), all of them variables. Returns the node variance + epsilon, or null.
+/// Recognizes the result of batch_norm_testing(): x f + (bias - mean f), f = gain / sqrt(variance +
+/// epsilon), all of them variables. Returns the node variance + epsilon, or null.
 const node* onnx_exporter::batch_norm_at(const node& n) const {
   const auto is = [&](std::uint32_t id, operation op) { return at(id).op == op; };
   if (n.op != operation::add_channel_bias || !is(n.inputs[0], operation::multiply_channels)
@@ -296,7 +296,7 @@ std::string onnx_exporter::pooled(const node& n) {
   return add("MaxPool", {value(n.inputs[0])}, attributes);
 }
 
-/// Operations that move elements, and the rest.
+/// Operations that move elements, and all remaining ones.
 std::string onnx_exporter::moved(const node& n) {
   const bool together = !n.inputs.empty() && absorbed_.contains(n.inputs[0]);
   if (together)
@@ -346,7 +346,7 @@ std::string onnx_exporter::normalized(const node& n, const std::string& gain,
   return add("LayerNormalization", inputs, {integer("axis", -1), real("epsilon", n.factor)});
 }
 
-// Softmax after all elements behind the diagonal are set to -infinity.
+// Softmax after all elements above the diagonal are set to -infinity.
 std::string onnx_exporter::causal_softmax(const node& n) {
   const auto time = n.shape.last();
   const auto extent = static_cast<std::size_t>(time);

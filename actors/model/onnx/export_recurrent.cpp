@@ -1,5 +1,5 @@
-// Recurrent layers in ONNX: operators that project the inputs themselves, with the time in front
-// and the gates in another order.
+// Recurrent layers in ONNX. Its operators also project the inputs, have the time in front, and
+// order the gates differently.
 
 #include "actors/model/onnx/exporter.hpp"
 
@@ -7,22 +7,23 @@ namespace troupe {
 
 namespace {
 
-/// The positions of ONNX's gates among the graph's gates.
+/// For each of ONNX's gates, its position among the graph's gates.
 std::vector<std::int64_t> onnx_gates(cell how) {
   switch (how) {
   case cell::rnn:
     return {0};
   case cell::lstm:
-    return {0, 3, 1, 2}; // i, o, f, g of i, f, g, o
+    return {0, 3, 1, 2}; // i, o, f, g, taken from i, f, g, o
   case cell::gru:
-    return {1, 0, 2}; // u, r, n of r, u, n
+    return {1, 0, 2}; // u, r, n, taken from r, u, n
   }
   return {};
 }
 
 } // namespace
 
-/// The states of a recurrence whose input is a projection by a matrix. ONNX has no other kind.
+/// True for the states of a recurrence whose input is a projection by a matrix. ONNX has only this
+/// kind.
 bool onnx_exporter::is_states(const node& n) const {
   if (n.op != operation::slice || at(n.inputs[0]).op != operation::recurrent)
     return false;
@@ -39,7 +40,7 @@ bool onnx_exporter::is_states(const node& n) const {
   return last && z->op == operation::matmul && z->transpose_b && !z->transpose_a;
 }
 
-/// The rows, or elements, of each gate in ONNX's order, behind a first dimension of 1.
+/// The rows or elements of each gate in ONNX's order, with an additional first dimension of 1.
 std::string onnx_exporter::gates(const std::string& x, cell how, std::int64_t hidden) {
   std::vector<std::string> parts;
   for (const auto gate : onnx_gates(how))

@@ -15,12 +15,11 @@
 
 namespace troupe {
 
-/// Writes a part of a graph as an ONNX model; see export_onnx. Internal to the sources named
-/// onnx_*.
+/// Writes a part of a graph as an ONNX model; see export_onnx. Internal to actors/model/onnx.
 class onnx_exporter {
 public:
   onnx_exporter(expression input, expression output, std::span<const float> weights);
-  /// To be called once.
+  /// Can be called only once.
   onnx::ModelProto run(const std::string& name, const onnx_surroundings& around);
 
 private:
@@ -44,7 +43,7 @@ private:
   const node& at(std::uint32_t id) const { return graph_.at(id); }
   [[noreturn]] void refuse(const node& n, const std::string& what) const;
   void mark_needed();
-  /// Whether nothing else that is exported reads the node.
+  /// True if only one exported node reads this node.
   bool read_once(std::uint32_t id) const { return readers_.at(id) == 1; }
 
   // -- pieces of the model
@@ -58,7 +57,7 @@ private:
   std::string scaled_features(const feature_scaling& how);
   std::string in_units(const column_scaling& how);
   std::string whole_numbers(const std::vector<std::int64_t>& x);
-  /// The shape as a tensor. Its batch is read at run time.
+  /// The shape as a tensor. The size of the batch is read at run time.
   std::string shape_of(const shape& dims);
   std::string expanded(const std::string& x, const shape& dims);
 
@@ -92,7 +91,7 @@ private:
   onnx::GraphProto proto_;
   std::vector<std::uint32_t> needed_;
   std::map<std::uint32_t, std::size_t> readers_;
-  /// Nodes that are exported as a part of the node that reads them.
+  /// Nodes that become a part of the node that reads them.
   std::set<std::uint32_t> absorbed_;
   std::map<std::uint32_t, std::string> names_;
   std::set<std::string> taken_;

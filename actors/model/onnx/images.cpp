@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// A window of one or two dimensions, and the padding on each side of the image.
+/// A window in one or two dimensions, with the padding on each side of the image.
 struct sliding {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> strides;
@@ -20,7 +20,7 @@ struct sliding {
   std::vector<std::int64_t> behind;
 };
 
-/// An image (batch, channels, height, width); a row of pixels has height 1.
+/// An image (batch, channels, height, width). A one-dimensional row of pixels has height 1.
 struct image {
   expression x;
   std::size_t spatial = 2;
@@ -46,7 +46,7 @@ onnx_value result_of(expression y, const image& from) {
   return reshape(y, {shape::batch, dims[1], dims[3]});
 }
 
-/// The padding of "SAME" for an extent.
+/// The padding that the mode "SAME" gives an extent.
 std::int64_t same_padding(std::int64_t extent, std::int64_t kernel, std::int64_t stride) {
   const auto positions = (extent + stride - 1) / stride;
   return std::max<std::int64_t>((positions - 1) * stride + kernel - extent, 0);
@@ -100,7 +100,7 @@ window window_of(const sliding& x) {
   return result;
 }
 
-/// Whether the graph's own padding can do this: equal on both sides and less than the kernel.
+/// True if the graph's own padding is enough: equal on both sides and smaller than the kernel.
 bool plain(const sliding& x) {
   for (std::size_t i = 0; i < x.kernel.size(); ++i)
     if (x.before[i] != x.behind[i] || x.before[i] >= x.kernel[i])
@@ -108,7 +108,7 @@ bool plain(const sliding& x) {
   return true;
 }
 
-/// The image with zeros around it, and the window without.
+/// Surrounds the image with zeros, and removes the padding from the window.
 expression surrounded(expression x, sliding& how) {
   const auto n = how.kernel.size();
   for (std::size_t i = 0; i < n; ++i) {
@@ -159,8 +159,8 @@ void max_pooling(onnx_node& node) {
   node.set(result_of(max_pool(from.x, window_of(how)), from));
 }
 
-/// The factor that turns a mean over the whole window into a mean over its pixels of the image, per
-/// position of the window along one dimension.
+/// For each position of the window along one dimension: the factor that turns a mean over the whole
+/// window into a mean over the part inside the image.
 std::vector<double> shares(std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                            std::int64_t before, std::int64_t behind) {
   std::vector<double> result;
@@ -197,7 +197,7 @@ void average_pooling(onnx_node& node) {
   node.set(result_of(y.x, from));
 }
 
-/// (batch, channels, all else 1).
+/// y as (batch, channels, 1, 1, ...).
 onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expression y) {
   auto dims = v.dims();
   std::fill(dims.begin() + 2, dims.end(), 1);
@@ -207,7 +207,7 @@ onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expressio
 onnx_rows pixels_of(const onnx_node& node) {
   const auto& v = node.input(0);
   if (v.rank() < 3 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
   std::vector<std::size_t> axes(v.rank() - 2);
   std::iota(axes.begin(), axes.end(), std::size_t{2});
   return rows_over(node, v, axes);

@@ -56,8 +56,7 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// The variable of that name; creates it if it does not exist. initial_weights() sets its first
-/// values.
+/// The variable with this name; creates it if necessary. initial_weights() sets its initial values.
 expression variable_of(const onnx_model::weight& x, graph& target, const onnx_kinds& kind_of) {
   for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
     if (target.at(id).op == operation::variable && target.at(id).name == x.name)
@@ -89,7 +88,7 @@ void convert(onnx_node& node, const onnx::NodeProto& proto) {
   } catch (const onnx_node_error&) {
     throw;
   } catch (const input_error& error) {
-    // The graph's errors do not name the node.
+    // The graph's own errors do not name the node.
     node.refuse(error.what());
   }
   node.finish();
@@ -156,7 +155,7 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
       for (const auto x : numbers.values)
         if (!std::isfinite(x))
           throw input_error(model.name() + ": output \"" + output.name()
-                            + "\" is computed from the size of the batch");
+                            + "\" depends on the size of the batch");
       v = numbers;
     }
     result.push_back({to_tensor(v, target), v.has_batch() ? v.batch_at : 0});

@@ -15,43 +15,44 @@ namespace troupe {
 /// An input or output of an ONNX model.
 struct onnx_port {
   std::string name;
-  /// In ONNX's order; onnx_constant::batch (-1) for open dimensions.
+  /// In ONNX's order. An open dimension is onnx_constant::batch (-1).
   std::vector<std::int64_t> dims;
   dtype type = dtype::float32;
 };
 
-/// An output of a model that was imported.
+/// An output of an imported model.
 struct onnx_output {
-  expression x; ///< the batch in front, if it has one
-  /// The dimension of the model's own output that is the batch.
+  expression x; ///< has the batch in front, if it has a batch
+  /// The position of the batch among the dimensions of the model's own output.
   std::size_t batch_at = 0;
 };
 
 /// The inputs of the model, in order. A tensor with a value in the file is not an input. Throws
-/// input_error for an input that is not a tensor of real or whole numbers.
+/// input_error if an input is not a tensor of real or whole numbers.
 std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
-/// What becomes of a weight in training.
+/// The role of a weight in training.
 using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 
-/// Builds the model's computation in a graph. Its weights become variables of their names (see
-/// onnx_model::weight); other tensors that it holds are constants.
-/// @param inputs one expression per onnx_inputs(), of its rank and type, the batch in front where
-/// it has one
-/// @return one per onnx_outputs()
-/// @throws input_error naming the node: an operator that troupe does not have (with a list of all
-/// that it has), an attribute that it does not support, shapes that do not fit, a batch that does
-/// not stay a dimension of its own
-/// @param training builds the training computation: if the model was exported in training mode,
-/// dropout drops, and batch normalization uses the batch's statistics. Variables that the graph
-/// already has by these names are used again.
-/// @param kind_of without it, weights are state, frozen or trainable as onnx_model::weight says
+/// Builds the model's computation in a graph. The model's weights become variables with the same
+/// names (see onnx_model::weight). Its other tensors become constants.
+/// @param inputs one expression for each of onnx_inputs(), with its rank and type, and the batch in
+/// front if there is one
+/// @return one entry for each of onnx_outputs()
+/// @throws input_error that names the node: an operator that troupe does not have (with a list of
+/// the operators that it has), an attribute that it does not support, shapes that do not fit, or a
+/// batch that does not stay a separate dimension
+/// @param training builds the computation for training. If the model was exported in training mode,
+/// dropout is active and batch normalization uses the statistics of the batch. Variables with these
+/// names that the graph already has are reused.
+/// @param kind_of if it is empty, onnx_model::weight decides whether a weight is state, frozen or
+/// trainable
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
                                      const std::vector<expression>& inputs, bool training = false,
                                      const onnx_kinds& kind_of = {});
 
-/// Whether training and testing differ.
+/// True if training and testing compute different things.
 bool differs_in_training(const onnx_model& model);
 
 /// The operators that can be imported, in alphabetical order.

@@ -11,14 +11,14 @@ namespace troupe {
 
 namespace {
 
-/// Each of the matrices in a (..., m, k) times b (k, n).
+/// Multiplies each matrix of a (..., m, k) by b (k, n).
 onnx_value times_matrix(const onnx_node& node, const onnx_value& a, expression b) {
   if (a.has_batch() && a.batch_at + 1 == a.rank())
     node.refuse("the sum would run over the batch");
   return {matmul(to_tensor(a, node.target()), b), a.batch_at};
 }
 
-/// Products of matrices, with NumPy's broadcasting of the dimensions before the last two.
+/// Matrix products with NumPy's broadcasting of all dimensions except the last two.
 onnx_value batched(const onnx_node& node, const onnx_value& a, const onnx_value& b) {
   const auto [x, y, batch_at] = aligned(a, b, node.target());
   const auto rank = x.shape().rank();
@@ -72,7 +72,7 @@ void general_product(onnx_node& node) {
   const bool transpose_a = node.integer("transA", 0) != 0;
   const bool transpose_b = node.integer("transB", 0) != 0;
   if (a.rank() != 2 || b.rank() != 2)
-    node.refuse("two matrices were expected, found " + onnx_dims_text(a.dims()) + " and "
+    node.refuse("expected two matrices, found " + onnx_dims_text(a.dims()) + " and "
                 + onnx_dims_text(b.dims()));
   if (b.has_batch() || (a.has_batch() && (transpose_a || a.batch_at != 0)))
     node.refuse("the batch must be the rows of the result");
@@ -83,7 +83,7 @@ void general_product(onnx_node& node) {
   if (node.version() < 7)
     node.ignore("broadcast");
   onnx_value result{y};
-  if (node.has_input(2) && beta != 0) { // 0 times NaN would be NaN
+  if (node.has_input(2) && beta != 0) { // a product with 0 would turn NaN and infinity into NaN
     onnx_constant factor;
     factor.values = {beta};
     const auto c =

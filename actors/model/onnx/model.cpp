@@ -20,7 +20,7 @@ constexpr std::int64_t oldest = 1;
 constexpr std::int64_t newest = 21;
 constexpr std::size_t least_limit = 65'536;
 
-/// Whether an input of a node is a parameter of the operator that gets no gradient.
+/// True if an input of an operator is only a setting, which gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
     "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
@@ -40,7 +40,7 @@ bool only_says(const onnx::NodeProto& node, int input) {
   return (op == "RNN" || op == "LSTM" || op == "GRU") && input > 3;
 }
 
-/// The share of its running statistics that a batch normalization keeps in an update.
+/// The share of the running statistics that a batch normalization keeps in an update.
 double momentum_of(const onnx::NodeProto& node) {
   constexpr double usual = 0.9;
   for (const auto& x : node.attribute())
@@ -123,7 +123,7 @@ void onnx_model::find_weights() {
     if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
         || !(is_state || learnt.contains(x.name())))
       continue;
-    // Not yet checked: a shape that makes no sense is refused with its name.
+    // The inputs are not checked yet: a tensor with an impossible shape is refused by name.
     check_onnx_tensor(x, name_, true);
     weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
     if (is_state)
@@ -158,29 +158,30 @@ void onnx_model::check_names() const {
   for (const auto& x : graph.initializer())
     define(x.name(), "an initializer");
   for (const auto& x : graph.input())
-    defined.insert(x.name()); // An initializer may be its default.
+    defined.insert(x.name()); // An input may have an initializer as its default.
   for (const auto& node : graph.node()) {
     for (const auto& input : node.input()) {
       if (defined.contains(input))
         continue;
       const auto maker = makers.find(input);
       throw input_error(name_ + ": " + describe(node) + " reads \"" + input + "\", which "
-                        + (maker == makers.end() ? "nothing makes"
-                                                 : "is made by " + describe(*maker->second)
-                               + " behind it: the nodes form a cycle, or are not in order"));
+                        + (maker == makers.end()
+                             ? "no node computes"
+                             : "is computed later, by " + describe(*maker->second)
+                               + ": the nodes form a cycle or are out of order"));
     }
     for (const auto& output : node.output())
       if (!output.empty())
-        define(output, ("made by " + describe(node)).c_str());
+        define(output, ("computed by " + describe(node)).c_str());
   }
   for (const auto& output : graph.output())
     if (!defined.contains(output.name()) || output.name().empty())
-      throw input_error(name_ + ": nothing makes the output \"" + output.name() + "\"");
+      throw input_error(name_ + ": no node computes the output \"" + output.name() + "\"");
 }
 
 std::string onnx_model::structure() const {
   onnx::ModelProto copy;
-  // Field by field, so that the weights are not copied first.
+  // Copied field by field, so that the weights are never copied.
   copy.set_ir_version(proto_->ir_version());
   *copy.mutable_opset_import() = proto_->opset_import();
   const auto& from = proto_->graph();
@@ -201,7 +202,7 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
-  // The exporter's marks, if they decide.
+  // Keeps the exporter's marks on tensors for which the marks decide.
   const onnx_roles roles{from};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))
@@ -223,7 +224,7 @@ std::vector<float> onnx_model::values(const layout& parameters) const {
   return result;
 }
 
-// Before version 14, the statistics of the batch are outputs of their own.
+// Before version 14, the statistics of the batch are additional outputs.
 bool measures_batch(const onnx::NodeProto& node, std::int64_t version) {
   constexpr std::int64_t with_attribute = 14;
   if (node.op_type() != "BatchNormalization")

@@ -20,43 +20,45 @@ class NodeProto;
 
 namespace troupe {
 
-/// A model in the ONNX format (onnx.ai), parsed and checked: operator set known, names defined
-/// before they are used and once only, tensors exactly as long as their shapes say, nothing in
-/// other files. onnx_importer interprets the operators. Immutable; copies share the model.
+/// A parsed and checked model in the ONNX format (onnx.ai). The operator set is known, names are
+/// defined once and before their use, tensors are exactly as long as their shapes require, and no
+/// data is in other files. onnx_importer interprets the operators. Immutable; copies share the
+/// model.
 ///
-/// The schema is that of Debian's libonnx; its headers are included by the sources named onnx_*
-/// alone.
+/// The schema is that of Debian's libonnx. Only the sources in actors/model/onnx include its
+/// headers.
 class onnx_model {
 public:
-  /// A tensor of the model: an initializer of the element type float with at least one dimension,
-  /// into which gradients can flow (not a mask that is compared with 0, or a shape). Single
-  /// numbers, and what Constant nodes hold, are constants.
+  /// A trainable tensor of the model: an initializer of type float with at least one dimension that
+  /// gradients can reach (unlike a mask that is compared with 0, or a shape). Single numbers and
+  /// the contents of Constant nodes are constants.
   struct weight {
     std::string name;
     troupe::shape shape;
-    /// Why it is not trained, for people; empty: it is (onnx_roles).
+    /// Why the tensor is not trained, for people; empty if it is trained (onnx_roles).
     std::string stays = {};
-    /// State: a running mean or variance of a batch normalization that is in training mode; the
-    /// share of the new in an update.
+    /// For state only (a running mean or variance of a batch normalization in training mode): the
+    /// share of the new value in an update.
     std::optional<double> decay = std::nullopt;
   };
 
   /// Parses a model.
-  /// @param name what errors call it, usually the path
-  /// @throws input_error: not an ONNX model; operator sets older or newer than are known here;
-  /// tensors whose length does not fit their shape, of unknown types, stored in other files; names
-  /// that are missing, defined twice or used before they are defined (cycles)
+  /// @param name the name of the model in errors, usually its path
+  /// @throws input_error if the bytes are not an ONNX model; if its operator set is older or newer
+  /// than the supported ones; if a tensor's length does not fit its shape, its type is unknown, or
+  /// it is stored in another file; or if a name is missing, defined twice or used before its
+  /// definition (cycles)
   static onnx_model parse(std::span<const std::byte> bytes, std::string name);
 
-  /// The same, for a structure (see below), whose weights have shapes alone.
+  /// The same for a structure (see below). Its weights have shapes, but no values.
   static onnx_model parse_structure(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const noexcept { return name_; }
   /// Tensors with values, in the order of the file.
   const std::vector<weight>& weights() const noexcept { return weights_; }
-  /// The model without the values of its weights, for other nodes.
+  /// The model without the values of its weights, to send to other nodes.
   std::string structure() const;
-  /// The values of the weights, in the order of `parameters`, whose tensors are those of
+  /// The values of the weights, in the order of `parameters`. Its tensors must be those of
   /// weights(). The model must not be a structure.
   std::vector<float> values(const layout& parameters) const;
 
@@ -64,8 +66,8 @@ public:
   /// Version of the operator set, 1 to 21.
   std::int64_t version() const noexcept { return version_; }
   bool is_weight(std::string_view name) const { return weight_names_.contains(name); }
-  /// Most elements of a tensor that is computed from constants of the model: the model's size in
-  /// bytes, or at least 65,536.
+  /// Largest number of elements of a tensor that is computed from constants of the model: the
+  /// model's size in bytes, but at least 65,536.
   std::size_t constant_limit() const noexcept { return constant_limit_; }
 
 private:
@@ -84,7 +86,7 @@ private:
   std::size_t constant_limit_ = 0;
 };
 
-/// Whether the node was written for training: a batch normalization that measures the batch.
+/// True if the node was written for training: it is a batch normalization that measures the batch.
 bool measures_batch(const onnx::NodeProto& node, std::int64_t version);
 
 } // namespace troupe

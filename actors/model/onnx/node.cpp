@@ -40,7 +40,7 @@ const onnx_value& onnx_node::input(std::size_t i) const {
   const auto& name = proto_.input(static_cast<int>(i));
   const auto found = values_.find(name);
   if (found == values_.end())
-    refuse("reads \"" + name + "\", which nothing makes");
+    refuse("reads \"" + name + "\", which no node computes");
   return found->second;
 }
 
@@ -48,7 +48,7 @@ const onnx_constant& onnx_node::known(std::size_t i, std::string_view what) cons
   const auto& x = input(i);
   if (!x.known)
     refuse("the " + std::string{what} + " must be a constant, and \""
-           + proto_.input(static_cast<int>(i)) + "\" is computed from what the model is fed with");
+           + proto_.input(static_cast<int>(i)) + "\" depends on the input of the model");
   return *x.known;
 }
 
@@ -90,7 +90,7 @@ const onnx::AttributeProto* onnx_node::attribute(std::string_view name) {
 
 const onnx::AttributeProto* onnx_node::typed(std::string_view name, int type) {
   const auto* x = attribute(name);
-  // Old files leave out the type.
+  // Old files omit the type.
   if (x != nullptr && x->has_type() && x->type() != type)
     refuse("attribute \"" + std::string{name} + "\" has the type "
            + onnx::AttributeProto::AttributeType_Name(x->type()) + ", expected "
@@ -140,11 +140,11 @@ void onnx_node::require(std::string_view name, std::int64_t value, std::int64_t 
   const auto found = integer(name, otherwise);
   if (found != value)
     refuse("attribute \"" + std::string{name} + "\" is " + std::to_string(found)
-           + "; troupe knows the operator with " + std::to_string(value) + " only");
+           + "; troupe supports only " + std::to_string(value));
 }
 
 void onnx_node::finish() const {
-  // From the oldest versions; a hint about memory.
+  // Old versions have this attribute, a hint about memory.
   for (const auto& x : proto_.attribute())
     if (!read_.contains(x.name()) && x.name() != "consumed_inputs")
       refuse("attribute \"" + x.name() + "\" is not supported");
@@ -153,8 +153,8 @@ void onnx_node::finish() const {
 std::size_t onnx_node::axis(std::int64_t x, std::size_t rank) const {
   const auto n = static_cast<std::int64_t>(rank);
   if (x < -n || x >= n)
-    refuse("axis " + std::to_string(x) + " of a tensor with " + std::to_string(rank)
-           + " dimensions is not there");
+    refuse("axis " + std::to_string(x) + " does not exist in a tensor with " + std::to_string(rank)
+           + " dimensions");
   return static_cast<std::size_t>(x < 0 ? x + n : x);
 }
 

@@ -25,20 +25,20 @@ public:
   using input_error::input_error;
 };
 
-/// A node of an ONNX model while it is imported: its inputs, attributes and outputs. Errors name
-/// the node. Internal to the sources named onnx_*.
+/// A node of an ONNX model during the import: its inputs, attributes and outputs. Errors name the
+/// node. Internal to actors/model/onnx.
 class onnx_node {
 public:
   using values = std::map<std::string, onnx_value, std::less<>>;
   using names = std::set<std::string, std::less<>>;
 
-  /// Whether the computation is for training: dropout and batch normalization differ.
+  /// The use of the computation. Dropout and batch normalization differ in training.
   enum class purpose : std::uint8_t { testing, training };
 
   /// @param used names that other nodes, or the outputs of the model, read
-  /// @param model what errors call the model
-  /// @param version of the operator set
-  /// @param limit elements of a constant that may be computed
+  /// @param model the name of the model in errors
+  /// @param version version of the operator set
+  /// @param limit largest number of elements of a computed constant
   onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
             std::int64_t version, std::size_t limit, values& all, graph& g, purpose why);
 
@@ -49,19 +49,19 @@ public:
   const onnx::NodeProto& proto() const noexcept { return proto_; }
   const std::string& op() const;
 
-  /// Throws onnx_node_error: "MODEL: node "NAME" (OP): " and what is wrong.
+  /// Throws onnx_node_error: "MODEL: node "NAME" (OP): ", followed by `what`.
   [[noreturn]] void refuse(const std::string& what) const;
 
   // -- inputs
   std::size_t inputs() const;
   bool has_input(std::size_t i) const;
-  /// Throws if it is missing.
+  /// Throws if the input is missing.
   const onnx_value& input(std::size_t i) const;
-  /// As a tensor of the graph.
+  /// The input as a tensor of the graph.
   expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
-  /// Throws if it depends on the model's input; `what` names it in the error.
+  /// Throws if the input depends on the model's input. `what` names it in the error.
   const onnx_constant& known(std::size_t i, std::string_view what) const;
-  /// A list of whole numbers that must be known.
+  /// A list of whole numbers whose value must be known.
   std::vector<std::int64_t> integers_of(std::size_t i, std::string_view what) const;
   double number_of(std::size_t i, std::string_view what) const;
 
@@ -75,7 +75,7 @@ public:
   std::vector<double> reals(std::string_view name);
   std::vector<std::string> texts(std::string_view name);
   const onnx::AttributeProto* attribute(std::string_view name);
-  /// Accepts an attribute that has no influence here.
+  /// Accepts an attribute that has no effect here.
   void ignore(std::string_view name) { read_.emplace(name); }
   /// Throws unless the attribute is absent or has this value.
   void require(std::string_view name, std::int64_t value, std::int64_t otherwise);
@@ -83,21 +83,21 @@ public:
   void finish() const;
 
   // -- axes
-  /// 0 <= result < rank; negative ones count from the end.
+  /// Returns 0 <= result < rank. A negative axis counts from the end.
   std::size_t axis(std::int64_t x, std::size_t rank) const;
-  /// Several, ascending; refuses one that is named twice.
+  /// Several axes in ascending order. Refuses an axis that is named twice.
   std::vector<std::size_t> axes(const std::vector<std::int64_t>& given, std::size_t rank) const;
 
   // -- outputs
   std::size_t outputs() const;
-  /// Whether anybody reads it.
+  /// True if some node, or an output of the model, reads it.
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
   /// Throws if output i is read.
   void refuse_output(std::size_t i, std::string_view what) const;
 
-  /// a + b, ..., with broadcasting.
+  /// a + b, a - b and so on, with broadcasting.
   onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b) const {
     return troupe::combine(how, a, b, graph_, limit_);
   }
@@ -117,9 +117,9 @@ private:
   std::set<std::string, std::less<>> read_;
 };
 
-/// Builds what a node computes, and sets its outputs.
+/// Builds the computation of a node, and sets its outputs.
 using onnx_converter = void (*)(onnx_node& node);
-/// By operator.
+/// Converters by name of the operator.
 using onnx_operators = std::map<std::string, onnx_converter, std::less<>>;
 
 void add_constant_operators(onnx_operators& all);
@@ -133,22 +133,23 @@ void add_shape_operators(onnx_operators& all);
 
 // -- what several of them use
 
-/// v in another shape: extents in ONNX's order; 0 at the batch's place means the batch, and one
-/// extent may be left open (-1). The batch stays a dimension of its own.
-/// @param dims as elements of an ONNX shape: onnx_constant::batch_size for the batch, NaN or -1 for
-/// an open extent, 0 for the same as before
+/// v in another shape. `dims` gives the extents in ONNX's order; 0 in place of the batch means the
+/// batch, and one extent may be open (-1). The batch stays a separate dimension.
+/// @param dims elements of an ONNX shape: onnx_constant::batch_size for the batch, NaN or -1 for an
+/// open extent, 0 for the extent of v
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
-/// The same, for extents that are known; onnx_constant::batch for the batch.
+/// The same with known extents; onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,
                      const std::vector<std::int64_t>& dims);
 
-/// All elements of a constant. Throws if there are more than `limit`.
+/// All elements of a constant. Throws if there are more than `limit` of them.
 std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const onnx_node& node);
 
 /// Dimension i of the result is dimension axes[i] of v.
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g);
 
-/// v with the dimensions `axes` (not the batch) last, as one; the others keep their order.
+/// v with the dimensions `axes` (which exclude the batch) moved to the end and merged into one. The
+/// others keep their order.
 struct onnx_rows {
   expression x; ///< (others..., product of axes)
   std::size_t batch_at = 0;
@@ -156,7 +157,7 @@ struct onnx_rows {
 onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
                     const std::vector<std::size_t>& axes);
 
-/// Elements [begin, end) of v along an axis that is not the batch.
+/// Elements [begin, end) of v along an axis, which must not be the batch.
 onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
                   std::int64_t end);
 

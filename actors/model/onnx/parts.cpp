@@ -25,7 +25,7 @@ struct cut {
   std::int64_t step = 1;
 };
 
-/// Positions as NumPy understands them.
+/// Resolves positions as NumPy does.
 cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int64_t step,
            std::int64_t extent) {
   if (step == 0)
@@ -37,7 +37,7 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  // A longer step has the same effect; this one cannot overflow.
+  // A step beyond the extent has the same effect as this one, which cannot overflow.
   cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
@@ -98,7 +98,7 @@ slice_arguments arguments_of_slice(onnx_node& node) {
   x.steps.resize(x.steps.empty() ? x.begins.size() : x.steps.size(), 1);
   const auto n = x.begins.size();
   if (x.ends.size() != n || x.axes.size() != n || x.steps.size() != n)
-    node.refuse("starts, ends, axes and steps are not as many");
+    node.refuse("starts, ends, axes and steps differ in length");
   return x;
 }
 
@@ -239,8 +239,8 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
       auto position = onnx_integer(which.at(k));
       position += position < 0 ? extent : 0;
       if (position < 0 || position >= extent)
-        node.refuse("index " + std::to_string(onnx_integer(which.at(k))) + " of "
-                    + std::to_string(extent) + " elements is not there");
+        node.refuse("index " + std::to_string(onnx_integer(which.at(k)))
+                    + " is out of range: there are " + std::to_string(extent) + " elements");
       for (std::int64_t j = 0; j < behind; ++j)
         result.values.push_back(
           from.at(static_cast<std::size_t>((i * extent + position) * behind + j)));
@@ -248,29 +248,28 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   return result;
 }
 
-/// Elements of a tensor at known positions, as runs of consecutive positions.
+/// The elements of a tensor at known positions, in runs of consecutive positions.
 onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
                   std::size_t axis) {
   const auto extent = v.dims()[axis];
   const auto positions = elements_of(which, node.limit(), node);
   if (positions.empty())
-    node.refuse("no elements are picked");
+    node.refuse("no elements are selected");
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;
   for (const auto x : positions) {
     const auto given = onnx_integer(x);
     const auto position = given < 0 ? given + extent : given;
     if (position < 0 || position >= extent)
-      node.refuse("index " + std::to_string(given) + " of " + std::to_string(extent)
-                  + " elements is not there");
+      node.refuse("index " + std::to_string(given) + " is out of range: there are "
+                  + std::to_string(extent) + " elements");
     if (!runs.empty() && runs.back().second == position)
       ++runs.back().second;
     else
       runs.emplace_back(position, position + 1);
   }
   if (runs.size() > most_runs)
-    node.refuse("more than " + std::to_string(most_runs)
-                + " elements are picked that do not follow "
-                  "one another");
+    node.refuse("the selected elements form more than " + std::to_string(most_runs)
+                + " runs of consecutive positions");
   auto result = sliced(node, v, axis, runs[0].first, runs[0].second);
   if (runs.size() > 1) {
     std::vector<expression> parts;
@@ -297,13 +296,13 @@ void gather(onnx_node& node) {
     return;
   }
   if (axis != 0 || v.rank() != 2)
-    node.refuse("positions that are computed can only pick rows of a table (entries, n)");
+    node.refuse("computed positions can only select rows of a table (entries, n)");
   if (which.x.node().type != dtype::int32)
     node.refuse("the positions are not whole numbers");
   node.set({embedding(node.tensor(0), which.x), which.batch_at});
 }
 
-// Zeros on both sides.
+// Pads with zeros on both sides.
 void pad(onnx_node& node) {
   auto v = node.input(0);
   if (const auto mode = node.text("mode", "constant"); mode != "constant")
@@ -321,7 +320,7 @@ void pad(onnx_node& node) {
   if (node.has_input(3))
     axes = node.integers_of(3, "axes");
   if (pads.size() != 2 * axes.size())
-    node.refuse("the pads are not two per dimension");
+    node.refuse("expected two pads for each dimension");
   v = {node.tensor(0), v.batch_at};
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const auto axis = node.axis(axes[i], v.rank());

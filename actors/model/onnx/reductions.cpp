@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// The maximum by repeated halving. The halves share the middle of an odd extent.
+/// Computes a maximum by repeated halving. If an extent is odd, both halves include the middle.
 expression max_of_halves(expression x) {
   const auto axis = x.shape().rank() - 1;
   for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
@@ -29,16 +29,16 @@ expression max_of_halves(expression x) {
 } // namespace
 
 expression max_last(expression x) {
-  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto dims = x.shape(); // a copy, because appending nodes moves the original
   auto kept = dims.extents();
   kept.pop_back();
   const auto n = dims.last();
   if (n == 0)
     throw input_error("a maximum of no elements, of a tensor of shape " + to_string(dims));
-  // The graph's images have a batch.
+  // Images of the graph always have a batch.
   if (!dims.has_batch())
     return reshape(max_of_halves(x), shape{std::move(kept)});
-  // As an image with a row of pixels per row, and a window of its whole width.
+  // Treats each row as a row of pixels, with a window as wide as the image.
   const auto rows = static_cast<std::int64_t>(shape{kept}.elements(1));
   window whole;
   whole.width = n;
@@ -77,7 +77,7 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
 
 namespace {
 
-/// Axes from the attribute (or, in newer versions, from input 1).
+/// The axes, from the attribute or (in newer versions) from input 1.
 std::vector<std::size_t> axes_of(onnx_node& node, std::size_t rank, bool from_input) {
   auto given = node.integers("axes");
   if (from_input && node.has_input(1))
@@ -99,7 +99,7 @@ expression mean_of(expression x) {
   return scale(sum_last(x), 1 / static_cast<double>(n));
 }
 
-/// log(sum exp(x)), with nearly the largest element subtracted. Only finite numbers are subtracted,
+/// log(sum exp(x)). Nearly the largest element is subtracted first, and only if it is finite,
 /// because infinity minus infinity is NaN.
 expression log_sum_exp(expression x) {
   constexpr double all = double{std::numeric_limits<float>::max()};
@@ -120,7 +120,7 @@ expression sum_of_squares(expression x) {
   return sum_last(x * x);
 }
 
-/// The root of the sum of squares. Its gradient at 0 is 0: not 0 / 0.
+/// The root of the sum of squares. Its gradient at 0 is 0, not 0 / 0.
 expression euclidean_norm(expression x) {
   constexpr double least = double{std::numeric_limits<float>::min()};
   const auto squares = sum_of_squares(x);
@@ -133,7 +133,7 @@ expression log_of_sum(expression x) {
 
 using reducer = expression (*)(expression rows);
 
-/// One element per row: `f` of the row.
+/// Gives one element per row: `f` of the row.
 template <reducer f>
 void reduce(onnx_node& node) {
   const auto& v = node.input(0);
@@ -151,7 +151,7 @@ void reduce(onnx_node& node) {
   node.set(with_dims(node, result, dims));
 }
 
-/// f of rows (..., n), along `axis` of v.
+/// Applies f to the rows (..., n) along `axis` of v.
 template <class F>
 onnx_value along(const onnx_node& node, const onnx_value& v, std::size_t axis, F f) {
   const auto rank = v.rank();
@@ -167,12 +167,12 @@ onnx_value along(const onnx_node& node, const onnx_value& v, std::size_t axis, F
 }
 
 expression log_softmax_of(expression x) {
-  const auto dims = x.shape(); // a copy: appending nodes moves them
+  const auto dims = x.shape(); // a copy, because appending nodes moves the original
   const auto shifted = x - broadcast_last(stop_gradient(max_last(x)), dims);
   return shifted - broadcast_last(log(sum_last(exp(shifted))), dims);
 }
 
-/// Before version 13, all dimensions from the axis on are one.
+/// Before version 13, all dimensions from the axis on are merged into one.
 template <reducer f>
 void softmax_like(onnx_node& node) {
   onnx_value v{node.tensor(0), node.input(0).batch_at};
@@ -223,7 +223,7 @@ void layer_normalization(onnx_node& node) {
   node.set(2, with_dims(node, {ones / deviation, rows.batch_at}, dims));
 }
 
-/// A value per channel as (C, 1, 1, ...), to be combined with (N, C, ...).
+/// One value per channel as (C, 1, 1, ...), to combine with (N, C, ...).
 onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t rank) {
   auto dims = node.input(input).dims();
   if (dims.size() != 1)
@@ -235,10 +235,10 @@ onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t ran
 
 void check_channels(const onnx_node& node, const onnx_value& v) {
   if (v.rank() < 2 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("an input (batch, channels, ...) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
 }
 
-/// Each channel of each sample by itself.
+/// Normalizes each channel of each sample separately.
 void instance_normalization(onnx_node& node) {
   const auto& v = node.input(0);
   check_channels(node, v);
@@ -252,8 +252,8 @@ void instance_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::add, y, per_channel(node, 2, rank)));
 }
 
-/// For a node exported for training: training uses the statistics of the batch and updates the
-/// running ones, testing uses the running ones.
+/// For a node that was exported for training. Training uses the statistics of the batch and updates
+/// the running statistics; testing uses the running ones.
 onnx_value measured_normalization(const onnx_node& node, double epsilon) {
   const auto& v = node.input(0);
   const batch_norm_variables variables{node.tensor(1), node.tensor(2), node.tensor(3),
@@ -267,7 +267,7 @@ onnx_value measured_normalization(const onnx_node& node, double epsilon) {
           v.batch_at};
 }
 
-/// For other nodes: with constant means and variances.
+/// For other nodes, which have constant means and variances.
 void batch_normalization(onnx_node& node) {
   const auto& v = node.input(0);
   check_channels(node, v);

@@ -1,5 +1,5 @@
-// ONNX's recurrent operators. Their gates come in another order than PyTorch's, which is the
-// graph's.
+// ONNX's recurrent operators. The order of their gates differs from that of the graph, which is
+// PyTorch's.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -13,20 +13,20 @@ namespace troupe {
 
 namespace {
 
-/// The positions of the graph's gates among ONNX's gates.
+/// For each gate of the graph, its position among ONNX's gates.
 std::vector<std::int64_t> gates_of(cell how) {
   switch (how) {
   case cell::rnn:
     return {0};
   case cell::lstm:
-    return {0, 2, 3, 1}; // i, f, g, o of i, o, f, g
+    return {0, 2, 3, 1}; // i, f, g, o, taken from i, o, f, g
   case cell::gru:
-    return {1, 0, 2}; // r, u, n of u, r, n
+    return {1, 0, 2}; // r, u, n, taken from u, r, n
   }
   return {};
 }
 
-/// The rows of w (gates * hidden, ...) from `first` on, in the graph's order.
+/// Rows of w (gates * hidden, ...), starting at `first`, in the graph's order of gates.
 expression reordered(expression w, cell how, std::int64_t hidden, std::int64_t first) {
   const auto order = gates_of(how);
   std::vector<expression> parts;
@@ -35,7 +35,7 @@ expression reordered(expression w, cell how, std::int64_t hidden, std::int64_t f
   return parts.size() == 1 ? parts[0] : concat(parts, 0);
 }
 
-/// Initial states must be 0, as they are in the graph.
+/// Initial states must be 0, because the graph's initial states are 0.
 void check_initial(const onnx_node& node, std::size_t input, const std::string& what) {
   if (!node.has_input(input))
     return;
@@ -74,8 +74,8 @@ void check_attributes(onnx_node& node, cell how) {
 expression sequence_of(onnx_node& node, bool batch_first) {
   const auto& v = node.input(0);
   if (v.rank() != 3 || !v.has_batch() || v.batch_at != (batch_first ? 0U : 1U))
-    node.refuse("an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
-                + " features) was expected, found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
+                + " features), found " + onnx_dims_text(v.dims()));
   return v.x;
 }
 

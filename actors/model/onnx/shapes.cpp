@@ -1,4 +1,4 @@
-// ONNX's operators that give tensors another shape, or another order of dimensions.
+// ONNX's operators that change a tensor's shape or the order of its dimensions.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double open = -1;
 
-/// Fills the open extent of `wanted`, so that there are `elements` in all. `batch` counts as 1.
+/// Computes the open extent of `wanted` so that the total is `elements`. `batch` counts as 1.
 std::optional<std::vector<std::int64_t>>
 filled(const std::vector<double>& wanted, std::optional<std::size_t> batch, std::int64_t elements) {
   std::vector<std::int64_t> result;
@@ -59,8 +59,9 @@ std::string wanted_text(const std::vector<double>& wanted) {
   return result + ")";
 }
 
-/// The intended shape of a tensor with a batch: which extent is the batch, and the other extents,
-/// such that the dimensions before and after the batch keep their numbers of elements.
+/// Finds the intended shape of a tensor with a batch: the position of the batch and all other
+/// extents. The dimensions before the batch keep their number of elements, and so do those after
+/// it.
 std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int64_t>& dims,
                                                       std::size_t batch_at,
                                                       const std::vector<double>& wanted) {
@@ -97,7 +98,8 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
   if (!result)
     node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
                 + wanted_text(dims)
-                + ": elements must be as many, and the batch a dimension of its own");
+                + ": the number of elements must stay the same, and the batch must stay a "
+                  "separate dimension");
   const auto at =
     static_cast<std::size_t>(std::ranges::find(*result, onnx_constant::batch) - result->begin());
   const auto extents = in_graph_order(*result, at);
@@ -160,7 +162,7 @@ void reshape(onnx_node& node) {
     if (dims[i] != 0 || zeros)
       continue;
     if (i >= from.size())
-      node.refuse("extent " + std::to_string(i) + " is to be kept, and there is none");
+      node.refuse("extent " + std::to_string(i) + " is 0 (keep), but the input has no such extent");
     dims[i] =
       from[i] == onnx_constant::batch ? onnx_constant::batch_size : static_cast<double>(from[i]);
   }
@@ -241,7 +243,7 @@ void expand(onnx_node& node) {
   const auto wanted = elements_of(node.known(1, "shape"), 64, node);
   for (const auto x : wanted) {
     if (std::isnan(x))
-      node.refuse("the shape is computed from the size of the batch");
+      node.refuse("the shape depends on the size of the batch");
     target.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
   }
   if (v.known) {
@@ -256,7 +258,7 @@ void expand(onnx_node& node) {
   auto own = v.dims();
   own.insert(own.begin(), rank - own.size(), 1);
   const auto aligned_v = with_dims(node, v, own);
-  // A batch of 1 when the model was written may appear as 1.
+  // If the model was written with a batch of 1, the shape may contain 1 for the batch.
   if (v.has_batch() && dims[aligned_v.batch_at] == 1)
     dims[aligned_v.batch_at] = onnx_constant::batch;
   if (v.has_batch() && dims[aligned_v.batch_at] != onnx_constant::batch)

@@ -25,7 +25,8 @@ std::int64_t product(const std::vector<std::int64_t>& extents, std::size_t begin
   return result;
 }
 
-/// x, whose extents (of the graph, 1 at `axis`) are given, repeated `count` times along that axis.
+/// Repeats x `count` times along `axis`. `extents` are those of x in the graph; the extent at
+/// `axis` is 1.
 expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t axis,
                   std::int64_t count) {
   const bool batch = x.shape().has_batch();
@@ -45,10 +46,10 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
   return reshape(y, shape{extents});
 }
 
-/// x of a lower rank, or with the batch elsewhere, as if it had this rank and the batch there.
+/// Reshapes x to this rank, with the batch at this position. x may have a lower rank.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
-  // One number for all elements, including all samples, is kept once.
+  // If all elements are equal, a single number for all samples is enough.
   onnx_value once = v;
   if (v.known && v.known->uniform()) {
     auto constant = *v.known;
@@ -70,7 +71,7 @@ expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bo
   return extents == x.shape() ? x : reshape(x, extents);
 }
 
-/// The only extent of a shape that is not 1, if it is at `axis`.
+/// The only extent of a shape that differs from 1, if it is at `axis`.
 bool only_extent(const shape& x, std::size_t axis) {
   for (std::size_t i = 0; i < x.rank(); ++i)
     if (i != axis && x[i] != 1)
@@ -78,9 +79,10 @@ bool only_extent(const shape& x, std::size_t axis) {
   return !x.has_batch();
 }
 
-/// a + b or a * b, with b a row or a value per channel: the graph has operations for these.
+/// a + b or a * b if b is a row or has one value per channel: the graph has operations for these
+/// cases.
 expression with_vector(arithmetic how, expression a, expression b) {
-  const auto dims = a.shape(); // a copy: appending nodes moves them
+  const auto dims = a.shape(); // a copy, because appending nodes moves the original
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;
   if ((!sum && how != arithmetic::multiply) || dims.rank() == 0)
     return {};
@@ -105,7 +107,7 @@ double minimum(double a, double b) {
   return std::isnan(a) || a < b ? a : b;
 }
 
-/// Of expressions, or of numbers.
+/// Works on expressions and on numbers.
 template <class T>
 T apply(arithmetic how, T a, T b) {
   switch (how) {
@@ -125,13 +127,13 @@ T apply(arithmetic how, T a, T b) {
   return a;
 }
 
-/// Whether a float represents it exactly.
+/// True if a normal float can represent the number's magnitude.
 bool is_normal(double x) {
   using limits = std::numeric_limits<float>;
   return std::abs(x) >= double{limits::min()} && std::abs(x) <= double{limits::max()};
 }
 
-/// x and one number; nothing if the graph has no operation for it.
+/// Combines x with one number; gives nothing if the graph has no operation for it.
 expression with_number(arithmetic how, expression x, double number, bool number_first) {
   switch (how) {
   case arithmetic::add:
@@ -141,8 +143,8 @@ expression with_number(arithmetic how, expression x, double number, bool number_
   case arithmetic::multiply:
     return scale(x, number);
   case arithmetic::divide:
-    // The graph multiplies by the reciprocal: exact for powers of two, otherwise the last bit may
-    // differ.
+    // The graph multiplies by the reciprocal. This is exact for powers of two; otherwise, the last
+    // bit may differ.
     return number_first || !is_normal(1 / number) ? expression{} : scale(x, 1 / number);
   case arithmetic::maximum:
     return std::isnan(number) ? expression{} : at_least(x, number);
@@ -152,7 +154,7 @@ expression with_number(arithmetic how, expression x, double number, bool number_
   return {};
 }
 
-/// Whether a constant is one number that does not make the other operand larger.
+/// True if a constant is a single number that does not enlarge the other operand.
 bool is_number(const onnx_value& v, std::size_t rank) {
   return v.known && v.known->uniform() && v.rank() <= rank
     && std::ranges::all_of(v.known->dims, [](auto extent) { return extent == 1; });

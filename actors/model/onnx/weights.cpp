@@ -16,8 +16,8 @@ namespace {
 
 using name_set = std::set<std::string, std::less<>>;
 
-/// The exporter's word for a tensor, or nothing. Older schemas of ONNX do not know metadata_props,
-/// field 4 of ValueInfoProto, so it is read as an unknown field.
+/// The exporter's mark on a tensor, or nothing. Older schemas of ONNX lack metadata_props, field 4
+/// of ValueInfoProto, so it is read as an unknown field.
 std::string kind_in(const onnx::ValueInfoProto& x) {
   constexpr int metadata_props = 4;
   google::protobuf::Empty all;
@@ -36,7 +36,7 @@ std::string kind_in(const onnx::ValueInfoProto& x) {
   return {};
 }
 
-/// Whether an operator only moves elements of what it reads.
+/// True if an operator only moves elements of its inputs.
 bool only_moves(const std::string& op) {
   static const name_set all{"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten",
                             "Cast",     "Concat",    "Slice",   "Split",   "Expand",    "Tile"};
@@ -47,7 +47,7 @@ bool is_product(const std::string& op) {
   return op == "Gemm" || op == "MatMul" || op == "Conv" || op == "ConvTranspose";
 }
 
-/// Whether an operator takes this input as weights.
+/// True if an operator uses this input as weights.
 bool takes_weights(const std::string& op, int input) {
   static const name_set recurrent{"RNN", "LSTM", "GRU"};
   static const name_set normalizations{"BatchNormalization", "LayerNormalization",
@@ -71,8 +71,8 @@ bool named_as_weight(const std::string& name) {
     || last == "gamma" || last == "beta" || name.find("ReadVariableOp") != std::string::npos;
 }
 
-/// Values that an operator takes as weights: initializers, and what moves their elements. Linear in
-/// the size of the graph.
+/// Finds the values that operators use as weights: initializers, and the results of moving their
+/// elements. The time is linear in the size of the graph.
 class weight_finder {
 public:
   explicit weight_finder(const onnx::GraphProto& graph) {
@@ -115,7 +115,7 @@ private:
       if (takes_weights(op, i) || row_table || (op == "Add" && is_bias(node, i)))
         weights.insert(node.input(i));
     }
-    // What is put together with data is part of the data.
+    // If the node also reads data, its result is data, not weights.
     const bool passes = only_moves(op) && !reads_data(node)
       && std::ranges::any_of(node.output(), [&](auto& x) { return weights.contains(x); });
     const int tensors = op == "Concat" ? node.input_size() : 1;
@@ -130,9 +130,9 @@ private:
   }
 
   std::unordered_map<std::string_view, const onnx::TensorProto*> initializers_;
-  /// Values that depend on what the model is fed with.
+  /// Values that depend on the model's input.
   std::unordered_set<std::string> of_data_;
-  /// Products of data with something else.
+  /// Products of data and other values.
   std::unordered_set<std::string> products_;
 };
 
@@ -159,7 +159,7 @@ std::string onnx_roles::why_it_stays(const std::string& name) const {
     return said->second == "PARAMETER" ? "" : "a " + said->second + " in the ONNX file";
   return trained_by_use(name)
     ? ""
-    : "of the ONNX file, where neither an operator nor the name calls it a weight";
+    : "in the ONNX file, neither used as a weight by an operator nor named like one";
 }
 
 } // namespace troupe

@@ -7,14 +7,14 @@ namespace troupe {
 
 namespace {
 
-/// GAP_AWARE: weight of the newest step in the running length. DC: weight of the newest squares in
-/// their mean, and weight of the correction.
+/// For GAP_AWARE: the weight of the newest step in the running length. For DC: the weight of the
+/// newest squares in their mean, and the factor of the correction.
 constexpr double follow_step = 0.01;
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
 
-/// Changes of the damping that the other shards are not told of, as a share of it.
+/// Shard 0 sends the damping to the other shards only if it changed by more than this fraction.
 constexpr double least_news = 0.01;
 
 double distance(std::span<const float> a, std::span<const float> b) {
@@ -26,8 +26,8 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(result);
 }
 
-/// With async_ps.buffer there are fewer updates than gradients, so a gradient is as stale as if
-/// fewer workers made an update of each.
+/// With async_ps.buffer, there are fewer updates than gradients. A gradient is then as stale as
+/// with fewer workers and no buffer.
 std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
   const std::size_t buffer = job.async_ps().buffer();
   return (chains_of(job, workers) + buffer - 1) / buffer;
@@ -118,7 +118,7 @@ double async_policy::factor_of(const proto::Commit& x) const {
   return scale * clip_factor(context_->rule.clip_norm, scale * x.gradient_norm());
 }
 
-// Statistics of layers are not scaled.
+// The gradient of statistics of layers is not scaled.
 planned_update async_policy::hold(const contribution& x) {
   if (x.header.samples() > 0) {
     const auto gradient = x.gradient.as_floats();
@@ -151,7 +151,8 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Corrects the gradient's mean, then multiplies by the number of samples again, as updates expect.
+// Corrects the mean gradient and multiplies it by the number of samples again, because updates
+// expect a sum.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());

@@ -10,36 +10,36 @@
 
 namespace troupe {
 
-/// Gradients of so many workers that pull no weights ahead would be as stale. With pull_ahead n, a
-/// worker's gradients form n + 1 chains, in turn: each is computed from weights with all earlier
-/// gradients of its chain, and without the last n gradients of the worker. So a chain is to updates
-/// what a worker is without pull_ahead: it has its own moment and its own slopes.
+/// Number of chains of gradients in this job. With pull_ahead n, each worker's gradients take turns
+/// in n + 1 chains. The weights of a gradient contain all earlier gradients of its chain, but not
+/// the last n gradients of the worker. For updates, a chain is therefore like a worker without
+/// pull_ahead: it has its own moment and its own slopes, and gradients are as stale as with this
+/// many workers without pull_ahead.
 std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// How updates correct for staleness in a job with this many workers. A single chain is never
-/// stale: NONE.
+/// How updates of this job correct for staleness, with this many workers. The gradients of a single
+/// chain are never stale: NONE.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
 /// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.
 ///
-/// With async_ps.buffer, an update uses the mean of that many gradients, in their order of arrival
-/// at this shard (FedBuff, Nguyen et al. 2022, arXiv 2106.06639). A gradient counts as applied once
-/// it is held for an update. No version of the weights contains gradients that are still held. All
-/// workers share one moment. Each gradient is limited and clipped by norm on its own.
+/// With async_ps.buffer, an update uses the mean of that many gradients, in the order in which they
+/// arrive at this shard (FedBuff, Nguyen et al. 2022, arXiv 2106.06639). A gradient counts as
+/// applied as soon as it is in the buffer, but no version of the weights contains it until the
+/// update. All workers share one moment. Each gradient is limited and clipped by norm on its own.
 ///
-/// Corrections for staleness (proto::AsyncPs::Compensation), where g is the gradient's mean and r
-/// the learning rate:
-/// - AUTO: each worker has its own first moment, and steps look ahead by it
-///   (update_arguments::look_ahead); g is limited (limit_factor), r is damped (async_pacing).
+/// Corrections for staleness (proto::AsyncPs::Compensation). Here g is the mean gradient and r the
+/// learning rate:
+/// - AUTO: each worker has its own first moment, and steps look ahead by this moment
+///   (update_arguments::look_ahead); g is limited (limit_factor), and r is damped (async_pacing).
 /// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
-/// - GAP_AWARE: g / (1 + |w - w0| / s), where w0 are the weights that the worker read, s is the
-///   running length of a step, and norms are over the shard's range (Barkai et al. 2020, arXiv
-///   1909.10802).
-/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7), where q is the running mean of g^2 with weight 0.05
+/// - GAP_AWARE: g / (1 + |w - w0| / s). w0 are the weights that the worker read, s is the running
+///   length of a step, and norms are over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
+/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7). q is the running mean of g^2 with weight 0.05
 ///   (DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326).
 class async_policy : public shard_policy {
 public:
-  /// `pulled`: the versions that workers read last, for GAP_AWARE and DC; otherwise null.
+  /// `pulled`: the versions that workers last read, for GAP_AWARE and DC; otherwise null.
   async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                std::size_t workers, std::shared_ptr<pulled_versions> pulled);
 
@@ -84,23 +84,25 @@ private:
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
-  /// Only shard 0 decides. It sends the damping to the other shards; they need nothing else.
+  /// Only shard 0 decides about the damping. It sends the result to the other shards, which need
+  /// nothing else.
   async_pacing pacing_;
-  /// Shard 0: the damping that it sent last. Other shards: how many gradients shard 0 had applied
-  /// when it sent the damping.
+  /// On shard 0: the damping that it last sent. On other shards: the number of gradients that shard
+  /// 0 had applied when it sent the damping.
   double told_ = 0;
   std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
-  /// With async_ps.buffer: how many gradients make an update, and how many are held; their sum, and
-  /// their samples. Once all workers are idle, the next update is made with the held gradients.
+  /// With async_ps.buffer: the number of gradients per update, and the number of gradients in the
+  /// buffer; their sum, and the number of their samples. Once all workers are idle, the gradients
+  /// in the buffer make the last update.
   std::uint32_t buffer_;
   std::uint32_t held_ = 0;
   std::vector<float> sum_;
   std::uint64_t sum_samples_ = 0;
   bool all_idle_ = false;
-  /// GAP_AWARE: the running length of a step.
+  /// GAP_AWARE: running mean of the length of a step.
   double step_length_ = 0;
-  /// DC: the running mean of squares, and the corrected gradient.
+  /// DC: running mean of the squares, and the corrected gradient.
   std::vector<float> squares_;
   std::vector<float> corrected_;
 };

@@ -15,7 +15,7 @@ void start_async_ps_worker(const worker_site& site);
 /// ASYNC_PS: a shard applies each gradient when it arrives, without waiting.
 void start_async_ps_shard(const shard_site& site);
 
-/// All shards, where this is shard 0 and damps the rate for all; else none.
+/// All shards if this is shard 0 and the protocol damps the rate; otherwise none.
 std::vector<member> shards_to_tell(const shard_site& site);
 
 } // namespace troupe

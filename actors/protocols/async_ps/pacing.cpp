@@ -8,24 +8,24 @@ namespace troupe {
 
 namespace {
 
-/// How fast running means of norm and staleness follow, per gradient.
+/// Weight of a new gradient in the running means of norm and staleness.
 constexpr double follow = 0.02;
 
-/// Slopes: the running means go over this part of a round, and over so many gradients at least,
-/// since one alone is mostly noise.
+/// The running means of the slopes cover this fraction of a round, but at least this many
+/// gradients, because the slope of a single one is mostly noise.
 constexpr double slope_memory = 0.2;
 constexpr double least_memory = 3;
-/// The share of the slope at the end above which the rate falls, and how far above it falls
-/// fastest.
+/// The rate falls if the share of the slope at the end of the path exceeds `most_share`. It falls
+/// fastest if the share exceeds it by `share_width`.
 constexpr double most_share = 0.6;
 constexpr double share_width = 0.3;
-/// How much the rate falls in a round, at most; how much it rises where the weights go past the
-/// minimum; and how much more, at most, where they stop short of it.
+/// Changes of the rate per round: the largest fall; the rise if the weights move at least to the
+/// minimum; and the largest additional rise if they stop short of it.
 constexpr double fall = 0.8;
 constexpr double rise = 0.05;
 constexpr double further_rise = 0.1;
 
-/// Of the first loss: how far the loss may grow, and for how many rounds.
+/// The guard acts if the loss grows by this fraction of the first loss, for this many rounds.
 constexpr double guard_margin = 0.5;
 constexpr double guard_patience = 4;
 

@@ -13,7 +13,7 @@ constexpr std::uint64_t block = 64;
 constexpr std::size_t lane_count = 16;
 constexpr std::uint64_t most_blocks = 512;
 
-/// Partial sums, so that the loop can be vectorized.
+/// Several partial sums, so that the compiler can vectorize the loop.
 using lanes = std::array<float, lane_count>;
 
 double sum(const lanes& x) {
@@ -29,7 +29,7 @@ slope_probe::slope_probe(std::uint64_t parameters)
     x->resize(blocks * block);
 }
 
-// Values beyond the end of the vector stay 0.
+// Elements beyond the end of the vector stay 0.
 void slope_probe::copy_sample(std::uint64_t begin, std::span<const float> values,
                               std::vector<float>& out) const {
   const auto end = begin + values.size();
@@ -68,7 +68,7 @@ std::optional<proto::Slopes> slope_probe::see(std::span<const float> gradient,
         last_square[j] += last * last;
         square[j] += now * now;
       }
-    // Gradients are sums over samples; their means are compared.
+    // Gradients are sums over samples, but the comparison uses their means.
     const double last_share = 1 / static_cast<double>(last_samples_);
     const double share = 1 / static_cast<double>(samples);
     const double longer =

@@ -10,31 +10,32 @@
 
 namespace troupe {
 
-/// Compares a worker's successive gradients along the path that its weights took between them: see
-/// proto::Slopes. Uses a sample of about 32,768 parameters: blocks of 64, spread evenly over the
-/// parameter vector.
+/// Compares two successive gradients of a worker along the path that the weights took between them:
+/// see proto::Slopes. It uses a sample of about 32,768 parameters: blocks of 64, spread evenly over
+/// the parameter vector.
 class slope_probe {
 public:
   explicit slope_probe(std::uint64_t parameters);
 
-  /// The next gradient is computed from these weights.
+  /// Takes the weights from which the next gradient is computed.
   void read(std::span<const weight_range> weights);
 
-  /// Takes the gradient, summed over this many samples. Returns nothing for the first gradient, or
-  /// if the weights have not moved.
+  /// Takes a gradient, summed over `samples` samples. Returns nothing for the first gradient, or if
+  /// the weights have not moved.
   std::optional<proto::Slopes> see(std::span<const float> gradient, std::uint64_t samples);
 
 private:
   void copy_sample(std::uint64_t begin, std::span<const float> values,
                    std::vector<float>& out) const;
 
-  /// Distance between the beginnings of two blocks.
+  /// Distance between the starts of two blocks.
   std::uint64_t stride_;
-  /// Samples of the weights read last, and of the weights of the last gradient.
+  /// Samples of the newest weights, and of the weights of the last gradient.
   std::vector<float> weights_;
   std::vector<float> last_weights_;
   std::vector<float> gradient_;
-  /// The last gradient, and its number of samples; 0: none yet.
+  /// A sample of the last gradient, and the gradient's number of samples; 0 before the first
+  /// gradient.
   std::vector<float> last_gradient_;
   std::uint64_t last_samples_ = 0;
 };

@@ -10,32 +10,33 @@
 
 namespace troupe {
 
-/// The optimizer's first moment of a range, one per worker and chain (chains_of). DANA's workers
-/// keep these moments (Hakimi et al. 2019, arXiv 1907.11612); here the shard keeps them, next to
-/// the weights. The numbers and the total memory are the same. But gradients travel bucket by
-/// bucket while they are computed, and a moment changes only with an applied gradient.
+/// The optimizer's first moment of a range: one moment per worker and chain (chains_of). In DANA
+/// (Hakimi et al. 2019, arXiv 1907.11612), workers keep these moments. Here the shard keeps them,
+/// next to the weights. The results and the total memory are the same. There are two differences:
+/// gradients travel bucket by bucket while they are computed, and only an applied gradient changes
+/// a moment.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
 
   struct moment {
     std::span<float> values;
-    /// Number of updates of this moment, including the next one.
+    /// Number of updates of this moment, including the coming one.
     std::uint64_t step = 0;
   };
 
-  /// The moment for an update by this worker. A worker's first update starts from zeros, or from
-  /// the restored moment.
+  /// The moment for an update by this worker. The first update of a worker starts from zeros or
+  /// from the restored moment.
   moment next(std::uint32_t worker, std::uint64_t incarnation, std::uint64_t chain = 0);
 
-  /// Drops the moments of a worker that is gone.
+  /// Drops the moments of a worker that left or was lost.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
-  /// The mean of all moments, which has the length of a single worker's moment. Before the first
-  /// update: the restored moment.
+  /// The mean of all moments, as long as the moment of a single worker. Before the first update,
+  /// this is the restored moment.
   payload mean() const;
 
-  /// All workers continue from this moment, after this many updates in total.
+  /// Every worker continues from this moment, after `updates` updates in total.
   void restore(std::span<const float> values, std::uint64_t updates);
 
 private:

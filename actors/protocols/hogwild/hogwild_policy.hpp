@@ -14,7 +14,7 @@ class hogwild_policy : public async_policy {
 public:
   hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                  std::shared_ptr<live_weights> weights)
-    // Without compensation, as for one worker.
+    // No compensation, as if there were a single worker.
     : async_policy(std::move(context), where, shard, 1, nullptr), weights_(std::move(weights)) {}
 
   bool needs_gradients() const noexcept override { return false; }

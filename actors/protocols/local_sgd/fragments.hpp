@@ -13,22 +13,24 @@ namespace troupe {
 /// The parts of the weights that LOCAL_SGD averages one after the other (Streaming DiLoCo,
 /// Douillard et al. 2025, arXiv 2501.18512), and the steps after which they are averaged.
 ///
-/// The F fragments are contiguous ranges of the parameters, as long as each other up to one
-/// element. So each average sends as many bytes, however large a layer is. (The paper takes whole
-/// layers, and prefers layers far apart for one fragment.) Fragment f is averaged after steps
-/// floor((f + 1) H / F), H more, and so on, with H = local_sgd.every. After a step with a
-/// checkpoint or an evaluation, all weights are averaged at once instead, so that these read equal
-/// replicas.
+/// The F fragments are contiguous ranges of the parameters with equal lengths, to within one
+/// element. So each average sends the same number of bytes, even if a layer is large. (The paper
+/// uses whole layers, and prefers layers far apart for one fragment.) Let H be local_sgd.every.
+/// Fragment f is averaged after step floor((f + 1) H / F), and then after every further H steps.
+/// After a step with a checkpoint or an evaluation, all weights are averaged at once instead, so
+/// that all replicas are equal.
 ///
-/// The vectors of an average are its pieces: a fragment, cut where buckets meet. Plain state.
+/// The vectors of an average are its pieces: a fragment, cut at the boundaries of buckets. Plain
+/// state.
 class weight_fragments {
 public:
   explicit weight_fragments(const job_context& context);
 
-  /// Ranges of the parameters, by fragment and bucket. One fragment: the buckets.
+  /// Ranges of the parameters, by fragment and bucket. If there is only one fragment, they are the
+  /// buckets.
   const std::vector<range>& pieces() const noexcept { return pieces_; }
 
-  /// The pieces, as positions in pieces(), of all weights.
+  /// The pieces of all weights, as positions in pieces().
   range all() const noexcept { return {0, pieces_.size()}; }
 
   /// The pieces to average after the worker's step with this number (the first one has number 1);
@@ -37,7 +39,7 @@ public:
 
 private:
   std::uint64_t every_;
-  /// Steps after which everything is averaged: multiples of these. 0: none.
+  /// All weights are averaged after multiples of these numbers of steps. 0: none.
   std::vector<std::uint64_t> captures_;
   std::vector<range> pieces_;
   /// The pieces of each fragment.

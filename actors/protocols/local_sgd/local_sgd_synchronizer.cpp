@@ -172,8 +172,8 @@ void local_sgd_synchronizer::demand() {
   proceed();
 }
 
-// The next average begins when its turn has come and the current one is added up. If that takes
-// longer, steps wait.
+// The next average begins when it is due and the current one is complete. If that takes longer,
+// steps wait.
 void local_sgd_synchronizer::proceed() {
   if (average_ && average_->missing == 0 && waits() && !computing_)
     take_in();

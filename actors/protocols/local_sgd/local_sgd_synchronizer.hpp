@@ -32,7 +32,7 @@ struct local_sgd_options {
 };
 
 /// Sizes of the vectors that an average of all weights adds up (weight_fragments::pieces(), and the
-/// counts), listed twice: by a vector's number the ring distinguishes scheduled averages from
+/// counts), listed twice: the ring uses a vector's number to distinguish scheduled averages from
 /// averages on demand.
 std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers);
 
@@ -54,22 +54,22 @@ using local_sgd_actor =
 /// An average is a ring all-reduce of the weights: each rank sends 2 (ranks - 1) / ranks of their
 /// bytes. Between averages no worker waits for others.
 ///
-/// With `local_sgd.fragments` the average of a fragment is under way while the worker trains on. It
-/// is taken in when the next average begins, so the result never depends on when messages arrive.
-/// Let w be the outer weights or the mean, c this replica when the average began, and x this
-/// replica now. The replica becomes w + (x - c): it keeps its own steps since then. So each step
-/// enters exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead,
-/// which drops a part of these steps.) Statistics of layers become w.
+/// With `local_sgd.fragments`, the worker continues to train during the average of a fragment. The
+/// result is used when the next average begins, so it never depends on when messages arrive. Let w
+/// be the outer weights or the mean, c this replica when the average began, and x this replica now.
+/// The replica becomes w + (x - c): it keeps its own steps since then. Each step therefore enters
+/// exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead, which
+/// drops a part of these steps.) Statistics of layers become w.
 ///
-/// With `local_sgd.behind: CONTRIBUTE` a worker begins an average after `every` steps since the
-/// last one. All others take part as soon as a piece of their left neighbour arrives, or after
-/// their current step, and count their steps from there.
+/// With `local_sgd.behind: CONTRIBUTE`, a worker begins an average after `every` steps since the
+/// last one. Each other worker takes part when a piece of its left neighbour arrives, or after its
+/// current step, and counts its steps from there.
 ///
 /// Readers always get averaged weights. With an outer optimizer they get the outer weights after
 /// the last average, and only the end of a run needs an average on demand. Without one, worker 0
-/// starts an average on demand if it is asked for the weights after other steps, as at the end of
-/// an epoch. All workers then wait for data, and each takes part as soon as a piece of its left
-/// neighbour arrives. So does the end of each epoch with CONTRIBUTE.
+/// starts an average on demand if it is asked for the weights after other steps, for example at the
+/// end of an epoch. All workers then wait for data, and each takes part as soon as a piece of its
+/// left neighbour arrives. The end of each epoch with CONTRIBUTE works in the same way.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;
@@ -92,14 +92,15 @@ private:
 
   struct turn {
     kind why = kind::on_demand;
-    /// Of weight_fragments::pieces().
+    /// Positions in weight_fragments::pieces().
     range pieces;
   };
 
   /// An average that has begun.
   struct average {
     turn what;
-    /// When it began: the replica's step, and this worker's samples since the previous average.
+    /// State when the average began: the replica's step, and this worker's samples since the
+    /// previous average.
     std::uint64_t step = 0;
     std::uint64_t own_samples = 0;
     /// Number of vectors that are not added up yet.
@@ -124,7 +125,7 @@ private:
   void stage_clipped(const commit& x, double norm);
   void leave_out();
   std::optional<turn> due() const;
-  /// All weights must be averaged, beginning now or after what is under way.
+  /// True if all weights must be averaged, beginning now or after the current average.
   void demand();
   void proceed();
   void begin_average(const turn& what);
@@ -134,9 +135,9 @@ private:
   void take(std::size_t piece, const payload& sum, const payload& captured);
   void take_in();
   bool whole(const average& x) const { return x.what.pieces == fragments_.all(); }
-  /// Steps wait for the current average.
+  /// True while steps wait for the current average.
   bool waits() const { return average_ && (next_ || whole(*average_)); }
-  /// All workers' counts are exchanged, or will be without another request.
+  /// True if the counts of all workers are exchanged, or will be without another request.
   bool counted() const { return !waits() && (contribute_ || !outer_ || !apart_); }
   void finish_step();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
@@ -152,7 +153,7 @@ private:
   local_sgd_options options_;
   worker_actor worker_;
   std::size_t workers_;
-  /// local_sgd.behind: CONTRIBUTE
+  /// True with local_sgd.behind: CONTRIBUTE.
   bool contribute_;
   weight_fragments fragments_;
   replica_store replica_;
@@ -162,7 +163,7 @@ private:
   /// Number of updates of the replica, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step at which the last average that is taken in began.
+  /// The step at which the last average with a used result began.
   std::uint64_t averaged_ = 0;
   /// Steps since the last average of all weights began.
   std::uint64_t since_ = 0;
@@ -173,12 +174,14 @@ private:
   std::map<std::size_t, payload> unclipped_;
   /// The step that waits for its average, or for a capture.
   std::optional<committed> ended_;
-  /// The worker has weights, and has not committed its gradient.
+  /// True if the worker has weights and has not committed its gradient.
   bool computing_ = false;
-  /// The replicas may differ: steps were made since the last average of all weights.
+  /// True if the replicas may differ, because steps were made since the last average of all
+  /// weights.
   bool apart_ = false;
   std::optional<average> average_;
-  /// The average that begins next: when the current one is taken in, and between two steps.
+  /// The next average. It begins between two steps, when the result of the current one has been
+  /// used.
   std::optional<turn> next_;
   /// The new weights of a piece.
   std::vector<float> mean_;

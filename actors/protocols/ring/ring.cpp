@@ -25,7 +25,7 @@ std::vector<std::size_t> sums_of_step(const worker_site& site) {
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
   const auto workers = site.view.of(job_kind::worker);
   const auto self = site.rank();
-  // The left neighbour needs a link to this node, and this node may have to dial it.
+  // The left neighbour needs a link to this node, and this node may be the one that must dial.
   const auto left = workers[(self + workers.size() - 1) % workers.size()].task;
   site.reach<caf::actor>({left, proto::RING_NODE}, [](const caf::actor&) {});
   const auto right = workers[(self + 1) % workers.size()].task;

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// SSP: updates as in ASYNC_PS with compensation AUTO, each checked against the bound.
+/// SSP: updates like ASYNC_PS with compensation AUTO, but checks each gradient against the bound.
 class ssp_policy : public async_policy {
 public:
   ssp_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,

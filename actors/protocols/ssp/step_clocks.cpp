@@ -13,7 +13,7 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (who.gone)
     return false;
   if (x.begins() && who.counts)
-    return true; // A repetition: its step is already chosen.
+    return true; // A repeated message: its step is already chosen.
   if (x.clock() < who.clock)
     return who.counts && x.clock() + ahead_ >= who.clock; // Or it was asked for early.
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
@@ -21,7 +21,7 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (x.begins())
     who.waits_at.reset();
   fastest_ = std::max(fastest_, who.clock);
-  // At another shard than the first, the slowest worker may have been ahead of this one.
+  // Shard 0 chose the step. On other shards, the slowest worker may have been ahead of it.
   slowest_ = find_slowest();
   return true;
 }

@@ -11,24 +11,25 @@
 
 namespace troupe {
 
-/// SSP: one shard's view of how many steps each worker has made and which workers may continue (Ho
-/// et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server").
+/// SSP: one shard's view of the number of steps of each worker, and of the workers that may
+/// continue (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
+/// Parameter Server").
 ///
-/// With bound s, a worker reads weights for step c (counted from 0) once all other workers have
-/// committed their steps before c - s. It then has all their updates of these steps, and perhaps
-/// newer ones. With s = 0 it has all updates of the steps before c and none of step c: that version
-/// is kept for workers that read it later.
+/// With bound s, a worker may read weights for step c (counted from 0) once all other workers have
+/// committed their steps before c - s. The weights then contain all updates of these steps, and
+/// perhaps newer ones. With s = 0, they contain all updates of the steps before c and none of step
+/// c. That version is kept for workers that read it later.
 ///
-/// A worker counts from its first pull. It no longer counts when it has paused, has left or was
-/// lost. When it continues, it takes the step of the slowest worker, or its own if that is later.
-/// Shard 0 decides which step and is asked before the others, so a worker has the same step on all
-/// shards. Therefore waits at several shards cannot form a circle.
+/// A worker counts from its first pull. It stops counting when it pauses, leaves or is lost. When
+/// it continues, it takes the step of the slowest worker, or its own step if that is later. Shard 0
+/// decides this step and is asked before the other shards, so a worker has the same step on all
+/// shards. Therefore, waits at several shards cannot form a cycle.
 ///
 /// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until no
-/// other worker is more than s - n steps behind step c. So these weights, too, have all updates of
-/// the steps before c + n - s.
+/// other worker is more than s - n steps behind step c. So these weights also contain all updates
+/// of the steps before c + n - s.
 ///
-/// Repeating a pull or a commit is safe, also if the repetition is old and comes late.
+/// A repeated pull or commit does no harm, even if it is old and arrives late.
 class step_clocks : public read_gate {
 public:
   /// @param ahead pull_ahead; at most `bound`
@@ -38,44 +39,44 @@ public:
   void open(std::shared_ptr<const version_pool> versions) override;
   answer read(const proto::Pull& x) override;
 
-  /// The reason why a gradient breaks the bound, if it does.
+  /// The reason why a gradient exceeds the bound, if it does.
   std::optional<std::string> refusal(const proto::Commit& x) const;
 
-  /// The worker's gradient was applied or left out, and its version is published.
+  /// Records that the worker's gradient was applied or left out, and that its version is published.
   void committed(const proto::Commit& x);
 
-  /// The worker of this gradient, its last one so far, has nothing to train now.
+  /// Records that the worker of this gradient, its last one so far, has nothing to train now.
   void paused(const proto::Commit& x);
 
-  /// No more messages of this worker will come.
+  /// This worker will send no more messages.
   void forget(std::uint32_t worker);
 
-  /// The step of the slowest worker that counts. If none counts: the highest step of any worker so
-  /// far.
+  /// The step of the slowest worker that counts. If no worker counts, the highest step of any
+  /// worker so far.
   std::uint64_t slowest() const;
 
-  /// Workers whose waiting pulls can be answered since the last call.
+  /// Workers whose waiting pulls have become answerable since the last call.
   std::vector<std::uint32_t> take_admitted();
 
 private:
   struct entry {
-    /// Number of committed steps; while the worker counts, this is its current step.
+    /// Number of committed steps. While the worker counts, this is also its current step.
     std::uint64_t clock = 0;
     bool counts = false;
-    /// The step of its last pause.
+    /// The step at its last pause.
     std::optional<std::uint64_t> paused_at = std::nullopt;
     bool gone = false;
     /// The step of the earliest pull that waits.
     std::optional<std::uint64_t> waits_at = std::nullopt;
   };
 
-  /// False: an old repetition.
+  /// False if the message is an old repetition.
   bool place(entry& who, const proto::Pull& x);
   std::uint64_t find_slowest() const;
   void advance();
   version_pool::snapshot version_for(std::uint64_t clock);
 
-  /// A worker that reads is at most so many steps ahead of the slowest.
+  /// The largest number of steps by which a worker that reads may be ahead of the slowest.
   std::uint64_t readers_bound() const noexcept { return bound_ - ahead_; }
 
   const std::uint64_t bound_;
@@ -85,8 +86,8 @@ private:
   std::map<std::uint32_t, entry> workers_;
   std::uint64_t slowest_ = 0;
   std::uint64_t fastest_ = 0;
-  /// Bound 0: the version at the moment when the slowest worker reached a step, for the last two
-  /// steps: a worker that begins may be one step behind what this shard knows.
+  /// For bound 0: the version at the moment when the slowest worker reached a step, for the last
+  /// two steps. A worker that starts may be one step behind the newest step of this shard.
   std::map<std::uint64_t, version_pool::snapshot> reached_;
   std::vector<std::uint32_t> admitted_;
 };

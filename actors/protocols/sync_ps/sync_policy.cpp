@@ -49,7 +49,7 @@ bool sync_policy::take(contribution x) {
   return true;
 }
 
-// Once closed it stays closed: the other shards have been told.
+// Once closed, the step stays closed, because the other shards have been told.
 void sync_policy::close_if_enough() {
   if (!chooses() || shard_ != 0 || parts_.empty())
     return;
@@ -69,7 +69,7 @@ bool sync_policy::ready() const noexcept {
   if (shard_ == 0)
     return closed_;
   const auto chosen = chosen_.find(step_);
-  // A lost worker's gradient may be here that shard 0 has taken out.
+  // This shard may hold a lost worker's gradient that shard 0 has taken out.
   return chosen != chosen_.end() && parts_.size() == chosen->second.size()
     && std::ranges::all_of(chosen->second, [&](auto& id) { return here(id); });
 }
@@ -79,7 +79,7 @@ void sync_policy::choose(std::uint64_t step, std::vector<proto::GradientId> part
   chosen_[step] = std::move(parts);
 }
 
-// Of lost workers, no other gradients will come.
+// No other gradients of lost workers will arrive.
 void sync_policy::choose_present(std::vector<proto::GradientId>& parts) const {
   std::erase_if(parts, [&](auto& id) { return lost_.contains(id.worker()) && !here(id); });
 }

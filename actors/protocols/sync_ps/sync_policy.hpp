@@ -11,20 +11,20 @@
 
 namespace troupe {
 
-/// SYNC_PS: adds a step's gradients in order of rank, and makes one update once each worker has
-/// committed its gradient. A quarantined gradient counts as committed and adds nothing.
+/// SYNC_PS: adds up a step's gradients in order of rank, and makes one update once each worker has
+/// committed its gradient. A quarantined gradient counts as committed but adds nothing.
 ///
 /// With b backup workers, the first n - b gradients of n workers make the update (Chen et al. 2016,
-/// arXiv 1604.00981). Shard 0 chooses: once the step has enough gradients, a later commit is late.
-/// The other shards update when they have the gradients that shard 0 names, so all shards apply the
-/// same. A step does not wait for idle workers.
+/// arXiv 1604.00981). Shard 0 chooses them: once a step has enough gradients, any later commit is
+/// late. The other shards update when they have the gradients that shard 0 names, so that all
+/// shards apply the same ones. A step does not wait for idle workers.
 ///
-/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step has enough
-/// gradients already. The others then hear whether the gradient counts (settle()). If it counts,
-/// but had not reached a shard, that shard makes the update without it.
+/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step already has
+/// enough gradients. The other shards then learn whether the gradient counts (settle()). If it
+/// counts but has not reached a shard, that shard makes the update without it.
 class sync_policy : public shard_policy {
 public:
-  /// `workers`: their indices, in order of rank.
+  /// `workers`: the indices of the workers, in order of rank.
   sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
               const proto::SyncPs& how = {});
 
@@ -49,7 +49,7 @@ public:
 private:
   bool here(const proto::GradientId& x) const;
   std::size_t rank_of(std::uint32_t worker) const;
-  /// Takes out this worker's gradients after this sequence.
+  /// Takes out this worker's gradients after this sequence number.
   bool take_out(std::uint32_t worker, std::uint64_t sequence);
   void choose_present(std::vector<proto::GradientId>& parts) const;
   void close_if_enough();
@@ -59,14 +59,13 @@ private:
   proto::SyncPs how_;
   step_aggregator sum_;
   std::vector<contribution> parts_;
-  /// Shard 0 with backup workers: which workers are idle, and whether the step has all its
-  /// gradients.
+  /// On shard 0 with backup workers: the idle workers, and whether the step has all its gradients.
   std::vector<std::uint32_t> idle_;
   bool closed_ = false;
-  /// The workers that are lost.
+  /// The lost workers.
   std::set<std::uint32_t> lost_;
-  /// The next step. Other shards than 0 with backup workers: the gradients of steps from this one
-  /// on.
+  /// The next step. On other shards than 0 with backup workers: the gradients of this step and
+  /// later ones.
   std::uint64_t step_ = 0;
   std::map<std::uint64_t, std::vector<proto::GradientId>> chosen_;
 };

@@ -9,9 +9,9 @@ struct worker_site;
 /// batches of all workers (batch_norm.sync), a ring of the workers adds them up.
 void start_sync_ps_worker(const worker_site& site);
 
-/// SYNC_PS: a shard adds up the gradients of a step, and tells all workers when it has applied
-/// them. If the job clips by norm, shards tell each other their parts of the norm. With backup
-/// workers, shard 0 tells the others which gradients make a step.
+/// SYNC_PS: a shard adds up the gradients of a step and notifies all workers when it has applied
+/// them. If the job clips by norm, shards send each other their parts of the norm. With backup
+/// workers, shard 0 tells the other shards which gradients make a step.
 void start_sync_ps_shard(const shard_site& site);
 
 } // namespace troupe

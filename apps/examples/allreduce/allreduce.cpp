@@ -1,5 +1,5 @@
-// A program that trains nothing with troupe: it solves a ridge regression exactly, over threads or
-// processes that each have a part of the rows, with one all-reduce.
+// A program that uses troupe without training. It solves a ridge regression exactly with a single
+// all-reduce, over threads or processes that each have a part of the rows.
 //
 //   allreduce                                  three threads in this process
 //   allreduce RANK HOST:PORT HOST:PORT ...     one process per rank; all get the same addresses
@@ -22,7 +22,7 @@ constexpr std::size_t rows = 10'000;
 constexpr std::size_t features = 4;
 constexpr double ridge = 0.5;
 
-/// What the rows add up to: X'X (features, features) row-major, then X'y (features).
+/// The sums over rows: X'X (features, features) in row-major order, then X'y (features).
 using sums = std::vector<double>;
 
 // Row i of the data, and its target. The first feature is the constant 1.
@@ -70,14 +70,14 @@ std::vector<double> solve(sums a) {
   return {w, w + features};
 }
 
-// One rank: adds up its rows, then those of all.
+// One rank: adds up its own rows, then the sums of all ranks.
 std::vector<double> regression(troupe::collective& group) {
   auto own = add_rows(group.rank(), group.ranks());
   group.all_reduce(own);
   return solve(std::move(own));
 }
 
-// Compares with a serial loop over all rows.
+// Compares the result with that of a serial loop over all rows.
 int report(const std::vector<double>& coefficients) {
   const auto expected = solve(add_rows(0, 1));
   double error = 0;

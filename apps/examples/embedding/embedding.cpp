@@ -1,4 +1,4 @@
-// A program with its own actor system, actors, message types and data, which also trains a model.
+// A program with its own actor system, actors, message types and data, that also trains a model.
 
 #include <troupe/actors/cluster/training.hpp>
 
@@ -21,7 +21,7 @@ CAF_BEGIN_TYPE_ID_BLOCK(embedding, caf::first_custom_type_id)
 CAF_ADD_TYPE_ID(embedding, (headline))
 CAF_END_TYPE_ID_BLOCK(embedding)
 
-// Points in a square, computed when they are read: class 1 inside a circle, class 0 outside.
+// Points in a square, computed when they are read. Class 1 is inside a circle, class 0 is outside.
 class points : public troupe::dataset {
 public:
   points(std::uint64_t first, std::uint64_t count) : first_(first), count_(count) {}
@@ -75,7 +75,7 @@ protected:
   }
 };
 
-// Follows the run, and reports it to the news desk in messages of the program.
+// Follows the run, and reports it to the news desk with the program's own messages.
 class reporter : public troupe::run_observer::base {
 public:
   reporter(caf::actor_config& cfg, news_desk desk)

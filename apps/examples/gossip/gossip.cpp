@@ -1,5 +1,5 @@
-// A program with a protocol of its own: gossip averaging. Each worker trains a replica of the
-// weights; after every step it mixes them with those of its left neighbour.
+// A program that adds its own protocol: gossip averaging. Each worker trains a replica of the
+// weights. After every step, it mixes its weights with those of its left neighbour.
 
 #include <troupe/actors/cluster/training.hpp>
 #include <troupe/actors/model/problem_list.hpp>
@@ -17,14 +17,14 @@ using troupe::payload;
 using troupe::rpc;
 namespace proto = troupe::proto;
 
-// Part of the neighbour's weights in the mixture, from the job.
+// The weight of the neighbour in the mixture, from the job.
 float share_of_neighbour(const proto::Job& job) {
   const auto text = troupe::custom_parameter(job, "share");
   return text.empty() ? 0.5F : std::strtof(text.c_str(), nullptr);
 }
 
-// The messages of the synchronizer beside the common ones: a neighbour's weights, summed counters,
-// and the coordinator's requests.
+// The synchronizer's messages in addition to the common ones: a neighbour's weights, sums of
+// counters, and the coordinator's requests.
 using gossip_actor = troupe::synchronizer_actor::extend<
   rpc<void, troupe::ring_neighbour>, rpc<void, proto::Segment, payload>,
   rpc<void, troupe::reduction>, rpc<void, troupe::broken>,
@@ -79,8 +79,9 @@ private:
     replica_.stage(*replica_.find({x.begin, x.end}), gradient.as_floats(), x.samples);
   }
 
-  // All buckets are there: the step takes effect, and the weights go to the right. The
-  // learning-rate schedule counts the samples of all workers: the others train as many.
+  // All buckets have arrived: the step takes effect, and the weights are sent to the right. The
+  // learning-rate schedule counts the samples of all workers, because the others train the same
+  // number.
   void on_commit(const troupe::commit& x) {
     const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};
@@ -104,7 +105,7 @@ private:
     mix_if_ready();
   }
 
-  // The left neighbour may be ahead: its weights of later steps are kept.
+  // The left neighbour may be ahead. Its weights for later steps are kept.
   void on_weights(const proto::Segment& x, const payload& weights) {
     from_left_[x.step()][x.bucket()] = weights;
     mix_if_ready();
@@ -131,7 +132,7 @@ private:
     send(worker_, troupe::committed{.step = x.step, .outcome = proto::REQUEUED});
   }
 
-  // At the end of an epoch: the coordinator asks worker 0.
+  // At the end of an epoch, the coordinator sends this request to worker 0.
   caf::result<proto::Weights, payload> on_pull(const proto::Pull&) {
     const auto count = context_->parameters().size();
     proto::Weights header;
@@ -140,8 +141,8 @@ private:
     return {std::move(header), replica_.weights({0, count})};
   }
 
-  // At the end of the run the coordinator asks all workers what they have trained. Their counters
-  // are added up in a ring.
+  // At the end of the run, the coordinator asks all workers how many samples they trained. Their
+  // counters are added up in a ring.
   caf::result<proto::Report> on_report(const proto::ReportRequest&) {
     answers_.push_back(make_response_promise<proto::Report>());
     if (counted_) {
@@ -166,7 +167,7 @@ private:
       answer.deliver(account_.report());
   }
 
-  // Weights to begin with, such as those of an ONNX model.
+  // Initial weights, such as those of an ONNX model.
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values) {
     if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
       return troupe::make_error(troupe::errc::malformed, "these weights do not fit the model");
@@ -232,7 +233,7 @@ troupe::protocol gossip() {
   return row;
 }
 
-// Points in a square: class 1 inside a circle, class 0 outside.
+// Points in a square. Class 1 is inside a circle, class 0 is outside.
 class points : public troupe::dataset {
 public:
   points(std::uint64_t first, std::uint64_t count) : first_(first), count_(count) {}

@@ -29,14 +29,15 @@ namespace {
 
 using namespace bench;
 
-/// The measurements of a size are made in so many turns, with the peer's between them.
+/// The measurements of a size are divided into this number of turns. The peer is measured between
+/// them.
 constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up = 5;
-/// Other ranks wait while the peer has its turn.
+/// How long the other ranks wait while the peer is measured.
 constexpr std::chrono::minutes patience{10};
 
-/// A rank's vectors of one size: two, so that no sum is that of the time before. All sums are
-/// exact.
+/// A rank's vectors of one size. There are two, so that a sum never equals the previous one by
+/// accident. All sums are exact.
 class vectors {
 public:
   vectors(const collective& group, std::size_t elements) : ranks_(group.ranks()) {
@@ -66,7 +67,7 @@ private:
   std::array<payload, 2> own_;
 };
 
-/// Seconds of each all-reduce. The ranks meet before each.
+/// Returns the seconds of each all-reduce. The ranks synchronize before each.
 std::vector<double> run_turn(collective& group, const vectors& data, std::uint32_t times) {
   std::vector<double> result;
   std::array<float, 1> meet{};
@@ -86,7 +87,7 @@ struct measurement {
   std::vector<double> peer_seconds;
 };
 
-/// What every rank does; `peer` and the results are those of rank 0.
+/// The work of every rank. Only rank 0 has a `peer` and returns results.
 std::vector<measurement> run_rank(collective& group, const bench_allreduce_command& x,
                                   gloo_peer* peer) {
   std::vector<measurement> results;
@@ -140,7 +141,7 @@ std::vector<measurement> run_threads(caf::actor_system& sys, const bench_allredu
           result = std::move(found);
       } catch (...) {
         problems[r] = std::current_exception();
-        // The others do not wait.
+        // Ends this rank. The other ranks do not wait for it.
         const auto ended = std::move(group);
       }
     });
@@ -186,8 +187,8 @@ std::vector<measurement> run_processes(caf::actor_system& sys, bench_allreduce_c
 
 // -- output -------------------------------------------------------------------------------------
 
-/// GiB/s that pass each rank's link if a ring moves the data: 2 (R - 1) / R bytes per byte of the
-/// vector.
+/// GiB/s through each rank's link if a ring moves the data: 2 (R - 1) / R bytes for each byte of
+/// the vector.
 double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
   const auto share = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return share * static_cast<double>(bytes) / seconds / static_cast<double>(1U << 30);
@@ -260,11 +261,11 @@ void check(const bench_allreduce_command& x) {
   if (x.schedule != "auto" && !parse_schedule(x.schedule))
     throw input_error{fmt::format("--schedule={}: auto, direct or ring was expected", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
-    throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};
+    throw input_error{fmt::format("--transport={}: expected auto or tcp", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())
     throw input_error{"--transport=tcp is for --processes"};
   if (!x.peer.empty() && x.peer != "gloo")
-    throw input_error{fmt::format("--peer={}: gloo was expected", x.peer)};
+    throw input_error{fmt::format("--peer={}: expected gloo", x.peer)};
 }
 
 } // namespace

@@ -26,13 +26,13 @@ namespace {
 
 using namespace bench;
 
-/// Most workers of a speed measurement: as many as any machine has processors for.
+/// Largest number of workers in a measurement of speed. Any machine has this number of processors.
 constexpr std::uint32_t speed_workers = 2;
 
 constexpr std::uint32_t straggler_workers = 4;
 constexpr std::chrono::milliseconds straggler_delay{20};
 constexpr double straggler_goal = 0.95;
-/// Between two evaluations.
+/// Number of samples between two evaluations.
 constexpr std::uint32_t straggler_samples = 1024;
 
 template <class Rows>
@@ -62,7 +62,7 @@ std::vector<const async_recipe*> chosen_recipes(const bench_async_command& x) {
 
 void check(const bench_async_command& x) {
   if (!x.peer.empty() && x.peer != "tf")
-    throw input_error{"--peer=" + x.peer + ": tf was expected"};
+    throw input_error{"--peer=" + x.peer + ": expected tf"};
   if (x.seeds == 0 || x.ps == 0)
     throw input_error{"--seeds and --ps must be at least 1"};
   if (x.workers.empty() || std::ranges::min(x.workers) < 2)
@@ -77,7 +77,8 @@ void check(const bench_async_command& x) {
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
 }
 
-/// Runs all jobs, a number of them at a time. Rethrows the exception of the first one that failed.
+/// Runs all jobs, `at_a_time` of them in parallel. Rethrows the exception of the first one that
+/// failed.
 void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
   std::atomic<std::size_t> next = 0;
   std::mutex guard;
@@ -112,7 +113,7 @@ proto::Job job_of(const async_work& what, const async_recipe& recipe, std::uint6
   return result;
 }
 
-/// Those that were asked for; otherwise all that take the work's optimizer.
+/// The requested recipes; otherwise all recipes that support the optimizer of the work.
 std::vector<const async_recipe*> recipes_for(const async_work& what, const bench_async_command& x) {
   auto result = chosen_recipes(x);
   const auto refused = [&](const async_recipe* recipe) {
@@ -130,7 +131,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// Of a run in turns: its speed is known, too.
+/// The outcome of a run in turns, in which the speed is also known.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
@@ -140,7 +141,7 @@ outcome outcome_of(const run_summary& x, const proto::Job& job) {
           .speed = x.samples_per_second * unit / job.data().batch()};
 }
 
-/// W / 2; two workers that take turns are 1 stale each, except for the first gradient.
+/// W / 2. Two workers that take turns have a staleness of 1 each, except for the first gradient.
 double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }
@@ -152,7 +153,7 @@ void check(const async_work& what, const cell& x) {
       throw std::runtime_error{where + ": the numbers are not finite any more"};
     if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
-        fmt::format("{}: the mean staleness is {:.2f}, and at least {:g} was expected: this "
+        fmt::format("{}: the mean staleness is {:.2f}; expected at least {:g}: this "
                     "measures something else than asynchrony",
                     where, run.staleness, least_staleness(x.workers))};
   }
@@ -165,7 +166,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
     for (const auto workers : x.workers)
       out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
-  // The longest first.
+  // The longest runs come first.
   for (std::uint32_t i = 0; i < x.seeds; ++i) {
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
@@ -185,7 +186,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// An epoch of each recipe in turns with an epoch of NONE.
+/// Measures an epoch of each recipe, in turns with an epoch of NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {
@@ -246,7 +247,7 @@ replica_results measure_replicas(const bench_async_command& x) {
           apply_override(job, change);
         const auto run = run_replicas(job, data, cell.workers);
         cell.runs[i] = outcome_of(run.summary, job);
-        // The same for all seeds: as many steps, and as long vectors.
+        // Equal for all seeds: the number of steps and the length of vectors are the same.
         if (i == 0) {
           cell.bytes_per_sample =
             static_cast<double>(run.bytes) / static_cast<double>(run.summary.samples);
@@ -274,7 +275,7 @@ void measure_straggler(straggler_result& out, const protocol_traits& protocol, c
     job.set_protocol(protocol.id);
     validate(job);
     const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
-    // Weights are evaluated when all replicas are equal.
+    // Weights are evaluated only when all replicas are equal.
     const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
     const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
     job.mutable_evaluate()->set_every_steps(every * waits);
@@ -294,7 +295,7 @@ std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
     try {
       measure_straggler(result.back(), protocol, data, x);
     } catch (const input_error&) {
-      result.pop_back(); // It does not take the job's optimizer.
+      result.pop_back(); // The recipe does not support the optimizer of the job.
     } catch (const std::runtime_error& error) {
       result.back().failure = error.what();
     }

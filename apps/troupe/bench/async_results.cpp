@@ -14,7 +14,7 @@ namespace troupe::bench {
 
 namespace {
 
-/// Over the seeds, in percent; runs that are not finite have no accuracy.
+/// Statistics over the seeds, in percent. Runs that are not finite have no accuracy.
 struct summary {
   explicit summary(const std::vector<outcome>& runs) {
     for (const auto& x : runs) {
@@ -100,7 +100,7 @@ nlohmann::json json_of(const work_results& x) {
   return result;
 }
 
-/// The median, if all runs reached the goal; otherwise nothing.
+/// The median if all runs reached the goal; otherwise nothing.
 std::optional<double> median_of(const std::vector<double>& seconds) {
   if (seconds.empty())
     return std::nullopt;
@@ -114,9 +114,9 @@ void print(const work_results& x) {
   const summary serial{x.serial};
   fmt::print("\n{}: {}\n", x.what->name, x.what->what);
   fmt::print("Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
-             "on one thread, in turns, under\na virtual clock: each is as stale as the table says, "
-             "and the numbers are the same on every machine.\n"
-             "Speed: gradients of all workers in the time that one takes.\n\n",
+             "on one thread, in turns, under\na virtual clock. The table shows their staleness. "
+             "The numbers are the same on every machine.\n"
+             "Speed: number of gradients of all workers in the time of one gradient.\n\n",
              x.serial.size(), x.serial.size() == 1 ? "" : "s");
   text_table table({"recipe", "workers", "mean", "worst", "to serial", "staleness", "speed"});
   table.add(row_of("serial", 1, serial, serial, true));

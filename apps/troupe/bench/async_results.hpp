@@ -8,18 +8,19 @@
 #include <string>
 #include <vector>
 
-// The results of `troupe bench async`, and how they are shown.
+// The results of `troupe bench async`, and functions that print them.
 
 namespace troupe::bench {
 
 struct outcome {
-  /// On the test records, with the final weights.
+  /// Accuracy on the test records with the final weights.
   double accuracy = 0;
   /// Mean over all gradients.
   double staleness = 0;
-  /// Gradients in the time that one takes; 0: not measured.
+  /// Number of gradients that are computed in the time of one; 0 if not measured.
   double speed = 0;
-  /// The run ended with numbers that are not finite; the two values above are then unknown.
+  /// The run ended with numbers that are not finite. The accuracy and the staleness are then
+  /// unknown.
   bool not_finite = false;
 };
 
@@ -38,7 +39,7 @@ struct peer_cell {
 struct recipe_speed {
   const async_recipe* recipe;
   statistics samples_per_second;
-  /// Relative to NONE, measured in turns.
+  /// Speed relative to NONE, measured in turns.
   statistics ratio;
 };
 
@@ -49,16 +50,16 @@ struct work_results {
   std::vector<recipe_speed> speeds;
   std::string peer;
   std::vector<peer_cell> peer_cells;
-  /// Why the peer was not measured.
+  /// The reason why the peer was not measured.
   std::string peer_skipped;
 };
 
-/// Runs of a way to bring replicas together, one per seed.
+/// Runs of one way to average replicas, one per seed.
 struct replica_cell {
   const replica_recipe* recipe;
   std::uint32_t workers;
   std::vector<outcome> runs;
-  /// Sent by all workers to each other, per sample that is trained.
+  /// Bytes that all workers send to each other, per sample that is trained.
   double bytes_per_sample = 0;
   /// The same in one all-reduce of gradients or weights.
   std::uint64_t bytes_at_once = 0;
@@ -72,22 +73,22 @@ struct replica_results {
 /// Runs of a protocol with one slow worker, one per seed.
 struct straggler_result {
   std::string protocol;
-  /// Until the goal was reached; 0: never.
+  /// Seconds until the goal was reached; 0 if it never was.
   std::vector<double> seconds;
-  /// Of the whole run.
+  /// Seconds of the whole run.
   std::vector<double> totals;
   std::vector<double> accuracies;
-  /// Why there are no numbers; empty if there are some.
+  /// Why there are no results; empty if there are.
   std::string failure;
 };
 
-/// Runs of a way to train with one slow worker in virtual time, one per seed.
+/// Runs of one way to train with a slow worker, in virtual time; one run per seed.
 struct backup_result {
   std::string name;
   /// Samples per second, if a gradient takes 1 ms.
   std::vector<double> speeds;
   std::vector<double> accuracies;
-  /// Part of the samples that was not trained.
+  /// Fraction of the samples that was not trained.
   std::vector<double> left_out;
 };
 
@@ -96,7 +97,7 @@ struct async_results {
   std::vector<work_results> works;
   std::vector<straggler_result> stragglers;
   replica_results replicas;
-  /// The first one is serial, the second sync_ps without backups.
+  /// The first is serial, the second is sync_ps without backup workers.
   std::vector<backup_result> backups;
 };
 

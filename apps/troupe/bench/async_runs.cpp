@@ -30,8 +30,8 @@ void check(const run_summary& x, const proto::Job& job, const async_cluster& whe
       fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
 }
 
-/// Records that take time to read, by batches. The first thread that reads a batch is the slow
-/// worker's. Reading a single record takes no time.
+/// Records that take time to read, batch by batch. The first thread that reads a batch belongs to
+/// the slow worker. Reading a single record takes no time.
 class delayed_records : public dataset {
 public:
   delayed_records(std::shared_ptr<const dataset> records, std::size_t batch,
@@ -65,7 +65,7 @@ private:
   mutable std::thread::id first_;
 };
 
-/// Keeps the evaluations of a run, to be read after the actor system has ended.
+/// Keeps the evaluations of a run, so that they can be read after the actor system has ended.
 class listener : public run_observer::base {
 public:
   listener(caf::actor_config& cfg, std::vector<epoch_report>* out)
@@ -97,8 +97,8 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   options.ps = where.ps;
   options.one_node = true;
   options.limit = std::chrono::hours{24};
-  // Worker i finishes at times i / W + n, n a whole number, also after the end of an epoch, where
-  // all workers begin at once.
+  // Worker i finishes at the times i / W + n for whole numbers n. This also holds after the end of
+  // an epoch, although all workers then begin at once.
   options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
     const auto phase = unit * i / where.workers;
     const auto turn = static_cast<std::size_t>(now / (slow_factor * unit)) % where.workers;
@@ -155,7 +155,7 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     caf::scoped_actor self{sys};
     training_options options;
     options.job = job;
-    // The data is read and split already.
+    // The data is already read and split.
     options.job.clear_data();
     options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;

@@ -10,22 +10,22 @@
 
 namespace troupe::bench {
 
-/// One of the workers is five times slower than the others: always the same one, or each for as
-/// long as one of its gradients then takes, in turns.
+/// Whether a worker is five times slower than the others: none, always the same one, or each of
+/// them in turn for as long as one of its slow gradients takes.
 enum class slowness { none, one, in_turns };
 
-/// A job that `troupe bench async` trains: one of the examples, with changes.
+/// A job for `troupe bench async`: one of the examples with changes.
 struct async_work {
   std::string_view name;
   std::string_view what;
-  /// A job file's text.
+  /// The text of the job file.
   const std::string_view* example;
-  /// As of --set.
+  /// Assignments for --set.
   std::vector<std::string> changes;
   slowness slow = slowness::none;
 
-  /// With ASYNC_PS and without output.
-  /// @param epochs 0: the example's
+  /// The job with ASYNC_PS and without an output directory.
+  /// @param epochs number of epochs; 0 means that of the example
   proto::Job job(std::uint64_t seed, std::uint32_t epochs) const;
 };
 
@@ -34,31 +34,32 @@ std::span<const async_work> async_works();
 /// A way to make updates, and its source.
 struct async_recipe {
   std::string_view name;
-  /// Of the job, as of --set.
+  /// Assignments for --set.
   std::vector<std::string_view> changes;
   std::string_view paper;
-  /// Its numbers stay finite, whatever happens.
+  /// True if its numbers stay finite in all cases.
   bool safe = false;
-  /// Workers wait for each other, or updates are fewer than gradients: gradients may be less stale.
+  /// True if workers wait for each other, or if there are fewer updates than gradients. Gradients
+  /// may then be less stale.
   bool waits = false;
 };
 
-/// The default first.
+/// All recipes; the first is the default.
 std::span<const async_recipe> async_recipes();
 
-/// How workers that hold the weights bring them together, for `--work=replicas`.
+/// How workers that hold the weights average them, for `--work=replicas`.
 struct replica_recipe {
   std::string_view name;
-  /// As of --set.
+  /// Assignments for --set.
   std::vector<std::string> changes;
 };
 
-/// The one without savings first.
+/// All recipes; the first one saves no communication.
 std::span<const replica_recipe> replica_recipes();
 
 inline constexpr std::string_view replicas_name = "replicas";
 
-/// MNIST's perceptron, for `--work=straggler`.
+/// The perceptron for MNIST, for `--work=straggler`.
 inline constexpr std::string_view straggler_name = "straggler";
 
 /// The same, for `--work=backup`.

@@ -28,7 +28,7 @@ namespace {
 
 using namespace bench;
 
-/// A work of `bench train` as a job, for generated digits.
+/// The model of a work of `bench train`, as part of a job with generated digits.
 struct cluster_work {
   std::string_view name;
   std::string_view model;
@@ -53,21 +53,21 @@ constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
 constexpr std::string_view independent = "independent runs";
 constexpr std::string_view peer_name = "PyTorch DDP, gloo";
 
-/// A run that learns less has computed something else. Large batches of many workers need more
-/// epochs, so this is far below what a good run reaches.
+/// A run with a lower accuracy has computed something else. Large batches of many workers need more
+/// epochs, so the limit is far below the accuracy of a good run.
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
-/// Steps of PyTorch whose losses are compared with those of one process here, and how much they may
-/// differ, relative to the first loss.
+/// Number of steps for which PyTorch's losses are compared with those of one process here, and the
+/// largest difference allowed, relative to the first loss.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
-/// One way to train, and the samples per second of all its workers, one number per round.
+/// A way to train, and the samples per second of all its workers together, one number per round.
 struct row {
   std::string name;
   std::vector<double> speeds;
-  /// Share of the workers' time that passed while they waited for weights or updates.
+  /// The share of the workers' time in which they waited for weights or updates.
   std::vector<double> waits;
 };
 
@@ -108,7 +108,7 @@ proto::Job job_of(const cluster_work& x, const bench_cluster_command& command) {
   return result;
 }
 
-/// Runs of `troupe train`, all at the same time. Returns the last line of metrics.jsonl of each.
+/// Several runs of `troupe train` at the same time. Returns the last line of metrics.jsonl of each.
 class runs {
 public:
   runs(const std::filesystem::path& job, const std::filesystem::path& folder)
@@ -146,7 +146,7 @@ private:
   children processes_;
 };
 
-/// Adds a round to the row: its runs went on at the same time.
+/// Adds a round to the row. Its runs were parallel.
 void add(row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
   double waiting = 0;
@@ -154,8 +154,8 @@ void add(row& out, const std::vector<nlohmann::json>& ends) {
   for (const auto& x : ends) {
     speed += x.at("samples_per_second").get<double>();
     if (!(x.at("test_accuracy").get<double>() >= least_accuracy))
-      throw std::runtime_error{fmt::format("{}: a run has reached an accuracy of {} only: at least "
-                                           "{} was expected",
+      throw std::runtime_error{fmt::format("{}: a run has reached an accuracy of only {}; "
+                                           "expected at least {}",
                                            out.name, x.at("test_accuracy").dump(), least_accuracy)};
     for (const auto& task : x.at("tasks")) {
       if (!task.contains("computing"))
@@ -171,7 +171,7 @@ void add(row& out, const std::vector<nlohmann::json>& ends) {
   out.waits.push_back(waiting / all);
 }
 
-/// PyTorch's ranks take about as much time as a run of troupe. Checks their losses first.
+/// PyTorch's ranks. A round takes about as much time as a run of troupe. Checks their losses first.
 class ddp {
 public:
   ddp(const work& what, const bench_cluster_command& x)
@@ -181,9 +181,8 @@ public:
     const auto ours = runner(what, data_, 1, passing::time).run(checked_steps).losses;
     for (std::size_t i = 0; i < ours.size(); ++i)
       if (!(std::abs(theirs[i] - ours[i]) <= tolerance * ours[0]))
-        throw std::runtime_error{
-          fmt::format("{}: PyTorch's loss of step {} is {}, and {} was expected", what.name, i + 1,
-                      theirs[i], ours[i])};
+        throw std::runtime_error{fmt::format("{}: PyTorch's loss of step {} is {}; expected {}",
+                                             what.name, i + 1, theirs[i], ours[i])};
   }
 
   std::string version() const { return "PyTorch " + peer_.version(); }
@@ -244,7 +243,7 @@ const row* row_named(const measurement& r, std::string_view name) {
   return found == r.rows.end() ? nullptr : &*found;
 }
 
-/// Median of the ratios within rounds.
+/// The median over all rounds of the ratio within a round.
 double ratio(const row& a, const row& b) {
   std::vector<double> result;
   for (std::size_t i = 0; i < a.speeds.size(); ++i)
@@ -300,15 +299,14 @@ nlohmann::json json_of(const measurement& r, const bench_cluster_command& x) {
 
 void check(const bench_cluster_command& x) {
   if (x.workers == 0 || x.workers > 64)
-    throw input_error{"--workers must be 1 to 64"};
+    throw input_error{"--workers must be from 1 to 64"};
   if (x.rounds == 0 || x.epochs == 0)
     throw input_error{"--rounds and --epochs must be at least 1"};
   if (!x.peer.empty() && x.peer != "ddp")
-    throw input_error{fmt::format("--peer={}: ddp was expected", x.peer)};
+    throw input_error{fmt::format("--peer={}: expected ddp", x.peer)};
   for (const auto& name : x.transports)
     if (name != "threads" && name != "auto" && name != "tcp" && name != "basp")
-      throw input_error{
-        fmt::format("--transports={}: threads, auto, tcp or basp was expected", name)};
+      throw input_error{fmt::format("--transports={}: expected threads, auto, tcp or basp", name)};
   for (const auto& name : x.works)
     for (const auto& protocol : x.protocols) {
       auto job = job_of(work_named(name), x);

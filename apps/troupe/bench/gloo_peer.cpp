@@ -36,7 +36,7 @@ void gloo_peer::start(const std::string& python, std::size_t ranks, std::uint16_
       processes_.back()->tell(nlohmann::json{{"rank", r}, {"ranks", ranks}, {"port", port}}.dump()
                               + '\n');
     } catch (const std::runtime_error&) {
-      // It says why below.
+      // The reason is reported below.
     }
   }
   for (auto& x : processes_) {
@@ -60,7 +60,7 @@ std::vector<double> gloo_peer::run(std::size_t elements, std::size_t times) {
   for (auto& x : processes_) {
     const auto reply = nlohmann::json::parse(x->answer(), nullptr, false);
     if (!reply.is_object())
-      throw std::runtime_error{"a process of PyTorch has ended; its messages stand above"};
+      throw std::runtime_error{"a PyTorch process has ended; see its messages above"};
     if (!reply.at("right").get<bool>())
       throw std::runtime_error{"gloo's sum is wrong"};
     if (result.empty())

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-# Ends with the process that asks, also while it is stopped (PR_SET_PDEATHSIG).
+# Ends with the process that started it, even while it is stopped (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 

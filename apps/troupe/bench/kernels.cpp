@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// Medians of the seconds that each function takes on one thread, measured in turns. Processor
-/// time, so that other programs on the machine have little influence.
+/// The median seconds of each function on one thread, measured in turns. This is processor time, so
+/// that other programs on the machine have little influence.
 std::vector<double> measure(const bench_kernels_command& x,
                             const std::vector<std::function<void()>>& what) {
   const auto time = [](const std::function<void()>& f, std::size_t times) {
@@ -72,7 +72,7 @@ struct product {
   bool transpose_a, transpose_b;
 };
 
-/// The products of the works of `bench train`.
+/// The matrix products that occur in `bench train`.
 constexpr std::array products{
   product{"softmax 64, forward", 64, 10, 784, false, true},
   product{"softmax 64, weights' gradient", 10, 784, 64, true, false},
@@ -103,7 +103,7 @@ struct product_result {
   double ours = 0;
   double eigen = 0;
   double openblas = 0;
-  /// Largest difference between elements of the two, relative to k.
+  /// Largest difference between corresponding elements of two results, relative to k.
   double difference = 0;
 
   double others() const { return std::max(eigen, openblas); }
@@ -161,12 +161,12 @@ product_result measure_product(const product& x, const openblas& blas,
 struct stream_result {
   std::string what;
   std::size_t elements = 0;
-  /// GB/s read and written, and the same of a plain copy of as many bytes.
+  /// GB/s read and written; and the same for a plain copy of the same number of bytes.
   double bandwidth = 0;
   double copy = 0;
 };
 
-/// `arrays`: how many arrays of n floats f reads and writes.
+/// `arrays`: the number of arrays of n floats that f reads and writes.
 stream_result measure_stream(std::string what, std::size_t n, std::size_t arrays,
                              const bench_kernels_command& how, const std::function<void()>& f) {
   const auto half = n * arrays / 2;
@@ -198,7 +198,7 @@ void measure_updates(std::size_t n, const bench_kernels_command& how,
     const auto gradient = random_floats(n, "gradient");
     std::vector<float> state(n * rule.slots());
     std::vector<float> updated(n);
-    // Read: weights, gradient, state; written: weights, state.
+    // It reads weights, gradient and state, and writes weights and state.
     results.push_back(
       measure_stream(fmt::format("{} update", name), n, 3 + 2 * rule.slots(), how, [&] {
         update<float>(rule, {weights, gradient, state, updated, 0.01, 1, 100});
@@ -294,14 +294,13 @@ int run(const bench_kernels_command& x) {
     const auto& r = found.back();
     peak = std::max({peak, r.ours, r.others()});
     if (!(r.difference <= tolerance)) {
-      fmt::print(stderr,
-                 "troupe: {}: the results differ by {:.1e} of k, at most {:g} was expected\n",
+      fmt::print(stderr, "troupe: {}: the results differ by {:.1e} of k; expected at most {:g}\n",
                  what.what, r.difference, tolerance);
       code = exit_failed;
     }
   }
   std::vector<stream_result> streams;
-  // The size of an MLP, and a size beyond any cache.
+  // The first size is that of an MLP, the second is too large for any cache.
   for (std::size_t n : {std::size_t{235} << 10, std::size_t{x.elements}})
     measure_updates(n, x, streams);
   measure_operations(std::min(1U << 20, x.elements), x, streams);

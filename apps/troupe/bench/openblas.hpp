@@ -4,21 +4,21 @@
 
 namespace troupe::bench {
 
-/// The installed OpenBLAS, loaded on demand: troupe itself does not need it.
+/// The installed OpenBLAS, loaded on demand, because troupe itself does not need it.
 class openblas {
 public:
   openblas();
 
   bool found() const noexcept { return sgemm_ != nullptr; }
-  /// Such as "OpenBLAS 0.3.21, SkylakeX".
+  /// For example "OpenBLAS 0.3.21, SkylakeX".
   const std::string& name() const noexcept { return name_; }
 
-  /// As cblas_sgemm, row-major, one thread.
+  /// Like cblas_sgemm: row-major, one thread.
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 
-  /// The value for OPENBLAS_CORETYPE if it is not set: releases before 2024 mistake the newest
-  /// processors for the oldest, and are slow on them. Empty: not set.
+  /// The value for OPENBLAS_CORETYPE if the variable is not set; empty to leave it unset. Releases
+  /// before 2024 mistake the newest processors for very old ones, and are slow on them.
   static const char* core_type();
 
 private:

@@ -21,8 +21,7 @@ namespace troupe::bench {
 
 namespace {
 
-/// The environment, with the number of threads of OpenMP and of the libraries that multiply
-/// matrices.
+/// The environment, with the number of threads for OpenMP and for libraries that multiply matrices.
 std::vector<std::string> environment_for(std::size_t threads) {
   std::vector<std::string> result;
   for (char** x = environ; *x != nullptr; ++x) {
@@ -66,7 +65,7 @@ std::vector<std::string> pythons(const std::string& python) {
 
 python_process::python_process(const std::string& python, std::string_view script,
                                std::size_t threads) {
-  // A socket pair: writing to a peer that has ended is an error, not a signal.
+  // A socket pair, because writing to a peer that has ended is then an error, not a signal.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error{errno, std::generic_category(), "cannot start " + python};
@@ -92,7 +91,7 @@ void python_process::tell(const void* bytes, std::size_t size) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
-      throw std::runtime_error{"the process of Python has ended; its messages stand above"};
+      throw std::runtime_error{"the Python process has ended; see its messages above"};
     next += n;
     size -= static_cast<std::size_t>(n);
   }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t seed = 1;
 
-/// The model, its inputs and labels, its loss; for a plan.
+/// The model with its inputs, labels and loss, for a plan.
 struct description {
   explicit description(const work& what) {
     const auto width = static_cast<std::int64_t>(what.inputs);
@@ -83,7 +83,7 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   const auto result = executor_.run(arguments);
   const auto samples = static_cast<double>(what_.batch);
   ++steps_;
-  // On one thread, as in a run.
+  // On one thread, like a run.
   update_arguments<float> update_of_all{weights_, gradient_, state_, weights_};
   update_of_all.rate = what_.rate;
   update_of_all.scale = 1 / samples;

@@ -10,17 +10,17 @@
 
 namespace troupe::bench {
 
-/// Batches that are trained on in turn.
+/// Number of batches that are trained in turn.
 inline constexpr std::size_t batches = 4;
 
-/// Data in memory, for `batches` batches, and the weights to begin with: the same for troupe and a
-/// peer.
+/// Data in memory for `batches` batches, and the initial weights. They are the same for troupe and
+/// a peer.
 struct material {
   explicit material(const work& what);
 
   layout parameters;
   std::vector<float> weights;
-  /// One of the two, (batches, batch, inputs).
+  /// One of the next two has (batches, batch, inputs); the other is empty.
   std::vector<float> features;
   std::vector<std::int32_t> ids;
   /// (batches, batch, labels)
@@ -30,21 +30,21 @@ struct material {
 /// Some steps of training.
 struct round {
   double seconds = 0;
-  /// Mean per label, one per step.
+  /// Mean loss per label, one for each step.
   std::vector<double> losses;
 };
 
-/// Trains a work with troupe, on the calling thread and threads of the executor.
+/// Trains a work with troupe, on the calling thread and on the executor's threads.
 class runner {
 public:
   runner(const work& what, const material& data, std::size_t threads, passing how);
 
   round run(std::size_t steps);
 
-  /// Seconds per instruction of the plan, the median of `steps` steps; the last one is the update.
-  /// Requires steps >= 1.
+  /// Seconds of each instruction of the plan: the median over `steps` steps. The last entry is the
+  /// update. Requires steps >= 1.
   std::vector<double> profile(std::size_t steps);
-  /// What `profile` measures, in words.
+  /// The names of the entries of `profile`.
   std::vector<std::string> names() const;
 
 private:

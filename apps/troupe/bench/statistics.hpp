@@ -5,7 +5,7 @@
 
 namespace troupe::bench {
 
-/// Of at least one measurement.
+/// Statistics of at least one measurement.
 struct statistics {
   explicit statistics(std::vector<double> x) {
     std::ranges::sort(x);

@@ -4,18 +4,18 @@
 
 namespace troupe::bench {
 
-/// What to measure: elapsed time, or the processor time of the calling thread. The latter hardly
-/// changes when other programs keep the machine busy.
+/// The kind of time to measure: elapsed time, or the processor time of the calling thread. The
+/// latter hardly changes if other programs keep the machine busy.
 enum class passing { time, processor_time };
 
-/// Seconds since it was made.
+/// Measures the seconds since its construction.
 class stopwatch {
 public:
   explicit stopwatch(passing what)
     : clock_(what == passing::time ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID), begin_(now()) {}
 
   double seconds() const { return now() - begin_; }
-  /// The same, and restarts.
+  /// Returns the seconds so far, and restarts.
   double lap() {
     const double end = now();
     const double result = end - begin_;

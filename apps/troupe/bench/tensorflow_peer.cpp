@@ -15,7 +15,7 @@ extern const std::string_view tensorflow_peer_script;
 
 namespace {
 
-constexpr auto ended = "the process of TensorFlow has ended; its messages stand above";
+constexpr auto ended = "the TensorFlow process has ended; see its messages above";
 
 nlohmann::json describe(const proto::Job& job, const job_data& data, std::uint32_t workers,
                         std::uint32_t seeds) {
@@ -55,7 +55,7 @@ tensorflow_result run_with(const std::string& python, const nlohmann::json& what
     tell_records(process, *data.train);
     tell_records(process, *data.test);
   } catch (const std::runtime_error&) {
-    // It says why below.
+    // The reason is reported below.
   }
   const auto hello = nlohmann::json::parse(process.answer(), nullptr, false);
   if (!hello.is_object())

@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 
-# Ends with the process that asks (PR_SET_PDEATHSIG).
+# Ends with the process that started it (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Calls go to servers of this process.
+# All calls go to servers in this process.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -48,7 +48,7 @@ def free_address():
 
 def start_cluster(workers):
     spec = tf.train.ClusterSpec({"worker": [free_address() for _ in range(workers)], "ps": [free_address()]})
-    # On fewer processors than servers, operations that wait for others would take all threads.
+    # If there are fewer processors than servers, operations that wait for others would occupy all threads.
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=workers + 1)
     servers = [tf.distribute.Server(spec, job_name=job, task_index=i, protocol="grpc", config=config, start=True)
                for job in spec.jobs for i in range(spec.num_tasks(job))]
@@ -62,7 +62,7 @@ def make_variables(widths, seed):
     variables = []
     for i, (before, after) in enumerate(zip(widths, widths[1:])):
         last = i + 2 == len(widths)
-        # He-uniform before rectifiers, Glorot-uniform at the end.
+        # He-uniform before rectifiers, Glorot-uniform in the last layer.
         bound = (6.0 / (before + after if last else before)) ** 0.5
         variables.append(tf.Variable(random.uniform((before, after), -bound, bound)))
         variables.append(tf.Variable(tf.zeros((after,))))

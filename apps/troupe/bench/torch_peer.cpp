@@ -76,7 +76,7 @@ void torch_peer::start(const std::string& python, const work& what, const materi
       process.tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));
       process.tell(data.labels.data(), data.labels.size() * sizeof(std::int32_t));
     } catch (const std::runtime_error&) {
-      // It says why below.
+      // The reason is reported below.
     }
   }
   for (auto& process : processes_) {
@@ -101,7 +101,7 @@ round torch_peer::run(std::size_t steps) {
   for (auto& process : processes_) {
     const auto reply = nlohmann::json::parse(process->answer(), nullptr, false);
     if (!reply.is_object())
-      throw std::runtime_error{"the process of PyTorch has ended; its messages stand above"};
+      throw std::runtime_error{"the PyTorch process has ended; see its messages above"};
     result.seconds = std::max(result.seconds, reply.at("seconds").get<double>());
     for (const auto& x : reply.at("losses"))
       if (process == processes_.front())

@@ -10,10 +10,10 @@
 
 namespace troupe::bench {
 
-/// Python processes that train the same work with PyTorch: one, or several ranks of a
-/// DistributedDataParallel over gloo, on loopback. All ranks train on the same batches, so their
-/// losses are those of one process. The processes are stopped (SIGSTOP) while they have nothing to
-/// do, so that spinning threads take no processor time. They end with this object.
+/// Python processes that train the same work with PyTorch: one process, or several ranks of a
+/// DistributedDataParallel with Gloo, on loopback. All ranks train on the same batches, so their
+/// losses equal those of one process. The processes are stopped (SIGSTOP) while they have no work,
+/// so that their spinning threads take no processor time. They end with this object.
 class torch_peer {
 public:
   /// Throws input_error if `python` (see `pythons`) has no PyTorch.
@@ -27,7 +27,7 @@ public:
   const std::string& blas() const noexcept { return blas_; }
 
 private:
-  /// Throws input_error, with a reason, if there is no such interpreter or it has no PyTorch.
+  /// Throws input_error with the reason if the interpreter does not exist or has no PyTorch.
   void start(const std::string& python, const work& what, const material& data, std::size_t threads,
              passing how, std::size_t ranks);
 

@@ -2,7 +2,7 @@
 
 First a line of JSON (work, weights, batches, threads), then weights, inputs and labels as binary; then a line per round:
 how many steps to make. Answers with a line of JSON each: the version of PyTorch and its BLAS; the seconds that the steps
-took, and the loss of each. With several ranks, DistributedDataParallel over gloo averages the gradients.
+took, and the loss of each. With several ranks, DistributedDataParallel averages the gradients with Gloo.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-# Ends with the process that asks, also while it is stopped (PR_SET_PDEATHSIG).
+# Ends with the process that started it, even while it is stopped (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -183,7 +183,7 @@ def main():
         model = nn.parallel.DistributedDataParallel(model)
     answer(version=torch.__version__, blas=blas())
 
-    # Of the calling thread: other threads, which may spin, do not count.
+    # The time of the calling thread. Other threads may spin, and do not count.
     clock = time.thread_time if given["processor_time"] else time.perf_counter
     done = 0
     for line in sys.stdin.buffer:

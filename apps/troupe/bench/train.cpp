@@ -21,12 +21,12 @@ namespace {
 
 using namespace bench;
 
-/// Steps whose losses are compared before measuring, and how much they may differ, relative to the
-/// first loss: rounding that grows over some steps.
+/// Number of steps whose losses are compared before the measurement, and the largest difference
+/// relative to the first loss. Rounding errors grow over some steps.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
-/// Results for one work. Speeds in samples per second, one per round.
+/// The results for one work. Speeds are in samples per second, one per round.
 struct measurement {
   const work* what = nullptr;
   std::size_t steps = 0;
@@ -36,7 +36,7 @@ struct measurement {
   double last_loss = 0;
   double difference = 0;
   std::string peer;
-  /// Seconds per instruction.
+  /// Seconds of each instruction.
   std::vector<double> profile;
   std::vector<std::string> names;
 
@@ -65,13 +65,13 @@ double largest_difference(const round& a, const round& b, double scale) {
   double result = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i) {
     const double difference = std::abs(a.losses[i] - b.losses[i]) / scale;
-    if (!(difference <= result)) // a NaN, too
+    if (!(difference <= result)) // also true for NaN
       result = difference;
   }
   return result;
 }
 
-/// Round by round, in turns with the peer if there is one.
+/// Measures round by round, in turns with the peer if there is one.
 measurement measure(const work& what, const bench_train_command& x) {
   measurement result;
   result.what = &what;
@@ -153,7 +153,7 @@ void print_table(const std::vector<measurement>& results, const bench_train_comm
   table.print();
 }
 
-/// Where the time of a step goes, the longest first.
+/// Shows how the time of a step is divided, the longest instruction first.
 void print_profile(const measurement& r) {
   double total = 0;
   for (double seconds : r.profile)
@@ -196,11 +196,11 @@ nlohmann::json json_of(const measurement& r, const bench_train_command& x) {
 
 int run(const bench_train_command& x) {
   if (!x.peer.empty() && x.peer != "torch")
-    throw input_error{"--peer=" + x.peer + ": torch was expected"};
+    throw input_error{"--peer=" + x.peer + ": expected torch"};
   if (x.threads == 0 || x.rounds == 0)
     throw input_error{"--threads and --rounds must be at least 1"};
   if (x.processor_time && x.threads != 1)
-    throw input_error{"--processor-time is that of one thread; --threads=1 was expected"};
+    throw input_error{"--processor-time is that of one thread; expected --threads=1"};
   std::vector<measurement> results;
   for (const auto* what : chosen(x.works))
     results.push_back(measure(*what, x));
@@ -220,7 +220,7 @@ int run(const bench_train_command& x) {
     if (!r.agrees()) {
       fmt::print(stderr,
                  "troupe: {}: the losses of the first {} steps differ from PyTorch's by {:.1e} of "
-                 "the first loss, at most {:g} was expected: one of the two computes wrong\n",
+                 "the first loss; expected at most {:g}: one of the two computes wrong results\n",
                  r.what->name, checked_steps, r.difference, tolerance);
       code = exit_failed;
     }

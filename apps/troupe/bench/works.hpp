@@ -9,13 +9,13 @@
 
 namespace troupe::bench {
 
-/// A model, its batch and its optimizer, as `troupe bench train` trains them. The names of its
-/// tensors are those of the PyTorch module that does the same (torch_peer.py).
+/// A model with its batch and optimizer, for `troupe bench train`. The names of its tensors are
+/// those of the equivalent PyTorch module (torch_peer.py).
 struct work {
   std::string_view name;
   std::string_view what;
   std::size_t batch;
-  /// Per sample: numbers, or ids below `classes` if the model begins with an embedding.
+  /// Inputs per sample: numbers, or ids below `classes` if the model begins with an embedding.
   std::size_t inputs;
   bool takes_ids;
   /// Labels per sample: one, or one per position of a sequence.
@@ -23,7 +23,8 @@ struct work {
   std::size_t classes;
   optimizer rule;
   double rate;
-  /// From inputs (batch, inputs) to logits (batch, classes) or (batch, labels, classes).
+  /// Builds the model, from inputs (batch, inputs) to logits (batch, classes) or (batch, labels,
+  /// classes).
   expression (*build)(expression inputs);
 };
 

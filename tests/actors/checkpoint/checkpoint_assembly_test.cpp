@@ -37,7 +37,7 @@ troupe::checkpoint_assembly assembly(std::size_t parameters, std::size_t parts,
 
 const troupe::checkpoint_assembly::time_point now{};
 
-/// A part of one parameter.
+/// Adds a part with one parameter.
 outcome add(troupe::checkpoint_assembly& x, std::uint64_t version, std::uint32_t part) {
   return x.add(header(version, part, 0), payload::floats(1), now);
 }
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(versions_after_the_end_of_the_job_do_not_fit) {
   BOOST_TEST(x.problem(header(41, 0, 0), 4) == "version 41, but this job ends before version 41");
 }
 
-// A slot in three parts, and one of each of three holders.
+// One slot has three parts. Each of three holders also has a slot in one piece.
 BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
   troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};
   const std::size_t sizes[] = {3, 2, 2};
@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
     BOOST_TEST(whole->slots[slot].size() == (slot == 0 ? 3U : 1U));
 }
 
-// A holder that skips a version, of which another has sent its own slot: it is given up.
+// A holder skips a version for which another holder has already sent its own slot. The version is
+// given up.
 BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   troupe::checkpoint_assembly x{{split_evenly(4, 2), 3, 1, true, 0, 0, 2}};
   x.add(header(1, 1, 0), payload::floats(2), now);
@@ -91,7 +92,7 @@ BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   BOOST_TEST(!x.wants(header(1, 1, 1)));
 }
 
-// Seven parameters in three parts of 3, 2 and 2.
+// Seven parameters in three parts: 3, 2 and 2.
 BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   auto x = assembly(7, 3, 2);
   const std::size_t sizes[] = {3, 2, 2};
@@ -110,7 +111,7 @@ BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   BOOST_TEST_REQUIRE(whole.has_value());
   BOOST_TEST(whole->version == 50U);
   BOOST_TEST_REQUIRE(whole->slots.size() == 2U);
-  // In order of parts, and not copied.
+  // In the order of parts, and without a copy.
   BOOST_TEST((whole->slots[0][0].data() == sent[1].data()));
   BOOST_TEST((whole->slots[0][2].data() == sent[0].data()));
   BOOST_TEST((whole->slots[1][1].data() == sent[5].data()));
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit) {
   BOOST_TEST(x.problem(header(30, 0, 0), 0) == "", "a question");
   BOOST_TEST(x.problem(header(30, 3, 0), 8) == "part 3 of version 30, but there are 3 parts");
   BOOST_TEST(x.problem(header(30, 0, 2), 12)
-             == "slot 2 of version 30, but the optimizer has 1 slots beside the weights");
+             == "slot 2 of version 30, but the optimizer has 1 slots besides the weights");
   BOOST_TEST(x.problem(header(30, 1, 0), 12)
              == "12 bytes in part 1 of version 30, which holds parameters 3 to 5 and has 8");
   for (const std::uint64_t version : {0, 10, 20, 31})
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(one_is_out_at_a_time) {
   BOOST_TEST(next(x) == 2U);
 }
 
-// A slow disk: the newest complete version is the next, and no more than two are held.
+// The disk is slow: the newest complete version comes next, and at most two versions are held.
 BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   auto x = assembly(2, 2, 1, 10);
   for (std::uint64_t version = 10; version <= 100; version += 10)
@@ -166,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   BOOST_TEST(next(x) == 100U);
 }
 
-// Small ones are copied while they wait, in order, up to a number.
+// Small versions are copied while they wait, in order, up to a limit.
 BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
   std::vector<payload> sent;
@@ -179,7 +180,7 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
         next(x);
       BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
     }
-  // 10 is out, the next eight wait, and of the others the newest.
+  // 10 is out, the next eight wait, and from the others only the newest is kept.
   BOOST_TEST(x.missed() == 5U);
   for (const std::uint64_t version : {20, 30, 40, 50, 60, 70, 80, 90, 150}) {
     x.done();
@@ -196,7 +197,7 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   BOOST_TEST(x.idle());
 }
 
-// One holder is slow: it sends some versions late, and skips others.
+// One holder is slow: it sends some versions late and skips others.
 BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   auto x = assembly(2, 2, 1, 10);
   for (const std::uint64_t version : {10, 20})
@@ -205,11 +206,11 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(add(x, 10, 1) == outcome::complete);
   BOOST_TEST(next(x) == 10U);
   x.done();
-  // Refused for one, refused for all.
+  // If one part is refused, all parts are.
   BOOST_TEST(!x.wants(header(30, 1, 0)));
   BOOST_TEST(add(x, 30, 1) == outcome::settled);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
-  // It is at 50, so 20 and 40 will not come.
+  // This holder is already at 50, so 20 and 40 will not arrive.
   BOOST_TEST(add(x, 50, 1) == outcome::taken);
   BOOST_TEST(x.open() == 1U);
   BOOST_TEST(add(x, 40, 1) == outcome::settled);
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(x.missed() == 3U);
 }
 
-// However late one holder's parts are, and whatever it skips: some versions are completed.
+// Some versions are completed, however late one holder's parts are and whatever it skips.
 BOOST_AUTO_TEST_CASE(nobody_starves) {
   for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
     auto x = assembly(2, 2);
@@ -317,7 +318,7 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
     BOOST_TEST(x.due(version));
     x.began(version);
   }
-  // Left out, not waited for.
+  // Skipped, not waited for.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   x.ended();

@@ -32,7 +32,7 @@ checkpoint_manifest parse(std::string_view text) {
   return parse_manifest(bytes_of(text), "checkpoint.json");
 }
 
-/// The error for the example with one field changed.
+/// The error for the example with one changed field.
 std::string error_with(const std::string& key, const nlohmann::json& value) {
   auto x = nlohmann::json::parse(to_json(example()));
   if (value.is_null())
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
                       "files: name: missing"));
   BOOST_TEST(contains(error_with("fingerprint", "train {"), "fingerprint: expected hashes"));
-  // Checkpoints of earlier versions.
+  // Checkpoints of earlier versions have no fingerprint.
   BOOST_TEST(error_with("fingerprint", nullptr) == "(no error)");
   BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
 }
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(hostile_bytes) {
   BOOST_TEST(
     contains(error_of([] { parse(std::string(100'000, '[')); }), "nested more than 64 deep"));
   const auto good = to_json(example());
-  // Cut before its closing brace it is no JSON; only the line end may go.
+  // If its closing brace is cut off, the text is not JSON. Only the line end may be missing.
   BOOST_TEST(survive_hostile_variants(bytes_of(good),
                                       [](auto bytes) { parse_manifest(bytes, "checkpoint.json"); })
              == 1U);

@@ -1,5 +1,5 @@
-// Checkpoints on disk and in memory: they are read back as written; a checkpoint that does not fit
-// is refused.
+// Checkpoints on disk and in memory: they are read back as they were written, and a checkpoint that
+// does not fit is refused.
 
 #include "actors/checkpoint/resume.hpp"
 
@@ -26,7 +26,7 @@ std::shared_ptr<const job_context> context_of(const proto::Job& job,
   return make_job_context(job, data);
 }
 
-/// A checkpoint whose values are its step, and the slot as the fraction.
+/// A checkpoint whose values show the step and, as the fraction, the slot.
 checkpoint state_at(const job_context& context, std::uint64_t step, std::uint32_t epoch = 1) {
   checkpoint x;
   x.manifest.step = step;
@@ -56,7 +56,7 @@ std::uint64_t step_of(const resume_choice& x) {
   return x.from ? x.from->manifest.step : 0;
 }
 
-/// All notices to the operator.
+/// The text of all notices to the operator.
 std::string text_of(const resume_choice& x) {
   std::string result;
   for (auto& text : x.notices)
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(there_and_back_with_every_optimizer) {
     }
 }
 
-// Of each worker, and of all; a run reads what its protocol has.
+// State of each worker, and state of all workers. A run reads the state that its protocol has.
 BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   auto job = digits_job();
   job.set_protocol(proto::LOCAL_SGD);
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   job.clear_local_sgd();
   job.set_protocol(proto::RING);
   check({0, 1});
-  // An outer momentum that is not there is 0.
+  // If the outer momentum is missing, it is 0.
   job = digits_job();
   write(memory, *context_of(job), 50, "plain");
   job.set_protocol(proto::LOCAL_SGD);
@@ -222,7 +222,8 @@ BOOST_AUTO_TEST_CASE(where_a_run_begins) {
     contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints already has checkpoints"));
   BOOST_TEST(step_of(choose("")) == 150U);
   BOOST_TEST(contains(text_of(choose("")), "step 150, epoch 2 of 3, 90 samples of it left"));
-  // An output directory, a folder, a checkpoint; into another output directory.
+  // From an output directory, a folder, and a single checkpoint; the run writes to another output
+  // directory.
   for (const auto* name : {"out", "out/checkpoints", "out/checkpoints/step-00000150"})
     BOOST_TEST(step_of(choose(name, "new")) == 150U, name);
   BOOST_TEST(step_of(choose("out/checkpoints/step-00000050", "new")) == 50U);
@@ -242,7 +243,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000150/weights.safetensors"));
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000100/checkpoint.json"));
-  // A newer, damaged checkpoint does not prevent this.
+  // A newer but damaged checkpoint does not prevent this.
   BOOST_TEST(step_of(choose_checkpoint(memory, "out", "out/checkpoints/step-00000050", *context))
              == 50U);
   BOOST_TEST(contains(
@@ -251,7 +252,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
                       "no complete checkpoint there"));
-  // If none can be read, a run does not begin again over the existing files.
+  // If no checkpoint can be read, a run does not start over and overwrite the existing files.
   const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
   for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
                            "step-00000050", "step-00000100", "step-00000150"})
@@ -291,7 +292,7 @@ BOOST_AUTO_TEST_CASE(old_ones_are_removed) {
     for (const std::uint64_t step : {50, 100, 150, 200, 250})
       write(*where, *context, step, directory.path());
     keep_checkpoints(*where, directory.path(), 200, 2);
-    // 250 was left by another run, perhaps damaged: it is ignored.
+    // Another run left 250, which may be damaged. It is ignored.
     BOOST_TEST((where->directories(directory.path())
                 == std::vector<std::string>{"step-00000150", "step-00000200", "step-00000250"}));
   }
@@ -321,8 +322,8 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
   BOOST_TEST(resumed_metrics("", from) == text.substr(kept.size()));
 }
 
-// "Fail at operation N" for N = 0, 1, 2, ... until nothing fails: whatever the disk refuses, there
-// is always a complete checkpoint, the newest or the one before it.
+// "Fail at operation N" for N = 0, 1, 2, ... until nothing fails. Whatever operation fails, there
+// is always a complete checkpoint: the newest one or the one before it.
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   class failing_disk : public disk_storage {
   public:
@@ -358,9 +359,9 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
     failed = !attempt(disk, folder, 100);
     const auto found = choose_checkpoint(disk, directory.path(), "", *context);
     BOOST_TEST((step_of(found) == 100U || (failed && step_of(found) == 50U)), failures);
-    // All remaining checkpoints are complete: nothing had to be skipped.
+    // All remaining checkpoints are complete, so nothing was skipped.
     BOOST_TEST(!contains(text_of(found), "skipped"));
-    // The disk has room again.
+    // The disk has space again.
     disk.left = -1;
     BOOST_TEST_REQUIRE(attempt(disk, folder, 150));
     disk.tidy(folder);
@@ -378,7 +379,7 @@ BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {
   const auto context = context_of(digits_job());
   const auto folder = checkpoint_folder(directory.path());
   write(disk, *context, 50, folder);
-  // Killed while writing 100, and while removing 0.
+  // As if the run was killed while it wrote 100 and while it removed 0.
   for (const auto* name : {".tmp-step-00000100", ".old-step-00000010"}) {
     std::filesystem::create_directory(folder / name);
     std::ofstream{folder / name / "weights.safetensors"} << "half";

@@ -1,4 +1,4 @@
-// Gradients of several batches, added up before they are handed over.
+// Gradients of several batches that are added up before a worker sends them.
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
@@ -35,7 +35,7 @@ outcome run(proto::Job job, std::size_t workers, std::size_t ps) {
   return result;
 }
 
-/// 100 records in steps of 12, of one worker or of each: the last steps have fewer than three
+/// 100 records in steps of 12, per worker or in total. The last steps have fewer than three
 /// batches.
 proto::Job job_with(proto::Protocol protocol, std::uint32_t batch, std::uint32_t accumulate,
                     const std::vector<std::string>& more = {}) {
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(several_batches_equal_a_large_one) {
           const std::vector<std::string> more{"optimizer.clip_norm=1", "runtime.bucket_bytes=1024"};
           const auto large = run(job_with(protocol, 12, 1, more), workers, ps);
           check_equal(run(job_with(protocol, 4, 3, more), workers, ps), large);
-          // The last of four batches has no more samples to take than are left of a step.
+          // The last of the four batches takes only the samples that are left in the step.
           check_equal(run(job_with(protocol, 3, 4, more), workers, ps), large);
         }
 }
@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(each_batch_has_masks_of_its_own) {
     BOOST_TEST(train(how, job_with(proto::SYNC_PS, 4, 3, more), 2, 1).weights_sha256 == expected);
 }
 
-// A gradient counts once, whatever number of batches it is of; none of them is applied.
+// A gradient counts once, however many batches it has. If one of them is not finite, none is
+// applied.
 BOOST_AUTO_TEST_CASE(a_batch_that_is_not_finite) {
   auto job = job_with(proto::SYNC_PS, 4, 3, {"learning_rate={base: 1e30}", "max_bad=2"});
   const auto x = simulate(simulated(job, 2, 1)).summary;

@@ -1,4 +1,4 @@
-// Synchronous steps that do not wait for the last workers.
+// Synchronous steps that do not wait for the slowest workers.
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -30,7 +30,7 @@ proto::Job small_job(const std::string& sync_ps, const std::vector<std::string>&
 
 constexpr std::uint64_t samples = 2 * 96;
 
-/// Gradients take a millisecond, those of worker 0 five.
+/// A gradient takes one millisecond, but five on worker 0.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t workers, std::size_t ps,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, workers, ps, seed);
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(late_samples_are_left_out) {
   BOOST_TEST(x.split == 0U);
 }
 
-// While others go on, a worker that is always late is no stall; and the run takes a fraction of the
-// time.
+// A worker that is always late is not a stall while others continue; and the run takes a fraction
+// of the time.
 BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   std::vector<std::chrono::nanoseconds> times;
   for (const auto* const how : {"backup_workers: 0", "backup_workers: 1"}) {
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   BOOST_TEST(times[0] > 3 * times[1]);
 }
 
-// One that has stopped is named, once nobody can go on without it.
+// A worker that has stopped is reported once no worker can continue without it.
 BOOST_AUTO_TEST_CASE(too_many_that_hang_are_a_stall) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 1)};
   run.at(8ms, [&] {
@@ -117,8 +117,8 @@ BOOST_AUTO_TEST_CASE(too_many_that_hang_are_a_stall) {
   }));
 }
 
-// Messages late, repeated and lost, workers of any speed: all shards apply the same gradients, and
-// each sample is trained once.
+// Messages come late, repeatedly, or not at all, and workers have any speed. All shards apply the
+// same gradients, and each sample is trained once.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t late = 0;
   std::uint64_t dropped = 0;
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(without_backups_a_lost_worker_ends_the_run) {
 BOOST_AUTO_TEST_CASE(a_step_needs_a_worker) {
   const auto job = small_job("backup_workers: 3");
   BOOST_TEST(contains(error_of([&] { simulate(simulated(job, 3, 1)); }),
-                      "sync_ps.backup_workers: 3 of 3 workers would leave none for a step"));
+                      "sync_ps.backup_workers: 3 of 3 workers would leave no worker for a step"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,4 @@
-// Asynchronous updates of several gradients.
+// Asynchronous updates that combine several gradients.
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -25,7 +25,7 @@ proto::Job small_job(const std::string& async_ps, const std::vector<std::string>
   return example_job("digits_mlp", changes);
 }
 
-/// Updates of an epoch of 24 gradients.
+/// Number of updates in an epoch of 24 gradients.
 std::uint64_t updates_of(std::uint64_t buffer) {
   return (24 + buffer - 1) / buffer;
 }
@@ -36,7 +36,7 @@ void check_complete(const run_summary& x) {
   BOOST_TEST(x.split == 0U);
 }
 
-/// A checkpoint of a run that went as `options` say, to go on from.
+/// Options to continue from a checkpoint of a run with `options`.
 simulation_options going_on(const simulation_options& options, const std::string& name) {
   const auto context = make_job_context(options.job, shape_of(*options.data.train));
   auto result = options;
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(a_buffer_of_one_changes_nothing) {
   }
 }
 
-// Of a single worker, the gradients of an update are those that `accumulate` adds up.
+// With a single worker, an update has the same gradients as with `accumulate`.
 BOOST_AUTO_TEST_CASE(one_worker_equals_accumulation) {
   for (const std::uint64_t buffer : {2, 5, 24, 30})
     for (const std::size_t ps : {1, 3})
@@ -84,15 +84,15 @@ BOOST_AUTO_TEST_CASE(updates_are_fewer_and_gradients_are_all_applied) {
       check_complete(x);
       BOOST_TEST(x.applied == 48 * 3U);
       BOOST_TEST(x.lost == 0U);
-      // As many on each shard.
+      // The number is the same on each shard.
       for (const auto& task : x.tasks)
         if (task.task.job == job_kind::ps)
           BOOST_TEST(task.steps == 2 * updates_of(5));
     }
 }
 
-// Messages late, repeated and lost, workers of any speed: all is applied once, and the versions of
-// all shards agree.
+// Messages come late, repeatedly, or not at all, and workers have any speed. Every gradient is
+// applied once, and the versions of all shards agree.
 BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   std::uint64_t lost = 0;
   std::uint64_t repeated = 0;
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(workers_that_leave_or_vanish) {
     }
 }
 
-// No version has a part of what is held, so a checkpoint has whole updates.
+// No version contains part of a buffer, so a checkpoint consists of whole updates.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   for (const std::size_t workers : {1, 3}) {
     auto options = simulated(

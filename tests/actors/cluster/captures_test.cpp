@@ -1,5 +1,5 @@
-// Versions of the weights on their way to evaluators and disks: what is wrong is refused, and what
-// is slow holds nobody up.
+// Versions of the weights on their way to evaluators and disks. Wrong ones are refused, and slow
+// ones delay nobody.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 // -- one actor, asked directly ------------------------------------------------------------------
 
-/// What captures told the run and the operator.
+/// The messages that captures sent to the run and to the operator.
 struct told {
   std::vector<std::string> failures;
   std::vector<std::uint64_t> snapshots;
@@ -88,7 +88,7 @@ private:
   std::shared_ptr<told> heard_;
 };
 
-/// A reader that serves a range which may not be its own.
+/// A reader that serves a range, possibly a wrong one.
 class reader_double : public reader_actor::base {
 public:
   reader_double(caf::actor_config& cfg, range where) : reader_actor::base(cfg), where_(where) {}
@@ -176,7 +176,7 @@ struct captures_fixture {
     return result;
   }
 
-  /// Sends a part; the error's code and text, if there is one.
+  /// Sends a part. Returns the error's code and text, if there is one.
   std::pair<errc, std::string> give(const proto::CheckpointPart& x, const payload& data) {
     std::pair<errc, std::string> result{errc::none, ""};
     caf::scoped_actor self{*system};
@@ -189,7 +189,7 @@ struct captures_fixture {
     return result;
   }
 
-  /// All that belongs to a version.
+  /// Sends all parts of a version.
   void give_all(std::uint64_t version, bool to_evaluate = false) {
     for (std::uint32_t slot = 0; slot < (to_evaluate ? 1 : 1 + context->rule.slots()); ++slot)
       for (std::uint32_t part = 0; part < 2; ++part)
@@ -249,15 +249,15 @@ std::size_t notices_with(const simulation& run, const std::string& part) {
     run.seen().notices, [&](auto& x) { return x.text.find(part) != std::string::npos; }));
 }
 
-/// A run in which one of the coordinator's actors hangs for longer than any request may take, and
-/// what it would be otherwise.
+/// Two runs: one in which one of the coordinator's actors hangs for longer than any request may
+/// take, and the same run without the hang.
 struct held_up {
   held_up(const setting& x, const std::string& actor)
     : plain(simulate(hundred_steps(x)).summary), options(hundred_steps(x)), run(options) {
     run.at(100ms, [this, actor] { run.freeze(run.coordinator_node(), actor); });
     run.at(120s, [this, actor] { run.thaw(run.coordinator_node(), actor); });
     summary = run.run().summary;
-    // Training went on as if nothing was, and all of it counts.
+    // Training continued undisturbed, and all of it counts.
     BOOST_TEST(plain.failure == "");
     BOOST_TEST(summary.failure == "");
     BOOST_TEST(summary.weights_sha256 == plain.weights_sha256);
@@ -287,7 +287,7 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
   };
   for (const bool to_evaluate : {false, true}) {
     refused(header(10, 2, 0, to_evaluate), fits, "there are 2 parts");
-    refused(header(10, 0, 9, to_evaluate), fits, "slots beside the weights");
+    refused(header(10, 0, 9, to_evaluate), fits, "slots besides the weights");
     refused(header(10, 0, 0, to_evaluate), payload::floats(3), "12 bytes in part 0");
     refused(header(10, 0, 0, to_evaluate), payload::allocate(fits.size() + 1), "bytes in part 0");
     refused(header(11, 0, 0, to_evaluate), fits, "version 11: expected a multiple of");
@@ -299,7 +299,7 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
   old.set_view(current_view - 1);
   BOOST_TEST((give(old, fits).first == errc::old_view));
   BOOST_TEST(heard->failures.empty());
-  // It goes on.
+  // Captures continues.
   give_all(10);
   give_all(10, true);
   BOOST_TEST_REQUIRE(heard->checkpoints.size() == 1U);
@@ -351,7 +351,7 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
       const auto found = lines_of(*late.options.files, "evaluation");
       BOOST_TEST_REQUIRE(!found.empty());
       BOOST_TEST(found.size() < 30U);
-      // The newest is evaluated, however late.
+      // The newest version is evaluated, however late.
       BOOST_TEST(found.back().at("step") == 100);
       BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
       BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 25U);
@@ -371,7 +371,8 @@ BOOST_AUTO_TEST_CASE(a_slow_disk_holds_nobody_up) {
     }
 }
 
-// Longer than requests may take: the run is over when its results are on the disk, and not failed.
+// The disk takes longer than requests may take. The run is over when its results are on disk, and
+// it has not failed.
 BOOST_AUTO_TEST_CASE(a_slow_final_flush) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {

@@ -1,4 +1,4 @@
-// Flag, then file, then environment, item by item.
+// Options come first, then the cluster file, then the environment, for each value separately.
 
 #include "actors/cluster/cluster_choice.hpp"
 
@@ -21,7 +21,7 @@ const std::string in_environment = R"("cluster": {"chief": ["env:1"], "worker": 
 struct sources {
   temporary_directory folder;
 
-  /// The task chosen, and where it is; or the error.
+  /// The chosen task and its address, or the error.
   std::string chosen(const std::string& file, const std::string& environment,
                      std::optional<std::string> role = {},
                      std::optional<std::uint32_t> task = {}) const {
@@ -73,7 +73,7 @@ BOOST_FIXTURE_TEST_CASE(flags_come_first, sources) {
 BOOST_FIXTURE_TEST_CASE(then_the_file, sources) {
   const auto environment = text(in_environment, R"({"type": "worker", "index": 0})");
   BOOST_TEST(chosen(text(in_file, R"({"type": "ps"})"), environment) == "ps/0 at file:2");
-  // Only what the file lacks is taken from the environment.
+  // The environment supplies only values that the file lacks.
   BOOST_TEST(chosen(text(in_file), environment) == "worker/0 at file:4");
   BOOST_TEST(chosen(text(in_file), text("", R"({"type": "worker", "index": 2})"))
              == "worker/2 at file:6");
@@ -96,8 +96,9 @@ BOOST_FIXTURE_TEST_CASE(errors_name_the_source, sources) {
                       "cluster.json: task ps/3: "));
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "--role=ps --task=3: "));
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "cluster.json has 2 such tasks"));
-  BOOST_TEST(contains(chosen(text(in_file), "", {}, 1), "--task=1: task of which job?"));
-  // Where nothing is taken from it, the environment may hold anything.
+  BOOST_TEST(
+    contains(chosen(text(in_file), "", {}, 1), "--task=1: the job of the task is missing"));
+  // If no value comes from the environment, it may contain anything.
   BOOST_TEST(chosen(text(in_file), "{", "ps") == "ps/0 at file:2");
 }
 

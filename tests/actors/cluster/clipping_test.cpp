@@ -1,4 +1,4 @@
-// Updates that need all of the gradient: clipping by its norm, and LAMB by tensor.
+// Updates that need the whole gradient: clipping by norm, and LAMB by tensor.
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// 130 samples in batches of 32: the last batch of an epoch is small, and with several workers some
+/// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
 /// have none.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}",
@@ -39,8 +39,8 @@ std::vector<float> weights_of(const simulation& run, const job_context& context)
   return read_model(as_byte_span(file), context.parameters(), "weights").weights;
 }
 
-/// The weights of a run are those of a serial loop, up to the rounding of what is summed in another
-/// order.
+/// The weights of a run are those of a serial loop, except for rounding due to a different order of
+/// summation.
 void check_weights(const proto::Job& job, std::size_t workers, std::size_t ps,
                    const std::vector<float>& expected) {
   simulation run{simulated(job, workers, ps)};
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(one_worker_clips_as_a_serial_loop) {
     }
 }
 
-// What is not clipped has the very bits of a job that does not clip: nothing else has changed.
+// If nothing is clipped, the bits are those of a job without clipping.
 BOOST_AUTO_TEST_CASE(a_bound_that_is_never_met) {
   for (const auto protocol : all_protocols) {
     const auto expected = simulate(simulated(small_job(protocol, {}), 1, 3)).summary;
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(several_asynchronous_workers) {
   }
 }
 
-// Parts of the norm that are lost are told again; those that come twice count once.
+// Lost parts of the norm are sent again. Repeated parts count once.
 BOOST_AUTO_TEST_CASE(parts_of_the_norm_that_are_lost_or_repeated) {
   const auto job =
     small_job(proto::SYNC_PS, {"optimizer.clip_norm=0.5", "runtime.request_timeout_ms=20"});
@@ -157,7 +157,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   }
 }
 
-// LAMB needs whole tensors: shards are cut at their ends, and some have nothing.
+// LAMB needs whole tensors: cuts between shards are at the ends of tensors, and some shards are
+// empty.
 BOOST_AUTO_TEST_CASE(lamb_has_the_bits_of_a_serial_loop) {
   for (const auto protocol : all_protocols) {
     const auto job = small_job(protocol, {"optimizer.kind=LAMB", "optimizer.weight_decay=0.01"});
@@ -170,7 +171,7 @@ BOOST_AUTO_TEST_CASE(lamb_has_the_bits_of_a_serial_loop) {
         const auto result = simulate(options);
         BOOST_TEST(result.summary.failure == "");
         BOOST_TEST(result.summary.weights_sha256 == expected);
-        // Nothing waited for a deadline.
+        // No request reached its deadline.
         BOOST_TEST(
           (result.virtual_time < std::chrono::milliseconds{job.runtime().request_timeout_ms()}));
       }

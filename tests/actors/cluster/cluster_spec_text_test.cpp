@@ -16,12 +16,12 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse_cluster_config(text, "x.json"); });
 }
 
-/// Errors of a text whose cluster has these jobs.
+/// The errors of a cluster file with these jobs.
 std::string jobs_error(const std::string& jobs) {
   return parse_error("{\"cluster\": {" + jobs + "}}");
 }
 
-/// "chief/0 a:1 = coordinator/0 worker/0; ...", in any order of the text.
+/// "chief/0 a:1 = coordinator/0 worker/0; ...", whatever the order in the text.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(wrong_texts) {
   check(parse_error("{\"clutser\": {}}"),
         "x.json: clutser: there is no such field; did you mean "
         "\"cluster\"?");
-  check(parse_error(R"({"cluster": {}, "cluster": {}})"), "x.json: cluster: stands there twice");
+  check(parse_error(R"({"cluster": {}, "cluster": {}})"), "x.json: cluster: occurs twice");
   check(error_of([] { parse_cluster("{}", "x.json"); }), "x.json: cluster: missing");
   check(parse_error(R"({"task": 1})"), "x.json: task: expected {\"type\"");
   check(parse_error(R"({"task": {}})"), "x.json: task.type: missing");
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(wrong_clusters) {
   check(R"("worker": ["a:1", 2])", "cluster.worker[1]: 2 is not \"host:port\"");
   check(R"("worker": ["a:1", "b"])", "cluster.worker[1]: \"b\" is not \"host:port\"");
   check(R"("worker": ["a:70000"])", "cluster.worker[0]: \"a:70000\" is not");
-  check(R"("worker": ["a:1"], "worker": ["b:1"])", "cluster.worker: stands there twice");
+  check(R"("worker": ["a:1"], "worker": ["b:1"])", "cluster.worker: occurs twice");
   check(R"("ps": ["a:1"], "coordinator": ["a:1"])" + worker,
         "cluster.ps[0]: a:1 is given to two tasks");
   check(R"("worker": ["a:1", "b:1", "a:1"])",

@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(other_seeds_give_other_runs) {
     weights.insert(result.summary.weights_sha256);
   }
   BOOST_TEST(traces.size() == 8U);
-  // The order in which gradients arrive matters to an asynchronous run.
+  // The order of arriving gradients matters in an asynchronous run.
   BOOST_TEST(weights.size() > 1U);
 }
 

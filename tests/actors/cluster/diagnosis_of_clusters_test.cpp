@@ -19,7 +19,7 @@ const std::string servers =
   R"("coordinator": ["a:1"], "ps": ["b:1", "c:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 const std::string ring = R"("coordinator": ["a:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 
-/// All is well: seen from here, every process is what it should be.
+/// A healthy cluster: seen from here, every process is as expected.
 observations healthy(const cluster_spec& cluster) {
   observations result;
   for (auto& process : cluster.processes) {
@@ -63,7 +63,7 @@ std::string advice_of(const diagnosis& x) {
   return result;
 }
 
-/// What is told where one process is like this, as seen from everywhere.
+/// The diagnosis if one process has this problem, as seen from everywhere.
 diagnosis with(const cluster_spec& cluster, const std::string& process,
                proto::Reach::Problem problem, const std::string& detail = "") {
   auto x = healthy(cluster);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(one_that_does_not_run) {
   BOOST_TEST(pair.problem == "Connection refused");
   BOOST_TEST(pair.resolved == "10.0.0.1:1");
   BOOST_TEST((pair_of(cluster, found, "worker/2", "ps/0").is == pair_finding::state::reached));
-  // It cannot be asked whom it reaches.
+  // This process cannot be asked which peers it reaches.
   const auto own = pair_of(cluster, found, "ps/1", "coordinator/0");
   BOOST_TEST((own.is == pair_finding::state::unknown));
   BOOST_TEST(own.problem == "ps/1 could not be asked: not reached from here");
@@ -141,16 +141,16 @@ BOOST_AUTO_TEST_CASE(advice_for_each_problem) {
   };
   check(proto::Reach::UNRESOLVED, "Name or service not known",
         "the name does not resolve (Name or service not known)");
-  check(proto::Reach::TIMED_OUT, "", "nothing comes back from 10.0.0.1:1");
+  check(proto::Reach::TIMED_OUT, "", "no answer from 10.0.0.1:1");
   check(proto::Reach::UNREACHABLE, "No route to host", "cannot connect to 10.0.0.1:1 (No route");
   check(proto::Reach::LOOPBACK_ONLY, "", "listens on loopback only");
-  check(proto::Reach::FOREIGN, "", "a program that is no node of troupe listens there");
+  check(proto::Reach::FOREIGN, "", "a program that is not a troupe node listens there");
 }
 
 BOOST_AUTO_TEST_CASE(loopback_addresses_are_this_host) {
   const auto cluster = cluster_of(R"("coordinator": ["127.0.0.1:1"], "worker": ["localhost:2"])");
   const auto found = with(cluster, "coordinator/0", proto::Reach::REFUSED);
-  BOOST_TEST(contains(advice_of(found), "a loopback address is this host alone"));
+  BOOST_TEST(contains(advice_of(found), "a loopback address means this host only"));
 }
 
 BOOST_AUTO_TEST_CASE(others_answer) {
@@ -158,13 +158,14 @@ BOOST_AUTO_TEST_CASE(others_answer) {
   auto x = healthy(cluster);
   x.here[position(cluster, "ps/0")].set_version("0.9");
   const auto other_version = diagnose(cluster, x, "1.0", name);
-  BOOST_TEST(contains(advice_of(other_version), "ps/0 at b:1: troupe 0.9 runs there, this is 1.0"));
+  BOOST_TEST(
+    contains(advice_of(other_version), "ps/0 at b:1: troupe 0.9 runs there, but this is 1.0"));
 
   x = healthy(cluster);
   x.here[position(cluster, "ps/0")].mutable_hosted(0)->set_index(1);
   BOOST_TEST(contains(advice_of(diagnose(cluster, x, "1.0", name)), "ps/1 answers there"));
 
-  // As a worker sees it.
+  // From the point of view of a worker.
   x = healthy(cluster);
   auto& said = x.said[position(cluster, "worker/1")];
   for (auto& r : *said.mutable_reach())
@@ -194,7 +195,7 @@ BOOST_AUTO_TEST_CASE(before_anything_runs) {
   x.here = healthy(cluster).here;
   x.self = position(cluster, "worker/1");
   const auto found = diagnose(cluster, x, "1.0", name);
-  // What this host sees stands for the task that will run here.
+  // The observations of this host stand for the task that will run here.
   BOOST_TEST((pair_of(cluster, found, "worker/1", "ps/0").is == pair_finding::state::reached));
   BOOST_TEST((pair_of(cluster, found, "worker/0", "ps/0").is == pair_finding::state::unknown));
   BOOST_TEST(!found.well);

@@ -1,4 +1,4 @@
-// What must give the same bits.
+// Runs that must give the same bits.
 
 #include "actors/model/sha256.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// 130 samples in batches of 32: the last batch of an epoch is small, and with several workers some
+/// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
 /// have none.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
     }
 }
 
-// With one shard there is nothing to cut. LAMB needs whole tensors anyway.
+// With one shard there is nothing to cut. LAMB needs whole tensors in any case.
 BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
   for (const auto* kind : {"SGD", "LAMB"}) {
     const auto optimizer = std::string{"optimizer={kind: "} + kind + "}";
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
   }
 }
 
-// a + b = b + a: with two ranks the order of addition does not matter.
+// a + b = b + a: with two ranks, the order of addition does not matter.
 BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
   const auto ring = simulate(simulated(small_job(proto::RING), 2, 0)).summary;
   const auto shards = simulate(simulated(small_job(proto::SYNC_PS), 2, 3)).summary;

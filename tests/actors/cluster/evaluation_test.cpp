@@ -1,4 +1,4 @@
-// Evaluations within epochs, and of validation records.
+// Evaluations within epochs, and evaluations of validation records.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
@@ -30,7 +30,7 @@ proto::Job thirty_steps(proto::Protocol protocol, std::size_t workers,
 
 struct finished {
   run_summary summary;
-  /// Of metrics.jsonl, by event.
+  /// Lines of metrics.jsonl, by event.
   std::vector<json> evaluations;
   std::vector<json> epochs;
   json end;
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(every_so_many_steps) {
         how.evaluator = evaluator;
         const auto found = run(how);
         BOOST_TEST_REQUIRE(found.summary.failure == "");
-        // It changes nothing else.
+        // Evaluations change nothing else.
         BOOST_TEST(found.summary.weights_sha256 == plain.summary.weights_sha256);
         BOOST_TEST(plain.evaluations.empty());
         BOOST_TEST(found.epochs.size() == 3u);
@@ -93,7 +93,8 @@ BOOST_AUTO_TEST_CASE(every_so_many_steps) {
       }
 }
 
-// The weights of a step are those of that step: what an epoch ends with is what its last step made.
+// The evaluated weights of a step are those of exactly this step: the last step of an epoch has the
+// weights at the end of the epoch.
 BOOST_AUTO_TEST_CASE(the_weights_of_the_step) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {
@@ -120,7 +121,8 @@ BOOST_AUTO_TEST_CASE(every_step_beside_checkpoints_and_with_stale_gradients) {
         const auto found = run(how);
         BOOST_TEST(found.summary.failure == "");
         BOOST_TEST(found.summary.samples == 480u);
-        // Workers that are not in step may make three versions at once, and one is left out then.
+        // Workers that are not in step may make three versions at once. One of them is then
+        // skipped.
         const bool in_step = traits_of(protocol).in_step;
         BOOST_TEST(found.evaluations.size() >= (in_step ? 30u : 15u));
         for (std::size_t i = 0; i < found.evaluations.size(); ++i)
@@ -136,7 +138,7 @@ BOOST_AUTO_TEST_CASE(validation_records) {
     auto how = simulated(thirty_steps(proto::SYNC_PS, 2, {"evaluate={ every_steps: 7 }"}), 2, 1);
     const auto plain = run(how);
     how.evaluator = evaluator;
-    // Other records than the test's, and a different number: the first training records.
+    // Records that differ from the test records, also in number: the first training records.
     how.data.validation = how.data.train;
     const auto found = run(how);
     BOOST_TEST_REQUIRE(found.summary.failure == "");

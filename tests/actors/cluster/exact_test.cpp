@@ -1,4 +1,4 @@
-// Linear models that are solved for.
+// Linear models that the exact solver solves.
 
 #include "actors/model/exact_solution.hpp"
 #include "actors/model/model_file.hpp"
@@ -20,7 +20,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A table with three features, neither centred nor of one size, and noise.
+/// A table with three features that are not centred and differ in size, and with noise.
 class table {
 public:
   explicit table(std::size_t rows = 300, bool dependent = false) {
@@ -56,7 +56,7 @@ private:
   temporary_directory folder_;
 };
 
-/// The same records, as sparse ones.
+/// The same records in sparse form.
 class sparse_view : public dataset {
 public:
   explicit sparse_view(std::shared_ptr<const dataset> source)
@@ -117,7 +117,7 @@ void check_same(const std::vector<float>& a, const std::vector<float>& b, double
 
 BOOST_AUTO_TEST_SUITE(exact)
 
-// The gradient over all data, until it changes nothing.
+// Applies the gradient over all data until it changes nothing.
 BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   const table data;
   for (const auto* const change :

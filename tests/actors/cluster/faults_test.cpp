@@ -1,4 +1,4 @@
-// What a run survives, under the simulator: the ledger must balance whatever happens.
+// Faults that a run must survive, in the simulator. The ledger must always balance.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -29,7 +29,7 @@ void check_complete(const simulation_result& x) {
   BOOST_TEST(x.summary.split == 0U);
 }
 
-/// Judges the n-th frame of one kind between two nodes, counted from 1.
+/// Decides about the n-th frame of one kind between two nodes, counted from 1.
 class nth_frame {
 public:
   nth_frame(proto::Frame::Kind kind, std::uint64_t every, verdict what)
@@ -53,7 +53,7 @@ private:
   std::shared_ptr<std::uint64_t> hits_ = std::make_shared<std::uint64_t>(0);
 };
 
-/// A gradient or weights on their way, or an answer to that.
+/// True for a message that carries a gradient or weights, or that answers one.
 bool of_gradients(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
     return false;
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
   BOOST_TEST(duplicates > 0U);
 }
 
-// A worker that is told to stop gives back what it holds; what it had begun and not sent is
+// A worker that must stop gives back its leases. A gradient that it has begun but not sent is
 // requeued.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_worker_stops) {
       BOOST_TEST_REQUIRE(result.nodes[4].has_value());
       BOOST_TEST(result.nodes[4]->failure == "");
       requeued += result.summary.requeued;
-      // Every sample is trained once, so all gradients but the requeued ones are applied.
+      // Every sample is trained once, so all gradients except the requeued ones are applied.
       BOOST_TEST(result.summary.lost == 0U);
     }
   BOOST_TEST(requeued > 0U);
@@ -138,12 +138,12 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
       check_complete(result);
       lost += result.summary.lost;
     }
-  // Some crashed between two pushes of one gradient: the part that was not sent is lost.
+  // Some workers crashed between two pushes of one gradient. The part that was not sent is lost.
   BOOST_TEST(lost > 0U);
 }
 
-// A worker that was given up by mistake goes on sending. Behind the fence its gradients are
-// refused, and are `lost`; its samples are trained by others, once.
+// A worker that was given up by mistake continues to send. After the fence, its gradients are
+// refused and count as `lost`. Other workers train its samples, once.
 BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   BOOST_TEST(lost > 0U);
 }
 
-// With a bound on staleness, gradients are rejected, as a whole, and their samples trained again.
+// With a bound on staleness, whole gradients are rejected, and their samples are trained again.
 BOOST_AUTO_TEST_CASE(stale_gradients_are_rejected) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
@@ -203,8 +203,8 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
-// While nodes dial, join and open the view: whatever happens, everybody ends, well before any
-// time-out, and a run that succeeds has trained everything.
+// Faults while nodes connect, join and open the view. In all cases, all nodes end well before any
+// time limit, and a successful run has trained everything.
 BOOST_AUTO_TEST_CASE(faults_before_training) {
   enum class fault { stop, crash, cut };
   for (const auto protocol : all_protocols)
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(faults_before_training) {
             const auto result = run.run();
             if (result.summary.failure.empty())
               BOOST_TEST(result.summary.samples == train_samples);
-            // A task that is gone before it joined is waited for.
+            // The coordinator waits for a task that ends before it has joined.
             BOOST_TEST(result.virtual_time <= 61s);
             for (auto& node : result.nodes)
               BOOST_TEST(node.has_value());
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
         failure.starts_with("worker/1 cannot take part: failed: the training data differ from "
                             "those of coordinator/0: other labels"),
         failure);
-      // A run needs no evaluator.
+      // A run does not need the evaluator.
       how.other_data = {{evaluator, build_data(other)}};
       simulation sim{how};
       BOOST_TEST(sim.run().summary.failure == "");
@@ -295,8 +295,8 @@ BOOST_AUTO_TEST_CASE(the_operator_stops_the_run) {
 }
 
 BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
-  // 600 KiB of weights per shard and a chunk limit of 1 MiB: inline. With one shard of 2.3 MiB: in
-  // chunks.
+  // 600 KiB of weights per shard, with a chunk limit of 1 MiB, travel inline. One shard with 2.3
+  // MiB sends chunks.
   const auto job = job_with({"model.layer[0].dense.units=700", "runtime.request_timeout_ms=2000"});
   simulation run{simulated(job, 2, 1)};
   std::uint64_t chunks = 0;
@@ -313,8 +313,8 @@ BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
   BOOST_TEST(largest <= std::size_t{1} << 20);
 }
 
-// Messages late, out of order, repeated and lost, at random: every gradient is decided once, and
-// alike by all.
+// Messages come late, out of order, repeatedly, or not at all, at random. Every gradient is decided
+// once, and all shards decide the same.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t dropped = 0;
   std::uint64_t doubled = 0;
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
                   seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
       simulation run{simulated(job, 2 + seed % 3, 1 + seed % 4, seed)};
       auto random = std::make_shared<std::mt19937_64>(seed);
-      // Three times in a row, and a worker rightly gives up.
+      // After three losses in a row, a worker is right to give up.
       auto left = std::make_shared<int>(2);
       run.network().judge_with([&, random, left](sim_node, sim_node, const caf::message& x) {
         if (!of_gradients(x))

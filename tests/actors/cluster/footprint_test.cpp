@@ -42,15 +42,15 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   const auto first = x.of(job_kind::ps, 0, cluster);
   const auto second = x.of(job_kind::ps, 1, cluster);
   BOOST_TEST(first.weights + second.weights == shard_slots(3) * x.bytes);
-  BOOST_TEST(first.optimizer + second.optimizer == 3 * x.bytes); // a momentum per worker
+  BOOST_TEST(first.optimizer + second.optimizer == 3 * x.bytes); // one momentum per worker
   BOOST_TEST(first.gradients + second.gradients == 3 * x.bytes);
   BOOST_TEST(first.data == 0u);
-  // Small tensors are on their way whole: to and from three workers, and to the coordinator; as a
-  // message and in a buffer.
+  // Small tensors travel as a whole: to and from three workers, and to the coordinator. Each is
+  // counted as a message and in a buffer.
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
-// Two more of the weights per worker; and a momentum for each.
+// Two more copies of the weights per worker, and a momentum for each.
 BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
   const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
   const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
@@ -67,12 +67,12 @@ BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   BOOST_TEST(apart.gradients == x.bytes);
   BOOST_TEST(apart.activations == executor<float>{x.context->training}.memory_bytes());
   BOOST_TEST(apart.data == 120u * 785); // 100 + 20 images and their labels
-  // In one process weights and data are there already.
+  // In one process, the weights and the data exist already.
   const auto together = x.of(job_kind::worker, 0, {2, 1, false, false});
   BOOST_TEST(together.weights == 0u);
   BOOST_TEST(together.data == 0u);
   BOOST_TEST(together.network == 0u);
-  // Half of the vector ends within the first tensor, which then is gathered.
+  // The first half of the vector ends inside the first tensor, which must then be gathered.
   const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
   BOOST_TEST(straddling.weights == 16u * 784 * sizeof(float));
 }
@@ -83,8 +83,8 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   const auto first = x.of(job_kind::worker, 0, cluster);
   const auto second = x.of(job_kind::worker, 1, cluster);
   BOOST_TEST(second.weights == replica_slots * x.bytes);
-  BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
-  BOOST_TEST(second.optimizer == 2 * x.bytes);           // momentum, and that of the next version
+  BOOST_TEST(first.weights == second.weights + x.bytes);    // the coordinator reads from rank 0
+  BOOST_TEST(second.optimizer == 2 * x.bytes);              // momentum, also for the next version
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
 }
 
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_ring_divides_the_optimizers_state) {
   }
 }
 
-// The last average and the outer momentum.
+// The last average, and the outer momentum.
 BOOST_AUTO_TEST_CASE(an_outer_optimizer_has_state) {
   const auto optimizer = [&](const std::vector<std::string>& changes) {
     const checked_job x{proto::LOCAL_SGD, changes};
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
     {coordinator_task, "a:1"}, {ps, "b:1"}, {first, "b:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, ps) == tasks{first, ps}));
   BOOST_TEST((tasks_beside(cluster, coordinator_task) == tasks{second, coordinator_task}));
-  // Loopback is one host if the coordinator is there, too.
+  // Loopback counts as one host if the coordinator's address is also loopback.
   cluster = {
     {coordinator_task, "localhost:1"}, {ps, "[::1]:1"}, {first, "127.0.0.1:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first, ps, coordinator_task}));

@@ -1,4 +1,4 @@
-// Parameters that stay as they are, and groups with settings of their own, in clusters.
+// Frozen parameters, and groups with their own settings, in clusters.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
@@ -17,7 +17,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// The first dense layer, and what the normalization knows of its outputs, stay.
+/// The first dense layer is frozen, and so are the statistics of the normalization after it.
 proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& changes) {
   auto result = parse_job(R"(
     model {
@@ -55,8 +55,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
       check_equals_serial(job_with(protocol, {"optimizer.kind=" + std::string{rule}}));
 }
 
-// Three replicas, whose mean a sum divided by 3 would not be exactly; and clipping, momenta of
-// workers, compensation.
+// Three replicas, because a sum divided by 3 is not exact; also clipping, momenta of workers, and
+// compensation.
 BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
   std::vector<std::pair<proto::Protocol, std::string>> runs{
     {proto::ASYNC_PS, "async_ps.compensation=DC"}, {proto::LOCAL_SGD, "local_sgd.every=2"}};

@@ -1,4 +1,4 @@
-// Workers of one process that write into the same weights.
+// Workers in one process that write to the same weights.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/sha256.hpp"

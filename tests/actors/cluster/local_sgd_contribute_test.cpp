@@ -1,4 +1,4 @@
-// Averages that do not wait until slow workers have made their steps.
+// Averages that do not wait for the steps of slow workers.
 
 #include "tests/actors/cluster/local_sgd_runs.hpp"
 
@@ -20,7 +20,7 @@ proto::Job contributing(const std::vector<std::string>& more = {}) {
   return local(8, changes);
 }
 
-/// Gradients take a millisecond, those of worker 0 five.
+/// A gradient takes a millisecond; one of worker 0 takes five.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t crew = workers,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, crew, 0, seed);
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
 // Every worker takes part in every average, and makes at most `every` steps in between.
 BOOST_AUTO_TEST_CASE(all_workers_contribute) {
   simulation run{with_a_slow_worker(contributing())};
-  // Who sent pieces of which average.
+  // The ranks that sent pieces of each average.
   std::map<std::uint64_t, std::map<sim_node, int>> averages;
   run.network().judge_with([&](sim_node from, sim_node, const caf::message& content) {
     if (content.match_elements<proto::Frame, caf::message>()) {
@@ -76,13 +76,14 @@ BOOST_AUTO_TEST_CASE(all_workers_contribute) {
   check_balanced(run.run().summary, workers);
   for (auto& [number, senders] : averages)
     BOOST_TEST(senders.size() == workers, "average " << number);
-  // 320 gradients; averages begin after 8 of the fastest worker, while three of the others make as
-  // many, and one at least one.
+  // 320 gradients. An average begins after 8 gradients of the fastest worker. Three of the other
+  // workers make the same number, and one makes at least one.
   BOOST_TEST(averages.size() >= 320 / (4 * 8));
   BOOST_TEST(averages.size() <= 320 / (3 * 7) + 4);
 }
 
-// Workers of any speed, links of any delay: what is trained adds up, and everybody ends.
+// With workers of any speed and links of any delay, the trained samples add up, and all workers
+// end.
 BOOST_AUTO_TEST_CASE(any_timing) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const std::size_t crew = seed % 5 + 1;
@@ -113,7 +114,7 @@ BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {
     check_balanced(train(how, contributing(), workers, 0), workers);
 }
 
-// From the third epoch on, the rate is almost 0: then the weights stay as they are.
+// From the third epoch on, the rate is almost 0, so the weights do not change.
 BOOST_AUTO_TEST_CASE(the_schedule_counts_the_samples_of_all_workers) {
   const auto after = [](const std::string& epochs) {
     return weights_of(contributing(

@@ -1,4 +1,4 @@
-// Replicas whose weights are averaged in parts, while training goes on.
+// Replicas whose weights are averaged in parts while training continues.
 
 #include "actors/protocols/local_sgd/fragments.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(one_fragment_changes_nothing) {
   }
 }
 
-// When pieces of averages arrive makes no difference.
+// The time at which pieces of averages arrive makes no difference.
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_timing) {
   for (const std::size_t crew : {1, 2, 3, 4, 5})
     for (const std::uint32_t fragments : {2, 4})
@@ -161,8 +161,9 @@ BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
   BOOST_TEST((weights_of(forty_steps(8, 4), 1) == weights_of(forty_steps(8, 1), 1)));
 }
 
-// Steps that are made while a fragment is under way are neither lost nor counted twice: with 8
-// fragments that would be an eighth of the way. At a small learning rate gradients differ little.
+// Steps made while a fragment is being averaged are neither lost nor counted twice. With 8
+// fragments, this would change an eighth of the distance. At a small learning rate, gradients
+// differ little.
 BOOST_AUTO_TEST_CASE(each_step_enters_one_average) {
   const std::vector<std::string> slow{"learning_rate={base: 0.0005}"};
   const auto begin = weights_of(local(8, {"learning_rate={base: 1e-30}"}));
@@ -206,7 +207,8 @@ BOOST_AUTO_TEST_CASE(traffic_is_spread_over_steps) {
   BOOST_TEST(static_cast<double>(parts.by_average.at(20)) < 1.02 * all);
 }
 
-// An average takes longer than a step, and a fragment less than the steps until the next turn.
+// An average takes longer than a step, but a fragment takes less time than the steps until the next
+// one.
 BOOST_AUTO_TEST_CASE(training_goes_on_while_a_fragment_is_under_way) {
   const auto outer = std::vector<std::string>{"local_sgd.outer={}"};
   const timed_traffic whole{forty_steps(8, 1, outer), 2e7};
@@ -222,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_checkpoint) {
         std::vector<std::string> changes{std::string{"optimizer="} + rule, "epochs=8",
                                          in_parts(fragments),
                                          "learning_rate={base: 0.02 cosine {}}",
-                                         // 27 samples are no whole number of batches.
+                                         // 27 samples are not a whole number of batches.
                                          "data.digits={train: 315 test: 20}"};
         if (*outer != '\0')
           changes.push_back(std::string{"local_sgd.outer="} + outer);
@@ -293,7 +295,8 @@ BOOST_AUTO_TEST_CASE(lost_requests) {
   }
 }
 
-// A worker that stops while a fragment is under way ends the run; one that pauses does not.
+// A worker that stops while a fragment is being averaged ends the run. A worker that only pauses
+// does not.
 BOOST_AUTO_TEST_CASE(workers_that_stop_or_pause) {
   auto options = simulated(forty_steps(8, 4), workers, 0);
   options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };

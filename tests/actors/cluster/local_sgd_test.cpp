@@ -8,7 +8,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Counts pieces of averages, and may lose the first requests for weights.
+/// Counts the pieces of averages. It can also drop the first requests for weights.
 struct watcher {
   std::uint64_t pieces = 0;
   std::uint64_t pulls = 0;
@@ -25,7 +25,7 @@ struct watcher {
   }
 };
 
-/// Pieces of averages that a run sends.
+/// Number of pieces that a run sends for averages.
 std::uint64_t pieces(const proto::Job& job) {
   simulation run{simulated(job, workers, 0)};
   watcher seen;
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(after_each_step_it_is_a_ring) {
   check_near(weights_of(local(1)), weights_of(twenty_steps(proto::RING)));
 }
 
-// One step in each epoch: the replicas are averaged when the weights are read, and only then.
+// One step per epoch: the replicas are averaged when the weights are read, and only then.
 BOOST_AUTO_TEST_CASE(replicas_are_averaged_before_they_are_read) {
   const std::vector<std::string> one_step{"data.batch=80"};
   check_near(weights_of(local(1000, one_step)), weights_of(twenty_steps(proto::RING, one_step)));
@@ -79,8 +79,8 @@ BOOST_AUTO_TEST_CASE(fewer_averages_send_fewer_pieces) {
   BOOST_TEST(pieces(local(100)) == pieces(local(5)));
 }
 
-// What is evaluated at the end of an epoch are the outer weights, without an average; the run ends
-// with one.
+// At the end of an epoch, the outer weights are evaluated without an average. The run ends with an
+// average.
 BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optimizer) {
   const std::vector<std::string> outer{"local_sgd.outer={kind: SGD rate: 1}"};
   const auto each = pieces(local(1, outer));
@@ -88,13 +88,13 @@ BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optim
   BOOST_TEST(pieces(local(5, outer)) * 5 == each);
   BOOST_TEST(pieces(local(8, outer)) * 20 == 3 * each); // after 8, 16 and 20 steps
   BOOST_TEST(pieces(local(100, outer)) * 20 == each);
-  // In one epoch, where plain replicas are averaged once, too.
+  // In a single epoch, plain replicas are averaged once as well.
   auto one_epoch = outer;
   one_epoch.emplace_back("epochs=1");
   check_near(weights_of(local(100, one_epoch)), weights_of(local(100, {"epochs=1"})));
 }
 
-// The coordinator asks again, and gets the same weights.
+// The coordinator repeats its request and gets the same weights.
 BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   const auto job = local(3, {"runtime.request_timeout_ms=20"});
   const auto expected = simulate(simulated(job, workers, 0)).summary.weights_sha256;
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   BOOST_TEST(result.weights_sha256 == expected);
 }
 
-// To 1e-6: the step goes from the last average, and its rounding is another.
+// Equal to 1e-6: the step starts from the last average, so its rounding differs.
 BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
   const std::vector<std::string> changes{
     "local_sgd.outer={kind: SGD rate: 1}",
@@ -127,8 +127,8 @@ BOOST_AUTO_TEST_CASE(the_outer_rate_multiplies_that_of_sgd) {
     weights_of(twenty_steps(proto::RING)));
 }
 
-// An average after each step: a ring whose updates are by the outer optimizer. The momentum adds up
-// the differences in rounding.
+// With an average after each step, this is a ring whose updates the outer optimizer makes. The
+// momentum accumulates differences in rounding.
 BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
   for (const std::string kind : {"MOMENTUM", "NESTEROV"})
     check_near(
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
       4e-6);
 }
 
-// A worker alone takes outer steps, too.
+// A single worker also makes outer steps.
 BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
   const auto hash = [](const std::vector<std::string>& changes) {
     const auto result = simulate(simulated(local(4, changes), 1, 0)).summary;
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
   BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.5}"}));
 }
 
-// Each worker goes on with the state of its own optimizer, and all with the outer one.
+// Each worker continues with its own optimizer's state, and all continue with the outer state.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
   for (const auto* rule : {"{kind: SGD}", "{kind: NESTEROV momentum: 0.9}", "{kind: ADAM}"})
     for (const auto* outer : {"", "{kind: SGD rate: 0.7}", "{}"})
@@ -169,7 +169,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
       }
 }
 
-// The outer momentum is one for all; of the workers' states there is one copy for others.
+// All workers share the outer momentum. There is one copy of the workers' states for other numbers
+// of workers.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto job = kept(4, {"optimizer={kind: ADAM}", "local_sgd.outer={}"});
   kept_run run{job, workers};
@@ -183,7 +184,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto ring = twenty_steps(proto::RING, {"optimizer={kind: ADAM}"});
   BOOST_TEST(run.resumed(8, ring, 2).failure == "");
   BOOST_TEST(!run.told("one copy"));
-  // And from a checkpoint without an outer momentum, which then begins at 0.
+  // From a checkpoint without an outer momentum, the momentum starts at 0.
   kept_run plain{kept(4, {"optimizer={kind: ADAM}"}), workers};
   BOOST_TEST(plain.resumed(8, job, workers).failure == "");
 }

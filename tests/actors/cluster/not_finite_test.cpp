@@ -1,4 +1,5 @@
-// A loss, a gradient or weights that are not finite end a run, with what a person needs to know.
+// A loss, a gradient or weights that are not finite end a run, with the information that a person
+// needs.
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
@@ -39,7 +40,7 @@ bool contains(const std::string& text, const std::string& what) {
 
 constexpr std::uint64_t all_records = ~std::uint64_t{0};
 
-/// Features of a data set, those of one record or of all with a number that is not finite.
+/// The features of a data set, with a number that is not finite in one record or in all.
 class spoilt : public dataset {
 public:
   spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)
@@ -64,8 +65,8 @@ private:
 
 BOOST_AUTO_TEST_SUITE(not_finite)
 
-// The task that notices first reports it: a worker its loss, a shard or rank the gradient that it
-// is to clip.
+// The first task that notices the problem reports it: a worker reports its loss, a shard or rank
+// reports the gradient that it must clip.
 BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
   for (const auto protocol : all_protocols)
     for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
@@ -101,7 +102,7 @@ BOOST_AUTO_TEST_CASE(processes_end_too) {
   }
 }
 
-// One gradient per epoch is left out, and named; all others train.
+// One gradient per epoch is left out and reported. All others are trained.
 BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 4})
@@ -120,7 +121,7 @@ BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
       }
 }
 
-// The run ends after so many in a row.
+// The run ends after this number of failures in a row.
 BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
   for (const auto protocol : all_protocols)
     for (const auto* const most : {"max_bad=1", "max_bad=2", "max_bad=3"}) {
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
     }
 }
 
-// A loss is added up in double, so it may be finite where the gradient is not.
+// The loss is added up in double, so it may be finite although the gradient is not.
 BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "x,y\n1e25,0\n2e25,0\n";
@@ -157,8 +158,8 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
     }
 }
 
-// The loss of the last batch of an epoch is finite, what it leads to is not: the evaluation
-// notices, and the weights of an earlier epoch stay.
+// The last batch of an epoch has a finite loss, but its update does not give finite weights. The
+// evaluation notices this, and the weights of an earlier epoch stay.
 BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {
     const auto job = job_with(protocol,

@@ -1,4 +1,4 @@
-// Real sockets of this host.
+// Tests with real sockets on this host.
 
 #include "actors/cluster/probe.hpp"
 
@@ -21,7 +21,7 @@ using namespace troupe;
 
 namespace {
 
-/// Listens on 127.0.0.1, and says the same to everybody.
+/// Listens on 127.0.0.1 and sends the same bytes to every client.
 class server {
 public:
   explicit server(std::string greeting) {
@@ -61,7 +61,7 @@ private:
   std::thread thread_;
 };
 
-/// The framework's handshake: a header with the length of the rest, and the rest.
+/// The framework's handshake: a header with the length of the rest, followed by the rest.
 std::string handshake(const std::string& rest) {
   std::string result(32, '\0');
   result[6] = static_cast<char>(rest.size() >> 8);
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(nobody_there) {
   BOOST_TEST(probed("").problem() == proto::Reach::UNKNOWN_PORT);
 }
 
-// 127.0.0.2 is an address of this host, too, on which the server does not listen.
+// 127.0.0.2 is another address of this host, and the server does not listen on it.
 BOOST_AUTO_TEST_CASE(a_server_on_loopback_only) {
   const server peer{""};
   BOOST_TEST(probed("127.0.0.2:" + std::to_string(peer.port)).problem()

@@ -1,4 +1,4 @@
-// Weights that are asked for before their step.
+// Weights that a worker asks for before their step.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/protocol_traits.hpp"
@@ -55,7 +55,7 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 BOOST_AUTO_TEST_SUITE(pull_ahead)
 
 // The pull of the weights of step t begins with step t - n. So the updates of the worker's last n
-// steps are missing, or of all steps since it began anew.
+// steps are missing, or of all its steps since it started again.
 BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"})
     for (const std::uint64_t ahead : {0, 1, 2, 4})
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
           BOOST_TEST(x == expected);
           expected = std::min(expected + 1, ahead);
         }
-        // Where the worker has no other batch: at the end of an epoch.
+        // The worker has no other batch, for example at the end of an epoch.
         BOOST_TEST(restarts == (ahead > 0 ? 1U : 0U));
         BOOST_TEST(result.staleness_mean > 0.9 * static_cast<double>(ahead) - 0.3);
       }
@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     }
     BOOST_TEST_MESSAGE(protocol << ": " << times[0] / 1ms << ", " << times[1] / 1ms << " and "
                                 << times[2] / 1ms << " ms");
-    // 120 steps of each worker, of 110 and of at most 70 ms.
+    // 120 steps of each worker, of 110 ms, and of at most 70 ms.
     BOOST_TEST((times[0] - times[1] > 100 * 40ms));
     BOOST_TEST((times[2] <= times[1] + 100ms));
     // A commit and a pull take longer than two gradients, so two steps ahead are better than one.
@@ -155,8 +155,8 @@ BOOST_AUTO_TEST_CASE(a_run_can_be_repeated) {
   }
 }
 
-// What a rejected gradient was computed from is thrown away: with newer weights it is not rejected
-// for ever.
+// Weights from which a rejected gradient was computed are dropped. With newer weights, the gradient
+// is accepted in the end.
 BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   std::uint64_t rejected = 0;
   for (const std::uint64_t most : {0, 1, 3})
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   BOOST_TEST(rejected > 20U);
 }
 
-// Messages late, repeated and lost; workers stop and vanish.
+// Messages are late, repeated or lost, and workers stop or vanish.
 BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   std::uint64_t lost = 0;
   std::uint64_t repeated = 0;
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   BOOST_TEST(repeated > 150U);
 }
 
-// The pools have a version for each that a worker may hold.
+// The pools have a version for each version that a worker may hold.
 BOOST_AUTO_TEST_CASE(shards_do_not_wait_for_readers) {
   for (const std::uint64_t ahead : {1, 4}) {
     auto job = small_job(ahead);
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried >= 3U);
 }
 
-// The batch is not known yet, so pulls are of all rows; pushes are of the batch's.
+// The batch is not known yet, so pulls transfer all rows. Pushes transfer the rows of the batch.
 BOOST_AUTO_TEST_CASE(tables_whose_rows_a_batch_names) {
   const temporary_directory folder;
   const auto path = (folder.path() / "records.libsvm").string();

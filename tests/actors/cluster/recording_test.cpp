@@ -17,7 +17,7 @@ using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
 
-// What a run leaves behind, on a disk that fails at any operation.
+// The files that a run leaves behind on a disk that fails at some operation.
 
 namespace {
 
@@ -29,7 +29,7 @@ constexpr auto job_text = R"(
   epochs: 2
 )";
 
-/// Fails from one operation on, for so many.
+/// Fails from one operation on, for a number of operations.
 class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
@@ -97,7 +97,7 @@ std::vector<json> lines_of(const memory_storage& disk) {
   return result;
 }
 
-/// The summary says what weights.safetensors holds, unless these are the weights at the end.
+/// The summary describes the contents of weights.safetensors, unless they are the final weights.
 void check_weights_file(const memory_storage& disk, const run_summary& summary) {
   const auto file = disk.contents("out/weights.safetensors");
   if (file.empty()) {
@@ -146,7 +146,8 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
   const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
-  // Once, and from then on: how many operations a run makes depends on how long it takes.
+  // One failure, or all operations from then on: the number of operations in a run depends on its
+  // duration.
   for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
     std::size_t first = 0;
     for (; first < 100; ++first) {
@@ -162,11 +163,11 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(summary.weights_sha256 == expected);
         BOOST_TEST(contains(summary.failure, summary.unwritten));
         check_weights_file(*files, summary);
-        // What could be written is whole.
+        // Every line that was written is complete.
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
-    // At least each file once, a line and weights per epoch, and the last line.
+    // At least: each file once, a line and weights per epoch, and the last line.
     BOOST_TEST(first >= 10u);
     BOOST_TEST(first < 100u);
   }

@@ -1,4 +1,4 @@
-// A run that was interrupted and goes on from a checkpoint equals one that was not.
+// A run that was interrupted and continues from a checkpoint equals a run without the interruption.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/data_fingerprint.hpp"
@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t records = 150;
 constexpr std::uint64_t steps = 40;
 
-/// 40 steps in 4 epochs, the last step of each a small one; momentum, and a rate that changes with
-/// every step.
+/// 40 steps in 4 epochs, the last step of each epoch with a small batch; momentum, and a rate that
+/// changes in every step.
 proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
                        const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"model.layer[0].dense.units=8",
@@ -60,7 +60,7 @@ struct site {
   simulation_options options;
 };
 
-/// The way `job` runs in the simulation, going on from a checkpoint.
+/// Options to run `job` in the simulation from a checkpoint.
 simulation_options going_on(const site& from, const proto::Job& job, std::size_t workers,
                             std::size_t ps, std::uint64_t step) {
   auto result = from.options;
@@ -72,7 +72,8 @@ simulation_options going_on(const site& from, const proto::Job& job, std::size_t
   return result;
 }
 
-/// The step of a checkpoint about half-way. With asynchronous workers, some steps have none.
+/// The step of a checkpoint about halfway through the run. With asynchronous workers, some steps
+/// have no checkpoint.
 std::uint64_t some_step(const site& x) {
   const auto names = x.checkpoints();
   return checkpoint_step(names.at(names.size() / 2));
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
     BOOST_TEST_REQUIRE(first.checkpoints().size() == steps);
     for (std::uint64_t k = 1; k <= steps; ++k)
       BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", step " << k) {
-        // With as many shards, and with others.
+        // With the same number of shards, and with other numbers.
         const auto resumed = simulate(going_on(first, job, workers, ps == 0 ? 0 : 1 + k % 3, k));
         BOOST_TEST(resumed.summary.failure == "");
         BOOST_TEST(resumed.summary.weights_sha256 == whole.weights_sha256);
@@ -115,7 +116,7 @@ BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
   }
 }
 
-// Asynchronous workers: how far the rate is damped, and what the guard remembers.
+// With asynchronous workers: the damping of the rate, and the state of the guard.
 BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
@@ -152,10 +153,10 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   damaged->manifest.pacing.value().mutable_pacing()->set_damping(-1);
   how.resume = damaged;
   const auto failure = simulate(how).summary.failure;
-  BOOST_TEST(failure.find("a pace of training") != std::string::npos, failure);
+  BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
-// All slots of the optimizer, and the number of updates, on which Adam depends.
+// All slots of the optimizer, and the number of updates, which Adam needs.
 BOOST_AUTO_TEST_CASE(other_records_are_told) {
   const auto job = forty_steps(proto::SYNC_PS, 1);
   site here{simulated(job, 1, 1)};
@@ -175,7 +176,7 @@ BOOST_AUTO_TEST_CASE(other_records_are_told) {
   BOOST_TEST(
     told(build_data(other))
       .find("the training data differ from those of the checkpoint: other labels (150 records "
-            "here, 150 there); the run goes on with the data here")
+            "here, 150 there); the run continues with the data here")
     != std::string::npos);
 }
 
@@ -193,7 +194,7 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// Masks follow from which batch is trained; running statistics are weights like others.
+// The masks depend only on the batch. Running statistics are restored like other weights.
 BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
   const auto model = [](const std::string& rate) {
     return "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { activation: RELU "
@@ -233,9 +234,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
     }
 }
 
-// Any protocol goes on from any other's checkpoint, with any number of workers: every sample is
-// trained once, the ledger balances (or the run fails), and the model is better for it.
-// A checkpoint holds whole vectors, so it does not matter where they were cut.
+// A checkpoint contains whole vectors, so it does not matter how they were divided.
 BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   for (const auto& [from, to] :
        {std::pair{"BY_BYTES", "BY_TENSOR"}, std::pair{"BY_TENSOR", "BY_BYTES"}}) {
@@ -255,6 +254,9 @@ BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   }
 }
 
+// A run of any protocol can continue from a checkpoint of any other, with any number of workers.
+// Every sample is trained once, the ledger balances (otherwise the run fails), and the model
+// improves.
 BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers);
@@ -276,7 +278,7 @@ BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   }
 }
 
-// The coordinator is gone from one moment to the next, again and again.
+// The coordinator vanishes suddenly, again and again.
 BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers, {"checkpoint={every_steps: 3 keep: 2}"});
@@ -309,7 +311,7 @@ BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
   }
 }
 
-// Parts that come twice, or not at all.
+// Parts that arrive twice or not at all.
 BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
   for (auto& [protocol, workers, ps] : settings)
     for (const auto what : {verdict::duplicate, verdict::drop}) {
@@ -330,8 +332,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
       const auto whole = run.run().summary;
       BOOST_TEST(whole.failure == "");
       BOOST_TEST(hits >= (what == verdict::duplicate ? 10U : 2U));
-      // A part that is lost costs its checkpoint and those that are due until it is asked for
-      // again, which is longer than this run; and nothing else.
+      // If a part is lost, its checkpoint is lost, and so are those that are due before the part is
+      // requested again, which is longer than this run. Nothing else is lost.
       const auto written = first.checkpoints();
       BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : 3U));
       for (std::size_t i = 1; i < written.size(); i += 11)
@@ -341,8 +343,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
     }
 }
 
-// Workers come and go while checkpoints are made: from each that was written a run goes on, and
-// trains what it says remains.
+// Workers come and go while checkpoints are made. From every checkpoint, a run can continue, and it
+// trains exactly the samples that the checkpoint lists as remaining.
 BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   std::size_t resumed = 0;
   for (std::uint64_t seed = 1; seed <= 8; ++seed)
@@ -370,7 +372,7 @@ BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   BOOST_TEST(resumed > 20U);
 }
 
-// "Fail at operation N": the run goes on without the checkpoint that could not be written.
+// "Fail at operation N": the run continues without the checkpoint that could not be written.
 BOOST_AUTO_TEST_CASE(a_storage_that_fails) {
   class failing_storage : public memory_storage {
   public:

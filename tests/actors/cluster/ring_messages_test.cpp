@@ -1,4 +1,4 @@
-// Rank 0 of a ring of two, asked directly; the test is its worker and rank 1.
+// Sends messages directly to rank 0 of a ring of two. The test plays its worker and rank 1.
 
 #include "actors/ring/ring_synchronizer.hpp"
 #include "messages/configure.hpp"
@@ -97,7 +97,7 @@ struct ring_fixture {
     send_on(std::move(result));
   }
 
-  /// Each piece `copies` times.
+  /// Sends each piece `copies` times.
   void send_on(ring_reductions::effects result) {
     sums += result.done ? 1 : 0;
     for (auto& [id, piece] : result.send) {
@@ -116,7 +116,7 @@ struct ring_fixture {
     }
   }
 
-  /// Rank 1 hears of rank 0 until so many sums are there.
+  /// Delivers messages of rank 0 to rank 1 until this number of sums has arrived.
   void pass_on(std::size_t until) {
     while (sums < until) {
       bool came = false;
@@ -135,7 +135,7 @@ struct ring_fixture {
     }
   }
 
-  /// Version and weights.
+  /// The version and the weights.
   std::pair<std::uint64_t, payload> pull() {
     std::pair<std::uint64_t, payload> result;
     proto::Pull question;
@@ -161,8 +161,8 @@ struct ring_fixture {
     return result;
   }
 
-  /// Rank 0 has contributed `left`, rank 1 `values`: reduced twice, the second time without the one
-  /// that is not finite.
+  /// Rank 0 has contributed `left`, rank 1 `values`. They are reduced twice; the second time
+  /// without the one that is not finite.
   committed second_attempt(float left, float values) {
     const auto buckets = context->buckets().size();
     const auto step = begin();
@@ -190,7 +190,7 @@ struct ring_fixture {
   std::shared_ptr<const job_context> context;
   ring_node_actor ring;
   ring_synchronizer_actor synchronizer;
-  /// Rank 1, the sums that it has, and the pieces that it has sent.
+  /// Rank 1, the sums that it has received, and the pieces that it has sent.
   std::optional<ring_reductions> right;
   std::size_t sums = 0;
   std::size_t pieces = 0;
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_published_before_the_commit) {
   contribute_all(step, gradient(1));
   contribute_right(0, gradient(2), 6);
   pass_on(context->buckets().size());
-  report(); // Behind the last sum in both mailboxes.
+  report(); // Arrives after the last sum in both mailboxes.
   const auto reduced = pull();
   BOOST_TEST(reduced.first == 0u);
   BOOST_TEST(same_bits(reduced.second.as_floats(), before.second.as_floats()));

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(the_bits_of_a_ring_with_every_optimizer) {
       }
 }
 
-// Frozen parameters, and statistics that follow theirs.
+// Frozen parameters, and layer statistics, which follow their own rule.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   const std::vector<std::string> how{
     "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
@@ -76,7 +76,8 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     BOOST_TEST(train(how, job, 4, 0).weights_sha256 == expected.weights_sha256);
 }
 
-// Each rank sends its part of the state; a checkpoint holds all of it, as that of any ring.
+// Each rank sends its part of the state. The checkpoint contains the whole state, like that of any
+// ring.
 BOOST_AUTO_TEST_CASE(a_checkpoint_holds_the_whole_state) {
   const std::vector<std::string> kept{
     "optimizer={kind: ADAM}", "checkpoint={every_steps: 1 keep: 40}", "evaluate={every_steps: 7}"};

@@ -1,4 +1,4 @@
-// Of a large table whose rows a batch names, only these rows travel between nodes.
+// A batch names a few rows of a large table. Only these rows travel between nodes.
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
@@ -70,7 +70,7 @@ outcome run(const proto::Job& job, std::size_t workers, std::size_t ps, bool one
   return {result.summary.weights_sha256, result.bytes};
 }
 
-/// Of pulls and pushes, if all parameters travelled.
+/// Bytes of pulls and pushes if all parameters travelled.
 std::uint64_t dense_bytes(const proto::Job& job) {
   const auto data = build_data(job);
   const auto parameters = make_job_context(job, shape_of(*data.train))->parameters().size();
@@ -82,7 +82,7 @@ std::uint64_t dense_bytes(const proto::Job& job) {
 
 BOOST_AUTO_TEST_SUITE(row_sparse)
 
-// Within a node whole ranges are shared; over links rows travel. The bits are the same.
+// Within a node, whole ranges are shared; over links, only rows travel. The bits are the same.
 BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
   for (const auto* const change :
        {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5", "optimizer.kind=NESTEROV"})
@@ -99,7 +99,7 @@ BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
         }
 }
 
-// Of a row that it did not pull, a worker keeps an old value, which it must never read.
+// A worker keeps old values for rows that it did not pull, and must never read them.
 BOOST_FIXTURE_TEST_CASE(interleavings, sparse_file) {
   const auto job = job_with(proto::SYNC_PS, path);
   const auto expected = run(job, 3, 2, true).weights;
@@ -116,7 +116,7 @@ BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
   BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
 }
 
-// A table with fewer rows than the batch names travels whole.
+// If a table has fewer rows than a batch names, it travels as a whole.
 BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   const sparse_file file{24};
   const auto job = job_with(proto::SYNC_PS, file.path, {"data.libsvm.features=24"});

@@ -1,4 +1,4 @@
-// Clusters of other shapes than a node per task, and those with an evaluator.
+// Clusters with other shapes than one node per task, and clusters with an evaluator.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
@@ -57,7 +57,7 @@ private:
 
 BOOST_AUTO_TEST_SUITE(shapes)
 
-// With worker 0 beside the coordinator, others reach it through the coordinator's link.
+// If worker 0 runs on the coordinator's node, other nodes reach it through the coordinator's link.
 BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 3, 4})
@@ -137,8 +137,8 @@ BOOST_AUTO_TEST_CASE(an_evaluator_may_be_lost) {
   BOOST_TEST(asked_before > 0U);
 }
 
-// It goes when it was just given a snapshot, which the coordinator then evaluates itself: a run
-// does not end before all are evaluated.
+// The evaluator leaves just after it received a snapshot. The coordinator then evaluates the
+// snapshot itself: a run does not end before all snapshots are evaluated.
 BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
   for (const auto protocol : all_protocols)
     for (const std::uint64_t snapshot : {1, 2})
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
       }
 }
 
-// Requests to the evaluator and its answers get lost; it is asked again, or given up.
+// Requests to the evaluator and its answers get lost. It is asked again, or given up.
 BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
   for (const std::uint64_t every : {1, 2, 3})
     BOOST_TEST_CONTEXT("every " << every) {
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
         const bool frame = !content.empty() && content.match_element<proto::Frame>(0);
         const bool between =
           (from == run.evaluator_node() && to == 0) || (from == 0 && to == run.evaluator_node());
-        // Not before it has joined and opened.
+        // Not before it has joined and opened its view.
         if (!frame || !between || run.elapsed() < 3ms || ++seen % every != 0)
           return verdict::deliver;
         ++dropped;

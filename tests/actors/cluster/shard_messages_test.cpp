@@ -1,4 +1,4 @@
-// Single shards and readers, asked directly.
+// Sends messages directly to single shards and readers.
 
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t current_view = 1;
 
-/// A shard of all parameters, for so many workers of incarnation 11.
+/// A shard with all parameters, for this number of workers with incarnation 11.
 struct shard_fixture {
   explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1) {
     configure(config);
@@ -78,7 +78,7 @@ struct shard_fixture {
     return result;
   }
 
-  /// The answer to a request; fails where there is none within 10 s.
+  /// The answer to a request. Fails if there is none within 10 s.
   template <class... In>
   proto::Pushed ask(const In&... in) {
     caf::scoped_actor self{*system};
@@ -99,7 +99,7 @@ struct shard_fixture {
     return result;
   }
 
-  /// Worker 0 is lost: the first round, or with `last` the second one.
+  /// Worker 0 is lost. This is the first order, or the second one if `last` is given.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
     proto::Fence order;
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(another_view_is_refused) {
   BOOST_TEST(version() == 0U);
 }
 
-// Rows 0 and 2 of a table of 4 x 3 at element 6; everything outside of it.
+// Rows 0 and 2 of a table of 4 x 3 at element 6, and everything outside the table.
 proto::Selection two_rows() {
   proto::Selection result;
   auto& table = *result.add_tensor();
@@ -232,7 +232,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
 }
 
-// A stranger's gradients would wait here for ever, and numbers that are none spoil the weights.
+// Gradients of an unknown worker would wait here forever, and numbers that are not finite would
+// spoil the weights.
 BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused_and_the_shard_goes_on) {
   BOOST_TEST((refusal(push_of(1, 7), gradient(1)) == errc::malformed));
   auto stranger = push_of(1);
@@ -326,7 +327,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
   BOOST_TEST(first.decided().applied() == 0U);
   BOOST_TEST(!first.has_last());
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
-  // No other shard has taken it, either: it is dropped.
+  // No other shard has it either, so it is dropped.
   BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
   BOOST_TEST(version() == 0U);
 }
@@ -338,7 +339,7 @@ BOOST_AUTO_TEST_CASE(the_last_gradient_of_a_vanished_worker_is_told) {
   const auto answer = fence();
   BOOST_TEST(answer.decided().applied() == 1U);
   BOOST_TEST(answer.last().id().sequence() == 1U);
-  // This shard has it already: nothing is applied twice, and what is newer is dropped.
+  // This shard already has it: nothing is applied twice, and newer gradients are dropped.
   BOOST_TEST(fence(answer.last()).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
 }
@@ -354,7 +355,7 @@ struct two_asynchronous : shard_fixture {
   }
 };
 
-// Else the gradients after it would look more stale than they are, and be rejected.
+// Otherwise, later gradients would look too stale and would be rejected.
 BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchronous) {
   for (std::uint64_t i = 1; i <= 3; ++i) {
     BOOST_TEST(admit(i, 0).staleness() == 0U);
@@ -367,7 +368,7 @@ BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchr
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
-// The worker committed its gradient at another shard, and vanished before it could do so here.
+// The worker committed its gradient at another shard and vanished before it could commit it here.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
   BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
   ask(push_of(1, 0), gradient(1));
@@ -382,7 +383,7 @@ BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchro
   // A repetition changes nothing.
   BOOST_TEST(fence(commit_header(1, 0)).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
-  // It counts for the staleness of others, as any gradient that was admitted and applied.
+  // It counts for the staleness of others, like any gradient that was admitted and applied.
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
@@ -417,8 +418,8 @@ BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
   caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
 }
 
-// Readers may hold versions for as long as they like: the writer waits, and goes on when one is
-// given back.
+// Readers may hold versions for as long as they like. The writer waits, and continues when a
+// version is given back.
 BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   caf::scoped_actor self{*system};
   const auto zeros = gradient(0);
@@ -431,7 +432,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   }
   held.push_back(versions->newest());
   {
-    // An actor of its own: a late answer stays in its mailbox.
+    // A separate actor, so that a late answer stays in its mailbox.
     caf::scoped_actor impatient{*system};
     ask(push_of(++sequence), zeros);
     impatient->request(shard, 100ms, commit_header(sequence))
@@ -443,8 +444,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
     std::this_thread::sleep_for(10ms);
   BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_READERS);
   held.erase(held.begin());
-  // The repetition of what was asked before is answered as soon as there is room; it was applied
-  // once.
+  // The repeated request is answered as soon as there is room. The gradient was applied once.
   auto again = commit_header(sequence);
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::APPLIED);

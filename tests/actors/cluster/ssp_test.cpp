@@ -1,5 +1,5 @@
-// No worker is more than some steps ahead of the slowest. Each shard checks that for each update,
-// and a run in which it is not so fails.
+// No worker is more than some steps ahead of the slowest one. Each shard checks this for each
+// update; otherwise the run fails.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -25,7 +25,7 @@ proto::Job job_with(std::uint64_t bound, const std::vector<std::string>& more = 
   return example_job("digits_mlp", changes);
 }
 
-/// The steps of workers, as links see them: each commit says which step it is of.
+/// The steps of workers, observed on links: each commit contains its step.
 struct step_watch {
   std::map<std::uint32_t, std::uint64_t> steps;
   std::uint64_t widest = 0;
@@ -74,14 +74,14 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
       for (auto& task : x.tasks)
         told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
     BOOST_TEST(told > 20U);
-    // A worker is at most one step further when it commits than the slowest was when it read.
+    // When a worker commits, it is at most one step further ahead than the bound.
     BOOST_TEST(watch->widest == bound + 1);
-    // That is no stall.
+    // This is not a stall.
     BOOST_TEST(run.seen().notices.empty());
   }
 }
 
-// The slow worker has only one batch of each epoch; when it has none, nobody waits for it.
+// The slow worker has only one batch in each epoch. When it has none, no other worker waits for it.
 BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   auto how = simulated(job_with(1, {"data.digits={train: 64 test: 20}", "epochs=6"}), 3, 2);
   how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   BOOST_TEST((result.virtual_time < 6 * 100ms));
 }
 
-// A message that would end a wait is lost: the worker looks again by itself.
+// The message that would end a wait is lost. The worker asks again by itself.
 BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   auto how = simulated(job_with(0), 3, 2);
   simulation run{how};
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   BOOST_TEST(lost > 5U);
 }
 
-// Gradients take from 1 to 20 ms; workers stop and vanish; batches are not finite.
+// Gradients take 1 to 20 ms; workers stop and vanish; some batches are not finite.
 BOOST_AUTO_TEST_CASE(a_thousand_runs_keep_the_bound) {
   std::uint64_t waits = 0;
   for (std::uint64_t seed = 1; seed <= tries(1'000); ++seed)

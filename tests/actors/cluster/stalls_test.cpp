@@ -1,5 +1,5 @@
-// Stalls of many kinds at many places: the operator is told of the root within two seconds, and of
-// nothing where all is well.
+// Stalls of many kinds at many places. The operator is told the cause within two seconds, and gets
+// no notice about healthy runs.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
@@ -39,14 +39,14 @@ std::vector<simulated_notice> stall_notices(const simulation& run) {
   return result;
 }
 
-/// One stall to inject: at which place of which run, and which root is to be named.
+/// A stall to inject: the run, the place, and the cause that must be reported.
 struct stall {
   proto::Protocol protocol;
   std::string root;
   std::function<void(simulation&)> inject;
-  /// The stall begins later than it is caused: with the end of an epoch.
+  /// The stall begins later than its cause: at the end of an epoch.
   bool later = false;
-  /// Of the job.
+  /// A change of the job.
   std::string change = "name=stalled";
 };
 
@@ -80,7 +80,7 @@ auto dead_link_of_shards(std::size_t a, std::size_t b) {
   return [a, b](simulation& x) { x.network().partition(x.ps_node(a), x.ps_node(b)); };
 }
 
-/// The shard's weights do not arrive at the coordinator, while it is heard of.
+/// The shard's weights do not reach the coordinator, but its reports do.
 auto lost_snapshot(std::size_t i) {
   return [i](simulation& x) {
     x.network().judge_with([&x, i](sim_node from, sim_node to, const caf::message& content) {
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(each_is_explained_within_two_seconds) {
       BOOST_TEST((told_quiet(first.text) < 2s), first.text);
       if (!x.later)
         BOOST_TEST((first.when - begin < 2s), first.text);
-      // While it lasts, it is told rarely.
+      // While the stall lasts, notices are rare.
       BOOST_TEST(told.size() == 1U);
     }
   }
@@ -185,13 +185,13 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
       BOOST_TEST(stall_notices(run).size() == 1U);
       BOOST_TEST_REQUIRE(!run.seen().notices.empty());
       const auto& last = run.seen().notices.back();
-      BOOST_TEST(last.text.find("training goes on; nothing had moved for 2.") == 0U, last.text);
+      BOOST_TEST(last.text.find("training continues; nothing had moved for 2.") == 0U, last.text);
       BOOST_TEST((last.when > 4s && last.when < 5s));
       BOOST_TEST(run.seen().progress.back().updates > 60U);
     }
 }
 
-// Steps of half a millisecond to four seconds, each run with its evaluations and its first step.
+// Steps from half a millisecond to four seconds. Each run includes evaluations and the first step.
 BOOST_AUTO_TEST_CASE(nothing_is_told_of_healthy_runs) {
   for (const auto protocol : all_protocols)
     for (const auto latency : {100us, 30'000us, 300'000us, 1'000'000us})
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_told_of_healthy_runs) {
         }
 }
 
-// A slow worker among fast ones is no stall.
+// A slow worker among fast ones is not a stall.
 BOOST_AUTO_TEST_CASE(nothing_is_told_of_a_straggler) {
   simulation run{training(proto::ASYNC_PS, 1)};
   for (auto when = 0ms; when < 6s; when += 200ms) {

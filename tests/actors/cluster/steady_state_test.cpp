@@ -1,4 +1,4 @@
-// A training step allocates nothing large: payloads come from the pool, and go back to it.
+// A training step makes no large allocation: payloads come from the pool and return to it.
 
 #include "actors/cluster/local_cluster.hpp"
 #include "messages/configure.hpp"
@@ -15,8 +15,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// A whole cluster in one node on the test scheduler: in-process messages, one thread, the same
-/// moves in every run.
+/// A whole cluster in one node on the test scheduler, with messages within the process. There is
+/// one thread, and every run makes the same moves.
 class cluster_in_steps {
 public:
   explicit cluster_in_steps(const proto::Job& job) {
@@ -41,7 +41,7 @@ public:
     scheduler_->clock().cancel_all();
   }
 
-  /// Moves `count` times or to the end; how many moves were made.
+  /// Makes `count` moves, or fewer if the run ends. Returns the number of moves.
   std::size_t move(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
       if (ended_ || (!scheduler_->try_run_once() && !scheduler_->trigger_timeout()))
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
         BOOST_TEST_REQUIRE(whole.ended().has_value());
         BOOST_TEST(whole.ended()->failure == "");
       }
-      // 120 batches: from the second quarter of the run to its end, except for evaluation, all is
+      // 120 batches. From the second quarter of the run to its end, everything except evaluation is
       // routine.
       cluster_in_steps again{job};
       again.move(moves / 4);
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
       again.move(moves / 2);
       BOOST_TEST(large_allocations() - before == 0U);
       const auto made = std::make_unique<std::byte[]>(large_allocation);
-      BOOST_TEST(large_allocations() - before == 1U); // The counter counts.
+      BOOST_TEST(large_allocations() - before == 1U); // Checks that the counter works.
     }
 }
 

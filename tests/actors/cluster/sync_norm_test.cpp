@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Two synchronized layers, one of them over images.
+/// Two synchronized layers, one of them on images.
 std::string model(const std::string& sync) {
   return "model={ layer { name: \"images\" conv2d { filters: 3 kernel: 5 stride: 4 bias: false } } "
          "layer { name: \"first\" batch_norm { sync: "
@@ -84,7 +84,7 @@ std::string told(const simulation& x) {
 
 BOOST_AUTO_TEST_SUITE(sync_norm)
 
-// Weights, and running statistics among them.
+// The weights, including running statistics.
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   for (const auto& [changes, ps] : settings) {
     const auto one = run(job_with(1, changes), 1, ps);
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
                    boost::test_tools::tolerance(1e-5));
         BOOST_TEST(several.summary.test_loss == one.summary.test_loss,
                    boost::test_tools::tolerance(1e-5));
-        // Each with its own statistics, they end elsewhere.
+        // With their own statistics, the workers get different results.
         const auto apart = run(job_with(workers, changes, "false"), workers, ps);
         BOOST_TEST(apart.summary.train_loss != one.summary.train_loss,
                    boost::test_tools::tolerance(1e-3));
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
       }
 }
 
-// The last gradient of an epoch is of fewer batches, on some workers of none.
+// The last gradient of an epoch has fewer batches, and none on some workers.
 BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
   for (const auto& [changes, ps] : settings)
     BOOST_TEST_CONTEXT(changes.back()) {
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
       BOOST_TEST(two.samples == 200U);
       BOOST_TEST(train_here(job("2", "2"), 3, static_cast<std::uint32_t>(ps)).weights_sha256
                  == two.weights_sha256);
-      // The moments are those of half as many samples.
+      // The moments are those of half the number of samples.
       BOOST_TEST(two.weights_sha256 != run(job("4", "1"), 3, ps).summary.weights_sha256);
     }
 }
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite) {
     }
 }
 
-// Wherever in a step the worker is, and wherever the others wait for it.
+// At any point of the worker's step, and wherever the others wait for it.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
   for (const auto& [changes, ps] : settings)
     for (const bool politely : {true, false})
@@ -201,7 +201,8 @@ BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
         }
 }
 
-// A worker hangs before its sums, then its process ends; the others wait for them in the meantime.
+// A worker hangs before its sums, and then its process ends. The others wait for the sums in the
+// meantime.
 BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
   for (const auto& [changes, ps] : settings)
     for (const auto* const actor : {"troupe.trainer", ""})

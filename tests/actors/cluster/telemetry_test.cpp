@@ -1,4 +1,4 @@
-// What tasks tell of themselves, as it arrives at the operator.
+// The reports that tasks make about themselves, as they arrive at the operator.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
         BOOST_TEST((x.task == task_name{job_kind::worker, static_cast<std::uint32_t>(i)}));
         steps += x.steps;
         trained += x.samples;
-        // Up to the last lease, nearly all of the run.
+        // Nearly the whole run, up to the last lease.
         BOOST_TEST(seconds_of(x) <= summary.seconds);
         BOOST_TEST(seconds_of(x) > 0.8 * summary.seconds);
         BOOST_TEST(x.samples_per_second > 0);
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
-// The first layer's weights are nearly the whole model.
+// The weights of the first layer are nearly the whole model.
 BOOST_AUTO_TEST_CASE(a_hot_shard_is_told_once) {
   const auto told = [](const std::string& placement, const std::string& optimizer,
                        std::size_t ps = 3) {

@@ -1,4 +1,4 @@
-// Runs in an actor system that belongs to somebody else.
+// Runs in an actor system that belongs to another program.
 
 #include "actors/cluster/training.hpp"
 
@@ -29,7 +29,7 @@ bool wait_for(const std::function<bool()>& condition) {
   return condition();
 }
 
-/// y = 3 x0 - 2 x1 + 1 over a grid, without a rest: every protocol finds the coefficients.
+/// y = 3 x0 - 2 x1 + 1 over a grid, without noise: every protocol finds the coefficients.
 class plane : public dataset {
 public:
   explicit plane(std::uint64_t records, bool broken = false) : records_(records), broken_(broken) {}
@@ -59,7 +59,7 @@ private:
   mutable std::atomic<std::uint64_t> read_{0};
 };
 
-/// Half way through training, it waits once for what the test needs.
+/// In the middle of training, it waits once until the test's condition is true.
 class plane_that_waits : public plane {
 public:
   static constexpr std::uint64_t half_way = 1'500;
@@ -116,7 +116,7 @@ training_options repeatable(proto::Protocol protocol) {
   return result;
 }
 
-/// What an observer has heard.
+/// Reports that an observer has received.
 struct heard {
   std::atomic<int> progress{0};
   std::atomic<int> epochs{0};
@@ -126,7 +126,7 @@ struct heard {
 
 using whole_observer = run_observer::extend<rpc<void, epoch_weights>>;
 
-/// Counts what it hears; `at_epoch` may steer the run.
+/// Counts the reports; `at_epoch` may control the run.
 class listener : public whole_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<heard> what, std::function<void()> at_epoch)
@@ -157,11 +157,11 @@ struct configuration : caf::actor_system_config {
   configuration() { configure(*this); }
 };
 
-/// An actor system of an embedding program. At the end nothing of ours is left in it.
+/// The actor system of an embedding program. At the end, it contains no actor of troupe.
 struct program {
   ~program() { BOOST_TEST(empties()); }
 
-  /// Actors end in their own time.
+  /// Actors take some time to end.
   bool empties() {
     return wait_for([this] { return sys.registry().running() <= actors_before; });
   }
@@ -170,7 +170,7 @@ struct program {
     return self->request(run, patience_limit, begin_training{});
   }
 
-  /// How the run ends: the error, or nothing.
+  /// The error of the run, if any.
   caf::error error_of(training_options options) {
     caf::error result;
     begin(spawn_training(sys, std::move(options)))
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
   options.weights = observer;
   p.actors_before = p.sys.registry().running();
   p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
-  // Trained and tested, each epoch.
+  // Each run is trained, and tested after each epoch.
   BOOST_TEST(data->records_read() >= 2u * 20 * 100);
   BOOST_TEST(p.empties());
   BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 20; }));
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Each waits half way until the other is there, too.
+// Each run waits in the middle until the other is there, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   }
 }
 
-// It is half way while the other one ends.
+// It is in the middle when the other run ends.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
   program p;
   const auto stop = [&](const training_actor& run) { p.self->send(run, stop_run{"enough"}); };
@@ -419,12 +419,12 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
              == "bad input: data: no test records; leave out the test data to test on the training "
                 "records");
   BOOST_TEST(problem([](auto& x) { x.job.mutable_data()->mutable_split()->set_test(5); })
-             == "bad input: data.split: the program says itself which records train and test; "
-                "leave it out");
+             == "bad input: data.split: the program supplies its own training and test "
+                "records; leave it out");
   BOOST_TEST(
     problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
     == "bad input: layer \"dense_1\" has 2 units, but the data has 1 target per sample; "
-       "expected as many");
+       "expected the same number");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {

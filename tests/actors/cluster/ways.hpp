@@ -12,35 +12,35 @@
 
 namespace troupe::test {
 
-/// The ways to run one job: all actors on the real scheduler of one actor system; a node per task
-/// on the test scheduler, over simulated links; a process per task, over TCP on loopback.
+/// The ways to run a job: all actors on the real scheduler of one actor system; one node per task
+/// on the test scheduler, over simulated links; one process per task, over TCP on loopback.
 enum class way { here, simulated, processes };
 
 std::ostream& operator<<(std::ostream& out, way x);
 
 inline constexpr way all_ways[] = {way::here, way::simulated, way::processes};
 
-/// The protocols that come with troupe, and take any optimizer.
+/// The protocols that are part of troupe and accept any optimizer.
 extern const std::vector<proto::Protocol> all_protocols;
 
-/// The row of one of them.
+/// The traits of one of these protocols.
 const protocol_traits& traits_of(proto::Protocol x);
 
-/// Changes by which the weights of all workers are equal after every step, so that a job may make
-/// checkpoints at any step.
+/// Changes that make the weights of all workers equal after every step, so that a job may make a
+/// checkpoint at any step.
 std::vector<std::string> equal_after_every_step(proto::Protocol x);
 
-/// Trains a job. Ends within a few minutes, or the summary says that it did not.
+/// Trains a job. Ends within a few minutes, or the summary says that it did not end.
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
 
 run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
 run_summary train_in_processes(const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
 
-/// Options of a simulation of a job, its data read.
+/// Options to simulate a job, with its data already read.
 simulation_options simulated(const proto::Job& job, std::size_t workers, std::size_t ps,
                              std::uint64_t seed = 1);
 
-/// A simulated worker, with one shard and with three, ends with the bits of a serial loop.
+/// A simulated run with one worker, and one or three shards, ends with the bits of a serial loop.
 void check_equals_serial(const proto::Job& job);
 
 } // namespace troupe::test

@@ -26,8 +26,8 @@ std::span<const T> as(const payload& x) {
   return {reinterpret_cast<const T*>(x.data()), x.size() / sizeof(T)};
 }
 
-/// All ranks of an all-reduce. Which piece is delivered next is drawn at random; some of them come
-/// again.
+/// All ranks of an all-reduce. The next piece to deliver is drawn at random, and some pieces are
+/// delivered again.
 template <class T>
 class group {
 public:
@@ -96,7 +96,7 @@ private:
 constexpr all_reduce_schedule schedules[] = {all_reduce_schedule::direct,
                                              all_reduce_schedule::ring};
 
-/// Rank 1 of 3 with 9 float32 elements, in chunks of 2, directly.
+/// Rank 1 of 3 with 9 float32 elements in chunks of 2, with the schedule direct.
 struct one_rank {
   one_rank() : part(all_reduce_schedule::direct, {1, 3, 2}, payload::floats(9), send) {}
 
@@ -115,7 +115,7 @@ ring_piece piece_of(std::uint32_t segment, std::uint32_t chunk, std::uint32_t ho
 
 BOOST_AUTO_TEST_SUITE(all_reduce_part)
 
-// Whole numbers: their sums are exact in any order.
+// Whole numbers, because their sums are exact in any order.
 BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   std::uint64_t salt = 0;
   std::size_t repeated = 0;
@@ -145,7 +145,8 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(repeated > 1'000u);
 }
 
-// Bit for bit in the documented order: direct, ranks 0, 1, ...; ring, from the segment's rank on.
+// Bit for bit in the documented order: direct adds ranks 0, 1, ...; ring starts with the rank of
+// the segment.
 BOOST_AUTO_TEST_CASE(the_order_of_additions) {
   constexpr std::size_t elements = 5'003;
   const input value = [](std::size_t r, std::size_t i) {
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(3, 0, 1, 2)) == piece_fate::no_such_segment));
   BOOST_TEST((x.fate(0, piece_of(1, 2, 1, 0)) == piece_fate::no_such_chunk));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 3)) == piece_fate::wrong_size));
-  // A part of another rank's segment, a sum of somebody else, another step, and of nobody.
+  // A part of another rank's segment, a sum of another rank, another step, and an unknown rank.
   BOOST_TEST((x.fate(0, piece_of(2, 0, 1, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(2, 0, 2, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 3, 2)) == piece_fate::not_due));
@@ -221,7 +222,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 2)) == piece_fate::repeated));
 }
 
-// Other ranks, and the pool, get their buffers back as soon as they are no longer read.
+// Other ranks, and the pool, get their buffers back as soon as the buffers are no longer read.
 BOOST_AUTO_TEST_CASE(payloads_are_not_held_longer_than_they_are_needed) {
   one_rank x;
   std::vector<payload> others;

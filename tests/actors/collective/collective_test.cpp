@@ -37,7 +37,7 @@ struct config : caf::actor_system_config {
   }
 };
 
-/// Calls `body(group)` in a thread per rank. What each threw, by rank.
+/// Calls `body(group)` in one thread per rank. Returns by rank the exception that it threw, if any.
 std::vector<std::optional<collective_failure>> run(std::vector<collective>& groups,
                                                    const std::function<void(collective&)>& body) {
   std::vector<std::optional<collective_failure>> result(groups.size());
@@ -55,7 +55,7 @@ std::vector<std::optional<collective_failure>> run(std::vector<collective>& grou
   return result;
 }
 
-/// Sums of several sizes, and whether all were right.
+/// Adds up vectors of several sizes. Returns true if all sums are right.
 template <class T>
 bool sums_are_right(collective& group, std::size_t most = 100'003) {
   bool right = true;
@@ -71,7 +71,7 @@ bool sums_are_right(collective& group, std::size_t most = 100'003) {
   return right;
 }
 
-/// Each rank in an actor system of its own, connected over loopback.
+/// Each rank in its own actor system, connected over loopback.
 class systems {
 public:
   systems(std::size_t ranks, collective_options options) {
@@ -102,7 +102,7 @@ public:
   std::vector<collective> groups;
 };
 
-/// A process that was stopped: its messages pile up.
+/// A process that was stopped: its messages wait unread.
 class stopped_peer : public collective_peer::base {
 public:
   using collective_peer::base::base;
@@ -120,14 +120,14 @@ protected:
     };
   }
 
-  /// A promise holds its actor.
+  /// A promise keeps its actor alive.
   void on_exit() override { questions_.clear(); }
 
 private:
   std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
 };
 
-/// Ranks 0 to 2 on virtual time, and rank 3, which has stopped.
+/// Ranks 0 to 2 on virtual time, and rank 3, which is stopped.
 struct three_and_a_stopped_one {
   explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
     cfg.set("scheduler.policy", caf::atom("testing"));
@@ -160,7 +160,7 @@ struct three_and_a_stopped_one {
 
   /// A program that asks this rank for a sum.
   void ask(std::size_t rank) {
-    // With an argument: without one, the framework binds a reference to null.
+    // With an argument, because without one the framework binds a reference to null.
     sys->spawn(
       [this](caf::event_based_actor* self, std::size_t r) {
         self->request(members[r], caf::infinite, all_reduce{payload::floats(100)})
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(threads_of_one_system) {
     }
 }
 
-// An actor of the program asks for several at once; they come back in order.
+// An actor of the program sends several requests at once. The answers come in order.
 BOOST_AUTO_TEST_CASE(requests_wait_for_their_turn) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -267,13 +267,13 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
         BOOST_TEST(x->number == 1u);
         BOOST_TEST(x->text.find(kind ? "10 float64" : "11 float32") != std::string::npos, x->text);
       }
-      // The group is over.
+      // The group has ended.
       for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); }))
         BOOST_TEST((x && x->code == errc::malformed));
     }
 }
 
-// Members whose programs gave them other options. Either may find it first.
+// Members whose programs gave them different options. Either of them may notice it first.
 BOOST_AUTO_TEST_CASE(another_option) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -347,7 +347,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
   BOOST_TEST(groups[0].ranks() == 1u);
 }
 
-// Nothing is kept of a vector that the group does not allow: the sender is named, and all fail.
+// No data is kept of a vector that the group does not allow. The error names the sender, and all
+// requests fail.
 BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -370,7 +371,8 @@ BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   self->send_exit(member, caf::exit_reason::user_shutdown);
 }
 
-// All name the rank whose program does not come, also those that wait for another one in the ring.
+// All ranks blame the rank whose program does not start the all-reduce, even those that wait for
+// another rank in the ring.
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -411,7 +413,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_has_left) {
   }
 }
 
-// Ranks end as soon as they have their sums: that harms nobody who still waits for his.
+// Ranks end as soon as they have their sums. This does not affect ranks that still wait.
 BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -433,7 +435,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// On virtual time.
+// Tests on virtual time.
 BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
@@ -475,7 +477,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
   }
 }
 
-// Nobody waits: time passes without harm.
+// No request is waiting: time passes without a failure.
 BOOST_AUTO_TEST_CASE(an_idle_group_has_no_deadline) {
   three_and_a_stopped_one x{all_reduce_schedule::direct};
   x.pass(5'000ms);
@@ -528,7 +530,7 @@ BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
     BOOST_TEST((failure && failure->code == errc::malformed));
 }
 
-// Each all-reduce chooses its schedule: short vectors go directly, long ones round the ring.
+// Each all-reduce chooses its schedule: short vectors are sent directly, long ones around the ring.
 BOOST_AUTO_TEST_CASE(schedules_by_length) {
   collective_options options;
   options.share_memory = false;
@@ -539,7 +541,7 @@ BOOST_AUTO_TEST_CASE(schedules_by_length) {
   BOOST_TEST(std::ranges::count(right, 1) == 3);
 }
 
-// It does not wait until connect_timeout, and hears why.
+// It does not wait until connect_timeout, and learns the reason.
 BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   const auto addresses = free_addresses(3);
   collective_options options;
@@ -565,7 +567,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
     return error.failure().code == errc::join_refused
       && std::string{error.what()}.find("rank 0 has connected already") != std::string::npos;
   });
-  // Nobody else is harmed.
+  // The other ranks are not affected.
   std::vector<collective> both;
   both.push_back(std::move(*group));
   both.push_back(std::move(*other));
@@ -574,7 +576,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// The last rank dials nobody: all links may be there before it is told to connect.
+// The last rank dials no other rank. All its links may exist before it is told to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -637,7 +639,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   refused("deadline is 1 ms", [](auto& x) { x.deadline = 1ms; });
   refused(
     "load<caf::io::middleman>", [](auto&) {}, false);
-  // Somebody else listens there.
+  // Another socket listens there.
   const file_descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in where{};
   where.sin_family = AF_INET;

@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_can_come_early_are_kept_once) {
   BOOST_TEST(x.take().size() == 9u);
   BOOST_TEST(x.take().empty());
 
-  // The left neighbour sends its own segment, then the sums of one and two others.
+  // The left neighbour sends its own segment, then the partial sums of two and of three ranks.
   const auto ring = options_of(all_reduce_schedule::ring);
   early_pieces z{ring};
   for (const std::uint32_t step : {1, 2, 3}) {
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(all_others_are_refused) {
   x = piece{direct, 0, 2};
   x.header.set_kind(9);
   refused(direct, x, "of an unknown kind");
-  // Longer than the group allows, however little of it has come.
+  // Longer than the group allows, even if only a small piece has arrived.
   x = piece{direct, 0, 2};
   x.header.set_elements(101);
   refused(direct, x, "longer than the 400 bytes");

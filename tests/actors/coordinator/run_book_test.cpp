@@ -29,7 +29,7 @@ proto::LeaseDone done(const proto::Lease& lease, std::uint64_t batches, double l
   return result;
 }
 
-/// The worker trains until nothing is left for it.
+/// The worker trains until it gets no more leases.
 void train_all(troupe::run_book& x, std::uint32_t worker) {
   x.find(worker)->asked = 1000;
   while (auto next = x.next_lease()) {
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
   worker.live_samples = 5;
   worker.live_loss = 20;
-  worker.live_loss_samples = 4; // One was not finite, and is left out.
+  worker.live_loss_samples = 4; // One gradient was not finite and is left out.
   BOOST_TEST(x.totals(start + 2s, true).train_loss == 5.0);
   const auto batches = (lease.end() - lease.begin() + 9) / 10;
   const auto samples = static_cast<double>(lease.end() - lease.begin());
@@ -107,13 +107,13 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   BOOST_TEST(x.samples() == 100U);
 }
 
-// One of two shards has applied one batch more than the other: its samples count as trained, and
-// are lost at the other.
+// One of two shards has applied one batch more than the other. Its samples count as trained, and
+// are lost at the other shard.
 BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   auto x = book();
   x.begin(2, std::nullopt, start);
   x.find(0)->asked = 2;
-  // Leases are single batches until something is known of the workers' speeds.
+  // Leases are single batches until the workers' speeds are known.
   BOOST_TEST(x.settle(*x.find(0), done(x.next_lease()->second, 1)) == outcome::counted);
   const auto lease = x.next_lease()->second;
   BOOST_TEST_REQUIRE(lease.end() - lease.begin() >= 20U);
@@ -132,8 +132,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(x.samples() == 100U);
   x.open_epoch(1, start);
   train_all(x, 1);
-  // Shard 1 has applied all 20 batches, and shard 0 one less, which is lost there. The books say
-  // so.
+  // Shard 1 has applied all 20 batches. Shard 0 has applied one less, which is lost there. The
+  // accounts show this.
   std::vector<proto::Report> reports(2);
   reports[1].set_samples(200);
   const auto problems = [&](std::uint64_t of_first) {

@@ -22,7 +22,7 @@ task_name ps(std::uint32_t i) {
   return {job_kind::ps, i};
 }
 
-/// Tasks that tell what they do four times a second, on a clock of their own.
+/// Tasks that report four times a second, on their own clock.
 class stage {
 public:
   struct actor {
@@ -31,7 +31,7 @@ public:
     std::uint64_t steps = 0;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    /// Makes a step each time that this has passed; 0: none.
+    /// Makes a step each time this duration has passed; 0 means never.
     std::chrono::milliseconds step{0};
     bool paused = false;
     stall_judge::time_point moved{};
@@ -60,7 +60,7 @@ public:
 
   void pause(const task_name& task) { actors[task].paused = true; }
 
-  /// Lets time pass; what was told meanwhile, with the seconds since the call.
+  /// Lets time pass. Returns the notices in this time, with the seconds since the call.
   std::vector<std::pair<double, std::string>> pass(std::chrono::milliseconds how_long) {
     std::vector<std::pair<double, std::string>> told;
     const auto begin = now;
@@ -103,7 +103,8 @@ private:
   }
 };
 
-/// Steps of 20 ms for three seconds, nothing told; then all stand still as they are told to.
+/// Makes steps of 20 ms for three seconds without a notice. Then all tasks stop as the test
+/// requires.
 stage healthy(const names& tasks, bool needs_all = true) {
   stage result{tasks, needs_all};
   result.all_step(20ms);
@@ -115,7 +116,7 @@ stage healthy(const names& tasks, bool needs_all = true) {
 const names two_and_one{worker(0), worker(1), ps(0)};
 const names ring_of_three{worker(0), worker(1), worker(2)};
 
-/// Exactly one notice within two seconds, with one root.
+/// Checks that there is exactly one notice within two seconds, with one cause.
 void check(stage& x, kind what, const task_name& task, const task_name& other = {}) {
   const auto told = x.pass(2s);
   BOOST_TEST_REQUIRE(told.size() == 1U);
@@ -185,7 +186,7 @@ BOOST_AUTO_TEST_CASE(nobody_is_heard_of) {
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
-  // Each waits for the other.
+  // They wait for each other.
   auto in_step = healthy({worker(0), worker(1), worker(2), ps(0), ps(1)});
   for (const auto i : {0U, 1U, 2U})
     in_step.set(worker(i), status::WAITING_FOR_UPDATE, {ps(0)});
@@ -193,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   in_step.set(ps(1), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1), worker(2)});
   check(in_step, kind::link, worker(2), ps(0));
 
-  // The shard waits for nobody; the other worker has no more samples of this epoch.
+  // The shard waits for no task; the other worker has no more samples in this epoch.
   auto free = healthy(two_and_one, false);
   free.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
   free.set(worker(1), status::WAITING_FOR_LEASE, {coordinator_task});
@@ -202,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   check(free, kind::link, worker(0), ps(0));
 }
 
-// Shards that clip by norm. Either both wait, or one has had the other's part in time, and is a
+// Shards that clip by norm. Either both wait, or one has received the other's part in time and is a
 // step ahead.
 BOOST_AUTO_TEST_CASE(a_dead_link_between_shards) {
   for (const bool ahead : {false, true}) {
@@ -291,7 +292,7 @@ BOOST_AUTO_TEST_CASE(a_stuck_evaluation) {
   check(x, kind::evaluating, coordinator_task);
 }
 
-// The other ranks wait in a circle; the one whose synchronizer hangs waits for no other task.
+// The other ranks wait in a circle. The rank whose synchronizer hangs waits for no other task.
 BOOST_AUTO_TEST_CASE(a_synchronizer_that_hangs) {
   for (const auto doing : {status::WAITING_FOR_UPDATE, status::WAITING_FOR_WEIGHTS}) {
     auto x = healthy(ring_of_three);
@@ -322,12 +323,12 @@ BOOST_AUTO_TEST_CASE(slow_steps) {
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(7s);
   BOOST_TEST(x.pass(3min).empty());
-  // And one that takes a little longer.
+  // One more step, which takes a little longer.
   x.all_step(20s);
   BOOST_TEST(x.pass(1min).empty());
 }
 
-// Sixteen steps of 20 ms, and then 1.2 s in which the replicas are averaged.
+// Sixteen steps of 20 ms, followed by 1.2 s in which the replicas are averaged.
 BOOST_AUTO_TEST_CASE(many_steps_between_two_waits) {
   for (const std::uint64_t steps_between_waits : {1, 16}) {
     stage x{ring_of_three, true, steps_between_waits};
@@ -345,10 +346,10 @@ BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
   auto x = healthy(two_and_one);
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(3s);
-  // Once it looks like a stall, and then moves again.
+  // Once, the run looks stalled, and then it continues.
   const auto told = x.pass(1min);
   BOOST_TEST_REQUIRE(told.size() == 2U);
-  BOOST_TEST(told[1].second.find("training goes on") == 0U);
+  BOOST_TEST(told[1].second.find("training continues") == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_straggler) {
@@ -379,7 +380,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_left) {
   BOOST_TEST(x.pass(10s).empty());
 }
 
-// The coordinator's own process was paused: it has heard of nobody, and that proves nothing.
+// The coordinator's own process was paused. It has received no reports, but this proves nothing.
 BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
   auto x = healthy(two_and_one);
   x.now += 1min;
@@ -390,7 +391,7 @@ BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
   BOOST_TEST(x.pass(5s).empty());
 }
 
-// -- what is told when --------------------------------------------------------------------------
+// -- times of notices ---------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   auto x = healthy(two_and_one);
@@ -414,10 +415,10 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   x.all_step(20ms);
   const auto after = x.pass(3s);
   BOOST_TEST_REQUIRE(after.size() == 1U);
-  BOOST_TEST(after[0].second.find("training goes on") == 0U, after[0].second);
+  BOOST_TEST(after[0].second.find("training continues") == 0U, after[0].second);
   BOOST_TEST(x.judge.roots().empty());
 
-  // The pause is no measure of a step: the next stall is noticed as soon.
+  // The pause does not change the step times: the next stall is noticed just as early.
   stop();
   check(x, kind::silent, worker(1));
 }
@@ -433,7 +434,7 @@ BOOST_AUTO_TEST_CASE(words) {
   for (const auto* part :
        {"(a step takes 0.02 s)", "worker/0 waits for gradients from worker/2 (1.0 s)",
         "worker/2 waits for gradients from worker/1 (1.0 s)",
-        "Root: worker/1 is paused, hangs as a whole or is cut off: not heard of for ",
+        "Root: worker/1 is paused, hangs or is cut off: nothing heard from it for ",
         "`kill -CONT PID` wakes a paused one; ending it ends the run"})
     BOOST_TEST(text.find(part) != std::string::npos, text);
 }

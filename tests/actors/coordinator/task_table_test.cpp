@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   table.hear(second_worker, progress(2, {1, 0, 1}), t + 1s);
   table.hear(first_shard, updates(6), t + 1s);
   table.hear(second_shard, updates(5), t + 1s);
-  table.hear(task_name{job_kind::worker, 7}, progress(9), t + 1s); // Nobody knows it.
+  table.hear(task_name{job_kind::worker, 7}, progress(9), t + 1s); // This task is unknown.
   BOOST_TEST(table.updates() == 5U);
   BOOST_TEST(table.staleness()[0] == 2U);
   BOOST_TEST(table.staleness()[1] == 3U);
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   BOOST_TEST((tasks[3].task == second_shard));
   BOOST_TEST(tasks[3].steps == 5U);
   BOOST_TEST(tasks[3].activity == "waits for gradients");
-  BOOST_TEST(tasks[3].activity_seconds == 2); // One when it was told, and one since.
+  BOOST_TEST(tasks[3].activity_seconds == 2); // One second at the report, and one second since.
 }
 
 BOOST_AUTO_TEST_CASE(norms_of_gradients) {
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
 }
 
-// Above twice the mean of the others, and once it carries bytes that matter.
+// A shard is hot above twice the mean of the others, once its bytes matter.
 BOOST_AUTO_TEST_CASE(a_hot_shard) {
   constexpr std::uint64_t mib = 1 << 20;
   const task_name third_shard{job_kind::ps, 2};
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(idle_and_ended_tasks) {
   table.begin(all, {first_shard, second_shard}, t);
   for (const auto& task : {first_worker, second_worker})
     table.hear(task, updates(7), t + 1s);
-  BOOST_TEST(table.updates() == 7U); // Those of the ring.
+  BOOST_TEST(table.updates() == 7U); // The updates of the ring.
   table.end(second_worker, "left");
   const auto tasks = table.tasks(t + 1s);
   BOOST_TEST(tasks[1].activity == "left");

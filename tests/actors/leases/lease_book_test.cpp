@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t epochs = 2;
 
-/// One way through a job: who trains what, with random speeds and losses.
+/// One way through a job, with random speeds and losses: which worker trains which samples.
 class run {
 public:
   run(const lease_book::options& how, std::uint64_t salt)
@@ -25,7 +25,7 @@ public:
       w.speed = 1 + random_.below(20);
   }
 
-  /// Workers take batches whenever they like; some vanish, the last one stays.
+  /// Workers take batches at any time. Some vanish; the last one stays.
   void asynchronously() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -38,7 +38,7 @@ public:
     }
   }
 
-  /// All workers take their batch, and the next, together; leases are asked for at any time.
+  /// All workers take their batches together. Leases are requested at any time.
   void in_step() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -62,7 +62,7 @@ private:
     std::uint64_t speed = 1;
     bool present = true;
     std::deque<proto::Lease> leases;
-    /// Batches trained of the front lease.
+    /// Number of trained batches in the first lease.
     std::uint64_t batch = 0;
   };
 
@@ -83,7 +83,7 @@ private:
     }
   }
 
-  /// A worker that is still there, the faster the likelier.
+  /// A worker that has not vanished; faster workers are more likely.
   std::size_t pick() {
     std::uint64_t all = 0;
     for (auto& w : workers_)
@@ -178,14 +178,14 @@ private:
   lease_book book_;
   random_stream random_;
   std::vector<worker_state> workers_;
-  /// How often each position of the epoch was committed.
+  /// The number of times each position of the epoch was committed.
   std::vector<int> committed_;
   std::size_t idle_ = 0;
   std::size_t lost_ = 0;
   std::size_t empty_batches_ = 0;
 };
 
-/// Calls `body` with many ways to cut a job.
+/// Calls `body` with many ways to divide a job.
 template <class Body>
 void for_options(bool in_step, Body&& body) {
   std::uint64_t salt = 0;
@@ -285,25 +285,26 @@ BOOST_AUTO_TEST_CASE(leases_shrink_toward_the_end) {
     std::vector<std::uint64_t> sizes;
     for (std::size_t i = 0; auto lease = book.next(i % workers); ++i) {
       sizes.push_back(lease->end() - lease->begin());
-      if (i >= workers) // Each holds one lease more.
+      if (i >= workers) // Each holds one more lease.
         settle_oldest(book, i % workers);
     }
     BOOST_TEST(std::ranges::max(sizes) == 32u * 16u, "at most 32 batches");
     BOOST_TEST(sizes.back() == 100'003u % 16u);
-    // Toward the end single batches, so that all end together.
+    // Toward the end, leases are single batches, so that all workers end together.
     BOOST_TEST(std::ranges::count(sizes, 16u) >= static_cast<std::ptrdiff_t>(workers));
     for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
       BOOST_REQUIRE(sizes[i] % 16 == 0);
   }
 }
 
-// One of four workers takes five times as long for a batch: all end at about the same time.
+// One of four workers takes five times as long for a batch. All end at about the same time.
 BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
   constexpr std::size_t workers = 4;
   troupe::lease_book book{{8000, 32, workers, false}};
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     book.open_epoch(epoch);
-    // Each trains its oldest lease, and holds one more; in units of a fast worker's batch.
+    // Each worker trains its oldest lease and holds one more. The unit is the time of a fast
+    // worker's batch.
     std::array<std::uint64_t, workers> until{};
     for (std::size_t i = 0; i < 2 * workers; ++i)
       book.next(i % workers);
@@ -322,13 +323,13 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
       settle_oldest(book, next);
       book.next(next);
     }
-    // 250 batches at 3.2 per unit take 78; nobody is still at work long after the others.
+    // 250 batches at 3.2 per unit take 78 units. No worker is busy long after the others.
     BOOST_TEST(std::ranges::max(until) <= (epoch == 0 ? 100u : 90u), epoch);
   }
 }
 
 BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
-  // Positions 10 to 44 in steps of 2 x 8; this is the second of two workers.
+  // Positions 10 to 44 in steps of 2 x 8, for the second of two workers.
   proto::Lease x;
   x.set_begin(10);
   x.set_end(44);
@@ -345,7 +346,7 @@ BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
   BOOST_TEST(samples_of(x, 3) == 19u);
 }
 
-// A batch that is dropped counts toward the end of the epoch, and is not leased again.
+// A dropped batch counts toward the end of the epoch and is not leased again.
 BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   troupe::lease_book book{{.records = 10, .batch = 2, .workers = 1}};
   book.open_epoch(0);

@@ -1,4 +1,4 @@
-// What remains to be trained behind the marks of all workers, and going on from there.
+// The samples that remain after the marks of all workers, and continuing from there.
 
 #include "actors/leases/lease_book.hpp"
 #include "actors/leases/lease_cursor.hpp"
@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Workers that train what a book leases them, and what their shards would have marked.
+/// Workers that train their leases from a book, and the marks that their shards would have made.
 class crew {
 public:
   crew(const lease_book::options& how, random_stream& random)
@@ -24,7 +24,7 @@ public:
   const std::vector<lease_mark>& marks() const { return marks_; }
   std::uint64_t newest() const { return newest_; }
 
-  /// Some workers train a batch (in step: all do). `trained` counts per position.
+  /// Some workers train a batch (in step: all do). `trained` counts by position.
   void step(std::vector<int>& trained) {
     const auto one = random_.below(workers_.size());
     for (std::size_t rank = 0; rank < workers_.size(); ++rank)
@@ -32,7 +32,7 @@ public:
         train(rank, trained);
   }
 
-  /// An asynchronous worker goes, and its leases are settled where its marks say.
+  /// An asynchronous worker is lost, and its leases are settled according to its marks.
   void lose() {
     const auto rank = random_.below(workers_.size());
     for (auto& lease : book_.held_by(rank)) {
@@ -83,7 +83,7 @@ lease_book::options any_options(std::uint64_t records, random_stream& random) {
           random.below(2) == 0};
 }
 
-/// The positions that nobody has trained, as ranges.
+/// The positions that no worker has trained, as ranges.
 std::vector<range> gaps(const std::vector<int>& trained) {
   std::vector<range> result;
   for (std::size_t i = 0; i < trained.size(); ++i)
@@ -96,7 +96,7 @@ std::vector<range> gaps(const std::vector<int>& trained) {
   return result;
 }
 
-/// Neighbours that touch, joined.
+/// Joins neighbouring ranges that touch.
 std::vector<range> joined(const std::vector<range>& x) {
   std::vector<range> result;
   for (auto& r : x)
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
       BOOST_TEST(cut->epoch == 5U);
       BOOST_TEST((joined(cut->remaining) == gaps(trained)));
       ranges = std::max(ranges, cut->remaining.size());
-      // By any number of workers, in step or not.
+      // With any number of workers, in step or not.
       const auto other = any_options(records, random);
       crew after{other, random};
       after.book().resume_epoch(*cut);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
       BOOST_TEST(std::ranges::count(trained, 1) == static_cast<std::ptrdiff_t>(records));
       BOOST_TEST(after.book().committed() == cut->samples());
       BOOST_TEST(after.book().leased() == cut->samples());
-      // The next epoch is whole again.
+      // The next epoch is complete again.
       after.book().open_epoch(6);
       BOOST_TEST(!after.book().epoch_done());
     }
@@ -178,7 +178,8 @@ BOOST_AUTO_TEST_CASE(nothing_remains) {
   BOOST_TEST(!book.epoch_done());
 }
 
-// What one shard has missed is trained again; in step, so is what one worker has.
+// A batch that one shard has missed is trained again. In step, so is a batch that only one worker
+// has.
 BOOST_AUTO_TEST_CASE(marks_that_lag_behind) {
   troupe::lease_book book{{100, 10, 2, true}};
   book.open_epoch(0);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr auto patience = 20s;
 
-/// One end: what became of its connection, and the messages that came.
+/// One end: the state of its connection, and the messages that arrived.
 struct listener {
   std::promise<std::string> settled;
   std::promise<std::uint64_t> first;
@@ -94,7 +94,8 @@ BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
   converse(by_tcp());
 }
 
-// More than the system buffers, to a peer that is busy for longer than a host waits by default.
+// Sends more than the system buffers, to a peer that is busy for longer than a host waits by
+// default.
 BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   constexpr std::uint64_t count = 400;
   codec system;
@@ -123,7 +124,8 @@ BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   BOOST_TEST(received == count);
 }
 
-// The peer reads shared memory after its owner's connections have ended: nobody writes there.
+// The peer reads shared memory after the owner's connections have ended. Nobody writes to that
+// memory.
 BOOST_AUTO_TEST_CASE(memory_that_a_peer_still_reads) {
   constexpr std::size_t size = 1 << 20;
   codec system;
@@ -188,7 +190,8 @@ BOOST_AUTO_TEST_CASE(connections_that_break) {
   for (std::uint64_t i = 1; i <= count; ++i) {
     send(*x, i);
     send(*y, i);
-    // What is read of the socket's number here may be of the one before: then that breaks.
+    // The number of the socket that is read here may belong to an earlier socket. That one then
+    // breaks.
     if (i % 20 == 0)
       ::shutdown((random() % 2 == 0 ? x : y)->socket(), SHUT_RDWR);
     std::this_thread::sleep_for(1ms);
@@ -239,7 +242,7 @@ BOOST_AUTO_TEST_CASE(nobody_listens) {
   host.stop();
 }
 
-// A token is good for one connection; others are closed.
+// A token is valid for one connection; others are closed.
 BOOST_AUTO_TEST_CASE(strangers) {
   codec system;
   channel_host host{system.system(), {}};

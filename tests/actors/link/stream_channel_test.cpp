@@ -39,7 +39,7 @@ bool equal(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// An end of a connection, whose events are handled when the test says so.
+/// An end of a connection. Its events are handled when the test asks for it.
 struct end_point {
   std::shared_ptr<stream_channel> channel;
   std::vector<arrived> messages;
@@ -66,7 +66,7 @@ struct end_point {
     });
   }
 
-  /// Does what a thread would that waits for the socket.
+  /// Does the work of a thread that waits for the socket.
   void run() {
     if (channel->socket() < 0)
       return;
@@ -112,7 +112,7 @@ struct with_shared_memory {
   with_shared_memory() { buffer_pool::process().share_from(std::size_t{64} << 10); }
 };
 
-/// Of the kernel's own accounting: descriptors of this process.
+/// Number of open descriptors of this process, according to the kernel.
 std::size_t open_files() {
   std::size_t result = 0;
   for (int i = 0; i < 1024; ++i)
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
     BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
 }
 
-// What follows a greeting waits until somebody listens, however long it is.
+// Records after a greeting wait until listen() is called, however many there are.
 BOOST_AUTO_TEST_CASE(greetings) {
   codec system;
   std::array<int, 2> sockets{};
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(a_dead_peer_has_let_go) {
 
 namespace {
 
-/// A connection between hosts, which the test cuts and makes again.
+/// A connection between hosts, which the test breaks and restores.
 struct breaking {
   codec system;
   std::unique_ptr<end_point> a;
@@ -348,7 +348,7 @@ struct breaking {
     b->channel->release_socket();
   }
 
-  /// As the hosts of the channels do it: `a` connects, and greets; `b` answers.
+  /// Connects like the hosts of channels: `a` connects and sends a greeting; `b` answers.
   void connect() {
     const auto sockets = new_pair();
     a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");
@@ -363,8 +363,8 @@ struct breaking {
 
 } // namespace
 
-// Cut after every number of reads until a run is not cut any more: each message arrives once, in
-// order, and unharmed.
+// Cuts the connection after each possible number of reads, until a run is not cut. Each message
+// arrives once, in order, and undamaged.
 BOOST_AUTO_TEST_CASE(cut_anywhere) {
   constexpr std::uint64_t count = 12;
   bool reached = true;
@@ -412,7 +412,7 @@ BOOST_AUTO_TEST_CASE(cut_again_and_again) {
       x.run_once();
     if (random() % 3 == 0) {
       x.cut();
-      // Often the next connection breaks, too, before anything was said.
+      // Often, the next connection also breaks before anything was sent.
       if (random() % 4 == 0) {
         const auto sockets = breaking::new_pair();
         x.a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");
@@ -476,7 +476,7 @@ BOOST_AUTO_TEST_CASE(a_silent_peer) {
   connection x{true};
   BOOST_TEST(x.a->channel->keep_alive(std::chrono::hours{1}));
   BOOST_TEST(!x.a->channel->keep_alive(std::chrono::nanoseconds{1}));
-  // What was said is not read yet.
+  // The data that was sent has not been read yet.
   BOOST_TEST(x.b->channel->keep_alive(std::chrono::nanoseconds{1}));
   x.run();
   BOOST_TEST(x.a->closed == "");
@@ -516,7 +516,7 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
   }
 }
 
-// Before it has said who it is, nothing is done for it, and nothing allocated.
+// Until a peer has identified itself, nothing is done or allocated for it.
 BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   codec system;
   const auto content = system.encode(caf::make_message(proto::Segment{}));
@@ -538,7 +538,7 @@ BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   }
 }
 
-// Every byte of a stream of good records is changed once: the receiver takes what it can, or
+// Every byte of a stream of valid records is changed once. The receiver handles the result or
 // closes.
 BOOST_AUTO_TEST_CASE(changed_bytes) {
   std::vector<char> good;
@@ -565,7 +565,8 @@ BOOST_AUTO_TEST_CASE(changed_bytes) {
 
 namespace {
 
-/// A message that says where its payload lies, with a descriptor or without one (-1).
+/// Sends a message that describes the position of its payload, with a descriptor or without one
+/// (-1).
 void send_loan(int socket, codec& system, const proto::Loan& loan, int descriptor) {
   proto::Frame frame;
   *frame.mutable_loan() = loan;
@@ -646,7 +647,7 @@ BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
   BOOST_TEST(open_files() == before);
 }
 
-// More than the peer may share altogether; and descriptors that nothing announced.
+// More memory than the peer may share in total, and descriptors that were not announced.
 BOOST_AUTO_TEST_CASE(too_much) {
   const auto sealed = memory_file(8192, F_SEAL_SHRINK);
   connection x{true, 20'000};

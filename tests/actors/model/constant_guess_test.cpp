@@ -8,7 +8,7 @@ using namespace troupe;
 
 namespace {
 
-/// Records of one feature.
+/// Records with one feature.
 class labelled : public dataset {
 public:
   labelled(std::vector<std::int32_t> classes, std::size_t count) : classes_(std::move(classes)) {
@@ -63,12 +63,14 @@ BOOST_AUTO_TEST_CASE(classes) {
   BOOST_TEST(std::abs(guess(proto::SOFTMAX_CROSS_ENTROPY, uneven, 0.2) + p * std::log(p)
                       + (1 - p) * std::log(1 - p))
              < 1e-12);
-  BOOST_TEST(guess(proto::SOFTMAX_CROSS_ENTROPY, labelled(std::vector<std::int32_t>{0, 7}, 4)) == -1.0, "no such class");
+  BOOST_TEST(guess(proto::SOFTMAX_CROSS_ENTROPY, labelled(std::vector<std::int32_t>{0, 7}, 4))
+               == -1.0,
+             "no such class");
 }
 
 BOOST_AUTO_TEST_CASE(targets) {
   const labelled two(std::vector<float>{1, 10, 3, 10, 8, 40}, 2);
-  // Means 4 and 20, medians 3 and 10.
+  // The means are 4 and 20, the medians 3 and 10.
   BOOST_TEST(std::abs(guess(proto::MEAN_SQUARED_ERROR, two) - (9 + 1 + 16 + 100 + 100 + 400) / 6.0)
              < 1e-9);
   BOOST_TEST(std::abs(guess(proto::MEAN_ABSOLUTE_ERROR, two) - (2 + 0 + 5 + 0 + 0 + 30) / 6.0)

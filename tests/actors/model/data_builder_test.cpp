@@ -16,7 +16,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// The label or first target of a record.
+/// The label, or the first target, of a record.
 float label_of(const dataset& data, std::uint64_t record) {
   const std::vector<std::uint64_t> records{record};
   std::vector<float> features(data.record().feature_width());
@@ -30,8 +30,8 @@ float label_of(const dataset& data, std::uint64_t record) {
   return targets[0];
 }
 
-/// Five images of 2 x 1 pixels with labels 0 1 2 1 0, one file packed and one plain; and a job that
-/// reads them.
+/// Five images of 2 x 1 pixels with labels 0 1 2 1 0, in one compressed file and one plain file;
+/// and a job that reads them.
 struct idx_files {
   temporary_directory folder;
   proto::Job job = parse_job(R"(
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(label_of(*plain.train, 2) == 500.0F);
   BOOST_REQUIRE(plain.scaling.has_value());
   BOOST_TEST(plain.scaling->feature_mean == (std::vector<double>{0, 0}));
-  // The training records alone decide the scale.
+  // Only the training records determine the scale.
   apply_override(job, "data.csv.standardize=true");
   apply_override(job, "data.split={ train: 2 shuffle: false }");
   const auto scaled = build_data(job);

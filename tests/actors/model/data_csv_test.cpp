@@ -23,7 +23,7 @@ struct table_file {
 
   void write(std::string_view text) const { write_file(folder / "x.csv", as_byte_span(text)); }
 
-  /// A job of one dense layer on the table.
+  /// A job with one dense layer on the table.
   proto::Job job(const std::string& loss, int units, const std::string& csv,
                  const std::string& more = "batch: 1") const {
     return parse_job("model { layer { dense { units: " + std::to_string(units)
@@ -54,7 +54,7 @@ const std::string species = "features: \"x\" label: \"species\" ";
 
 } // namespace
 
-// It was standardized, too, and the loss went to -368.
+// The target was once standardized as well, and the loss went to -368.
 BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,0\n2,1\n3,1\n6,1\n");
   const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
@@ -64,7 +64,7 @@ BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,-1\n2,1\n");
   const auto hinge = build_data(job("HINGE", 1, xy + "standardize: true"));
   BOOST_TEST(read_labels(*hinge.train).targets == (floats{-1, 1}));
-  // A distance has the units of the target.
+  // These losses are distances, which have the units of the target.
   for (const auto* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"}) {
     write("x,y\n1,10\n2,30\n");
     const auto scaled = build_data(job(loss, 1, xy + "standardize: true"));
@@ -77,7 +77,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, xy)),
                       "training record 3 has target 346; model.loss: BINARY_CROSS_ENTROPY expects "
                       "0 to 1"));
-  // By the number in the file, in any part.
+  // Named by its number in the file, in any part.
   const auto parts = "split { train: 3 shuffle: false } batch: 1";
   BOOST_TEST(
     contains(error(job("BINARY_CROSS_ENTROPY", 1, xy, parts)), "test record 3 has target"));
@@ -85,7 +85,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("HINGE", 1, xy)),
                       "training record 1 has target 0; model.loss: "
                       "HINGE expects -1 or 1"));
-  // Data of a program, too.
+  // Also for data of a program.
   write("x,y\n1,25\n2,0\n");
   const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
   BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
@@ -107,7 +107,7 @@ BOOST_FIXTURE_TEST_CASE(classes_by_name, table_file) {
                       "column \"species\" has 3 classes (setosa, versicolor, virginica), but the "
                       "last layer has 2 units"));
   BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, species)),
-                      "BINARY_CROSS_ENTROPY knows two; use SOFTMAX_CROSS_ENTROPY"));
+                      "BINARY_CROSS_ENTROPY takes two; use SOFTMAX_CROSS_ENTROPY"));
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, species)),
                       "model.loss: "
                       "MEAN_SQUARED_ERROR needs "
@@ -156,7 +156,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(mean.train->size() == 5u);
   BOOST_TEST(features_of(*mean.train, 1) == (floats{5, 1, 0}));
   BOOST_TEST(features_of(*mean.train, 2) == (floats{5, 0, 0}));
-  // Of the training records alone.
+  // From the training records only.
   const std::string half = "split { train: 3 shuffle: false } batch: 1";
   const auto part = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN", half));
   BOOST_TEST(features_of(*part.test, 1)[0] == 3.0F);
@@ -174,7 +174,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
 BOOST_FIXTURE_TEST_CASE(missing_targets, table_file) {
   write("x,y\n1,1\n2,\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: MEAN")),
-                      "record 1 has no value in column \"y\", which is to be predicted"));
+                      "record 1 has no value in column \"y\", the column to predict"));
   BOOST_TEST(build_data(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")).train->size() == 1u);
   write("x,y\n,1\n2,\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")), "leaves none"));
@@ -186,7 +186,7 @@ BOOST_FIXTURE_TEST_CASE(missing_targets, table_file) {
 BOOST_FIXTURE_TEST_CASE(what_to_predict, table_file) {
   write("x,y\n1,1\n2,2\n");
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "label: \"x\"")),
-                      "target and label both say"));
+                      "target and label both name"));
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, "features: \"x\"")), "data.csv.target: missing"));
   BOOST_TEST(contains(error(job("SOFTMAX_CROSS_ENTROPY", 2, "features: \"x\" label: \"x\"")),

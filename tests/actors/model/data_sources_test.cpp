@@ -33,7 +33,7 @@ struct files {
     write_file(folder / name, write_npy(type, shape, std::as_bytes(std::span{values})));
   }
 
-  /// Six records of two features, classes 0 1 2 0 1 2.
+  /// Six records with two features, and classes 0 1 2 0 1 2.
   void write_arrays() const {
     std::vector<float> x(12);
     std::iota(x.begin(), x.end(), 0.0F);
@@ -98,7 +98,7 @@ BOOST_FIXTURE_TEST_CASE(npz, files) {
   BOOST_TEST(contains(error(job(text)), "a.npz: cannot open"));
   write("a.npz", "PK");
   BOOST_TEST(contains(error(job(text)), "a.npz: not a zip archive"));
-  // Files that NumPy wrote: x = arange(3), y = ones((2, 2)); and packed ones, x = zeros(300).
+  // Files written by NumPy: x = arange(3), y = ones((2, 2)); and a compressed file, x = zeros(300).
   const auto corpus = test::source_folder() / "tests/fuzz/corpus";
   const auto numpy = [&](const std::string& name, const std::string& arrays) {
     return job("npz { path: \"" + (corpus / "npy" / name).string() + "\" " + arrays + "}");
@@ -130,7 +130,7 @@ BOOST_FIXTURE_TEST_CASE(normalization, files) {
   BOOST_TEST(features_of(*x.train, 1) == (std::vector<float>{0.5F, 1}));
   const auto three = "} normalize { mean: 1 mean: 2 mean: 3 stddev: 1 stddev: 1 stddev: 1 }";
   BOOST_TEST(contains(error(npy_job(three)), "data.normalize.mean: 3 numbers; expected 1, or one"));
-  // Targets: coefficients can be given in the units of the data.
+  // For targets, coefficients can be given in the units of the data.
   write<float>("y.npy", npy_type::f32, {6}, {1, 2, 3, 4, 5, 6});
   x = build_data(npy_job("} split { train: 2 shuffle: false } normalize { kind: STANDARDIZE }"));
   BOOST_REQUIRE(x.scaling.has_value());
@@ -150,7 +150,9 @@ BOOST_FIXTURE_TEST_CASE(parts_of_all_records, files) {
   BOOST_TEST(sizes("test: 0.2") == (expected{5, 0, 1}));
   BOOST_TEST(sizes("validation: 0.2 test: 2") == (expected{3, 1, 2}));
   BOOST_TEST(sizes("train: 2 validation: 1 test: 1") == (expected{2, 1, 1}));
-  BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2})); // 1.5 is 2
+  BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2})); // 1.5 is
+                                                                                      // rounded to
+                                                                                      // 2
   BOOST_TEST(contains(error(npy_job("} split { train: 0.9 test: 0.9 }")), "are more than"));
   BOOST_TEST(contains(error(npy_job("} split { train: 5 validation: 1 test: 1 }")),
                       "train 5, validation 1 and test 1 are more than the data's 6 records"));
@@ -183,7 +185,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
   const auto alone = build_data(job(plain + "}"));
   BOOST_TEST((alone.train->record().features == feature_kind::sparse));
   BOOST_TEST(alone.train->record().feature_width() == 3u);
-  BOOST_TEST(alone.train->record().label_width == 3u); // the units of the model
+  BOOST_TEST(alone.train->record().label_width == 3u); // from the units of the model
   const auto tests = "test_path: \"" + path("test.txt") + "\" ";
   const auto both = build_data(job(plain + tests + "}"));
   BOOST_TEST(both.train->record().feature_width() == 4u);
@@ -208,7 +210,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
     contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
 }
 
-// The job says 0 and is sent unchanged; a step takes as many records as the data has.
+// The job contains 0 and is sent unchanged. A step takes all records of the data.
 BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
   write_arrays();
   auto all = npy_job("} split { train: 5 }");

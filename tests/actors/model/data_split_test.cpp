@@ -1,4 +1,4 @@
-// Which records train, validate and test.
+// Splits of the records for training, validation and test.
 
 #include "actors/model/data_split.hpp"
 
@@ -41,7 +41,7 @@ numbers up_to(std::uint64_t n) {
   return result;
 }
 
-/// How many of the records have each of three classes.
+/// The number of records in each of three classes.
 std::array<std::size_t, 3> counts(const numbers& records,
                                   const std::vector<std::int32_t>& classes) {
   std::array<std::size_t, 3> result{};
@@ -50,7 +50,7 @@ std::array<std::size_t, 3> counts(const numbers& records,
   return result;
 }
 
-/// A table that is sorted by its class: 40 a, 40 b, 20 c.
+/// A table that is sorted by class: 40 a, 40 b, 20 c.
 struct sorted_table {
   temporary_directory folder;
   proto::Job job;
@@ -78,11 +78,11 @@ BOOST_AUTO_TEST_CASE(drawn_by_lot) {
   BOOST_TEST(all_of(x) == up_to(100), boost::test_tools::per_element());
   for (const auto* list : {&x.train, &x.validation, &x.test})
     BOOST_TEST(std::ranges::is_sorted(*list));
-  // From the whole file: a part in order would hold only the last quarter.
+  // From the whole file. A part in order would contain only the last quarter.
   BOOST_TEST(x.test.front() < 25u);
   BOOST_TEST((draw_split(with_seed(1), {60, 15, 25}, 100).test == x.test));
   BOOST_TEST((draw_split(with_seed(2), {60, 15, 25}, 100).test != x.test));
-  // Records may be left over.
+  // Some records may be unused.
   BOOST_TEST(all_of(draw_split(with_seed(1), {5, 0, 2}, 100)).size() == 7u);
 }
 
@@ -128,12 +128,12 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
              boost::test_tools::per_element());
 }
 
-// The last records of a file sorted by class are of one class: a test on them gave 100 %.
+// In a file sorted by class, the last records all have the same class: a test on them gave 100 %.
 BOOST_FIXTURE_TEST_CASE(files_sorted_by_class, sorted_table) {
   const auto data = build_data(job);
   for (const auto n : count_classes(*data.test))
     BOOST_TEST(n > 0u);
-  // The job's seed does not change which records test.
+  // The job's seed does not affect the test records.
   auto other = job;
   other.set_seed(7);
   BOOST_TEST(read_labels(*build_data(other).test).classes == read_labels(*data.test).classes);

@@ -42,7 +42,7 @@ epochs: 3
   BOOST_TEST(canonical_text({}).empty());
 }
 
-// Files contain the hash, and other versions compare it: it must not change.
+// Files contain the hash, and other versions of troupe compare it, so it must not change.
 BOOST_AUTO_TEST_CASE(fixed_hash) {
   BOOST_TEST(job_hash({}) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   BOOST_TEST(job_hash(digits_job())
@@ -67,12 +67,12 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   stated.mutable_learning_rate()->mutable_constant();
   BOOST_TEST(job_hash(constant) == job_hash(stated));
   BOOST_TEST(first_difference(constant, stated).empty());
-  // Momentum means nothing to plain SGD.
+  // Plain SGD does not use momentum.
   auto sgd = with("optimizer.kind=SGD");
   auto other = sgd;
   other.mutable_optimizer()->set_momentum(0.1F);
   BOOST_TEST(job_hash(sgd) == job_hash(other));
-  // RMSPROP uses it, unless it is left out.
+  // RMSPROP uses momentum if it is set.
   auto rmsprop = with("optimizer={ kind: RMSPROP }");
   BOOST_TEST(job_hash(rmsprop) == job_hash(with("optimizer={ kind: RMSPROP momentum: 0 }")));
   BOOST_TEST(job_hash(rmsprop) != job_hash(with("optimizer={ kind: RMSPROP momentum: 0.9 }")));
@@ -80,7 +80,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
              == job_hash(with("optimizer={ kind: ADAGRAD epsilon: 1e-10 beta1: 0.5 }")));
 }
 
-// Older versions never shuffled splits: the checkpoints of such a job fit it with shuffle: false.
+// Older versions never shuffled splits. A checkpoint of such a job fits the job with shuffle:
+// false.
 BOOST_AUTO_TEST_CASE(splits) {
   const auto hash_of = [](const std::string& split, const std::string& source) {
     proto::Job job;

@@ -30,7 +30,7 @@ std::string json_of(const proto::Job& job, bool schema_names) {
   return result;
 }
 
-/// Except for the lines of layers, which JSON jobs do not have.
+/// Equal except for the lines of layers, which JSON jobs do not have.
 bool same(const proto::Job& a, const proto::Job& b) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.IgnoreField(proto::Layer::descriptor()->FindFieldByName("line"));
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(equals_the_text_format) {
   job.set_seed(std::uint64_t{1} << 63);
   for (const bool schema_names : {true, false}) {
     BOOST_TEST(same(parse_job(json_of(job, schema_names), "x.json"), job));
-    // Without its extension, too.
+    // Also without the file extension.
     BOOST_TEST(same(parse_job("\n " + json_of(job, schema_names), "a job"), job));
   }
   BOOST_TEST(same(parse_job("{}", "a job"), proto::Job{}));
@@ -102,9 +102,9 @@ BOOST_AUTO_TEST_CASE(wrong_types) {
 BOOST_AUTO_TEST_CASE(conflicts) {
   BOOST_TEST(contains(parse_error(R"({"data": {"csv": {}, "digits": {}}})"),
                       "x.json: data.digits: excludes \"csv\""));
-  BOOST_TEST(contains(parse_error(R"({"epochs": 1, "epochs": 2})"), "epochs: stands there twice"));
+  BOOST_TEST(contains(parse_error(R"({"epochs": 1, "epochs": 2})"), "epochs: occurs twice"));
   BOOST_TEST(contains(parse_error(R"({"learning_rate": {}, "learningRate": {}})"),
-                      "stands there twice, under two spellings"));
+                      "occurs twice, under two spellings"));
 }
 
 BOOST_AUTO_TEST_CASE(all_errors_are_told) {

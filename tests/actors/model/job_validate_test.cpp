@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// What is wrong with the job after the overrides.
+/// The problems of the job after the overrides.
 std::string problems(proto::Job job, std::initializer_list<const char*> overrides) {
   for (const auto* text : overrides)
     apply_override(job, text);
@@ -56,12 +56,12 @@ BOOST_AUTO_TEST_CASE(groups_and_frozen_parameters) {
   };
   BOOST_TEST(group(R"(match: "*.bias" weight_decay: 0)") == "(no error)");
   BOOST_TEST(contains(group("weight_decay: 0"), "optimizer.group[0].match: missing"));
-  BOOST_TEST(contains(group(R"(match: "*")"), "optimizer.group[0]: says nothing"));
+  BOOST_TEST(contains(group(R"(match: "*")"), "optimizer.group[0]: has no effect"));
   for (const char* field : {"weight_decay", "l1", "learning_rate_scale"})
     for (const char* value : {"-1", "nan", "inf"})
       BOOST_TEST(contains(group(std::string{R"(match: "*" )"} + field + ": " + value),
                           std::string{"optimizer.group[0]."} + field + ": expected a finite"));
-  BOOST_TEST(contains(group(R"(match: "*" learning_rate_scale: 0)"), "belong in model.freeze"));
+  BOOST_TEST(contains(group(R"(match: "*" learning_rate_scale: 0)"), "name them in model.freeze"));
 
   const auto exact = [](const char* change) {
     return problems(csv_job("x"), {"solver=EXACT", change});
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(groups_and_frozen_parameters) {
   BOOST_TEST(exact(R"(optimizer.group[0]={match: "*.bias" weight_decay: 0})") == "(no error)");
   BOOST_TEST(contains(exact(R"(optimizer.group[0]={match: "*" l1: 1})"), "optimizer.group[0].l1"));
   BOOST_TEST(contains(exact(R"(optimizer.group[0]={match: "*" learning_rate_scale: 2})"),
-                      "optimizer.group[0].learning_rate_scale: solver: EXACT takes no steps"));
+                      "optimizer.group[0].learning_rate_scale: solver: EXACT makes no steps"));
   BOOST_TEST(contains(exact("model.freeze[0]=*"), "model.freeze: solver: EXACT finds all weights"));
 }
 
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(data_of_the_program) {
   BOOST_TEST(error_of([&] { validate(job, data_from::program); }) == "(no error)");
   job.mutable_data()->mutable_split()->set_train(50);
   BOOST_TEST(contains(error_of([&] { validate(job, data_from::program); }),
-                      "data.split: the program says itself"));
+                      "data.split: the program supplies its own"));
 }
 
 BOOST_AUTO_TEST_CASE(data) {
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(contains(problems({"data.digits.train=0"}), "data.digits.train"));
   BOOST_TEST(contains(problems({"data.digits.train=18446744073709551615", "data.digits.test=2"}),
                       "data.digits: train + test"));
-  BOOST_TEST(contains(problems({"data.split.train=5"}), "data.split: data.digits says"));
+  BOOST_TEST(contains(problems({"data.split.train=5"}), "data.split: data.digits already sets"));
   BOOST_TEST(contains(problems({"data={ idx { images: \"a\" } }"}), "data.idx.labels: missing"));
   BOOST_TEST(contains(problems({"data={ idx { images: \"a\" labels: \"b\" test_images: \"c\" } }"}),
                       "test_images and test_labels belong together"));
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(contains(csv({"data.csv.features[1]=y"}), "column \"y\" is the target"));
   BOOST_TEST(
     contains(csv({"data.csv={ path: \"x\" target: \"y\" }"}), "data.csv.features: no columns"));
-  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: give train, test or validation"));
+  BOOST_TEST(contains(csv({"data.split={}"}), "data.split: set train, test or validation"));
   BOOST_TEST(
     contains(csv({"data.split.train=1"}), "data.batch: 2 is more than the 1 training records"));
   BOOST_TEST(contains(csv({"data.split.test=0"}), "data.split.test: expected a number of records"));
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(exact_solutions) {
   BOOST_TEST(contains(problems(job, {"solver=EXACT", "optimizer.l1=0.1"}),
                       "optimizer.l1: there is no closed form"));
   BOOST_TEST(contains(problems(job, {"solver=EXACT", "checkpoint.every_steps=5"}),
-                      "checkpoint: solver: EXACT takes no steps"));
+                      "checkpoint: solver: EXACT makes no steps"));
 }
 
 BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
@@ -232,8 +232,9 @@ BOOST_AUTO_TEST_CASE(splits_and_normalization) {
   };
   BOOST_TEST(of("split { train: 0.9 validation: 0.05 }") == "(no error)");
   for (const auto* part : {"-1", "1.5", "nan", "0"})
-    BOOST_TEST(contains(of(std::string{"split { validation: "} + part + " }"),
-                        "data.split.validation: expected a number of records, at least 1, or a"));
+    BOOST_TEST(
+      contains(of(std::string{"split { validation: "} + part + " }"),
+               "data.split.validation: expected a number of records, at least 1, or a fraction"));
   BOOST_TEST(of("normalize { kind: UNIT_RANGE }") == "(no error)");
   BOOST_TEST(of("normalize { mean: 0.1 stddev: 0.3 }") == "(no error)");
   BOOST_TEST(contains(of("normalize {}"), "data.normalize: give either kind"));

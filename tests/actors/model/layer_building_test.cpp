@@ -19,7 +19,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Layers over records of numbers, and a loss that accepts any outputs.
+/// Layers on records of numbers, with a loss that accepts any outputs.
 built_model build(const std::string& layers, const shape& dims, const shape& output,
                   std::size_t vocabulary = 0) {
   record_shape data;
@@ -43,7 +43,7 @@ std::string tensors_of(const built_model& x) {
   return result;
 }
 
-/// Checks the shape that one layer makes of a record, and its tensors.
+/// Checks the output shape of a layer for a record, and the layer's tensors.
 void check(const std::string& layer, const shape& dims, const shape& output,
            const std::string& tensors = "", std::size_t vocabulary = 0) {
   BOOST_TEST_CONTEXT(layer) {
@@ -66,13 +66,12 @@ std::string problem_of(const std::string& layers, const shape& dims, std::size_t
 BOOST_AUTO_TEST_CASE(dense_layers) {
   check("dense { units: 3 }", {4}, {3}, "x.weight (3, 4), x.bias (3)");
   check("dense { units: 3 bias: false activation: GELU }", {4}, {3}, "x.weight (3, 4)");
-  // Images are flattened, sequences multiplied at each position.
+  // Images are flattened; sequences are multiplied at each position.
   check("dense { units: 3 }", {2, 4, 5}, {3}, "x.weight (3, 40), x.bias (3)");
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
 }
 
-// Over sparse features, weights are stored (inputs, units), but the fan-in is that of a dense
-// layer.
+// For sparse features, weights are stored (inputs, units), but the fan-in is that of a dense layer.
 BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
   const auto largest = [](feature_kind features) {
     record_shape data;
@@ -149,7 +148,7 @@ BOOST_AUTO_TEST_CASE(layers_without_tensors) {
   check("matmul { transpose_a: true } input: \"features\" input: \"features\"", {5, 4}, {4, 4});
 }
 
-// Values of layers that are composed here rather than in kernels.
+// Values of layers that are composed in actors/model instead of kernels.
 BOOST_AUTO_TEST_CASE(values) {
   const auto value = [](const std::string& layers, const shape& dims, const shape& output,
                         std::vector<float> x) {
@@ -212,7 +211,7 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(to_string(entries[7].initial) == to_string(initializer::constant(1)));
 }
 
-// Only nodes behind a layer that trains differently exist twice.
+// Only nodes after a layer that differs in training exist twice.
 BOOST_AUTO_TEST_CASE(training_and_testing) {
   const auto plain = build("layer { dense { units: 2 } }", {3}, {2});
   BOOST_TEST((plain.loss == plain.training_loss));
@@ -237,8 +236,8 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
     problem_of("layer { name: \"fc\" dense { units: 4 } }\nlayer { name: \"conv\" conv2d { "
                "filters: 2 kernel: 3 } }",
                {3})
-    == "model.layer[1]: layer \"conv\" cannot read \"fc\" (batch, 4): images (batch, "
-       "channels, height, width) were expected (line 2)");
+    == "model.layer[1]: layer \"conv\" cannot read \"fc\" (batch, 4): expected images "
+       "(batch, channels, height, width) (line 2)");
   const auto sum =
     problem_of("layer { name: \"a\" dense { units: 4 } }\nlayer { name: \"b\" dense { units: 5 } "
                "input: \"features\" }\n\nlayer { name: \"sum\" add {} input: \"a\" input: \"b\" }",
@@ -256,21 +255,22 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
           "2 groups do not divide 4 channels and 3 filters");
   refused("max_pool { kernel: 9 }", {4, 5, 5}, "does not fit into images");
   refused("global_average_pool {}", {4}, "\"features\" (batch, 4): average_pool");
-  refused("reshape { dims: [7] }", {4}, "as many elements were expected");
+  refused("reshape { dims: [7] }", {4}, "expected the same number of elements");
   refused("embedding { width: 2 }", {4}, "an embedding reads tokens");
   refused("embedding { width: 2 entries: 10 }", {4}, "a table of 10 entries, but the data has 11",
           11);
   refused("dense { units: 2 }", {4}, "int32", 11);
   refused("dense { units: 2 }", {}, "a tensor (batch, ..., features)");
-  refused("lstm { hidden: 2 }", {4}, "a sequence (batch, time, features) was expected");
+  refused("lstm { hidden: 2 }", {4}, "expected a sequence (batch, time, features)");
   refused("attention { heads: 3 }", {5, 4}, "in 3 heads");
   refused("attention { heads: 2 }", {4}, "a sequence");
   refused("position_embedding {}", {4}, "a sequence");
   refused("transpose { axes: [1, 0] }", {4}, "the batch first");
   refused("slice { begin: 1 end: 9 }", {5, 4}, "positions 1 to 9 of axis 1");
-  refused("slice { axis: 3 }", {5, 4}, "axis 3 is not there");
-  refused("mean { axis: 3 }", {5, 4}, "axis 3 is not there");
-  refused("concat { axis: 2 } input: \"features\" input: \"features\"", {4}, "axis 2 is not there");
+  refused("slice { axis: 3 }", {5, 4}, "axis 3 is out of range");
+  refused("mean { axis: 3 }", {5, 4}, "axis 3 is out of range");
+  refused("concat { axis: 2 } input: \"features\" input: \"features\"", {4},
+          "axis 2 is out of range");
   refused("matmul {} input: \"features\" input: \"features\"", {5, 4}, "different lengths");
   refused("batch_norm {}", {}, "(batch, channels, ...)");
 }
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(losses) {
   }
   for (const char* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"})
     BOOST_TEST(contains(error(one, loss, label_kind::classes, 2), "needs targets"));
-  // A label per position.
+  // A label for each position.
   const auto sequence = of(two, "SOFTMAX_CROSS_ENTROPY label_smoothing: 0.1 ignored_label: 7",
                            label_kind::classes, 2, {5, 3}, 5);
   BOOST_TEST((sequence.output.shape() == shape{shape::batch, 5, 2}));

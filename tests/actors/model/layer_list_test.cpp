@@ -78,12 +78,12 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_there) {
   BOOST_TEST(contains(problems_of("layer { name: \"a\" dense { units: 2 } input: \"b\" }\n"
                                   "layer { name: \"b\" dense { units: 2 } input: \"a\" }"),
                       "model.layer[0].input[0]: \"b\" is a layer below, which is computed later; "
-                      "layers read those above them (line 2)"));
+                      "layers can only read those above them (line 2)"));
   BOOST_TEST(contains(problems_of(dense
                                   + "layer { name: \"a\" add {} input: \"a\" input: "
                                     "\"dense_1\" }"),
                       "\"a\" is the layer itself"));
-  // The output of a block can be read, its layers cannot.
+  // The output of a block can be read, but its layers cannot.
   BOOST_TEST(contains(problems_of("layer { name: \"h\" block { layer { name: \"in\" dense { units: "
                                   "2 } } } }\nlayer { dense { units: 2 } input: \"in\" }"),
                       "no layer \"in\" above"));
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
     == "model.layer[0].block.layer[0].dense.units: expected 1 to 16777216, got 0 (line 2)");
 }
 
-// Lines are known in text format; neither overrides nor JSON have any.
+// Lines are known for the text format, but not for overrides or JSON.
 BOOST_AUTO_TEST_CASE(lines) {
   const auto model = model_of("layer { dense { units: 1 } line: 77 }\n\n\nlayer {\n block {\n\n "
                               "layer { dense { units: 1 } } } }");

@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(read_model(write_safetensors({}), {}, "w").info.version == 0u);
 }
 
-// Weights that training or predicting starts from.
+// Weights from which training or predicting starts.
 BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
   const auto parameters = digits_layout();
   const auto& entry = parameters.entries()[1];

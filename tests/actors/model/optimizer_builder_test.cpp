@@ -78,12 +78,13 @@ BOOST_AUTO_TEST_CASE(groups) {
   BOOST_TEST(problem(R"(group { match: "hed.bias" l1: 0 })")
              == "optimizer.group[0].match: \"hed.bias\" matches no parameter; did you mean "
                 "\"head.bias\"? valid: \"a.weight\", \"a.bias\", \"head.bias\"");
-  BOOST_TEST(problem(R"(group { match: "table.*" l1: 0 })")
-             == "optimizer.group[0].match: \"table.*\" matches no parameter that is trained; leave "
-                "the group out");
+  BOOST_TEST(
+    problem(R"(group { match: "table.*" l1: 0 })")
+    == "optimizer.group[0].match: \"table.*\" matches no trained parameter; leave the group "
+       "out");
   BOOST_TEST(problem(R"(group { match: "*" l1: 0 } group { match: "*.bias" l1: 0 })")
-             == "optimizer.group[1].match: \"*.bias\" matches only parameters that groups before "
-                "it have; move it up, or leave it out");
+             == "optimizer.group[1].match: \"*.bias\" matches only parameters of earlier groups; "
+                "move it up, or leave it out");
 }
 
 BOOST_AUTO_TEST_CASE(schedules) {

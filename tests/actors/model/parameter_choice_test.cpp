@@ -66,8 +66,7 @@ BOOST_AUTO_TEST_CASE(mistakes) {
                 "\"head.bias\"");
   BOOST_TEST(contains(problems(R"(freeze: "*" train: "b.*")"),
                       "model.train[0]: \"b.*\" matches no parameter"));
-  BOOST_TEST(
-    contains(problems(R"(train: "head.*")"), "model.train[0]: \"head.*\" makes no exception"));
+  BOOST_TEST(contains(problems(R"(train: "head.*")"), "model.train[0]: \"head.*\" has no effect"));
   BOOST_TEST(problems(R"(freeze: "*")")
              == "model.freeze: no parameter is left to train; name those that train with "
                 "model.train");

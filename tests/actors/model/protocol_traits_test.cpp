@@ -25,7 +25,7 @@ std::string problems(const std::vector<std::string>& changes,
   return error_of([&] { validate(with(changes), data_from::job, own); });
 }
 
-/// A row of a program's own; its parameter "neighbours" must be there.
+/// A protocol of the program. Its parameter "neighbours" is required.
 std::vector<protocol_traits> own_rows() {
   protocol_traits x;
   x.id = proto::CUSTOM;
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(each_protocol_of_the_schema_has_a_row) {
     BOOST_TEST(!row->decided_by.empty());
     BOOST_TEST(!row->exchange(job).empty());
     BOOST_TEST(seen.insert(row->name).second);
-    // Named as on the command line, where capitals do not count.
+    // The same name as on the command line; case does not matter.
     auto same = digits_job();
     apply_override(same, "protocol=" + row->name);
     BOOST_TEST((same.protocol() == row->id));
@@ -261,8 +261,8 @@ BOOST_AUTO_TEST_CASE(ssp_reads_its_field) {
 BOOST_AUTO_TEST_CASE(hogwild_takes_plain_sgd) {
   BOOST_TEST(problems({"protocol=HOGWILD", "optimizer.kind=SGD"}) == "(no error)");
   BOOST_TEST(contains(problems({"protocol=HOGWILD", "optimizer.kind=MOMENTUM"}),
-                      "optimizer.kind: MOMENTUM, but workers of HOGWILD share the weights and no "
-                      "state of an optimizer; expected SGD"));
+                      "optimizer.kind: MOMENTUM, but HOGWILD workers share the weights, and no "
+                      "optimizer state; expected SGD"));
 }
 
 BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
   BOOST_TEST(sync({}) == "(no error)");
   BOOST_TEST(sync({"sync_ps.backup_workers=1", "sync_ps.late=REJECT"}) == "(no error)");
   BOOST_TEST(contains(sync({"sync_ps.late=REJECT"}),
-                      "sync_ps.late: no gradient is late without backup workers; leave it out"));
+                      "sync_ps.late: without backup workers, no gradient is late; leave it out"));
   BOOST_TEST(contains(sync({"sync_ps.backup_workers=1", "sync_ps.late=LATE_UNSET"}),
                       "no value \"LATE_UNSET\"; valid: \"REJECT\", \"REQUEUE\""));
   BOOST_TEST(
@@ -289,9 +289,10 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
              == "the gradients of a step are added up, and applied, without the last one, whose "
                 "samples are trained again");
   check_workers(job, 2);
-  BOOST_TEST(contains(error_of([&] { check_workers(job, 1); }),
-                      "sync_ps.backup_workers: 1 of 1 worker would leave none for a step; expected "
-                      "less than the number of workers"));
+  BOOST_TEST(
+    contains(error_of([&] { check_workers(job, 1); }),
+             "sync_ps.backup_workers: 1 of 1 worker would leave no worker for a step; expected "
+             "less than the number of workers"));
 }
 
 BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {

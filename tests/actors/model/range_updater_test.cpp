@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t records = 100;
 
-/// Momentum, weight decay, warm-up and a cosine schedule: all that an update may depend on.
+/// Momentum, weight decay, warm-up and a cosine schedule: everything on which an update may depend.
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::MOMENTUM);
@@ -28,7 +28,7 @@ std::shared_ptr<const job_context> context() {
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-/// Two tensors of 6 elements, with three elements of state between them.
+/// Two tensors of 6 elements each, with three elements of state between them.
 std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
@@ -47,7 +47,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   return result;
 }
 
-/// Samples of a step; not all steps have as many.
+/// Samples of a step; the number differs between steps.
 std::uint64_t samples_of_step(std::uint64_t step) {
   return step % 4 == 3 ? 5 : 16;
 }
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
     for (std::size_t s = 0; s < count; ++s) {
       const auto where = job->shard(s, count);
       troupe::range_updater updater{*job, where};
-      // Out of place, as shards do.
+      // Out of place, like shards.
       std::vector<float> old(where.size());
       std::vector<float> updated(where.size());
       job->initialize(where, old);
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   }
 }
 
-/// As context(), with groups, and a frozen tensor.
+/// Like context(), but with groups and a frozen tensor.
 std::shared_ptr<const job_context> context_with_groups(const std::string& kind) {
   auto job = digits_job();
   apply_override(job, "model.freeze[0]=head.bias");
@@ -107,7 +107,7 @@ std::shared_ptr<const job_context> context_with_groups(const std::string& kind) 
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-// Each tensor by the rule and the rate of its group, wherever shards are cut.
+// Each tensor has the rule and the rate of its group, however the shards are cut.
 BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
   for (const std::string kind :
        {"SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADAM", "ADAMW", "LAMB"}) {
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
   }
 }
 
-// Groups that change nothing change no bit.
+// Groups without changes leave every bit the same.
 BOOST_AUTO_TEST_CASE(groups_like_all_others) {
   auto job = context()->job;
   const auto expected = uncut(*context());
@@ -177,8 +177,8 @@ BOOST_AUTO_TEST_CASE(groups_like_all_others) {
   BOOST_TEST(same_bits(uncut(*grouped), expected));
 }
 
-// The formula in float64: momentum and weight decay by PyTorch's definition; the rate of the
-// middle of the step, warm-up times cosine.
+// The formula in float64: momentum and weight decay as in PyTorch; the rate at the middle of the
+// step, warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
       w[i] -= rate * v[i];
     }
   }
-  // 20 steps of about four roundings each, of numbers of the size of the weights.
+  // 20 steps with about four roundings each, of numbers as large as the weights.
   check_close(std::span<const float>{uncut(*job)}, w, 1e-5, 1e-6, "weights after 20 steps");
 }
 
@@ -220,14 +220,14 @@ BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
   BOOST_TEST(same_bits(a, b));
 }
 
-// State is averaged by samples, for any optimizer, rate, factor and division into ranges.
+// State is averaged by samples, with any optimizer, rate, factor and division into ranges.
 BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
     const auto job = context_with_state(kind);
     const auto n = job->parameters().size();
     BOOST_TEST_REQUIRE(n == 15U);
     std::vector<float> gradient(n, 1);
-    // Worker 0: 3 samples of statistic 2, worker 1: 5 samples of statistic 10.
+    // Worker 0 has 3 samples with statistic 2, worker 1 has 5 samples with statistic 10.
     for (std::size_t i = 6; i < 9; ++i)
       gradient[i] = 3 * 2 + 5 * 10;
     for (const std::size_t count : {1, 2, 4, 15}) {
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   }
 }
 
-// LAMB: each tensor by itself, in shards as in the uncut vector.
+// LAMB handles each tensor separately, in shards as in the whole vector.
 BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   const auto job = context_with_state(optimizer_kind::lamb);
   const auto n = job->parameters().size();
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   BOOST_TEST(std::abs(std::sqrt(length) - rate * std::sqrt(6.0)) < 1e-6);
 }
 
-// A cosine that ends at 0, and a job of one step: it trains all the same, at half of the base rate.
+// A cosine that ends at 0, in a job of one step: it still trains, with half the base rate.
 BOOST_AUTO_TEST_CASE(a_single_step_trains) {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::SGD);
@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(samples_count) {
   BOOST_TEST(nothing.samples() == 7u);
 }
 
-// Staged updates are discarded now and then; the bits are those of updates in place.
+// Some staged updates are discarded. The bits are those of updates in place.
 BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
   const auto job = context();
   const auto n = job->parameters().size();

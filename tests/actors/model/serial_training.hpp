@@ -15,8 +15,8 @@
 
 namespace troupe::test {
 
-/// Trains a job in a plain loop, without actors, and tests it: it must reach the results that its
-/// file promises here first.
+/// Trains a job in a plain loop without actors, and tests it. A job must first reach the promised
+/// results here.
 class serial_training {
 public:
   explicit serial_training(const proto::Job& job)
@@ -56,7 +56,7 @@ public:
       const double norm = std::sqrt(squared_norm(layout, {0, weights_.size()}, gradient_)) * mean;
       const double scale = mean * clip_factor(rule.clip_norm, norm);
       ++step;
-      // Tensor by tensor: that gives the bits of longer ranges.
+      // Tensor by tensor gives the same bits as longer ranges.
       for (std::size_t i = 0; i < layout.entries().size(); ++i) {
         const auto& tensor = layout.entries()[i];
         if (tensor.kind == parameter_kind::frozen)
@@ -83,7 +83,7 @@ public:
   /// The flat parameter vector.
   const std::vector<float>& weights() const noexcept { return weights_; }
 
-  /// Share of the test records that are classified correctly.
+  /// Fraction of the test records that are classified correctly.
   double accuracy() {
     std::size_t correct = 0;
     for (std::uint64_t i = 0; i < data_.test->size(); ++i)

@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A model of three characters whose logits for the next one are a row of its only tensor.
+/// A model of three characters. The logits for the next character are a row of its only tensor.
 std::shared_ptr<const job_context> table_model() {
   const auto job = parse_job("model { layer { embedding { width: 3 } } loss: SOFTMAX_CROSS_ENTROPY "
                              "} data { text { path: \"x\" window: 4 } batch: 1 }",
@@ -28,7 +28,7 @@ std::shared_ptr<const job_context> table_model() {
   return make_job_context(job, data);
 }
 
-/// After 0 comes 1, after 1 comes 2, after 2 either 0 or 1.
+/// After 0 comes 1, after 1 comes 2, and after 2 either 0 or 1.
 const std::vector<float> table{-50, 50, -50, -50, -50, 50, 1, 1, -50};
 
 } // namespace
@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   const std::vector<std::int32_t> prompt{1, 0};
   const auto likeliest = writer.run(table, prompt, {7, 0, 1});
   BOOST_TEST(likeliest == (std::vector<std::int32_t>{1, 2, 0, 1, 2, 0, 1}));
-  // Beyond the window, too; the same seed draws the same.
+  // Also beyond the window; the same seed gives the same text.
   const auto drawn = writer.run(table, prompt, {200, 1, 5});
   BOOST_TEST(drawn == writer.run(table, prompt, {200, 1, 5}));
   BOOST_TEST(drawn != writer.run(table, prompt, {200, 1, 6}));

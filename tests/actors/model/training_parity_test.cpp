@@ -1,5 +1,5 @@
-// Ten steps of training the example models against PyTorch: references/training.py made its
-// numbers, from weights and data that both sides compute.
+// Ten training steps of the example models, compared with PyTorch. references/training.py produced
+// the numbers. Both sides compute the same weights and data.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t rows = 6;
 
-// -- the script's formulas
+// -- the formulas of the script
 
 std::vector<double> numbers(const std::string& name, std::size_t n) {
   std::uint32_t h = 0x811c9dc5;
@@ -55,7 +55,7 @@ double rounded(double x) {
   return static_cast<double>(static_cast<float>(x));
 }
 
-/// The first values of a tensor.
+/// The initial values of a tensor.
 std::vector<double> start(const layout_entry& entry) {
   auto result = numbers(entry.name, entry.size);
   const bool matrix = entry.shape.rank() > 1;
@@ -69,12 +69,12 @@ std::vector<double> start(const layout_entry& entry) {
   return result;
 }
 
-// -- what the script printed
+// -- the output of the script
 
 struct reference {
   std::vector<double> losses;
   double testing = 0;
-  /// Of each tensor: the sum of its squares, and its product with numbers.
+  /// For each tensor: the sum of its squares, and its product with fixed numbers.
   std::map<std::string, std::array<double, 2>> tensors;
 };
 
@@ -114,7 +114,8 @@ struct example {
   double rate;
 };
 
-/// A model, its weights, and PyTorch's SGD with momentum 0.9; running statistics by their own rule.
+/// A model and its weights, with PyTorch's SGD with momentum 0.9. Running statistics follow their
+/// own rule.
 template <class T>
 class trained_model {
 public:
@@ -194,8 +195,8 @@ private:
   std::optional<executor<T>> testing_;
 };
 
-/// Fails unless both are as near as `tolerance` to each other, relative to 1 where they are
-/// smaller.
+/// Fails unless the two values differ by at most `tolerance`, relative to their size but at least
+/// to 1.
 void check_near(double actual, double expected, double tolerance, const std::string& what) {
   const double distance = std::fabs(actual - expected) / std::max(1.0, std::fabs(expected));
   BOOST_TEST(distance <= tolerance, what << ": " << actual << " instead of " << expected);
@@ -226,8 +227,8 @@ void check(const example& what, const built_model& model, double tolerance) {
   }
 }
 
-/// In double, where only the order of sums differs; in float, whose error is that of a few hundred
-/// roundings of 6e-8, and of ten steps that follow from each other.
+/// In double, only the order of sums differs. In float, the error comes from a few hundred
+/// roundings of 6e-8, and from ten consecutive steps.
 void check(const example& what, double float_tolerance) {
   auto job = load_job(test::source_folder() / "apps/examples" / (what.name + ".textproto"));
   for (const auto& assignment : what.overrides)

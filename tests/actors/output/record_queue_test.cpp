@@ -20,7 +20,7 @@ epoch_report epoch_of(std::uint32_t epoch) {
   return result;
 }
 
-/// "p3 e1 n w7": what comes out, in order.
+/// The records in order of removal: "p3 e1 n w7".
 std::string contents(troupe::record_queue& x) {
   std::string result;
   while (auto next = x.pop()) {
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(notices_before_reports) {
   BOOST_TEST(contents(x) == "e2 e3");
 }
 
-// They replace each other on the disk, and each is large.
+// New weights replace the previous ones on disk, and each copy is large.
 BOOST_AUTO_TEST_CASE(the_newest_weights_are_kept) {
   troupe::record_queue x{4};
   for (std::uint64_t i = 1; i <= 50; ++i)

@@ -11,8 +11,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// The element that is not closed, or that is closed but was never opened; empty for well-formed
-/// markup.
+/// The first element that is not closed, or that is closed without being opened. Empty for
+/// well-formed markup.
 std::string misplaced_element(const std::string& page) {
   std::vector<std::string> open;
   for (auto i = page.find('<'); i != page.npos; i = page.find('<', i + 1)) {
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(everything_is_there) {
   for (const char* text :
        {"<title>digits</title>", "done", "90.00 %", "async_ps, 2 workers, 2 of 2 epochs", "node7",
         ">Loss<", ">Test accuracy, %<", ">Samples per second<", ">Gradients by staleness<",
-        ">Where the time of each worker went<", "worker/1", "75 % of 4.0 s", "12,345",
+        ">How each worker spent its time<", "worker/1", "75 % of 4.0 s", "12,345",
         "Every gradient is accounted for", "<time>1:01</time>worker/1 is gone",
         "model { layer { } }", "0123456789abcdef", "feed", "4-5"})
     BOOST_TEST(contains(page, text));

@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(numbers_that_json_does_not_know) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8) {
-  // File names may have any characters, and occur in reasons of failures.
+  // File names may contain any characters, and reasons of failures contain file names.
   auto x = summary();
   x.failure = "cannot read Gr\xf6\xdf"
               "en.csv";

@@ -14,7 +14,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Decodes the records as TensorFlow documents them, without the schema that wrote them.
+// Decodes the records from TensorFlow's documentation, without the schema that wrote them.
 
 namespace {
 
@@ -57,7 +57,7 @@ std::vector<std::string> records(const std::string& bytes) {
   return result;
 }
 
-/// Cannot be copied or moved, hence on the heap.
+/// On the heap, because it cannot be copied or moved.
 std::unique_ptr<const fields> parse(const std::string& bytes) {
   auto result = std::make_unique<fields>();
   BOOST_REQUIRE(result->ParseFromString(bytes));
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(waiting_is_told_since_the_last_report) {
   p.tasks[0].waiting_for_data += 3;
   BOOST_TEST(only(log.add(p, 2)).scalars.at("waiting_share/worker/1") == 0.75F);
   BOOST_TEST(!only(log.add(p, 3)).scalars.contains("waiting_share/worker/1"));
-  // A worker that rejoined begins from 0.
+  // A worker that joined again starts from 0.
   p.tasks[0].computing = 0;
   BOOST_TEST(!only(log.add(p, 4)).scalars.contains("waiting_share/worker/1"));
 }
@@ -292,7 +292,7 @@ BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   BOOST_TEST(first.num == 14.0);
   BOOST_TEST((first.limits == std::vector<double>{1.5, 2.5, 3.5, 5.5, 7.5}));
   BOOST_TEST((first.counts == std::vector<double>{10, 0, 0, 0, 4}));
-  // Counts are not reported twice; the end reports the rest.
+  // No count is reported twice; the end reports the rest.
   BOOST_TEST(only(log.add(p, 2)).histograms.empty());
   run_summary end;
   end.samples = 80'000;

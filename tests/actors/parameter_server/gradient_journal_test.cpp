@@ -20,7 +20,7 @@ proto::GradientId gradient(std::uint64_t sequence, std::uint32_t worker = 3,
   return result;
 }
 
-/// An answer that can be told from others.
+/// An answer that differs from other answers.
 proto::Pushed answer(std::uint64_t version, proto::Outcome outcome = proto::APPLIED) {
   proto::Pushed result;
   result.set_outcome(outcome);
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(the_last_eight_answers_are_remembered) {
   }
 }
 
-// Shards after the first never hear of a gradient that the first one rejected.
+// Shards other than the first never receive a gradient that the first one rejected.
 BOOST_AUTO_TEST_CASE(gaps_in_the_sequence) {
   troupe::gradient_journal journal;
   journal.record(gradient(1), answer(1), 5, 0);

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_samples) {
   constexpr std::size_t n = 101;
   const auto a = random_gradient(n, 1);
   const auto b = random_gradient(n, 2);
-  // All ways in which some of three ranks have nothing.
+  // All cases in which some of three ranks have no data.
   for (unsigned mask = 0; mask < 8; ++mask) {
     troupe::step_aggregator sums{3, n};
     std::vector<float> expected(n, 0.0F);
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_samples) {
       }
     BOOST_TEST(sums.complete());
     BOOST_TEST(sums.samples() == samples);
-    // b + a + b is b + b + a only approximately: no more than two ulps here.
+    // b + a + b equals b + b + a only approximately: here, to within two ulps.
     check_close(sums.sum(), std::vector<double>(expected.begin(), expected.end()), 3e-7, 3e-7,
                 "mask " + std::to_string(mask));
   }
@@ -92,9 +92,9 @@ BOOST_AUTO_TEST_CASE(a_rank_counts_once) {
   BOOST_TEST(same_bits(sums.sum(), random_gradient(3, 0).as_floats()));
 }
 
-// The float sum of R terms in any order is within (R - 1) u sum|x| of the exact one (Higham, 2002,
-// section 4.2), u = 2^-24, plus terms in u^2 that a factor of 1.01 covers; the float64 reference's
-// own error is a 2^29th of that.
+// The float sum of R terms in any order is within (R - 1) u sum|x| of the exact sum (Higham, 2002,
+// section 4.2), u = 2^-24, plus terms in u^2 that a factor of 1.01 covers. The error of the float64
+// reference is 2^-29 of that.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
     for (const std::size_t n : {0, 1, 10'007, 100'003}) {
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(cleared_parts_are_released) {
   BOOST_TEST(x.unique());
   BOOST_TEST(sums.samples() == 0u);
   BOOST_TEST(!sums.complete());
-  // Nothing of the step before stays in the next one.
+  // Nothing from the previous step remains in the next one.
   sums.add(0, 0, {});
   sums.add(1, 0, {});
   BOOST_TEST(same_bits(sums.sum(), std::vector<float>(10)));

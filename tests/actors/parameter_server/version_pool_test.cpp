@@ -23,7 +23,7 @@ void publish(version_pool& pool, std::uint64_t version) {
   pool.publish(version);
 }
 
-/// What one reader saw.
+/// The observations of one reader.
 struct reader_report {
   std::uint64_t snapshots = 0;
   std::uint64_t torn = 0;
@@ -32,7 +32,7 @@ struct reader_report {
   std::uint64_t last = 0;
 };
 
-/// Takes snapshots and holds the last `hold` of them until the writer has published `until`.
+/// Takes snapshots and holds the last `hold` of them, until the writer has published `until`.
 reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t until) {
   reader_report result;
   std::deque<version_pool::snapshot> held;
@@ -53,7 +53,7 @@ reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t unt
   return result;
 }
 
-/// One writer, `readers` readers that hold up to `hold` + 1 versions each.
+/// One writer, and `readers` readers that hold up to `hold` + 1 versions each.
 void stress(std::size_t elements, std::size_t readers, std::size_t hold, std::size_t slots) {
   constexpr std::uint64_t versions = 1'500;
   version_pool pool{elements, slots};
@@ -131,10 +131,10 @@ BOOST_AUTO_TEST_CASE(the_writer_waits_when_all_versions_are_held) {
       memory.insert(x.data.data());
     BOOST_TEST(memory.size() == slots);
     BOOST_TEST(!pool.begin());
-    // The newest does not come free: it is published.
+    // The newest version does not become free, because it is published.
     held.pop_back();
     BOOST_TEST(!pool.begin());
-    // A slice holds a version as well as the whole.
+    // A slice keeps a version alive just like the whole.
     auto part = held.front().data.slice_floats(1, 1);
     held.erase(held.begin());
     BOOST_TEST(!pool.begin());
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(readers_and_a_writer) {
 }
 
 BOOST_AUTO_TEST_CASE(readers_and_a_writer_short_of_slots) {
-  // Fewer slots than readers might hold: the writer waits, nothing breaks.
+  // Fewer slots than readers might hold: the writer waits, but nothing breaks.
   stress(64, 3, 0, 2);
 }
 

@@ -30,7 +30,7 @@ proto::Slopes slopes(double before, double after) {
   return result;
 }
 
-/// Weights that are all equal, in two ranges.
+/// Weights that are all equal, read in two ranges.
 void read_in_parts(slope_probe& probe, std::size_t n, float value) {
   std::vector<weight_range> ranges;
   for (const auto part : {range{0, n / 3}, range{n / 3, n}}) {
@@ -49,7 +49,7 @@ std::shared_ptr<const job_context> job_with(const std::vector<std::string>& more
   return make_job_context(job, shape_of(*build_data(job).train));
 }
 
-/// A shard of all parameters with its updater, as an actor would drive it.
+/// A shard with all parameters and its updater, driven like by an actor.
 class shard {
 public:
   shard(std::shared_ptr<const job_context> context, std::size_t workers)
@@ -69,7 +69,7 @@ public:
     pulled_->note(worker, {version_, copy});
   }
 
-  /// A gradient, the sum over two samples, computed from weights of that version.
+  /// A gradient, the sum over two samples, computed from the weights of version `base`.
   void push(std::uint32_t worker, std::span<const float> gradient, std::uint64_t base,
             double loss = 1) {
     contribution x;
@@ -152,12 +152,12 @@ BOOST_AUTO_TEST_CASE(the_rate_is_damped_while_updates_overshoot) {
   async_pacing damps{16, true};
   async_pacing free{16, false};
   BOOST_TEST(damps.damping() == 0.25, "1 / sqrt(16)");
-  // The weights stop short of the minimum: the rate rises to the job's, and no further.
+  // The weights stop short of the minimum: the rate rises to the job's rate and not further.
   for (int i = 0; i < 16 * 40; ++i)
     damps.moved(slopes(-1, -0.2));
   BOOST_TEST(damps.damping() == 1.0);
   BOOST_TEST(damps.now().overshoots() == 0u);
-  // They go past it: it falls.
+  // They go past the minimum: the rate falls.
   for (int i = 0; i < 16 * 10; ++i)
     for (auto* x : {&damps, &free})
       x->moved(slopes(-0.1, 1));
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(guarded.now().halvings() == 0u);
   BOOST_TEST(guarded.damping() == 1.0);
   apply(60, 5);
-  apply(60, 1); // The running mean comes down.
+  apply(60, 1); // The running mean decreases.
   const auto halvings = guarded.now().halvings();
   BOOST_TEST(halvings >= 2u);
   apply(1000, 1);
@@ -195,7 +195,8 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(free.damping() == 1.0);
 }
 
-// Past: gradients with overshoots and a loss that grew. Both then go the same way.
+// The history has gradients with overshoots and a loss that grew. From then on, both continue in
+// the same way.
 BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   const auto future = [](async_pacing& x) {
     std::vector<std::string> seen;
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   BOOST_TEST(second.restore(state));
   BOOST_TEST(future(first) == future(second), boost::test_tools::per_element());
 
-  // Four times as many workers: their updates are damped twice as much.
+  // With four times as many workers, updates are damped twice as much.
   async_pacing more{16, true};
   BOOST_TEST(more.restore(state));
   BOOST_TEST(more.damping() == state.pacing().damping() / 2);
@@ -332,12 +333,12 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   }
 }
 
-// DANA-Slim as its paper puts it: workers keep the momentum, and send g + momentum m.
+// DANA-Slim as in its paper: workers keep the momentum m and send g + momentum m.
 BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
   for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {
     const auto context = job_with({std::string{"optimizer={kind: "} + kind + " momentum: 0.9}"});
     constexpr std::size_t workers = 3;
-    // No slopes are told, so the rate stays where it starts.
+    // No slopes are reported, so the rate stays at its initial value.
     const double rate = 0.1 * async_pacing::first_damping(workers);
     shard tested{context, workers};
     const auto n = tested.size();
@@ -393,7 +394,7 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
   }
 }
 
-// One update with the mean of two gradients, and of one where no other comes.
+// One update with the mean of two gradients, and one with a single gradient because no other comes.
 BOOST_AUTO_TEST_CASE(gradients_are_held) {
   const auto context =
     job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});
@@ -422,7 +423,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_held) {
   BOOST_TEST(!tested.policy().ready());
 }
 
-// With AUTO, all workers have one moment, and the step looks ahead by it.
+// With AUTO, all workers share one moment, and the step looks ahead by it.
 BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
   const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
   shard tested{context, 4};
@@ -448,7 +449,7 @@ BOOST_AUTO_TEST_CASE(a_rate_by_staleness) {
   tested.push(0, ones, 0);
   BOOST_TEST(std::abs(tested.weights()[0] - 0.4F) < 1e-6F);
   for (std::uint32_t i = 1; i < 4; ++i)
-    tested.push(i, ones, 0); // Staleness 1, 2, 3.
+    tested.push(i, ones, 0); // Staleness 1, 2 and 3.
   const double expected = 0.4 - 0.1 * (1 + 1.0 / 2 + 1.0 / 3);
   BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - expected) < 1e-6);
 }
@@ -460,7 +461,8 @@ BOOST_AUTO_TEST_CASE(a_gap_shortens_steps) {
   tested.pull(0);
   tested.pull(1);
   tested.push(0, ones, 0);
-  tested.push(1, ones, 0); // The weights moved by one step of that length: half of the gradient.
+  tested.push(1, ones, 0); // The weights moved by one step of this length, which halves the
+                           // gradient.
   BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F - 0.05F)) < 1e-6F);
 }
 
@@ -503,8 +505,8 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
-// A shard other than 0 begins with the damping that shard 0 begins with, and then takes the newest
-// one that it is told.
+// A shard other than 0 starts with the same damping as shard 0, and then takes the newest one that
+// it receives.
 BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
   const auto context = job_with({});
   const range where{0, context->parameters().size()};

@@ -11,7 +11,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// With statistics of batch_norm among the parameters.
+/// The parameters include statistics of batch_norm.
 std::shared_ptr<const job_context> context(const std::string& outer) {
   auto job = digits_job();
   for (const auto* change : {"protocol=LOCAL_SGD",
@@ -33,7 +33,7 @@ std::vector<float> mean_of(std::size_t n, std::uint64_t round) {
 BOOST_AUTO_TEST_SUITE(outer_optimizer)
 
 // w' = w - rate * d with d = w - m (SGD), v' = momentum v + d (MOMENTUM), d + momentum v'
-// (NESTEROV), in float64. Statistics are m.
+// (NESTEROV), in float64. Statistics become m.
 BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
   struct rule {
     std::string text;
@@ -64,10 +64,10 @@ BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
             weights[i] = tensor.kind == parameter_kind::trainable ? weights[i] - x.rate * step
                                                                   : double{values[i]};
           }
-        // In pieces that do not end with tensors.
+        // In pieces that end inside tensors.
         for (const auto& part : split_evenly(n, 7))
           subject.step(part, std::span{values}.subspan(part.begin, part.size()));
-        // float32: 5 rounds of values below 10.
+        // float32: 5 rounds with values below 10.
         check_close(std::span<const float>{values}, weights, 0, 1e-5, "outer weights");
       }
     }

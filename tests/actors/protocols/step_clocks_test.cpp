@@ -29,7 +29,7 @@ proto::Commit commit_of(std::uint32_t worker, std::uint64_t step) {
   return x;
 }
 
-/// A shard: each commit makes a version.
+/// A shard on which each commit makes a version.
 class shard {
 public:
   explicit shard(std::uint64_t bound, std::uint64_t ahead = 0) : clocks_(bound, ahead) {
@@ -54,8 +54,8 @@ public:
 
   void note(const clocks::answer& x) { readings_.push_back({x.clock, x.weights->version}); }
 
-  /// What each reader saw: all updates of steps that are `bound` older than its own, and, where the
-  /// bound is 0, nothing else.
+  /// Checks that each reader received all updates of steps that are `bound` older than its own. If
+  /// the bound is 0, it must have received no others.
   void check(std::uint64_t bound) const {
     for (auto& x : readings_)
       for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -70,13 +70,13 @@ public:
 private:
   std::shared_ptr<version_pool> versions_ = std::make_shared<version_pool>(1, 5);
   clocks clocks_;
-  /// Of the updates, in order.
+  /// Steps of the updates, in order.
   std::vector<std::uint64_t> steps_;
   std::vector<reading> readings_;
 };
 
-/// Workers, each with some leases of some batches, whose messages to the shards are handled in a
-/// random order. Some are repeated, and some workers are lost.
+/// Workers with leases of a few batches each. Their messages to the shards are handled in random
+/// order. Some messages are repeated, and some workers are lost.
 class crew {
 public:
   crew(std::uint64_t seed, std::uint64_t bound)
@@ -96,7 +96,7 @@ public:
       for (std::uint32_t i = 0; i < workers_.size(); ++i)
         if (can_act(i))
           able.push_back(i);
-      BOOST_REQUIRE_MESSAGE(!able.empty(), "nobody can go on");
+      BOOST_REQUIRE_MESSAGE(!able.empty(), "no worker can continue");
       // The first worker is slow.
       if (able.front() != 0 || able.size() == 1 || below(8) == 0)
         act(able[below(able.size())]);
@@ -121,7 +121,7 @@ private:
     phase doing = phase::idle;
     std::uint64_t clock = 0;
     bool paused = true;
-    /// Shards that have not answered yet, and the one whose answer is awaited until it tells.
+    /// Shards that have not answered yet, and the one whose notice ends the wait.
     std::vector<std::size_t> open;
   };
 
@@ -194,7 +194,7 @@ private:
     if (--x.leases.front() > 0)
       return;
     x.leases.pop_front();
-    // Sometimes the next lease is there soon enough.
+    // Sometimes the next lease arrives early enough.
     if (x.leases.empty() || below(3) > 0) {
       x.doing = phase::pausing;
       all_shards(x.open);
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     x.commit(commit_of(0, step));
     BOOST_TEST(x.at().read(pull_of(0, step + 1)).weights.has_value() == (step == 0));
   }
-  // Its only batch: it is done.
+  // This was its only batch.
   x.commit(commit_of(1, 0));
   BOOST_TEST(x.at().take_admitted().size() == 1U);
   BOOST_TEST(x.at().slowest() == 1U);
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     BOOST_TEST(x.at().read(pull_of(0, step)).weights.has_value());
     x.commit(commit_of(0, step));
   }
-  // It goes on with the slowest, also where the question is repeated.
+  // It continues with the step of the slowest worker, even if the request is repeated.
   for (int i = 0; i < 2; ++i)
     BOOST_TEST(x.at().read(pull_of(1, 1, true)).clock == 6U);
   x.at().read(pull_of(0, 6));
@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
   BOOST_TEST(!x.at().read(pull_of(0, 8)).weights);
   x.at().forget(1);
   BOOST_TEST(x.at().take_admitted().size() == 1U);
-  // What still comes from it changes nothing.
+  // Further messages from it change nothing.
   x.at().read(pull_of(1, 7));
   BOOST_TEST(x.at().slowest() == 8U);
 }
@@ -338,11 +338,11 @@ BOOST_AUTO_TEST_CASE(an_old_repetition_does_not_count) {
   x.at().paused(commit_of(0, 0));
   x.at().read(pull_of(0, 0, true));
   x.at().read(pull_of(0, 0));
-  // Nobody waits for worker 0, which is done.
+  // Nobody waits for worker 0, which has nothing to train.
   x.at().read(pull_of(1, 0, true));
   x.commit(commit_of(1, 1));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
-  // Worker 1 begins again, at the same step; then the old news of its pause come once more.
+  // Worker 1 starts again at the same step. Then the old notice of its pause arrives once more.
   x.at().paused(commit_of(1, 1));
   x.at().read(pull_of(1, 2, true));
   x.at().paused(commit_of(1, 1));

@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
     x.take(gradient(worker, 0, static_cast<float>(worker)));
   }
   BOOST_TEST(x.ready());
-  // Before the update is made, and after it.
+  // This holds both before and after the update.
   BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
   BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
   const auto made = update(x, 0);
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
   BOOST_TEST(!x.ready());
   x.set_idle({0, 2, 3});
   BOOST_TEST(x.ready());
-  // Others have been told of the step by now.
+  // By now, the other shards know the gradients of the step.
   x.set_idle({});
   BOOST_TEST(x.ready());
   make(x);
@@ -125,14 +125,14 @@ BOOST_AUTO_TEST_CASE(a_lost_workers_gradient_is_taken_out) {
   BOOST_TEST(x.withdraw(2));
   BOOST_TEST(!x.withdraw(2));
   BOOST_TEST(x.parts().size() == 1U);
-  // Nobody else can come.
+  // No other gradient can arrive.
   x.take(gradient(1, 0, 2));
   BOOST_TEST(!x.ready());
   BOOST_TEST(!x.withdraw(3));
   BOOST_TEST(x.ready());
   BOOST_TEST(update(x, 0).gradient[0] == 3.0F);
   BOOST_TEST(update(x, 0).samples == 4U);
-  // Others may know that it counts.
+  // Other shards may already know that it counts.
   BOOST_TEST(!x.withdraw(1));
   BOOST_TEST(x.parts().size() == 2U);
 }
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
       result.push_back(gradient(i, 0, 0).header.id());
     return result;
   };
-  // It does not, and another one is still on its way.
+  // It does not count, and another gradient is still in transit.
   auto x = shard(1, with(2));
   x.take(gradient(2, 0, 4));
   x.take(gradient(0, 0, 1));
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   x.take(gradient(1, 0, 2));
   BOOST_TEST(x.ready());
   BOOST_TEST(update(x, 0).gradient[0] == 3.0F);
-  // It does, and is here.
+  // It counts and has arrived.
   auto y = shard(1, with(2));
   y.take(gradient(2, 0, 4));
   y.settle(2, 1);
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   BOOST_TEST(!y.ready());
   y.take(gradient(0, 0, 1));
   BOOST_TEST(update(y, 0).gradient[0] == 5.0F);
-  // It does, and will never be here, before or after it was chosen.
+  // It counts but never arrives, both before and after it was chosen.
   for (const bool before : {true, false}) {
     auto z = shard(1, with(3));
     if (before)

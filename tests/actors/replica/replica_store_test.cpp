@@ -15,7 +15,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Adam, two slots, with a schedule: an update depends on the weights, the state, the samples and
+/// Adam, two slots, with a schedule. An update depends on the weights, the state, the samples and
 /// the number of updates. Each tensor is a bucket.
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
@@ -55,13 +55,13 @@ void step(replica_store& store, const job_context& job, std::uint64_t number,
   store.publish(number + 1);
 }
 
-/// The samples of step i; in step 3 none, in step 5 some are left out.
+/// The samples of step i. Step 3 has none, and in step 5 some are left out.
 void uneven_step(replica_store& store, const job_context& job, std::uint64_t i) {
   stage(store, gradient_of(job, i), i == 3 ? 0 : 8);
   store.publish(i + 1, i == 5 ? 4 : 0);
 }
 
-/// Weights, then the slots of the state.
+/// The weights, followed by the slots of the state.
 std::vector<payload> everything(const replica_store& store) {
   std::size_t end = 0;
   for (std::size_t b = 0; b < store.buckets(); ++b)
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(nothing_shows_before_it_is_published) {
     BOOST_TEST(x.version == 2u);
 }
 
-// After any number of staged buckets, with a gradient that is not finite.
+// After any number of staged buckets, even with a gradient that is not finite.
 BOOST_AUTO_TEST_CASE(what_is_discarded_leaves_no_trace) {
   const auto job = context();
   for (std::size_t count = 1; count <= job->buckets().size(); ++count) {
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(versions_that_are_held_do_not_change) {
   for (const auto& x : held.front())
     BOOST_TEST(
       same_bits(x.data.as_floats(), cut(first, {x.begin, x.begin + x.data.as_floats().size()})));
-  // One more than readers may hold.
+  // One version more than readers may hold.
   held.push_back(store.newest());
   const auto gradient = gradient_of(*job, 3);
   BOOST_TEST(!store.stage(0, cut(gradient, store.where(0)), 8));
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(captures_of_all_parts_are_the_whole) {
   }
 }
 
-// Each of several replicas updates its part of each bucket, and they hand their parts round.
+// Each of several replicas updates its part of each bucket, and they pass their parts on.
 BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   const auto job = context();
   for (const std::size_t count : {2, 3, 16}) {
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
           BOOST_TEST(same_bits(found[slot].as_floats(), cut(expected[slot], part->own(b))));
       }
     }
-    // Its state comes back from that of all parameters, and the next step is the same.
+    // Its state is restored from that of all parameters, and the next step is the same.
     troupe::replica_store resumed{job, 1, count};
     for (std::size_t slot = 0; slot < expected.size(); ++slot)
       BOOST_TEST(resumed.restore(slot, 6, 40, expected[slot]));
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   }
 }
 
-// A checkpoint knows the samples of all batches, and the version counts the updates.
+// A checkpoint contains the number of samples, and the version counts the updates.
 BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
   const auto job = context();
   troupe::replica_store uncut{job};
@@ -289,7 +289,7 @@ BOOST_AUTO_TEST_CASE(no_samples_no_change) {
   BOOST_TEST(store.version() == 2u);
 }
 
-// Two workers train for some steps each, then take the average of their weights.
+// Two workers train for some steps each, and then take the average of their weights.
 BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto job = context();
   troupe::replica_store a{job};

@@ -20,9 +20,9 @@ namespace {
 /// The value of element i at a rank.
 using input = std::function<float(std::size_t rank, std::size_t i)>;
 
-/// All ranks of a ring, and the links between them. Which link delivers next, and when a rank
-/// contributes, is drawn at random. Each link keeps its order, or with `faults` delivers its pieces
-/// in any order, and some of them again.
+/// All ranks of a ring and the links between them. The next link to deliver, and the time at which
+/// a rank contributes, are drawn at random. Each link keeps its order; with `faults`, it delivers
+/// pieces in any order, and some of them again.
 class ring {
 public:
   ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false)
@@ -65,7 +65,7 @@ public:
   /// Samples of rank r; some ranks have none.
   static std::uint64_t samples(std::size_t r) { return r % 3 * 5; }
 
-  /// Counted hop by hop: a chunk of segment s starts at rank s and makes 2 (ranks - 1) hops.
+  /// Counted by hop: a chunk of segment s starts at rank s and makes 2 (ranks - 1) hops.
   void check_traffic() const {
     std::vector<std::uint64_t> messages(ranks());
     std::vector<std::uint64_t> floats(ranks());
@@ -127,9 +127,9 @@ private:
   std::vector<std::size_t> contributed_;
   std::vector<std::uint64_t> messages_;
   std::vector<std::uint64_t> floats_;
-  /// Pieces that came before their receiver had contributed.
+  /// Pieces that arrived before their receiver had contributed.
   std::size_t early_ = 0;
-  /// Receiver, segment, chunk and hop of pieces that were delivered.
+  /// Receiver, segment, chunk and hop of all delivered pieces.
   std::map<std::array<std::size_t, 4>, bool> came_;
   std::size_t repeated_ = 0;
   std::size_t reordered_ = 0;
@@ -162,8 +162,8 @@ void for_geometries(Body&& body) {
   body(ranks, elements, chunk, ++salt);
 }
 
-/// A rank of a ring of 4 with 40 elements in chunks of 5 that has contributed: a piece of hop 1 of
-/// segment 0 is due at rank 1.
+/// A rank in a ring of 4 that has contributed, with 40 elements in chunks of 5. Rank 1 expects a
+/// piece of segment 0 with hop 1.
 struct one_rank {
   one_rank() : node({1, 4, 5}, 40) {
     std::vector<ring_piece> out;
@@ -188,7 +188,8 @@ ring_piece good_piece() {
   return {0, 1, 1, 3, data};
 }
 
-/// All pieces that do not fit rank 1 of 4, with 40 elements in chunks of 5, and why.
+/// All kinds of pieces that do not fit rank 1 of 4, with 40 elements in chunks of 5, and the
+/// reasons.
 std::vector<std::pair<ring_piece, piece_fate>> misfits() {
   std::vector<std::pair<ring_piece, piece_fate>> result;
   const auto with = [&](piece_fate fate, auto&& change) {
@@ -201,14 +202,14 @@ std::vector<std::pair<ring_piece, piece_fate>> misfits() {
   for (const auto chunk : {2U, ~0U})
     with(piece_fate::no_such_chunk, [&](auto& x) { x.chunk = chunk; });
   with(piece_fate::no_such_chunk, [](auto& x) {
-    x.chunk = 2; // Begins where the segment ends.
+    x.chunk = 2; // It begins at the end of the segment.
     x.data = {};
   });
   for (const auto hop : {0U, 2U, 3U, 4U, 7U, ~0U})
     with(piece_fate::not_due, [&](auto& x) { x.hop = hop; });
   for (const std::size_t bytes : {0, 4, 16, 19, 21, 24})
     with(piece_fate::wrong_size, [&](auto& x) { x.data = payload::allocate(bytes); });
-  // The sum, before the partial sum has passed.
+  // The sum, before the partial sum has passed through.
   with(piece_fate::not_due, [](auto& x) { x.hop = 5; });
   return result;
 }
@@ -234,8 +235,9 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(early > 1'000u, "only " << early << " pieces were early: this tests little");
 }
 
-// Against float64, with the bound of the sum of R floats in any order: (R - 1) 2^-24 sum|x| (1 %
-// for the terms of second order); and bit for bit against the documented order of addition.
+// Compared with float64, with the bound for the sum of R floats in any order: (R - 1) 2^-24 sum|x|
+// (plus 1 % for the terms of second order). Compared bit for bit with the documented order of
+// addition.
 BOOST_AUTO_TEST_CASE(random_sums) {
   for (const auto ranks : all_ranks)
     for (const std::size_t elements : {1, 101, 100'003}) {
@@ -284,7 +286,7 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_every_run) {
   }
 }
 
-// What the header promises, where the ranks divide the elements and the chunks the segments.
+// The numbers in the header, if the ranks divide the elements and the chunks divide the segments.
 BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   for (const auto ranks : all_ranks) {
     constexpr std::size_t chunks = 6;
@@ -330,7 +332,7 @@ BOOST_AUTO_TEST_CASE(not_complete_before_its_own_part) {
   BOOST_TEST(out.empty());
 }
 
-// 1,000 orders of events, with pieces that come late, in another order and several times.
+// 1,000 orders of events, with pieces that arrive late, out of order, or several times.
 BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);
@@ -374,7 +376,8 @@ BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces_of_a_long_vector) {
   }
 }
 
-// Before and after the rank's own contribution; the collective goes on as if they had not come.
+// Before and after the rank's own contribution. The collective continues as if they had not
+// arrived.
 BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   for (const bool early : {false, true})
     for (const auto& [piece, fate] : misfits()) {
@@ -395,8 +398,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
     }
 }
 
-// Hop h of segment s ends at rank s + h: anything else comes from a peer of another rank. Sums come
-// after partial sums, except for the rank's own segment.
+// Hop h of segment s ends at rank s + h; anything else comes from a wrong rank. Sums come after
+// partial sums, except for the rank's own segment.
 BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
   for (std::uint32_t segment = 0; segment < 4; ++segment) {
     one_rank x;

@@ -1,4 +1,4 @@
-// Whole rings without actors: replicas, steps and collectives of all ranks, and queues between
+// Whole rings without actors: the replicas, steps and collectives of all ranks, and queues between
 // them.
 
 #include "actors/model/replica_state.hpp"
@@ -28,7 +28,7 @@ namespace {
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// Adam with a constant rate; each tensor is a bucket.
-/// @param divided each rank holds the optimizer's state of a part
+/// @param divided each rank holds the optimizer's state for a part only
 std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = false) {
   auto job = digits_job();
   job.set_protocol(proto::RING);
@@ -41,12 +41,12 @@ std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = 
   return make_job_context(job, {{.dims = {1, 4, 4}, .label_width = 10}, 100});
 }
 
-/// Plain, with clipping, and with a divided state.
+/// A plain ring, one with clipping, and one with a divided state.
 std::vector<std::shared_ptr<const job_context>> ways() {
   return {context(), context(0.5), context(0, true)};
 }
 
-/// What a worker computes in a step.
+/// The results of a worker in a step.
 struct batch {
   std::uint64_t samples = 0;
   /// All parameters.
@@ -65,7 +65,7 @@ batch good_batch(const job_context& job, std::size_t rank, std::uint64_t step) {
   return result;
 }
 
-/// A rank that has no data.
+/// The batch of a rank that has no data.
 batch nothing(const job_context& job) {
   const auto n = job.parameters().size();
   batch result{0, payload::floats(n)};
@@ -73,8 +73,8 @@ batch nothing(const job_context& job) {
   return result;
 }
 
-/// All ranks. What happens next is drawn at random; with `faults` links deliver in any order, and
-/// some pieces again, even those of steps that are over.
+/// All ranks. The next event is drawn at random. With `faults`, links deliver in any order, and
+/// some pieces again, even those of earlier steps.
 class ring {
 public:
   ring(std::shared_ptr<const job_context> job, std::size_t ranks, std::uint64_t salt = 1,
@@ -112,7 +112,7 @@ public:
   std::size_t repeated() const { return repeated_; }
   const replica_store& replica(std::size_t r = 0) const { return ranks_[r]->replica; }
 
-  /// Weights, then the state. Equal on all ranks that hold them.
+  /// The weights, then the state. They must be equal on all ranks that hold them.
   std::vector<payload> everything() const {
     const range all{0, job_->parameters().size()};
     const auto result = ranks_[0]->replica.capture(all, true);
@@ -132,7 +132,7 @@ public:
     return result;
   }
 
-  /// Pieces that came again were seen as such.
+  /// Checks that repeated pieces were recognized.
   void check_repetitions() const {
     std::uint64_t found = 0;
     for (auto& x : ranks_)
@@ -159,7 +159,7 @@ private:
     std::uint64_t number = 0;
     bool under_way = false;
     batch own;
-    /// Buckets contributed; one more once committed.
+    /// Number of contributed buckets; one more once committed.
     std::size_t worked = 0;
     std::deque<ring_contribution> to_reduce;
     std::deque<reduction> reduced;
@@ -308,8 +308,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
 }
 
-// The weights and the state of a ring that does not divide the state, also with more ranks than
-// elements of a bucket.
+// Compares weights and state with those of a ring that does not divide the state; also with more
+// ranks than elements in a bucket.
 BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   const auto whole = context();
   const auto job = context(0, true);
@@ -330,8 +330,8 @@ BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   }
 }
 
-// One element of one bucket of one rank, whether its worker notices or not, with and without
-// clipping: as if that rank had no data in that step.
+// One element in one bucket of one rank, whether its worker notices or not, with and without
+// clipping. The result is as if that rank had no data in this step.
 BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
   std::uint64_t salt = 0;
   for (const auto& job : ways()) {
@@ -391,7 +391,7 @@ BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
   }
 }
 
-// Finite gradients whose sum is not: nobody is at fault, and the weights stay.
+// Finite gradients with an infinite sum: no rank is at fault, and the weights stay.
 BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
   for (const auto& job : ways()) {
     ring x{job, 3, 1, true};
@@ -483,7 +483,8 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   BOOST_TEST((fate({0, 2, 0}, 3) == piece_fate::no_such_bucket));
   BOOST_TEST((fate({2, 0, 0}, 3) == piece_fate::not_due));
   BOOST_TEST((fate({0, 0, 0}, 4) == piece_fate::wrong_size));
-  // They were refused, and the rest goes on: this step, its second attempt, the next step.
+  // These pieces were refused. Everything else continues: this step, its second attempt, and the
+  // next step.
   for (const reduction_id id : {reduction_id{0, 0, 0}, {0, 1, 0}, {1, 0, 0}}) {
     BOOST_TEST((fate(id, 3) == piece_fate::taken));
     BOOST_TEST((fate(id, 3) == piece_fate::repeated));

@@ -30,7 +30,8 @@ void for_geometries(Body&& body) {
   body(how, ranks, chunk_layout{elements, ranks, chunk});
 }
 
-/// Carries out all ranks' moves, step by step, without messages: the vectors of all ranks.
+/// Executes the moves of all ranks, step by step, without messages. Returns the vectors of all
+/// ranks.
 std::vector<std::vector<std::uint64_t>> execute(all_reduce_schedule how, const chunk_layout& cut) {
   std::vector<std::vector<std::uint64_t>> values(cut.ranks());
   for (std::size_t r = 0; r < cut.ranks(); ++r)
@@ -64,7 +65,7 @@ BOOST_AUTO_TEST_CASE(the_result_is_the_sum_at_all_ranks) {
 
 BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
-    // By (step, from, to, segment, chunk): +1 where it is sent, -1 where it is received.
+    // By (step, from, to, segment, chunk): +1 if it is sent, -1 if it is received.
     std::map<std::tuple<std::uint32_t, std::size_t, std::size_t, std::uint32_t, std::uint32_t>, int>
       open;
     std::size_t strange = 0;
@@ -82,7 +83,7 @@ BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   });
 }
 
-// The closed forms of the header.
+// The formulas in the header.
 BOOST_AUTO_TEST_CASE(steps_and_elements) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
     const bool ring = how == troupe::all_reduce_schedule::ring;

@@ -28,7 +28,7 @@ std::size_t files_in(const std::filesystem::path& directory) {
                                                 std::filesystem::directory_iterator{}));
 }
 
-/// The text of the std::system_error that `body` throws; "(no error)" when it throws none.
+/// The text of the std::system_error that `body` throws, or "(no error)".
 template <class Body>
 std::string system_error_of(Body&& body) {
   try {
@@ -39,8 +39,8 @@ std::string system_error_of(Body&& body) {
   return "(no error)";
 }
 
-/// Within its scope files cannot grow beyond some bytes, as on a full disk (EFBIG for ENOSPC).
-/// Works for root, too, for whom no directory is read-only.
+/// While an object exists, files cannot grow beyond this number of bytes, as on a full disk (EFBIG
+/// instead of ENOSPC). This also works for root, for whom no directory is read-only.
 class small_disk {
 public:
   explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {
   disk_storage disk;
   const auto file = directory / "weights";
   disk.replace(file, bytes_of("old"));
-  // A reader that opened the old file keeps it: it is replaced, not overwritten.
+  // A reader that opened the old file keeps it, because the file is replaced and not overwritten.
   std::ifstream reader{file};
   disk.replace(file, bytes_of("new contents"));
   std::string seen;
@@ -140,7 +140,8 @@ BOOST_AUTO_TEST_CASE(directories_that_are_missing_or_none) {
 
 BOOST_AUTO_TEST_CASE(directories_that_cannot_be_written_to) {
   if (::geteuid() == 0)
-    return; // Root may write anywhere: a_full_disk_... and directories_that_are_... cover errors.
+    return; // Root may write anywhere; a_full_disk_... and directories_that_are_... test the
+            // errors.
   const temporary_directory directory;
   disk_storage disk;
   const auto out = directory / "out";
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(a_disk_without_room_is_refused) {
   const temporary_directory directory;
   disk_storage disk;
   {
-    // No directory is too full for an empty file.
+    // Every directory has room for an empty file.
     const small_disk limit{100};
     BOOST_TEST(contains(system_error_of([&] { disk.prepare(directory / "out"); }),
                         (directory / "out").string()));

@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(fails) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// Two entries of CTest: the case that may skip is one of its own.
+// Two entries of CTest: the case that may skip has its own entry.
 BOOST_AUTO_TEST_SUITE(mixed)
 
 BOOST_AUTO_TEST_CASE(passes) {

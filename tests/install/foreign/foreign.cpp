@@ -1,4 +1,4 @@
-// A program of another project with its own actor system and message types, which also trains a
+// A program of another project, with its own actor system and message types, that also trains a
 // model.
 
 #include <troupe/actors/cluster/training.hpp>
@@ -27,7 +27,7 @@ constexpr auto job_text = R"(
   learning_rate { base: 0.1 }
 )";
 
-// Trains without blocking, and reports the verdict.
+// Trains without blocking, and reports the result.
 class judge : public caf::event_based_actor {
 public:
   judge(caf::actor_config& cfg, caf::actor listener)

@@ -20,7 +20,7 @@ namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// mean of log(x w^T), which is not finite where a product is negative.
+/// The mean of log(x w^T), which is not finite if a product is negative.
 struct model {
   graph g;
   expression x = g.placeholder("x", {shape::batch, 3});
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
     const std::vector<feed<float>> feeds{
       sparse_rows<float>{starts.data(), columns.data(), values.data()}};
     arguments.feeds = feeds;
-    // The first and the last belong to no row of the batch.
+    // The first and the last element are not in any row of the batch.
     BOOST_TEST(runner.find_not_finite(arguments) == (bad == 1 || bad == 2 ? "x" : ""));
   }
 }
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(then_the_first_result) {
   BOOST_TEST(x.search() == "result " + x.product.name());
   x.weights[3] = 1;
   x.features[0] = -1e3F;
-  // The logarithm may be one instruction with its sum.
+  // The logarithm and its sum may be a single instruction.
   const auto first = x.search();
   BOOST_TEST((first == "result " + x.loss.name() || first.starts_with("result log")), first);
 }

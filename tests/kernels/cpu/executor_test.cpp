@@ -19,12 +19,12 @@ using namespace troupe::test;
 namespace {
 
 #ifdef TROUPE_OPENBLAS
-constexpr bool may_allocate = true; // OpenBLAS has work space of its own.
+constexpr bool may_allocate = true; // OpenBLAS allocates its own work space.
 #else
 constexpr bool may_allocate = false;
 #endif
 
-/// A classifier 37-29-17-5 with its leaves, and what a run needs.
+/// A classifier 37-29-17-5 with its leaves and all arguments of a run.
 struct classifier {
   static constexpr std::size_t max_rows = 33;
 
@@ -77,7 +77,7 @@ struct classifier {
   }
 };
 
-/// Runs and updates a classifier features-hidden-100, one run for each number of rows.
+/// Runs and updates a classifier features-hidden-100, once for each number of rows.
 void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
                                  const std::vector<std::size_t>& batches) {
   const auto max_rows = std::ranges::max(batches);
@@ -173,24 +173,24 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_of_a_batch_add_up) {
     for (std::size_t i = 0; i < total.size(); ++i)
       total[i] += c.gradient[i];
   }
-  // The part of one row is summed in another order than the others: 4.6e-5 apart with seed 3, less
-  // than the bound with seeds 1 to 30.
+  // The part with a single row is summed in another order than the others. The difference is 4.6e-5
+  // with seed 3, and below the bound with seeds 1 to 30.
   check_close(std::span<const float>(total), whole, 2e-4, 2e-4, "sum of three parts");
   check_close(std::vector{sum_of_losses}, std::vector{loss}, 1e-6, 0, "loss");
 }
 
-// Sizes for every path of the matrix product, and some where packing whole operands would take
-// megabytes.
+// Sizes for every path of the matrix product, including some for which packing whole operands would
+// take megabytes.
 BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   const auto probe = allocations();
   std::vector<int>(10).swap(*std::make_unique<std::vector<int>>());
-  BOOST_REQUIRE(allocations() >= probe + 2); // the counter counts
+  BOOST_REQUIRE(allocations() >= probe + 2); // checks that the counter works
 
   check_run_allocates_nothing(784, 600, {70, 0, 1, 64});
   check_run_allocates_nothing(4096, 1024, {256, 1});
 }
 
-// Weights come tensor by tensor, in this order or the other one.
+// Weights arrive tensor by tensor, in this order or in reverse.
 BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
   classifier c;
   const auto p = c.make_plan();
@@ -225,7 +225,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
     BOOST_TEST(c.gradient == gradient);
     BOOST_TEST(buckets.size() == p->buckets().size());
     BOOST_TEST(std::ranges::is_sorted(buckets));
-    // Each layer of a run begins with its weights, unless the first ones are missing.
+    // A run starts each layer as soon as its weights are there, unless those of the first layers
+    // are missing.
     BOOST_TEST(std::ranges::is_sorted(reached));
     BOOST_TEST((reached.back() > 0) == forwards);
     BOOST_TEST(run.run(c.arguments()).loss == expected.loss);

@@ -1,5 +1,5 @@
-// Tests what the bits of a product depend on. Compiled like kernels/cpu/gemm.cpp, whose tiles it
-// uses.
+// Tests that the bits of a product depend only on its operands. Compiled like kernels/cpu/gemm.cpp,
+// whose tiles it uses.
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/gemm_tiles.hpp"
@@ -33,7 +33,8 @@ std::vector<float> floats(std::size_t n, const char* name) {
   return {x.begin(), x.end()};
 }
 
-/// A product that needs several blocks and whose sizes are multiples of nothing.
+/// A product that needs several blocks, with sizes that are not multiples of the block or tile
+/// sizes.
 struct operands {
   std::size_t m = 61;
   std::size_t n = 77;
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(parts_are_those_of_the_whole) {
       std::vector<float> c(x.m * x.n);
       const auto size = columns ? x.n : x.m;
       for (std::size_t i = 0; i < size; i += step) {
-        // Two rows, or columns, at least: a single one may be added up in another order.
+        // At least two rows or columns, because a single one may be added up in another order.
         const auto begin = std::min(i, size - 2);
         const auto count = std::max<std::size_t>(std::min(step, size - begin), 2);
         if (columns)
@@ -97,7 +98,7 @@ BOOST_AUTO_TEST_CASE(layouts_do_not_matter) {
     }
 }
 
-// On a processor without AVX-512 both are the same tiles.
+// On a processor without AVX-512, both are the same tiles.
 BOOST_AUTO_TEST_CASE(width_of_the_vectors_does_not_matter) {
   const operands x;
   using narrow = cpu::tiles<float, 32>;
@@ -110,7 +111,7 @@ BOOST_AUTO_TEST_CASE(width_of_the_vectors_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(accumulating) {
   const operands x;
-  // The second half of k on top of the first one.
+  // The second half of k is added to the first.
   std::vector<float> c(x.m * x.n, 7);
   const std::size_t half = 500;
   cpu::gemm<float>(x.m, x.n, half, x.left, x.right, c.data(), x.n, x.scratch.get());
@@ -130,14 +131,14 @@ BOOST_AUTO_TEST_CASE(packed_operands) {
   BOOST_TEST((c == x.product()));
 }
 
-// Rows that overlap in an image, as explicit matrices.
+// Rows that overlap in an image, compared with explicit matrices.
 BOOST_AUTO_TEST_CASE(matrices_in_an_image) {
   const std::size_t line = 19;
   const std::size_t height = 7;
   const std::size_t width = 15;
   const auto image = floats(40 * line, "image");
   for (std::size_t m : {1, 5, 14, 29})
-    for (std::size_t n : {2, 16, 17, 40}) { // one column: added up in another order
+    for (std::size_t n : {2, 16, 17, 40}) { // a single column is added up in another order
       std::vector<std::size_t> offsets;
       for (std::size_t i = 0; i < std::max(m, std::size_t{11}); ++i)
         offsets.push_back(i / 5 * line + i % 5);

@@ -59,8 +59,8 @@ void check_product(std::size_t m, std::size_t n, std::size_t k, double tolerance
       guarded<T> c(m * n, 1);
       p.run(c.data());
       BOOST_TEST(c.intact());
-      // The partial sums grow like sqrt(k), and k of them are rounded: so errors grow like k,
-      // seldom the worst case. For doubles the expected values are rounded as much.
+      // Partial sums grow like sqrt(k), and k of them are rounded, so errors grow like k; the worst
+      // case is rare. For doubles, the expected values are rounded just as much.
       const auto bound = tolerance * (static_cast<double>(k) + 10);
       check_close(c.get(), p.expected(), tolerance, bound,
                   std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k));
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(sizes_around_the_tile) {
       }
 }
 
-// Blocks are 288 floats or 144 doubles deep, and 512 KiB for either operand.
+// Blocks are 288 floats or 144 doubles deep, with 512 KiB for either operand.
 BOOST_AUTO_TEST_CASE(sizes_around_the_blocks) {
   for (std::size_t k : {287, 288, 289, 577})
     check_product<float>(9, 30, k, 4e-7);
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(sizes_around_the_blocks) {
   check_product<double>(64, 600, 1030, 6e-16);
 }
 
-// Measured over 20 seeds: at most 5.2e-5 apart. Sums of 1100 products of normal numbers, of
+// Measured over 20 seeds: at most 5.2e-5 apart, for sums of 1100 products of normal numbers, with
 // size 33.
 BOOST_AUTO_TEST_CASE(a_row_hardly_depends_on_the_number_of_rows) {
   const std::size_t n = 50;

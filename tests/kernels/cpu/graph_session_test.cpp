@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(parts_of_a_graph) {
   const auto w = s.variable("w");
   for (std::size_t i = 0; i < 6; ++i)
     w[i] = static_cast<double>(i);
-  // y needs no targets, and w no feed at all.
+  // y needs no targets, and w needs no feed at all.
   BOOST_TEST((s.run({{m.x, features}}, {m.y})[0] == std::vector<double>{8, 26, 1, 0.25}),
              boost::test_tools::per_element());
   const auto both = s.run({{m.x, features}}, {m.y, m.w});
@@ -73,8 +73,8 @@ BOOST_AUTO_TEST_CASE(graphs_grow_meanwhile) {
   BOOST_TEST(s.run({{m.x, features}}, {m.y})[0] == before, boost::test_tools::per_element());
 }
 
-// f = sum of tanh(x)^2: its gradient, and the gradient of a function of that gradient, are parts of
-// the graph like others.
+// f = sum of tanh(x)^2. Its gradient, and the gradient of a function of that gradient, are ordinary
+// parts of the graph.
 BOOST_AUTO_TEST_CASE(gradients_of_gradients) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3});
@@ -108,10 +108,11 @@ BOOST_AUTO_TEST_CASE(errors) {
   const std::vector<double> four(4);
   const std::vector<double> six(6);
   BOOST_TEST(contains(error_of([&] { s.run({}, {m.y}); }), "depend on \"x\", which was not fed"));
-  BOOST_TEST(contains(error_of([&] {
-                        s.run({{m.x, four}}, {m.y});
-                      }),
-                      "\"x\" (batch, 3) was fed with 4 elements of type float; a multiple of 3"));
+  BOOST_TEST(
+    contains(error_of([&] {
+               s.run({{m.x, four}}, {m.y});
+             }),
+             "\"x\" (batch, 3) was fed with 4 elements of type float; expected a multiple of 3"));
   BOOST_TEST(contains(error_of([&] {
                         s.run({{m.x, six}, {m.t, six}}, {m.loss});
                       }),
@@ -138,7 +139,7 @@ BOOST_AUTO_TEST_CASE(fetches_that_are_no_numbers) {
                       "\"rows\" (batch, 9) is sparse"));
 }
 
-// Another mask in each run; the same ones in another session of that seed.
+// Each run has another mask. Another session with the same seed has the same masks.
 BOOST_AUTO_TEST_CASE(masks_of_dropout) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 64});

@@ -24,7 +24,7 @@ std::vector<operation> all_operations() {
   return result;
 }
 
-/// Whether steps of a plan have this operation.
+/// True if steps of a plan can have this operation.
 bool is_planned(operation op) {
   switch (traits_of(op).kind) {
   case operation_kind::leaf:
@@ -45,8 +45,9 @@ BOOST_AUTO_TEST_CASE(rows_of_traits_have_names_of_their_own) {
   std::set<std::string_view> names;
   for (const auto op : all_operations()) {
     BOOST_TEST((traits_of(op).op == op), to_string(op));
-    // A rule for operations without a derivative says so. With UndefinedBehaviorSanitizer, g++
-    // compares functions with null at run time only: no static_assert can do this.
+    // Even operations without a derivative have a rule, which says so. With
+    // UndefinedBehaviorSanitizer, g++ compares functions with null only at run time, so this cannot
+    // be a static_assert.
     BOOST_TEST((traits_of(op).gradient != nullptr), to_string(op));
     BOOST_TEST(names.insert(to_string(op)).second, to_string(op));
   }
@@ -68,7 +69,7 @@ BOOST_AUTO_TEST_CASE(element_wise_operations_have_a_loop) {
   }
 }
 
-// A device that fuses nothing: more steps, the same bits.
+// A device that fuses nothing needs more steps but gets the same bits.
 BOOST_AUTO_TEST_CASE(fusing_changes_no_results) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2, 6, 6});

@@ -22,7 +22,7 @@ plan forward(graph& g, expression y) {
   return {g, options};
 }
 
-/// The cost of the only instruction of that operation.
+/// The cost of the only instruction with this operation.
 instruction_cost cost(const plan& p, operation op) {
   const instruction* found = nullptr;
   for (const auto& x : p.instructions())
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(a_dense_layer) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 10});
   const auto p = forward(g, dense_layer(x, "a", 3, activation::relu));
-  // 8 x 3 elements of 10 products and sums each, a bias and a maximum.
+  // 8 x 3 elements, each with 10 products and sums, a bias and a maximum.
   check(cost(p, operation::matmul), 8 * 3 * (2 * 10 + 1 + 1), 8 * 10 + 3 * 10 + 3, 8 * 3);
 }
 
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(sequences) {
   BOOST_TEST(cost(forward(g, lstm(z, w)), operation::recurrent).flops == 8u * 5 * 12 * (2 * 3 + 3));
   const auto ids = g.placeholder("ids", {shape::batch, 5}, dtype::int32);
   const auto table = g.variable("table", {1000, 4});
-  // Of the table, a row per token.
+  // For the table, one row per token.
   check(cost(forward(g, embedding(table, ids)), operation::embedding), 0, 8 * 5 * 4 + 8 * 5,
         8 * 5 * 4);
 }
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(totals) {
   BOOST_TEST(all.bytes_written == 4u * 8 * 8);
 }
 
-// Activations of two layers exist together, never those of three.
+// The activations of two layers exist at the same time, but never those of three.
 BOOST_AUTO_TEST_CASE(memory) {
   graph g;
   auto y = g.placeholder("x", {shape::batch, 16});
@@ -141,13 +141,13 @@ BOOST_AUTO_TEST_CASE(memory_of_training) {
   const plan p{g, options};
   const auto m = memory_of(p);
   BOOST_TEST(m.gradient == m.parameters);
-  // Three layers' activations for backward; the gradient of one overwrites another's.
+  // The activations of three layers for backward; the gradient of one overwrites that of another.
   BOOST_TEST(m.needed >= 4u * 3 * rows * 64);
   BOOST_TEST(m.arena >= m.needed);
   BOOST_TEST(static_cast<double>(m.arena) <= 1.3 * static_cast<double>(m.needed));
 }
 
-// Constants stay from run to run.
+// Constants stay in memory from run to run.
 BOOST_AUTO_TEST_CASE(memory_of_constants) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 32});

@@ -1,4 +1,4 @@
-// Plans that several workers run together, each over its own samples (run_arguments::on_sums).
+// Plans that several workers run together, each with its own samples (run_arguments::on_sums).
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/graph/channel_operations.hpp"
@@ -64,7 +64,7 @@ struct worker {
       weights.emplace_back(each.begin(), each.end());
   }
 
-  /// As far as it gets. Sums that it asks for are in `asked`.
+  /// Runs as far as possible. The requested sums are in `asked`.
   bool advance(bool together) {
     std::vector<const T*> pointers;
     for (const auto& x : weights)
@@ -109,7 +109,7 @@ struct worker {
 template <class T>
 using workers = std::vector<std::unique_ptr<worker<T>>>;
 
-/// Workers with so many of the rows each.
+/// Workers with these numbers of rows.
 template <class T>
 workers<T> make_workers(const model& m, const leaves& values,
                         const std::vector<std::size_t>& rows) {
@@ -136,7 +136,7 @@ std::size_t run_together(workers<T>& all) {
     }
     std::vector<double> totals(all.front()->asked.size());
     for (const auto& x : all) {
-      BOOST_REQUIRE(!x->advance(true)); // It asks once, and waits.
+      BOOST_REQUIRE(!x->advance(true)); // It asks once, and then waits.
       std::ranges::transform(totals, x->asked, totals.begin(), std::plus{});
     }
     for (const auto& x : all)

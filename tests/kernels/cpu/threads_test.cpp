@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Loss and gradient of a model, computed by a number of threads.
+/// Loss and gradient of a model, computed with a number of threads.
 struct outcome {
   double loss = 0;
   std::vector<float> gradient;
@@ -29,11 +29,11 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// A model of images, or of sequences of ids: a function from one of the two to logits.
+/// A model of images or of sequences of ids: a function from one of them to logits.
 using model = std::function<expression(expression images, expression ids)>;
 
 struct trained {
-  /// Enough that most instructions are divided.
+  /// Enough rows to divide most instructions.
   static constexpr std::size_t rows = 96;
   static constexpr std::int64_t classes = 10;
 
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(each_does_its_part_once) {
     thread_team team(size);
     BOOST_TEST(team.size() == size);
     std::array<std::atomic<int>, 5> calls{};
-    // Plain memory: what a thread writes is seen by the owner after run.
+    // Plain memory: after run, the owner must see what the threads wrote.
     std::array<int, 5> sums{};
     for (int i = 0; i < 2000; ++i)
       team.run([&](std::size_t index) {

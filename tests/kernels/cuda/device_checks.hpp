@@ -10,12 +10,12 @@
 
 namespace troupe::test {
 
-// Checks of what a device computes: gpu_test makes them with a GPU, cuda_kernels_test with the
+// Checks of a device's results. gpu_test makes them with a GPU, cuda_kernels_test with the
 // simulator.
 
 // -- single operations
 
-/// As execute(), on a device.
+/// Like execute(), on a device.
 executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, expression loss,
                     const std::vector<expression>& fetches, bool gradients,
                     expression correct = {});
@@ -25,11 +25,11 @@ executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, exp
 /// much for the gradient).
 void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance);
 
-/// Windows with all that they may have.
+/// Windows with all their options.
 extern const std::vector<window> windows;
 
 void check_convolutions(cuda::device& gpu);
-/// More filters, patches and positions than a tile, in several parts.
+/// More filters, patches and positions than a tile has, in several parts.
 void check_large_convolutions(cuda::device& gpu);
 void check_pooling(cuda::device& gpu);
 void check_batch_normalization(cuda::device& gpu);
@@ -40,7 +40,7 @@ void check_attention(cuda::device& gpu);
 
 // -- models
 
-/// A model with random leaves, for a plan of each device.
+/// A model with random leaves, with one plan per device.
 struct model {
   model() = default;
   model(const model&) = delete; // expressions point to the graph
@@ -96,7 +96,7 @@ struct model {
   }
 };
 
-/// A classifier 37-29-17-5 that uses most of what dense models have.
+/// A classifier 37-29-17-5 with most features of dense models.
 void build_classifier(model& m);
 /// Convolutions, batch normalization, both kinds of pooling: (batch, 3, 10, 9) to 4 classes.
 void build_network(model& m);
@@ -130,12 +130,12 @@ results run(const model& m, Executor& executor) {
   return out;
 }
 
-/// Sums in another order, in double instead of float: so many roundings of 2^-24, relative to the
-/// largest element of a tensor.
+/// Sums are computed in another order, and in double instead of float. The tolerance is a number of
+/// roundings of 2^-24, relative to the largest element of a tensor.
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
-/// Runs on both, with several numbers of rows.
+/// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
-/// Five steps on both, whose weights, gradients and state stay on the device.
+/// Makes five steps on both devices. Weights, gradients and state stay on the device.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes);
 /// Mean squared error, and two classes.
 void check_regression(cuda::device& gpu);

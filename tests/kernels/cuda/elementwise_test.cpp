@@ -23,7 +23,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// With what comparisons treat in their own way among them.
+/// Includes values that comparisons treat specially.
 std::vector<float> operands(std::size_t n, std::string_view name) {
   auto result = random_floats(n, name);
   const float special[] = {0,  -0.0F, std::numeric_limits<float>::infinity(),
@@ -33,8 +33,7 @@ std::vector<float> operands(std::size_t n, std::string_view name) {
   return result;
 }
 
-/// The same bits, but any NaN will do for a NaN: which of two NaNs a sum keeps is the compiler's
-/// choice.
+/// The same bits, but any NaN equals any other: the compiler chooses which of two NaNs a sum keeps.
 bool same_numbers(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(a, b, [](float x, float y) {
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) || (x != x && y != y);

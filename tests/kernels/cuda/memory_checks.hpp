@@ -9,21 +9,22 @@
 
 namespace troupe::test {
 
-/// Who runs: counted from the first launch of the program.
+/// The current thread. Launches are counted from the first launch of the program.
 struct moment {
   std::uint64_t launch = 0;
   std::uint32_t block = 0;
-  /// Barriers that the block has passed.
+  /// Number of barriers that the block has passed.
   std::uint32_t phase = 0;
   std::uint32_t thread = 0;
 };
 
-/// What was done to four bytes of memory; enough to find races in the order in which they run.
+/// The accesses to four bytes of memory. This is enough to find races in the order in which the
+/// threads run.
 class word {
 public:
   static constexpr std::uint32_t several = ~std::uint32_t{0};
 
-  /// An empty text, or what is wrong.
+  /// Returns the error; empty if there is none.
   const char* read(const moment& now);
   const char* write(const moment& now);
   void fill() { written_ = true; }
@@ -46,13 +47,13 @@ private:
   bool written_ = false;
 };
 
-/// Allocations, and what was done to them.
+/// All allocations, and the accesses to them.
 class checked_memory {
 public:
   void* allocate(std::size_t bytes);
-  /// An empty text, or what is wrong.
+  /// Returns the error; empty if there is none.
   std::string release(void* memory);
-  /// The words of [p, p + bytes); null if that is not all in one allocation.
+  /// The words of [p, p + bytes). Null if they are not all in one allocation.
   word* find(const void* p, std::size_t bytes);
 
 private:
@@ -62,7 +63,7 @@ private:
     std::size_t bytes = 0;
     std::vector<word> words;
   };
-  /// By the address of the first byte that may be used.
+  /// By the address of the first usable byte.
   std::map<std::uintptr_t, allocation> allocations_;
   std::pair<const std::uintptr_t, allocation>* last_ = nullptr;
 };

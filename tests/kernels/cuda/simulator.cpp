@@ -159,7 +159,7 @@ void simulator::enter(context::transfer_t from) {
   }
   self.current_->now = state::done;
 #if defined(__SANITIZE_ADDRESS__)
-  // Null: this fiber does not come back.
+  // Null, because this fiber does not return.
   __sanitizer_start_switch_fiber(nullptr, self.scheduler_stack_, self.scheduler_stack_bytes_);
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -185,7 +185,7 @@ void simulator::resume(fiber& x) {
   current_ = nullptr;
 }
 
-/// Back to the scheduler, until all have come so far.
+/// Returns to the scheduler until all threads have arrived.
 void simulator::wait(state why, const std::source_location& where) {
   auto& self = *current_;
   self.now = why;
@@ -213,7 +213,7 @@ std::uint64_t simulator::exchange(std::uint64_t value, unsigned mask,
 
 // -- blocks
 
-/// They wait for each other, all at one line; now they may go on.
+/// They wait for each other at the same line. Now they may continue.
 void simulator::release(std::span<fiber> all, state why) {
   const std::string what = why == state::at_barrier ? "a barrier" : "a shuffle";
   const auto& first = *std::ranges::find(all, why, &fiber::now);
@@ -292,7 +292,7 @@ void simulator::run_block(std::size_t block) {
     std::rethrow_exception(error_);
 }
 
-/// The fibers that an error has left behind never end: their stacks are not used again.
+/// Fibers that an error interrupted never end, so their stacks are not reused.
 void simulator::abandon() {
   current_ = nullptr;
   for (auto& x : fibers_)

@@ -10,16 +10,16 @@
 
 namespace troupe::test {
 
-// Runs kernels on the CPU. Each thread of a block is a fiber (Boost.Context), and runs until it
-// waits for others. So barriers and shuffles really meet, and a kernel that needs a barrier and has
-// none computes something else. Blocks run one after another.
+// Runs kernels on the CPU. Each thread of a block is a fiber (Boost.Context) that runs until it
+// waits for others. So barriers and shuffles really synchronize, and a kernel that lacks a
+// necessary barrier computes a wrong result. Blocks run one after another.
 //
 // A simulation_error names the kernel, the block, the thread and the fault:
-// - an access beyond a view, or beyond the allocation behind it, or of memory of the host;
-// - a read of memory that nothing has written;
-// - a race: two threads touch an element, one of them writes, and no barrier is between them, or
-//   they are in different blocks of a launch;
-// - a barrier or shuffle that some threads reach and others do not, or at another line.
+// - an access outside a view or its allocation, or to host memory;
+// - a read of memory that was never written;
+// - a race: two threads access an element, at least one of them writes, and no barrier separates
+//   them, or they are in different blocks of a launch;
+// - a barrier or shuffle that only some threads reach, or that threads reach at different lines.
 //
 // One thread at a time may run kernels or allocate.
 
@@ -27,13 +27,13 @@ struct simulation_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The order in which the threads of a block, and the blocks, run.
+/// The order in which blocks, and the threads of a block, run.
 enum class thread_order : std::uint8_t { forward, backward, shuffled };
 
-/// Of all launches from now on. Forward at first.
+/// Sets the order of all launches from now on. The default is forward.
 void set_order(thread_order order);
 
-/// Kernels that were launched so far.
+/// The kernels launched so far.
 std::size_t launches() noexcept;
 
 /// Launches, and work that is submitted, until `end_recording` are kept and not done.
@@ -52,14 +52,15 @@ void in_all_orders(F f) {
   set_order(thread_order::forward);
 }
 
-/// Memory of the simulated device, between guard bands. Its contents count as not written.
+/// Memory of the simulated device, between guard bands. Its initial contents count as not written.
 void* allocate_simulated(std::size_t bytes);
-/// Throws simulation_error if a guard band was written to, or if it is no such memory.
+/// Throws simulation_error if a guard band was overwritten, or if the simulator did not allocate
+/// this memory.
 void free_simulated(void* memory);
-/// The host has written these bytes, as by a copy to the device. Throws simulation_error unless
-/// they are all in one allocation.
+/// Notes that the host has written these bytes, for example with a copy to the device. Throws
+/// simulation_error unless they are all in one allocation.
 void mark_written(void* memory, std::size_t bytes);
-/// Throws simulation_error unless these bytes are all in one allocation, and written.
+/// Throws simulation_error unless these bytes are all in one allocation and were written.
 void check_written(const void* memory, std::size_t bytes);
 
 /// n elements of device memory.

@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// The text of the error of a launch of `f`, or "(no error)".
+/// The text of the error when `f` is launched, or "(no error)".
 template <class F>
 std::string fault_of(F f, std::size_t blocks = 1, std::size_t shared_bytes = 0) {
   try {
@@ -98,7 +98,8 @@ BOOST_AUTO_TEST_CASE(races) {
   const view<int> x{a.data(), a.size()};
   const auto next = [](const thread& t) { return (t.index() + 1) % block_threads; };
   in_all_orders([&] {
-    // Another thread's element, without a barrier between write and read, and the other way round.
+    // Reads another thread's element without a barrier after the write, and writes it without a
+    // barrier after the read.
     contains(fault_of([&](const thread& t) {
                x.store(t.index(), 1);
                x.load(next(t));
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(divergent_barriers_and_shuffles) {
            "thread 3: does not reach a shuffle");
   contains(fault_of([](const thread& t) { t.shuffle_xor(1, t.lane() == 9 ? 2 : 1); }),
            "lanes of a warp shuffle by different masks");
-  // A whole warp may stay away from a shuffle.
+  // A whole warp may skip a shuffle.
   BOOST_TEST(fault_of([](const thread& t) {
                if (t.warp() == 1)
                  t.shuffle_xor(1, 1);

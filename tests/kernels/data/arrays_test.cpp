@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(standardized) {
   const auto data = records_of(x, two_classes);
   const auto how = standardization(*data);
   BOOST_TEST(how.shift == (std::vector<double>{2, 5, 200}));
-  BOOST_TEST(how.scale == (std::vector<double>{1, 1, 100})); // the second one is constant
+  BOOST_TEST(how.scale == (std::vector<double>{1, 1, 100})); // the second feature is constant
   BOOST_TEST(features_of(*normalized(data, how), {1, 0})
              == (std::vector<float>{1, 0, 1, -1, 0, -1}));
 }
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(to_unit_range) {
 }
 
 BOOST_AUTO_TEST_CASE(by_channel) {
-  // Two channels of 1 x 2 pixels.
+  // Two records with two channels of 1 x 2 pixels.
   const made x{npy_type::f32, {2, 2, 1, 2}, std::vector<float>{1, 2, 30, 40, 5, 6, 70, 80}};
   const auto data = records_of(x, two_classes);
   const auto found = features_of(*normalized(data, {{1, 20}, {2, 10}}), {0, 1});

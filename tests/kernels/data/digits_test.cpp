@@ -19,7 +19,7 @@ unsigned long checksum(std::span<const std::uint8_t> bytes) {
 
 } // namespace
 
-// The same bytes on every machine, compiler and build type.
+// The bytes are the same on every machine, with every compiler and build type.
 BOOST_AUTO_TEST_CASE(fixed_bytes) {
   const auto data = generate_digits(1000, 1);
   BOOST_TEST(checksum(data->pixels()) == 470335115u);
@@ -51,8 +51,8 @@ BOOST_AUTO_TEST_CASE(classes_are_balanced_and_images_have_ink) {
   }
 }
 
-// Neither trivial nor hopeless: the nearest of the ten mean images names about 60 % (82 % of MNIST,
-// whose digits are centred); an MLP 784-128-10 reaches about 97 %.
+// Neither trivial nor impossible: the nearest of the ten mean images is right for about 60 % (82 %
+// for MNIST, whose digits are centred); an MLP 784-128-10 reaches about 97 %.
 BOOST_AUTO_TEST_CASE(about_as_hard_as_mnist) {
   const auto data = generate_digits(4000, 1);
   std::vector<double> mean(7840);

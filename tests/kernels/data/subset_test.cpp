@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Three records of a feature and two targets: 1, 10, 100; 2, 20, 200; 3, 30, 300.
+/// Three records with a feature and two targets: 1, 10, 100; 2, 20, 200; 3, 30, 300.
 std::shared_ptr<const dataset> numbers() {
   const std::vector<double> targets{10, 100, 20, 200, 30, 300};
   return std::make_shared<const array_dataset>(shape{1}, std::vector<std::uint8_t>{},
@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(renumbers_classes) {
   const auto part = troupe::subset(whole, 300, 700);
   BOOST_TEST(part->size() == 700u);
   BOOST_TEST(part->record().label_width == whole->record().label_width);
-  // More records than the fixed buffer holds.
+  // More records than fit into the fixed buffer.
   std::vector<std::uint64_t> records(700);
   std::iota(records.begin(), records.end(), 0U);
   std::vector<float> features(700);
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(must_lie_within) {
                       "record 3 does not lie within the 3 records"));
 }
 
-// Records are known by their numbers in the whole, through parts of parts.
+// Records keep their numbers from the whole data set, even in parts of parts.
 BOOST_AUTO_TEST_CASE(listed_records) {
   const auto whole = numbers();
   const auto part = troupe::subset(whole, {2, 0, 2});

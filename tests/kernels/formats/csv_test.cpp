@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
   BOOST_TEST(contains(parse_error("a\n1\n\"2\n", {"a"}),
                       "x.csv:3: a quote is opened here and never closed"));
   BOOST_TEST(contains(parse_error("a\n\"2\"3\n", {"a"}), "x.csv:2: text after a closing quote"));
-  // Lines within quotes count.
+  // Lines inside quotes are counted.
   BOOST_TEST(contains(parse_error("a,b\n1,\"x\ny\"\nz,2\n", {"a"}), "x.csv:4: column \"a\""));
 }
 
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
   const names columns{"a", "b"};
   const auto good = bytes_of("a,\"b\",c\r\n1,\"2\",\"x\"\"y\"\r\n3,4.5e1,z\r\n");
   survive_hostile_variants(good, [&](auto bytes) { parse_csv(bytes, columns, "x"); });
-  // A file of commas has no columns that were asked for; a million of them cost no quadratic time.
+  // A file of commas lacks the requested columns. A million commas must not take quadratic time.
   BOOST_TEST(contains(parse_error(std::string(999'999, ','), columns), "no column"));
   BOOST_TEST(
     contains(parse_error(std::string(1'000'000, ','), columns), "more than 1000000 columns"));
@@ -111,10 +111,10 @@ BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
 
 BOOST_AUTO_TEST_CASE(categories_in_order) {
   names sorted;
-  // Texts by their bytes.
+  // Texts are sorted by their bytes.
   BOOST_TEST(sort_categories(names{"b", "10", "a"}, sorted) == (std::vector<std::size_t>{2, 0, 1}));
   BOOST_TEST(sorted == (names{"10", "a", "b"}));
-  // Numbers by their values; the same number is the same category.
+  // Numbers are sorted by value. Equal numbers are the same category.
   BOOST_TEST(sort_categories(names{"10", "9", "-1", "9.0"}, sorted)
              == (std::vector<std::size_t>{2, 1, 0, 1}));
   BOOST_TEST(sorted == (names{"-1", "9", "10"}));

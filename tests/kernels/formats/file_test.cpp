@@ -19,7 +19,7 @@ BOOST_AUTO_TEST_CASE(round_trip) {
     BOOST_TEST((read_file(folder / "x") == bytes));
     BOOST_TEST((read_file(folder / "x", n) == bytes));
   }
-  // Nothing else is left behind.
+  // No other file is left behind.
   BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder.path()}, {}) == 1);
 }
 
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_old_file) {
   BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder.path()}, {}) == 1);
 }
 
-// A gigabyte of zeros in a megabyte: refused before it takes the memory.
+// A gigabyte of zeros in a compressed megabyte is refused before it takes memory.
 BOOST_AUTO_TEST_CASE(a_file_that_is_nothing_but_zeros) {
   const temporary_directory folder;
   const auto member = gzip(std::vector<std::byte>(16 << 20));

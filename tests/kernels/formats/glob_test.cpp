@@ -31,12 +31,12 @@ BOOST_AUTO_TEST_CASE(stars_and_question_marks) {
   BOOST_TEST(matches_glob("h.?.weight", "h.7.weight"));
   BOOST_TEST(!matches_glob("h.?.weight", "h.10.weight"));
   BOOST_TEST(!matches_glob("?", ""));
-  // No other character means anything.
+  // No other character has a special meaning.
   BOOST_TEST(matches_glob("[a].b", "[a].b"));
   BOOST_TEST(!matches_glob("a.b", "axb"));
 }
 
-// 20 stars over 10,000 characters, which fit nowhere.
+// 20 stars over 10,000 characters, without a match.
 BOOST_AUTO_TEST_CASE(many_stars_end) {
   std::string pattern;
   for (int i = 0; i < 20; ++i)

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
   const auto bytes = sample({2, 3, 2}, 12);
   const auto parse = [](auto b) { parse_idx(b, "x"); };
   BOOST_TEST(survive_hostile_variants(bytes, parse) == 0u);
-  // 2^64 elements, and 2^32 dimensions' worth of claims: nothing is allocated for them.
+  // The header claims 2^64 elements, or 2^32 in each dimension. Nothing is allocated for them.
   auto huge = raw({0, 0, 0x0e, 3});
   huge.resize(16, std::byte{0xff});
   BOOST_TEST(contains(error_of([&] { parse_idx(huge, "x"); }), "larger than any file"));

@@ -31,12 +31,12 @@ BOOST_AUTO_TEST_CASE(syntax_errors_have_a_place) {
 }
 
 BOOST_AUTO_TEST_CASE(a_key_stands_once) {
-  BOOST_TEST(json_error(R"({"a": 1, "a": 2})") == "x.json: a: stands there twice");
+  BOOST_TEST(json_error(R"({"a": 1, "a": 2})") == "x.json: a: occurs twice");
   BOOST_TEST(json_error(R"({"a": [0, {"b": {"c": 1, "d": 2, "c": 3}}]})")
-             == "x.json: a[1].b.c: stands there twice");
+             == "x.json: a[1].b.c: occurs twice");
   BOOST_TEST(json_error(R"([{"a": 1}, {"a": 1}, [[{"a": 1, "a": 1}]]])")
-             == "x.json: [2][0][0].a: stands there twice");
-  // In objects of their own, keys may repeat.
+             == "x.json: [2][0][0].a: occurs twice");
+  // Keys may repeat in different objects.
   BOOST_TEST(json_error(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})") == "(no error)");
 }
 

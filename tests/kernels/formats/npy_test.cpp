@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A file with that header text, and values.
+/// A file with this header text and these values.
 std::vector<std::byte> with_header(std::string_view header, std::string_view values,
                                    char version = 1) {
   std::string text = "\x93NUMPY";
@@ -65,7 +65,8 @@ BOOST_AUTO_TEST_CASE(headers_that_numpy_writes) {
   }
   const auto other_order =
     with_header("{\"shape\":(12,),\"fortran_order\":True,\"descr\":\"<u1\"}", values);
-  BOOST_TEST(parse_npy(other_order, "x").size() == 12u); // One dimension has one order.
+  BOOST_TEST(parse_npy(other_order, "x").size() == 12u); // The order makes no difference for one
+                                                         // dimension.
 }
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {

@@ -14,12 +14,12 @@ using namespace troupe::test;
 
 namespace {
 
-/// Writes a zip archive, well-formed or not.
+/// Writes a valid or invalid zip archive.
 class archive {
 public:
   std::uint16_t flags = 0;
   std::uint16_t method_override = 0;
-  std::uint32_t announced_extra = 0; ///< added to the size announced
+  std::uint32_t announced_extra = 0; ///< added to the size in the header
 
   archive& add(const std::string& name, const std::vector<std::byte>& content, bool deflate) {
     const auto packed = deflate ? deflated(content) : content;
@@ -35,7 +35,7 @@ public:
     };
     put(out_, 0x04034b50, 4);
     common(out_);
-    put(out_, 4, 2); // An extra field, as NumPy writes one.
+    put(out_, 4, 2); // An extra field, like NumPy's.
     out_ += name + "abcd";
     out_.append(reinterpret_cast<const char*>(packed.data()), packed.size());
     put(directory_, 0x02014b50, 4), put(directory_, 20, 2);

@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_CASE(text_stays) {
 BOOST_AUTO_TEST_CASE(controls_are_named) {
   BOOST_TEST(troupe::printable("a\tb\r\nc\x1b[2J\x7f"sv) == "a\\tb\\r\\nc\\x1b[2J\\x7f");
   BOOST_TEST(troupe::printable("\0"sv) == "\\x00");
-  // U+009B begins a command to the terminal, too.
+  // U+009B also begins a terminal command.
   BOOST_TEST(troupe::printable("\xc2\x9b") == "\\xc2\\x9b");
 }
 
@@ -27,11 +27,11 @@ BOOST_AUTO_TEST_CASE(lines_are_kept_where_asked) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_utf8_is_named) {
   BOOST_TEST(troupe::printable("\xff\x80") == "\\xff\\x80");
-  BOOST_TEST(troupe::printable("\xe2\x82") == "\\xe2\\x82"); // cut
+  BOOST_TEST(troupe::printable("\xe2\x82") == "\\xe2\\x82"); // truncated
   BOOST_TEST(troupe::printable("\xe2"
                                "a")
              == "\\xe2"
-                "a");                                        // no continuation
+                "a");                                        // no continuation byte
   BOOST_TEST(troupe::printable("\xc0\xaf") == "\\xc0\\xaf"); // longer than needed
   BOOST_TEST(troupe::printable("\xe0\x80\x80") == "\\xe0\\x80\\x80");
   BOOST_TEST(troupe::printable("\xed\xa0\x80") == "\\xed\\xa0\\x80"); // a surrogate
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(excerpts) {
   BOOST_TEST(excerpt("12345", 5) == "12345");
   BOOST_TEST(excerpt("123456", 5) == "12...");
   BOOST_TEST(excerpt("\x01\x02", 5) == "\\x01\\x02");
-  // No half characters.
+  // Characters are not cut in half.
   BOOST_TEST(excerpt("1\xe2\x82\xac"
                      "4567",
                      5)

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(round_trip) {
     BOOST_TEST(std::ranges::equal(got->bytes, want.bytes));
   }
   BOOST_TEST(file.find("absent") == nullptr);
-  BOOST_TEST((write_safetensors(file) == bytes)); // from another order of tensors: the same bytes
+  BOOST_TEST((write_safetensors(file) == bytes)); // tensors in another order give the same bytes
 }
 
 BOOST_AUTO_TEST_CASE(no_tensors) {
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(no_tensors) {
   BOOST_TEST(parse_safetensors(bytes, "f").tensors.empty());
 }
 
-// Reads our files strictly by the format's description, without our reader.
+// Reads our files strictly by the description of the format, without our reader.
 BOOST_AUTO_TEST_CASE(independent_parse) {
   const auto bytes = write_safetensors(sample());
   std::uint64_t length = 0;
@@ -99,7 +99,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
     BOOST_TEST(value["data_offsets"][0] == end);
     end = value["data_offsets"][1];
   }
-  // Types of larger alignment first, then by name, as the reference implementation orders them.
+  // Types with larger alignment come first, then the order is by name, as in the reference
+  // implementation.
   BOOST_TEST(order
              == (std::vector<std::string>{"__metadata__", "none", "a.double", "scalar", "z.weight",
                                           "flags"}));
@@ -112,8 +113,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
   BOOST_TEST(json["z.weight"]["dtype"] == "F32");
 }
 
-// A file as the reference implementation writes it (safetensors.numpy.save of one tensor), byte for
-// byte.
+// A file as written by the reference implementation (safetensors.numpy.save of one tensor), byte
+// for byte.
 BOOST_AUTO_TEST_CASE(reference_file) {
   const auto bytes = with_header(R"({"t":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}   )", 8);
   const auto file = parse_safetensors(bytes, "f");
@@ -132,7 +133,7 @@ BOOST_AUTO_TEST_CASE(header_errors) {
   BOOST_TEST(contains(parse_error("{\"a\":1e999}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error("{\"\xff\":1}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error(std::string(100'000, '['), 0), "nested too deeply"));
-  // Tens of bytes of memory are needed for each byte of a header.
+  // Each byte of a header needs tens of bytes of memory.
   BOOST_TEST(contains(parse_error(std::string(16'777'217, ' '), 0),
                       "the header should be 16777217 bytes long; the file has 16777217 after its "
                       "length, and headers of up to 16777216 bytes are accepted"));

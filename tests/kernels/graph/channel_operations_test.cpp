@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Images or rows, that depend on a variable.
+/// Images or rows that depend on a variable.
 struct channels {
   graph g;
   expression x;
@@ -37,7 +37,7 @@ struct channels {
   }
 };
 
-/// Fewer channels than are handled at once, equally many, more; the same for pixels.
+/// Fewer channels than one group, exactly one group, and more; the same for pixels.
 const std::vector<shape> sizes{{batch, 3, 2, 2}, {batch, 1, 1, 1},  {batch, 17},
                                {batch, 16, 3},   {batch, 2, 3, 17}, {batch, 33}};
 
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(statistics_reach_the_gradient) {
   }
 }
 
-// The same value is the loss's gradient of another variable: each gets its own.
+// The same value is also the gradient of another variable. Each place gets its own copy.
 BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   BOOST_TEST(untouched.valid());
 }
 
-// What is trained is what will be tested.
+// Training uses the same computation as testing.
 BOOST_AUTO_TEST_CASE(frozen_statistics_normalize_in_training) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   channels c({batch, 2, 3});
   auto& g = c.g;
   auto w = g.variable("other", {3});
-  refused([&] { multiply_channels(c.x, w); }, "\"other\" (3): a factor per channel");
+  refused([&] { multiply_channels(c.x, w); }, "\"other\" (3): expected a factor per channel");
   refused([&] { channel_moments(w); }, "(batch, channels, ...)");
   refused([&] { normalize_channels(c.x, w); }, "moments of its channels");
   refused([&] { normalize_channels(c.x, channel_moments(c.x), 0); }, "epsilon is 0");

@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
     auto h = matmul(g.placeholder("x", {batch, 5}), g.variable("w", {5, 5}));
     check_both(g, dropout(h, rate, "drop"));
   }
-  // The rate is kept, and means are.
+  // The fraction of kept elements follows the rate, and the mean stays the same.
   graph g;
   auto x = g.placeholder("x", {batch, 1000});
   leaves values;
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
   const auto result = execute<float>(g, values, {}, {first, second}, false);
   for (const auto& y : result.fetches) {
     const auto kept = std::ranges::count_if(y, [](double v) { return v != 0; });
-    // A binomial distribution's standard deviation is 145.
+    // The standard deviation of this binomial distribution is 145.
     BOOST_TEST(std::abs(kept - 70'000) < 5 * 145);
     BOOST_TEST(*std::ranges::max_element(y) == 1 / 0.7, boost::test_tools::tolerance(1e-6));
   }
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
     }(),
     true);
   BOOST_TEST(std::abs(both - 49'000) < 5 * 158); // independent of each other
-  // So are neighbours, above and beside each other.
+  // Neighbours are also independent, both in a row and in a column.
   for (std::size_t step : {1, 1000}) {
     std::ptrdiff_t pairs = 0;
     for (std::size_t i = 0; i + step < 100'000; ++i)

@@ -96,11 +96,11 @@ BOOST_AUTO_TEST_CASE(channels) {
 
 BOOST_AUTO_TEST_CASE(reshaping) {
   pictures p(3, 2, 4);
-  // Read in several shapes, changed in place in one of them, kept in another.
+  // The value is read in several shapes, changed in place in one of them, and kept in another.
   auto flat = flatten(p.x);
   check_both(p.g, tanh(flat) + flat * flat);
   check_both(p.g, reshape(sigmoid(reshape(p.x, {batch, 4, 6})), {batch, 24}));
-  // Of a leaf, and of a parameter.
+  // A view of a leaf, and a view of a parameter.
   auto x = p.g.placeholder("x", {batch, 12});
   auto image = reshape(x, {batch, 3, 2, 2});
   auto w = reshape(p.g.variable("v", {12}), {1, 3, 2, 2});
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { max_pool(x, {.height = 2, .pad_y = 2}); }, "padding smaller than the window");
   refused([&] { average_pool(x, {.stride_x = 0}); }, "strides of at least 1");
   refused([&] { flatten(conv2d(flatten(x), w, three)); }, "(batch, channels, height, width)");
-  refused([&] { reshape(x, {batch, 4, 5, 7}); }, "as many elements were expected");
+  refused([&] { reshape(x, {batch, 4, 5, 7}); }, "expected the same number of elements");
   refused([&] { conv2d_layer(x, "conv_1", 3, {.groups = 2}); }, "layer \"conv_1\"");
   refused([&] { add_channel_bias(x, g.variable("b", {5})); }, "a bias per channel");
 }

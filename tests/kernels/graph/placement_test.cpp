@@ -17,7 +17,7 @@ layout of(const std::vector<shape>& shapes) {
   return result;
 }
 
-/// Up to 12 tensors of up to 3 dimensions; some are scalars, some have no element.
+/// Up to 12 tensors with up to 3 dimensions. Some are scalars, some have no elements.
 layout random_layout(std::mt19937& random) {
   std::vector<shape> shapes(random() % 13);
   for (auto& x : shapes) {
@@ -33,7 +33,7 @@ std::size_t largest(const std::vector<range>& parts) {
   return parts.empty() ? 0 : std::ranges::max(parts, {}, &range::size).size();
 }
 
-/// By trying all cuts: the least size of the largest part of tensors `from`, ....
+/// Tries all cuts to find the smallest possible size of the largest part of tensors `from`, ....
 std::size_t least_largest(const layout& x, std::size_t parts, std::size_t from = 0) {
   const auto& tensors = x.entries();
   const auto at = [&](std::size_t i) { return i < tensors.size() ? tensors[i].offset : x.size(); };
@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_part) {
       BOOST_TEST_CONTEXT(to_string(x) << parts << " parts") {
         const auto rows = cut_at_rows(x, parts);
         check_covers(rows, parts, x.size());
-        // A cut moves by an eighth of an even part, at most.
+        // A cut moves by at most an eighth of an even part.
         BOOST_TEST(largest(rows) <= (x.size() + parts - 1) / parts + x.size() / parts / 4);
         const auto tensors = cut_at_tensors(x, parts);
         check_covers(tensors, parts, x.size());
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(the_largest_part_of_whole_tensors_is_as_small_as_can_be) {
   }
 }
 
-// Not all in the first ones, though the largest part would be no larger.
+// The first parts do not get all tensors, although the largest part would be no larger.
 BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   const auto one_large = of({{100}, {10}, {1}, {1}});
   BOOST_TEST((cut_at_tensors(one_large, 4)
@@ -108,11 +108,11 @@ BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_stay_whole) {
-  // 106 elements: the even cut is 53, in the row of 48 to 56.
+  // 106 elements: the even cut is 53, inside the row from 48 to 56.
   BOOST_TEST((cut_at_rows(of({{13, 8}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // A row of a matrix of several dimensions is all that has one first index.
+  // A row of a tensor with several dimensions contains all elements with the same first index.
   BOOST_TEST((cut_at_rows(of({{13, 2, 4}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // A cut would move by 48 of 96 elements.
+  // The cut would have to move by 48 of 96 elements.
   BOOST_TEST((cut_at_rows(of({{1, 96}, {96}}), 4)
               == std::vector<range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}));
 }

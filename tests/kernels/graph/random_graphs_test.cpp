@@ -12,8 +12,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Grows a graph of (batch, 4) tensors by random operations on random earlier ones: operands read
-/// twice, late, never, by fused and by in-place operations.
+/// Grows a graph of (batch, 4) tensors by random operations on earlier ones. Operands are read
+/// twice, late or never, and by fused and in-place operations.
 struct random_graph {
   graph g;
   std::vector<expression> tensors;
@@ -30,7 +30,7 @@ struct random_graph {
   expression pick() { return tensors[stream.below(tensors.size())]; }
 
   expression weight() {
-    // Sometimes one that was used before.
+    // Sometimes an operand that was used before.
     const auto i = stream.below(6);
     const auto name = std::string("w").append(std::to_string(i));
     if (g.parameters().find(name) != nullptr)

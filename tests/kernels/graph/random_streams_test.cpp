@@ -11,7 +11,7 @@ using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(random_streams)
 
-// Fixed numbers: a change of these changes every training run.
+// Fixed numbers. If they change, every training run changes.
 BOOST_AUTO_TEST_CASE(streams_are_the_same_everywhere) {
   random_stream a(1);
   BOOST_TEST(a.next() == 0xcfc5d07f6f03c29bU);

@@ -28,7 +28,7 @@ expression sparse_input(graph& g, std::int64_t width) {
 
 BOOST_AUTO_TEST_SUITE(sparse_operations)
 
-// Batches of random_leaves have empty rows, and columns that do not occur.
+// Batches of random_leaves have empty rows, and not all columns occur.
 BOOST_AUTO_TEST_CASE(products_and_their_gradients) {
   for (std::int64_t width : {1, 7, 33})
     for (std::int64_t units : {1, 2, 5, 16}) {
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {
   options.gradients = true;
   const plan p{g, options};
   BOOST_TEST(p.row_sparse_gradients().size() == 2u);
-  // In the order of the layout; the penalty makes the last one dense.
+  // In the order of the layout. The penalty makes the last gradient dense.
   BOOST_TEST(p.row_sparse_gradients()[0].parameter == 1u);
   BOOST_REQUIRE(p.row_sparse_gradients()[0].feed == 1u);
   BOOST_TEST(p.row_sparse_gradients()[1].parameter == 2u);

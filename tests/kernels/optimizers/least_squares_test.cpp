@@ -45,7 +45,7 @@ least_squares_solution solve(const samples& data, bool bias, double ridge,
   return sums.solve(ridge);
 }
 
-/// What is minimized, and its gradient: at a minimum, that is 0.
+/// The gradient of the minimized function: 0 at a minimum.
 double largest_gradient(const samples& data, const least_squares_solution& x, double ridge) {
   double largest = 0;
   double error = 0;
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_is_zero) {
           }
 }
 
-// The mean of targets that move by a constant moves the bias alone, where that is not penalized.
+// If all targets move by a constant, only the bias moves, provided that it is not penalized.
 BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
   auto data = random_samples(200, 3, 2);
   const auto solve_at = [&](double bias_ridge) {
@@ -143,7 +143,8 @@ BOOST_AUTO_TEST_CASE(features_that_depend_on_others_are_named) {
   BOOST_TEST(x.dependent == (std::vector<std::size_t>{1, 3}), boost::test_tools::per_element());
   BOOST_TEST(x.weights.empty());
   BOOST_TEST(solve(data, true, 1).dependent.empty());
-  // Without a bias, a constant is as good as any feature, and what is left of the other is not 0.
+  // Without a bias, a constant is as good as any feature, and the remainder of the other feature is
+  // not 0.
   for (std::size_t i = 0; i < 100; ++i)
     data.x[5 * i + 3] = 2 * data.x[5 * i];
   BOOST_TEST(solve(data, false, 0).dependent == std::vector<std::size_t>{3},

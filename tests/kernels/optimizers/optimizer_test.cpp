@@ -42,12 +42,12 @@ constexpr optimizer rules[] = {
   {.kind = optimizer_kind::adam, .weight_decay = 0.01F, .clip_value = 0.5, .l1 = 0.01},
 };
 
-/// PyTorch's definitions, written down separately: one parameter, its state, one step.
+/// PyTorch's definitions, written independently: one parameter, its state, one step.
 struct reference {
   double w = 0;
   double first = 0;
   double second = 0;
-  /// Steps go as far as the moment will carry with the same gradient, too.
+  /// Steps use the moment that one more update with the same gradient would give.
   bool look_ahead = false;
 
   void step(const optimizer& rule, double rate, double g, int t) {
@@ -107,7 +107,7 @@ template <class T>
 void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool look_ahead = false) {
   auto w = values<T>(n, "w");
   std::vector<T> next(n);
-  // A moment that looks ahead lies apart from the other state.
+  // A moment that looks ahead is stored apart from the other state.
   const bool apart = look_ahead && rule.moment_slot().has_value();
   std::vector<T> state((rule.slots() - (apart ? 1 : 0)) * n);
   std::vector<T> moment(apart ? n : 0);
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_SUITE(optimizer)
 BOOST_AUTO_TEST_CASE(a_hundred_steps) {
   for (const auto& rule : rules)
     for (std::size_t n : {0, 1, 7, 8, 9, 1023, 1024, 1031}) {
-      // The scalars of the rule are floats; rate and scale are exact in double only.
+      // The rule's scalars are floats; only in double are rate and scale exact.
       check_steps<double>(rule, n, 1e-12);
       check_steps<float>(rule, n, 2e-6);
     }
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps) {
 BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
   for (const auto& rule : rules)
     for (std::size_t n : {0, 1, 7, 1023, 1024, 1031}) {
-      // RMSProp without momentum has no moment to look ahead by.
+      // RMSProp without momentum has no moment for looking ahead.
       const bool moment = rule.moment_slot().has_value() || rule.slots() == 0;
       check_steps<double>(rule, n, 1e-12, moment);
       check_steps<float>(rule, n, 2e-6, moment);
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
 }
 
 BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
-  // The direction, and with it the trust, comes from the moment that follows.
+  // The direction, and therefore the trust ratio, comes from the next moment.
   const troupe::optimizer rule{.kind = optimizer_kind::lamb, .l1 = 0.1};
   std::vector<double> w{3, -4};
   const std::vector<double> g{1, 2};
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
   BOOST_TEST(std::abs(w[1] - (-4 - 0.5 * trust * direction(p1))) < 1e-9);
 }
 
-// references/optimizers.py made the values.
+// references/optimizers.py produced the values.
 BOOST_AUTO_TEST_CASE(a_hundred_steps_of_pytorch) {
   const std::map<std::string, troupe::optimizer> named{
     {"sgd", {optimizer_kind::sgd, 0, 0.25F}},
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
       guarded<float> sliced(n, 5);
       for (auto part : split_evenly(n, parts)) {
         auto cut = [part](auto& x) { return std::span(x).subspan(part.begin, part.size()); };
-        // A slice keeps its slots together.
+        // A slice keeps its slots together in memory.
         std::vector<float> own;
         const auto slot = [&](std::size_t i) {
           return std::span(sliced_state).subspan(i * n + part.begin, part.size());
@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
   }
 }
 
-// The state of a slice, left in its place between that of others.
+// The state of a slice stays in its place among that of others.
 BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   const std::size_t n = 2000;
   const range part{300, 1400};
@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   }
 }
 
-// Where weights or direction are all 0, LAMB is the rule without trust.
+// If the weights or the direction are all 0, LAMB is the rule without a trust ratio.
 BOOST_AUTO_TEST_CASE(lamb_at_zero) {
   const troupe::optimizer rule{.kind = optimizer_kind::lamb};
   std::vector<double> w(5);
@@ -348,14 +348,14 @@ BOOST_AUTO_TEST_CASE(clip_factors) {
 
 BOOST_AUTO_TEST_CASE(statistics_follow) {
   std::vector<float> w{1, -2, 0};
-  const std::vector<float> sum{8, 8, 4}; // of 4 samples: 2, 2, 1
+  const std::vector<float> sum{8, 8, 4}; // for 4 samples: 2, 2, 1
   update_statistics(w, sum, 0.25, 0.125, w);
   BOOST_TEST(w == (std::vector<float>{1.125F, -1.5F, 0.125F}), boost::test_tools::per_element());
   BOOST_CHECK_THROW(update_statistics(w, std::span(sum).first(2), 1, 1, w), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(in_place_and_streaming_give_the_same_bits) {
-  const std::size_t n = (1U << 20) + 13; // beyond the size from which results are streamed
+  const std::size_t n = (1U << 20) + 13; // larger than the size from which results are streamed
   const auto w = values<float>(n, "w");
   const auto g = values<float>(n, "g");
   for (const auto& rule : rules) {
@@ -380,7 +380,7 @@ BOOST_AUTO_TEST_CASE(nan_and_infinity_propagate) {
     g[17] = std::numeric_limits<float>::infinity();
     update<float>(rule, {w, g, state, w, 0.1, 1});
     BOOST_TEST(std::isnan(w[3]));
-    // Rules that divide by the root of squares make a NaN of infinity, others keep its sign.
+    // Rules that divide by the root of squares turn infinity into NaN; other rules keep its sign.
     const bool divides = rule.kind >= optimizer_kind::adagrad;
     if (rule.clip_value > 0)
       BOOST_TEST(std::isfinite(w[17]));

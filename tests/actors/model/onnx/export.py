@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exports small PyTorch models to NAME.onnx beside this file, and prints what they compute: expected.txt.
+"""Exports small PyTorch models to NAME.onnx beside this file, and prints their outputs: expected.txt.
 
     python3 export.py > expected.txt        # needs the Python package torch
 

@@ -1,4 +1,4 @@
-// ONNX models that are refused, and their errors.
+// ONNX models that are refused, with their errors.
 
 #include "tests/actors/model/onnx/small_model.hpp"
 
@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE(attributes) {
   node.mutable_attribute(0)->set_i(0);
   BOOST_TEST(contains(m.error(), "axis 0 is the batch, whose samples must stay apart"));
   node.mutable_attribute(0)->set_i(7);
-  BOOST_TEST(contains(m.error(), "axis 7 of a tensor with 2 dimensions is not there"));
+  BOOST_TEST(contains(m.error(), "axis 7 does not exist in a tensor with 2 dimensions"));
   node.mutable_attribute(0)->set_type(onnx::AttributeProto::FLOAT);
   BOOST_TEST(contains(m.error(), "attribute \"axis\" has the type FLOAT, expected INT"));
 }
@@ -47,20 +47,21 @@ BOOST_AUTO_TEST_CASE(shapes) {
 BOOST_AUTO_TEST_CASE(names) {
   small_model dangling;
   dangling.node("Relu", {"z"}, "y");
-  BOOST_TEST(contains(dangling.error(), "node \"the y\" (Relu) reads \"z\", which nothing makes"));
+  BOOST_TEST(
+    contains(dangling.error(), "node \"the y\" (Relu) reads \"z\", which no node computes"));
   small_model cycle;
   cycle.node("Add", {"x", "b"}, "a");
   cycle.node("Relu", {"a"}, "b");
   cycle.node("Relu", {"b"}, "y");
   BOOST_TEST(contains(cycle.error(),
-                      "reads \"b\", which is made by node \"the b\" (Relu) behind "
-                      "it: the nodes form a cycle, or are not in order"));
+                      "reads \"b\", which is computed later, by node \"the b\" (Relu): "
+                      "the nodes form a cycle or are out of order"));
   small_model twice;
   twice.node("Relu", {"x"}, "y");
   twice.node("Tanh", {"x"}, "y");
   BOOST_TEST(contains(twice.error(), "two tensors are called \"y\""));
   small_model nothing;
-  BOOST_TEST(contains(nothing.error(), "nothing makes the output \"y\""));
+  BOOST_TEST(contains(nothing.error(), "no node computes the output \"y\""));
 }
 
 // Shapes of 10^18 elements, and constants that double with every node, take no memory.
@@ -158,7 +159,7 @@ BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   BOOST_TEST(contains(m.error(), "axis 0 is the batch, whose samples must stay apart"));
   small_model flat;
   integer(flat.node("Flatten", {"x"}, "y"), "axis", 0);
-  BOOST_TEST(contains(flat.error(), "the batch a dimension of its own"));
+  BOOST_TEST(contains(flat.error(), "the batch must stay a separate dimension"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,4 @@
-// Graphs written as ONNX models: ONNX's own checker accepts them, and imported again they compute
+// Graphs written as ONNX models. ONNX's own checker accepts them, and after an import they compute
 // the same.
 
 #include "actors/model/onnx/export.hpp"
@@ -66,7 +66,7 @@ std::vector<float> compute(expression x, expression y, const std::vector<float>&
 }
 
 #ifdef TROUPE_ONNX_CHECKER
-/// The shape that ONNX itself infers for the output, -1 for what depends on the batch.
+/// The output shape that ONNX itself infers; -1 for an extent that depends on the batch.
 std::vector<std::int64_t> inferred(const std::string& bytes) {
   onnx::ModelProto model;
   BOOST_REQUIRE(model.ParseFromString(bytes));
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(element_by_element) {
          }});
 }
 
-// Weights keep their names; the input and the output of the model get others.
+// Weights keep their names, so the model's input and output get different names.
 BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {
   check({rows, dtype::float32, [](expression x) {
            auto& g = x.owner();
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(images) {
          }});
 }
 
-// Written as it is applied; imported again, the statistics are constants.
+// Exported as testing applies it. After an import, the statistics are constants.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   exported from{pictures, dtype::float32, [](expression x) {
                   auto& g = x.owner();
@@ -273,8 +273,8 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
-// The file takes unscaled features and gives targets in their units: it includes the scaling around
-// a model.
+// The file takes unscaled features and gives targets in their units, because it includes the
+// scaling around a model.
 BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
   const auto with = [](const shape& dims, const feature_scaling& how) {
     const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};
@@ -291,7 +291,7 @@ BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
     graph g;
     const auto x = g.placeholder("x", dims, dtype::float32);
     const auto y = import_onnx(reread(bytes), g, {x})[0].x;
-    BOOST_TEST(g.parameters().size() == 0u); // Means are no parameters.
+    BOOST_TEST(g.parameters().size() == 0u); // The means are not parameters.
     const auto found = compute(x, y, {});
     const auto wanted = compute(from.x, from.y, {}); // 2 x
     const auto width = dims.elements(1);

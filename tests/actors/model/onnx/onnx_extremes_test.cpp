@@ -1,5 +1,5 @@
-// Operators of ONNX on the largest, the smallest and no numbers, against plain formulas in double;
-// their gradients, by central differences.
+// ONNX's operators on the largest and the smallest numbers and on NaN, against plain formulas in
+// double; and their gradients, against central differences.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
@@ -29,7 +29,7 @@ const double nan = std::nan("");
 
 using numbers = std::vector<double>;
 
-/// A model of one node. Its inputs are added in their order.
+/// A model with one node. Its inputs are added in order.
 class single_node {
 public:
   explicit single_node(const std::string& op, std::int64_t version = 17) {
@@ -137,7 +137,7 @@ private:
   std::vector<std::vector<std::int64_t>> shapes_;
 };
 
-/// Numbers of all sizes that a float holds without being denormal.
+/// Numbers of all magnitudes that a float can represent without being denormal.
 numbers extremes() {
   numbers result{0, 1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38};
   for (std::size_t i = 1, n = result.size(); i < n; ++i)
@@ -149,7 +149,7 @@ numbers extremes() {
 }
 
 bool close(double found, double expected, double tolerance) {
-  // Results that floats do not hold are infinite, or 0.
+  // Results beyond the range of floats are infinite or 0.
   if (std::abs(expected) > double{std::numeric_limits<float>::max()})
     expected = std::copysign(infinity, expected);
   if (std::isnan(expected) || std::isinf(expected))
@@ -170,8 +170,8 @@ using formula = std::function<double(double)>;
 using extents = std::vector<std::int64_t>;
 using maker = std::function<single_node(const extents&)>;
 
-/// A node of one fed input: as one vector, and as samples of one feature. Its gradient at numbers
-/// of a usual size is that of central differences.
+/// A node with one fed input: as one vector, and as samples of one feature. For numbers of ordinary
+/// size, its gradient equals central differences.
 void check_unary(const std::string& what, const maker& make, const formula& f,
                  const numbers& x = extremes(), double tolerance = 1e-6) {
   numbers expected;
@@ -182,7 +182,7 @@ void check_unary(const std::string& what, const maker& make, const formula& f,
   for (const double z : x) {
     const double left = (f(z) - f(z - step)) / step;
     const double right = (f(z + step) - f(z)) / step;
-    // Not where limits are infinite, and not at kinks.
+    // Not near infinite limits and kinks.
     if (std::abs(z) > 0.01 && std::abs(z) < 10 && std::abs(left - right) < 1e-3) {
       usual.push_back(z);
       slopes.push_back((left + right) / 2);
@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(clip) {
       return single_node{"Clip", 6}.feed("x", dims).real("min", 0).real("max", 6);
     },
     [](double x) { return clipped(x, 0, 6); });
-  // The largest floats are no limits: infinity stays.
+  // The largest floats mean that there is no limit: infinity stays.
   const double largest = std::numeric_limits<float>::max();
   for (const auto& [low, high] : {std::pair{-largest, largest}, {-largest, 2.0}, {-2.0, largest}})
     check_unary(
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
     for (std::size_t i = 0; i < a.size(); ++i)
       expected.push_back(f(a[i], b[i]));
     compare(op, a, single_node{op}.feed("x", {n}).feed("y", {n}).run<float>({a, b})[0], expected);
-    // Three operands, one of them a number, one a row.
+    // Three operands: one is a number, one is a row.
     const auto found = single_node{op}
                          .feed("x", {shape::batch, 2})
                          .constant({0.5}, {})
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
   }
 }
 
-// An element that a mask leaves out has no effect, whatever its value.
+// An element that a mask excludes has no effect, whatever its value.
 BOOST_AUTO_TEST_CASE(where) {
   const auto x = extremes();
   const auto n = static_cast<std::int64_t>(x.size());
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(where) {
     expected.push_back(i % 2 == 0 ? x[i] : others[i]);
     slopes.push_back(i % 2 == 0 ? 1 : 0);
   }
-  // The condition is the first input, and must be known.
+  // The condition is the first input and must be known.
   const auto make = [&](const extents& dims) {
     return single_node{"Where"}.constant(mask, dims, onnx::TensorProto::BOOL);
   };
@@ -302,14 +302,14 @@ BOOST_AUTO_TEST_CASE(where) {
   const auto constant = make({n}).feed("x", {n}).constant(others, {n}).run<float>({x});
   compare("Where of a constant", x, constant[0], expected);
   compare("Where of a constant, slopes", x, constant[1], slopes);
-  // A row of truth values for all samples, and one number: as attention is masked.
+  // A row of truth values for all samples, and one number: the usual mask of attention.
   const auto masked = single_node{"Where"}
                         .constant({1, 0, 1}, {3}, onnx::TensorProto::BOOL)
                         .feed("x", {shape::batch, 3})
                         .constant({-infinity}, {})
                         .run<float>({{1, nan, 3, infinity, infinity, -infinity}});
   compare("Where of a row", {}, masked[0], {1, -infinity, 3, infinity, -infinity, -infinity});
-  // A matrix of truth values makes the other operands larger.
+  // A matrix of truth values enlarges the other operands.
   const auto wide = single_node{"Where"}
                       .constant({1, 0, 0, 1}, {2, 2}, onnx::TensorProto::BOOL)
                       .feed("x", {2})
@@ -322,7 +322,7 @@ BOOST_AUTO_TEST_CASE(where) {
 BOOST_AUTO_TEST_CASE(activations) {
   check_unary("HardSigmoid", plain("HardSigmoid"),
               [](double x) { return clipped(double{0.2F} * x + 0.5, 0, 1); });
-  // Small numbers are not lost beside 1.
+  // Small numbers are not lost in a sum with 1.
   check_unary(
     "HardSigmoid near 0",
     [](const extents& dims) { return single_node{"HardSigmoid"}.feed("x", dims).real("beta", 0); },
@@ -402,7 +402,7 @@ BOOST_AUTO_TEST_CASE(sums_of_exponentials) {
   const auto n = static_cast<std::int64_t>(rows.size() / 3);
   compare("ReduceLogSumExp", {}, reduce("ReduceLogSumExp", {shape::batch, 3}, rows)[0], expected);
   compare("ReduceLogSumExp, no batch", {}, reduce("ReduceLogSumExp", {n, 3}, rows)[0], expected);
-  // The logarithm of a probability that is no float.
+  // The logarithm of a probability that is too small for a float.
   for (const auto& dims : {extents{2, 3}, extents{shape::batch, 3}}) {
     const auto found =
       single_node{"LogSoftmax"}.feed("x", dims).run<float>({{0, -200, -1e30, -infinity, 5, 5}})[0];

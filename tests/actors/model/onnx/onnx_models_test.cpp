@@ -1,4 +1,4 @@
-// Models that PyTorch exported (onnx/export.py): what they compute, and how they train.
+// Models exported from PyTorch (onnx/export.py): their outputs, and their training.
 
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
@@ -52,7 +52,7 @@ std::map<std::string, std::vector<double>> expected() {
   return result;
 }
 
-/// A model with its loss, and the batch of export.py.
+/// A model with its loss, and with the batch of export.py.
 struct training {
   onnx_model model;
   graph g;
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(names_are_kept) {
   std::string names;
   for (const auto& entry : t.g.parameters().entries())
     names += entry.name + to_string(entry.shape) + " ";
-  // Not the mask, to which nothing is added, and with which nothing is multiplied.
+  // The mask is not trained: nothing is added to it or multiplied by it.
   BOOST_TEST(names
              == "table.weight(7, 8) place.weight(5, 8) mix.weight(24, 8) mix.bias(24) "
                 "head.weight(3, 8) head.bias(3) ");
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
   BOOST_TEST(survive_hostile_variants(bytes, read) < 40u);
 }
 
-// Batch normalization in training is another computation than in tests.
+// Batch normalization computes something different in training and in tests.
 BOOST_AUTO_TEST_CASE(a_job_trains_with_what_is_for_training) {
   proto::Job job;
   job.mutable_model()->set_onnx((folder() / "normal.onnx").string());

@@ -1,5 +1,5 @@
-// ONNX's own tests of its operators (Debian's libonnx-testdata): a model of one or a few nodes,
-// inputs, and expected outputs. Tests of operators that troupe imports must give these outputs, or
+// ONNX's own tests of its operators (Debian's libonnx-testdata): a model with one or a few nodes,
+// inputs, and expected outputs. If troupe imports an operator, its tests must give these outputs or
 // be refused by name.
 
 #include "actors/model/onnx/constant.hpp"
@@ -60,7 +60,7 @@ std::vector<onnx::TensorProto> tensors(const fs::path& folder, const std::string
   }
 }
 
-/// How the inputs are given: which have a batch, and which are constants of the model.
+/// How the inputs are given: with a batch, or as constants of the model.
 struct way {
   enum class batch { none, first, all } has_batch = batch::none;
   enum class known { nothing, integers, others, all } are_known = known::nothing;
@@ -70,7 +70,7 @@ bool is_real(const onnx::TensorProto& x) {
   return x.data_type() == onnx::TensorProto::FLOAT || x.data_type() == onnx::TensorProto::DOUBLE;
 }
 
-/// Elements with dimension `axis` moved to the front.
+/// The elements after dimension `axis` is moved to the front.
 std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
   std::size_t before = 1;
   std::size_t behind = 1;
@@ -85,7 +85,7 @@ std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
   return result;
 }
 
-/// Where the batch of the first input is: recurrent operators have the time in front.
+/// The batch dimension of the first input. In recurrent operators, time comes first.
 std::size_t batch_axis(const example& x) {
   const auto& node = x.model.graph().node(0);
   if (node.op_type() != "RNN" && node.op_type() != "LSTM" && node.op_type() != "GRU")
@@ -113,7 +113,7 @@ void prepend_constant(onnx::ModelProto& model, const std::string& name,
   model.mutable_graph()->mutable_node()->MergeFrom(nodes);
 }
 
-/// Throws input_error where the model is refused.
+/// Throws input_error if the model is refused.
 template <class T>
 computed compute(const example& x, const way& how) {
   auto proto = x.model;
@@ -127,7 +127,7 @@ computed compute(const example& x, const way& how) {
       || (how.are_known == way::known::others && i > 0);
     if (how.are_known == way::known::all) {
       prepend_constant(proto, port.name(), tensor);
-      // Of no type that inputs could not have.
+      // A type that inputs can have.
       port.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
       port.set_name("unused " + std::to_string(i));
       inputs.push_back(g.placeholder(port.name(), {}));
@@ -207,14 +207,14 @@ computed compute(const example& x, const way& how) {
   return result;
 }
 
-/// As ONNX's own runner compares: 1e-3 of the value, and a little for those near 0.
+/// The comparison of ONNX's own runner: 1e-3 of the value, and a small tolerance near 0.
 bool close(double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return std::isnan(a) && std::isnan(b);
   return a == b || std::abs(a - b) <= 1e-3 * std::abs(b) + 1e-6;
 }
 
-/// Empty where all are close.
+/// Empty if all values are close.
 std::string first_difference(const std::vector<double>& found,
                              const std::vector<double>& expected) {
   if (found.size() != expected.size())
@@ -235,7 +235,7 @@ bool has_doubles(const example& x) {
 }
 
 struct outcome {
-  int computed = 0; ///< ways that the model could be computed in
+  int computed = 0; ///< number of ways in which the model could be computed
   std::string wrong;
   std::string refused;
 };
@@ -260,7 +260,7 @@ outcome run(const fs::path& folder) {
               result.wrong = data.path().filename().string() + ": " + difference;
           ++result.computed;
         } catch (const input_error& error) {
-          // Of all reasons for refusal, the one at the latest stage.
+          // From all reasons for refusal, the one from the latest stage.
           const std::string text = error.what();
           if (result.refused.empty() || known == way::known::integers)
             result.refused = text;
@@ -296,10 +296,10 @@ struct tally {
 struct totals {
   int passed = 0;
   int refused = 0;
-  int others = 0; ///< of operators that troupe does not have
+  int others = 0; ///< tests of operators that troupe does not have
 };
 
-/// All tests in these folders of test_data(); none may come out wrong.
+/// Runs all tests in these folders of test_data(). None may give a wrong result.
 totals run_groups(const std::vector<std::string>& groups) {
   const auto names = onnx_operator_names();
   const std::set<std::string> known{names.begin(), names.end()};
@@ -314,7 +314,7 @@ totals run_groups(const std::vector<std::string>& groups) {
         ++all.others;
         continue;
       }
-      // Their masks are random numbers of another generator.
+      // Their masks come from a different random generator.
       const auto name = folder.path().filename().string();
       if (name.starts_with("test_training_dropout") && name.find("zero") == std::string::npos)
         continue;
@@ -350,12 +350,12 @@ BOOST_AUTO_TEST_CASE(all_of_the_operators) {
     return;
   }
   const auto result = run_groups({"node", "simple", "pytorch-converted", "pytorch-operator"});
-  // 484 and 82 of version 1.12.
+  // In version 1.12: 484 and 82.
   BOOST_TEST(result.passed >= 400);
   BOOST_TEST(result.passed > 4 * result.refused);
 }
 
-// For onnxruntime_test.py, which computes them and names their folder.
+// For onnxruntime_test.py, which computes these tests and passes their folder.
 BOOST_AUTO_TEST_CASE(all_of_a_folder, *boost::unit_test::disabled()) {
   if (std::getenv("TROUPE_ONNX_TESTS") == nullptr)
     return;

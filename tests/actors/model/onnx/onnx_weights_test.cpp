@@ -15,7 +15,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Names of the trained tensors, each with a space behind it.
+/// Names of the trained tensors, each followed by a space.
 std::string trained(const onnx_model& model) {
   std::string result;
   for (const auto& x : model.weights())
@@ -30,8 +30,8 @@ std::string frozen(const onnx_model& model) {
   return result;
 }
 
-/// What PyTorch's exporter says of a tensor, in field 4 of a value_info: older schemas of ONNX do
-/// not have it.
+/// The mark of PyTorch's exporter on a tensor, in field 4 of a value_info, which older schemas of
+/// ONNX do not have.
 void say(small_model& m, const std::string& name, const std::string& kind) {
   onnx::StringStringEntryProto entry;
   entry.set_key("pkg.torch.export.graph_signature.InputSpec.kind");
@@ -45,8 +45,8 @@ void say(small_model& m, const std::string& name, const std::string& kind) {
   BOOST_TEST_REQUIRE(info.ParseFromString(bytes));
 }
 
-/// A network with a table of positions, a scale and a mask that PyTorch has as buffers: as its
-/// older exporter writes it, without a word on what is what.
+/// A network with a position table, a scale and a mask, which are buffers in PyTorch. PyTorch's
+/// older exporter writes it without marks.
 small_model positions() {
   small_model m;
   m.weight("mean", {4}, 4);
@@ -96,8 +96,8 @@ BOOST_AUTO_TEST_CASE(names_of_weights) {
   }
 }
 
-// A vector is the bias of a product; a matrix, such as a mask over the scores of attention, is not.
-// Neither is what is added to a product of data with data.
+// A vector that is added to a product is a bias. A matrix, such as a mask for the scores of
+// attention, is not. A vector that is added to a product of two data tensors is not a bias either.
 BOOST_AUTO_TEST_CASE(biases) {
   small_model m;
   m.weight("w", {4, 4}, 16);
@@ -110,8 +110,8 @@ BOOST_AUTO_TEST_CASE(biases) {
   BOOST_TEST(trained(m.parsed()) == "w ");
 }
 
-// Transposed, cut and put together, they are weights as before; put together with data, they are
-// not.
+// If weights are transposed, sliced or concatenated, they are still weights. If they are
+// concatenated with data, they are not.
 BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   small_model m;
   m.weight("left", {4, 2}, 8);
@@ -125,8 +125,8 @@ BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   BOOST_TEST(frozen(m.parsed()) == "token ");
 }
 
-// A table that is read by numbers of the data is an embedding; one that is read at fixed places is
-// known by its name alone.
+// A table whose rows the data selects is an embedding. For a table that is read at fixed positions,
+// only the name counts.
 BOOST_AUTO_TEST_CASE(tables) {
   for (const bool by_data : {true, false}) {
     small_model m;
@@ -155,12 +155,12 @@ BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
   for (const auto& x : model.weights())
     if (x.name == "final_offset")
       BOOST_TEST(x.stays == "a CONSTANT_TENSOR in the ONNX file");
-  // Other nodes know the structure alone.
+  // Other nodes have only the structure.
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(trained(structure) == trained(model));
   BOOST_TEST(structure.structure() == bytes);
-  // What decides nothing is not part of it: neither of the job's hash.
+  // Marks that decide nothing are not part of the structure, so they do not change the job's hash.
   auto same = positions();
   say(same, "keep", "BUFFER");
   BOOST_TEST(same.parsed().structure() == positions().parsed().structure());

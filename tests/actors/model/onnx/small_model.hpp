@@ -14,7 +14,7 @@
 
 namespace troupe::test {
 
-/// A model with the input x (batch, 4) and the output y.
+/// A model with input x (batch, 4) and output y.
 struct small_model {
   onnx::ModelProto proto;
 

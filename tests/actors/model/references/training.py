@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what PyTorch makes of the example models in ten steps of training, float64: training.txt beside this file.
+"""Trains the example models for ten steps with PyTorch in float64. Its output is training.txt beside this file.
 
     python3 training.py > training.txt        # needs the Python package torch
 
@@ -29,7 +29,7 @@ def numbers(name, n):
 
 
 def scaled(name, shape):
-    """A tensor of float32 numbers: those of a row add up to about one."""
+    """A tensor of float32 numbers. Each row adds up to about one."""
     fan_in = 1
     for x in shape[1:]:
         fan_in *= x
@@ -74,7 +74,7 @@ def named(**modules):
 
 
 class Attention(nn.Module):
-    """nn.MultiheadAttention over a sequence that sees what came before."""
+    """nn.MultiheadAttention over a sequence. Each position sees only earlier ones."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -126,7 +126,7 @@ class Recurrent(nn.Module):
 
 
 def train(name, model, rate, dims, classes, tokens=False, smoothing=0.0, ignored=-100):
-    """Tensors are named without the word `inner`, which stands for what a class here only wraps."""
+    """Removes the word `inner` from the names of tensors: it stands for a module that a class here only wraps."""
     names = {key: key.replace("inner.", "") for key in model.state_dict() if not key.endswith("num_batches_tracked")}
     state = model.state_dict()
     for key, short in names.items():
@@ -156,7 +156,7 @@ def train(name, model, rate, dims, classes, tokens=False, smoothing=0.0, ignored
     for key, short in names.items():
         w = model.state_dict()[key].reshape(-1)
         print(short, (w * w).sum().item().hex(), (w * numbers("check " + short, w.numel())).sum().item().hex())
-    # What the trained model makes of the last batch when it tests.
+    # The output of the trained model for the last batch when testing.
     model.eval()
     with torch.no_grad():
         logits = model(x.reshape(ROWS, *dims))
