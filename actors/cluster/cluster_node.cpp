@@ -20,6 +20,12 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
+/// Nodes that have said Hello and are no peers yet. One more, and the first is sent away.
+constexpr std::size_t max_newcomers = 256;
+
+/// Resolving and trying all addresses takes less.
+constexpr std::chrono::minutes probe_limit{2};
+
 /// A stopping node waits this long for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
@@ -35,8 +41,14 @@ cluster_node::behavior_type cluster_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
   return {
     [this](const proto::Hello& x) { on_hello(x); },
-    [this](const proto::OpenView& x) { return on_open_view(x); },
-    [this](const proto::Shutdown& x) {
+    [this](const proto::OpenView& x) -> caf::result<proto::ViewReady> {
+      if (auto error = refuse_stranger("OpenView"))
+        return std::move(*error);
+      return on_open_view(x);
+    },
+    [this](const proto::Shutdown& x) -> caf::result<proto::Ack> {
+      if (auto error = refuse_stranger("Shutdown"))
+        return std::move(*error);
       end_with(x.failed() ? x.reason() : "");
       return proto::Ack{};
     },
@@ -53,6 +65,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x, caf::actor_cast<caf::actor>(current_sender())); },
+    [this](const link_notice& x) { on_notice(x); },
     [this](const dialled& x) { on_dialled(x); },
     [this](const begin_node& x) { on_begin(x); },
     [this](crash_node) { quit(caf::exit_reason::kill); },
@@ -85,8 +98,9 @@ bool cluster_node::hosts(const task_name& task) const {
   return std::ranges::find(options_.tasks, task) != options_.tasks.end();
 }
 
-void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor) {
-  local_->add(name, std::move(actor));
+void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor,
+                        const std::optional<link_peer>& only) {
+  local_->add(name, std::move(actor), only);
   flush_waiting();
 }
 
@@ -208,16 +222,52 @@ void cluster_node::on_dialled(const dialled& x) {
 void cluster_node::on_hello(const proto::Hello& x) {
   if (ended_ || !current_sender())
     return;
-  if (begun_)
+  if (begun_) {
     accept(current_sender(), x);
-  else
-    early_.emplace_back(current_sender(), x);
+    return;
+  }
+  early_.emplace_back(current_sender(), x);
+  if (early_.size() > max_newcomers)
+    early_.pop_front();
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
   // A peer with another wire version sees that in our Welcome and gives up.
+  if (std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
+    return;
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
-  system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+  admit({peer,
+         caf::actor_cast<caf::actor>(system().spawn<link>(caf::actor_cast<caf::actor>(this), local_,
+                                                          std::move(how), options_.links))});
+}
+
+// One too many, and the first has to say Hello again.
+void cluster_node::admit(newcomer x) {
+  newcomers_.push_back(std::move(x));
+  if (newcomers_.size() <= max_newcomers)
+    return;
+  anon_send(newcomers_.front().link, end_link{});
+  newcomers_.pop_front();
+}
+
+void cluster_node::forget_newcomer(const caf::actor& link) {
+  std::erase_if(newcomers_, [&](auto& x) { return x.link == link; });
+}
+
+// For requests that only the coordinator makes, over a link or in this process.
+std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
+  const auto& sender = current_sender();
+  if (sender && sender->node() == system().node())
+    return std::nullopt;
+  const std::string text = std::string{"another program sent "} + message + " to "
+    + to_string(options_.tasks.front()) + ", which hears it only of the coordinator's link";
+  if (strangers_refused_++ == 0)
+    on_notice({"refused: " + text + "; others like it are counted, not shown"});
+  return make_error(errc::malformed, text);
+}
+
+void cluster_node::on_notice(const link_notice& x) {
+  notice(x.text, notice_level::warning);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
@@ -229,6 +279,9 @@ void cluster_node::on_link_up(const link_up& x) {
   const auto address = addresses_.find(x.peer);
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
+  forget_newcomer(caf::actor_cast<caf::actor>(current_sender()));
+  if (const auto i = links_.find(x.peer); i != links_.end())
+    anon_send(i->second.handle, end_link{});
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
   monitor(links_[x.peer].handle);
@@ -237,6 +290,7 @@ void cluster_node::on_link_up(const link_up& x) {
 
 void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   spdlog::debug("link to {} is down: {}", to_string(x.peer), x.reason);
+  forget_newcomer(which);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_)
@@ -288,6 +342,16 @@ void cluster_node::on_tick() {
 
 // A separate actor answers: it resolves names and connects in its own thread.
 caf::result<proto::Probed> cluster_node::on_probe() {
+  if (probes_.size() >= max_newcomers)
+    return make_error(errc::failed, "too many probes wait for an answer of this node");
+  probes_.push_back(make_response_promise<proto::Probed>());
+  auto result = probes_.back();
+  if (probes_.size() == 1)
+    begin_probing();
+  return result;
+}
+
+void cluster_node::begin_probing() {
   auto cluster = options_.cluster;
   for (auto& [task, address] : addresses_)
     cluster[task] = address;
@@ -302,7 +366,13 @@ caf::result<proto::Probed> cluster_node::on_probe() {
     x.set_address(address);
     x.set_connected(links_.contains(front_of(task)));
   }
-  return delegate(options_.spawner.spawn_heavy<prober>(system()), std::move(order));
+  const auto answer_all = [this](auto x) {
+    for (auto& waiting : std::exchange(probes_, {}))
+      waiting.deliver(x);
+  };
+  request(options_.spawner.spawn_heavy<prober>(system()), probe_limit, std::move(order))
+    .then([answer_all](const proto::Probed& x) { answer_all(x); },
+          [answer_all](const caf::error& error) { answer_all(error); });
 }
 
 // -- joining ------------------------------------------------------------------------------------
@@ -473,6 +543,9 @@ void cluster_node::end_actors(const std::string& reason) {
   workers_.clear();
   waiting_.clear();
   early_.clear();
+  newcomers_.clear();
+  for (auto& x : std::exchange(probes_, {}))
+    x.deliver(make_error(errc::failed, reason));
   coordinator_ = nullptr;
   opening_.clear();
   dialling_.clear();
@@ -480,9 +553,9 @@ void cluster_node::end_actors(const std::string& reason) {
   local_->clear();
 }
 
-void cluster_node::notice(const std::string& text) {
+void cluster_node::notice(const std::string& text, notice_level level) {
   if (options_.observer)
-    send(options_.observer, run_notice{text});
+    send(options_.observer, run_notice{text, level});
 }
 
 patience cluster_node::requests() const {

@@ -32,6 +32,7 @@ collective_node::behavior_type collective_node::make_behavior() {
     [this](const dialled& x) { on_dialled(x); },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x); },
+    [](const link_notice& x) { spdlog::warn(x.text); },
     [this](const dial_rank& x) { dial(x.rank); },
     [this](tick) { on_tick(); },
   };

@@ -48,14 +48,15 @@ namespace troupe {
 
 using collective_node_actor =
   caf::typed_actor<rpc<ranks_connected, connect_ranks>, rpc<void, proto::Hello>, rpc<void, dialled>,
-                   rpc<void, link_up>, rpc<void, link_down>, rpc<void, dial_rank>, rpc<void, tick>>;
+                   rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
+                   rpc<void, dial_rank>, rpc<void, tick>>;
 
 /// Connects a member of a collective to those of other processes, with a link to each; of two
 /// ranks, the lower one dials. The member meets the others when all are there. It hears of a rank
 /// whose link is lost later on as of any actor that ends. Ends with its member.
-class collective_node : public collective_node_actor::base {
+class collective_node : public guarded<collective_node_actor::base> {
 public:
-  using super = collective_node_actor::base;
+  using super = guarded<collective_node_actor::base>;
 
   collective_node(caf::actor_config& cfg, collective_node_options options);
 

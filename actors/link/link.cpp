@@ -37,13 +37,13 @@ namespace troupe {
 
 link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local, dial_to how,
            link_options options)
-  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
-    how_(std::move(how)), options_(options) {}
+  : super(cfg), owner_(std::move(owner)), local_(std::move(local)), how_(std::move(how)),
+    options_(options) {}
 
 link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local,
            accept_from how, link_options options)
-  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
-    how_(std::move(how)), options_(options) {}
+  : super(cfg), owner_(std::move(owner)), local_(std::move(local)), how_(std::move(how)),
+    options_(options) {}
 
 link::~link() = default;
 
@@ -57,7 +57,8 @@ caf::behavior link::make_behavior() {
   // A message that cannot be decoded arrives with a type that is not listed below.
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
-      shut(to_string(peer_task_) + " sent a message that cannot be decoded");
+      if (from_peer())
+        shut(to_string(peer_task_) + " sent a message that cannot be decoded");
       return caf::sec::unexpected_message;
     });
   monitor(owner_);
@@ -65,16 +66,34 @@ caf::behavior link::make_behavior() {
   greet();
   return {
     [this](const proto::Welcome& x) { on_welcome(x); },
-    [this](const proto::ChannelRefused&) { on_channel_refused(); },
+    by_peer(&link::on_channel_refused),
     [this](const channel_settled& x) { on_channel_settled(x); },
     [this](const channel_lost& x) { lose(x.reason); },
     [this](outbound& x) { on_outbound(x); },
-    [this](const proto::Frame& x, const caf::message& content) { on_frame(x, content); },
-    [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
-    [this](const proto::Credit& x) { on_credit(x); },
+    [this](const message_refused& x) {
+      send(owner_, link_notice{"refused: " + x.text + "; others like it are counted, not shown"});
+    },
+    by_peer(&link::on_frame),
+    by_peer(&link::on_chunk),
+    by_peer(&link::on_credit),
     [this](sweep) { on_sweep(); },
     [this](sign_of_life) { on_sign_of_life(); },
+    [this](const link_notice& x) { send(owner_, x); },
+    [this](end_link) { lose("it has connected again"); },
     [this](const change_patience& x) { options_.suspect_after = x.suspect_after; },
+  };
+}
+
+// Others can reach this actor, too.
+bool link::from_peer() const {
+  return peer_ && current_sender() == peer_;
+}
+
+template <class... Ts>
+auto link::by_peer(void (link::*handle)(const Ts&...)) {
+  return [this, handle](const Ts&... xs) {
+    if (from_peer())
+      (this->*handle)(xs...);
   };
 }
 
@@ -107,7 +126,8 @@ void link::greet() {
 }
 
 void link::on_welcome(const proto::Welcome& x) {
-  if (peer_ || !current_sender())
+  const auto* dial = std::get_if<dial_to>(&how_);
+  if (!dial || peer_ || !current_sender() || current_sender()->node() != dial->peer_node->node())
     return;
   peer_ = current_sender();
   monitor(peer_);
@@ -126,7 +146,7 @@ void link::on_welcome(const proto::Welcome& x) {
   if (!x.has_channel())
     announce_up();
   else if (options_.channels)
-    options_.channels->connect(x.channel(), std::get<dial_to>(how_).address, channel_listener());
+    options_.channels->connect(x.channel(), dial->address, channel_listener());
   else
     on_channel_settled({"it was not to be used"});
 }
@@ -135,6 +155,8 @@ void link::introduce(const proto::TaskName& peer, std::uint64_t incarnation) {
   peer_incarnation_ = incarnation;
   if (!from_proto(peer, peer_task_))
     shut("a peer introduced itself as unknown job '" + peer.job() + "'");
+  else
+    session_->introduce({peer_task_, incarnation});
 }
 
 void link::announce_up() {
@@ -183,7 +205,7 @@ void link::on_handle_lost(const std::string& reason) {
     lose(reason);
 }
 
-void link::on_channel_refused() {
+void link::on_channel_refused(const proto::ChannelRefused&) {
   if (!offer_)
     return;
   options_.channels->withdraw(*offer_);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/link/channel_host.hpp"
+#include "actors/link/guarded.hpp"
 #include "actors/link/link_session.hpp"
 #include "actors/link/port.hpp"
 #include "messages/interfaces.hpp"
@@ -42,6 +43,9 @@ struct channel_lost {
   std::string reason;
 };
 
+/// Ends the link: the peer has another one.
+struct end_link {};
+
 /// Changes link_options::suspect_after.
 struct change_patience {
   std::chrono::milliseconds suspect_after;
@@ -53,6 +57,7 @@ TROUPE_LOCAL_MESSAGE(troupe::link_up)
 TROUPE_LOCAL_MESSAGE(troupe::link_down)
 TROUPE_LOCAL_MESSAGE(troupe::channel_settled)
 TROUPE_LOCAL_MESSAGE(troupe::channel_lost)
+TROUPE_LOCAL_MESSAGE(troupe::end_link)
 TROUPE_LOCAL_MESSAGE(troupe::change_patience)
 
 namespace troupe {
@@ -81,8 +86,12 @@ struct link_options {
 ///
 /// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
 /// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
-class link : public caf::event_based_actor {
+///
+/// It hears messages of the other end alone.
+class link : public guarded<caf::event_based_actor> {
 public:
+  using super = guarded<caf::event_based_actor>;
+
   /// The dialling end: introduces itself to `peer_node` as `self_task`.
   struct dial_to {
     caf::strong_actor_ptr peer_node;
@@ -131,9 +140,12 @@ private:
   };
 
   void greet();
+  bool from_peer() const;
+  template <class... Ts>
+  auto by_peer(void (link::*handle)(const Ts&...));
   void on_welcome(const proto::Welcome& x);
   void on_channel_settled(const channel_settled& x);
-  void on_channel_refused();
+  void on_channel_refused(const proto::ChannelRefused& x);
   void on_handle_lost(const std::string& reason);
   void on_outbound(outbound& x);
   void on_frame(const proto::Frame& x, const caf::message& content);

@@ -12,11 +12,10 @@ ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t
 
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
   const auto workers = site.view.of(job_kind::worker);
-  const auto self = site.rank();
   // The left neighbour needs a link to this node, and this node may have to dial it.
-  const auto left = workers[(self + workers.size() - 1) % workers.size()].task;
+  const auto left = site.left().task;
   site.reach<caf::actor>({left, proto::RING_NODE}, [](const caf::actor&) {});
-  const auto right = workers[(self + 1) % workers.size()].task;
+  const auto right = workers[(site.rank() + 1) % workers.size()].task;
   site.reach<ring_actor>({right, proto::RING_NODE}, [rank, right, left, then](ring_actor x) {
     caf::anon_send(rank, ring_neighbour{right, std::move(x), left});
     then();
@@ -28,7 +27,7 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto rank = spawn_ring_node(site, std::move(sizes));
-  site.host(proto::RING_NODE, rank);
+  site.host(proto::RING_NODE, rank, site.left());
   ring_synchronizer_options how;
   how.view = site.view;
   how.worker = site.task.index;
