@@ -26,6 +26,9 @@ constexpr std::size_t max_newcomers = 256;
 /// Resolving and trying all addresses takes less.
 constexpr std::chrono::minutes probe_limit{2};
 
+/// See link_options::window.
+constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
+
 /// A stopping node waits this long for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
@@ -267,7 +270,8 @@ std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
 }
 
 void cluster_node::on_notice(const link_notice& x) {
-  notice(x.text, notice_level::warning);
+  if (told_.size() < max_newcomers && told_.insert(x.text).second)
+    notice(x.text, notice_level::warning);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
@@ -284,6 +288,7 @@ void cluster_node::on_link_up(const link_up& x) {
     anon_send(i->second.handle, end_link{});
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
+  x.session->limit(options_.links.window);
   monitor(links_[x.peer].handle);
   flush_waiting();
 }
@@ -381,7 +386,7 @@ void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
   if (options_.coordinator) {
     auto& setup = *options_.coordinator;
-    suspect_as(setup.context->job);
+    limit_links(*setup.context);
     coordinator_options how;
     how.context = setup.context;
     how.data = setup.data;
@@ -451,7 +456,7 @@ void cluster_node::on_joined(const proto::Joined& x) {
     context_ =
       make_job_context(job, shape, traits_of(options_.protocols), {},
                        x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
-    suspect_as(job);
+    limit_links(*context_);
     if (context_->hash != x.job_hash())
       throw input_error{
         "the coordinator's job is read differently here (another hash): run the same "
@@ -461,10 +466,16 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-void cluster_node::suspect_as(const proto::Job& job) {
-  options_.links.suspect_after = std::chrono::milliseconds{job.runtime().suspect_after_ms()};
+// A peer can have a few copies of all weights and states on their way: those of a checkpoint to
+// continue from, gradients, and weights.
+void cluster_node::limit_links(const job_context& context) {
+  const auto bytes = context.parameters().size() * sizeof(float);
+  auto& limits = options_.links;
+  limits.suspect_after = std::chrono::milliseconds{context.job.runtime().suspect_after_ms()};
+  limits.window =
+    std::min<std::uint64_t>(limits.window, std::max<std::uint64_t>(least_window, 16 * bytes));
   for (auto& [peer, x] : links_)
-    anon_send(x.handle, change_patience{options_.links.suspect_after});
+    anon_send(x.handle, change_limits{limits.suspect_after, limits.window});
 }
 
 // -- end ----------------------------------------------------------------------------------------

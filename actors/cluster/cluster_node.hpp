@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -170,7 +171,7 @@ private:
   // -- life cycle --
   void on_begin(const begin_node& x);
   void join_as(const task_name& task);
-  void suspect_as(const proto::Job& job);
+  void limit_links(const job_context& context);
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;
@@ -211,6 +212,8 @@ private:
   /// Probes that wait for the one prober.
   std::vector<caf::typed_response_promise<proto::Probed>> probes_;
   std::uint64_t strangers_refused_ = 0;
+  /// Notices about peers and strangers: each is given once.
+  std::set<std::string> told_;
   bool begun_ = false;
   std::uint64_t jitter_;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "messages/caf_shim.hpp"
+#include "messages/synchronizer.hpp"
 
 #include <atomic>
 #include <string>

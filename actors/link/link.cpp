@@ -22,6 +22,20 @@ std::size_t payload_size(const caf::message& content) {
   return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
 }
 
+/// One of two nodes has no secret.
+std::string secret_problem(const task_name& peer, bool peer_has_none) {
+  return to_string(peer)
+    + (peer_has_none
+         ? " has no secret, and this cluster has one: give it the same secret_file in its cluster "
+           "file as here"
+         : " wants a secret, and this node has none: give both the same secret_file in their "
+           "cluster files");
+}
+
+std::string secret_differs(const task_name& peer) {
+  return to_string(peer) + " has another secret: give it the same secret_file as here";
+}
+
 payload exchange_payload(caf::message& content, payload with) {
   return std::exchange(content.get_mutable_as<payload>(content.size() - 1), std::move(with));
 }
@@ -47,6 +61,20 @@ link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> 
 
 link::~link() = default;
 
+// Others can reach this actor, too.
+bool link::from_peer() const {
+  // The framework's getter is not const.
+  return peer_ && const_cast<link*>(this)->current_sender() == peer_;
+}
+
+template <class... Ts>
+auto link::by_peer(void (link::*handle)(const Ts&...)) {
+  return [this, handle](const Ts&... xs) {
+    if (from_known_peer())
+      (this->*handle)(xs...);
+  };
+}
+
 caf::behavior link::make_behavior() {
   set_down_handler([this](caf::down_msg& x) {
     if (x.source == owner_.address())
@@ -57,7 +85,7 @@ caf::behavior link::make_behavior() {
   // A message that cannot be decoded arrives with a type that is not listed below.
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
-      if (from_peer())
+      if (from_known_peer())
         shut(to_string(peer_task_) + " sent a message that cannot be decoded");
       return caf::sec::unexpected_message;
     });
@@ -66,6 +94,10 @@ caf::behavior link::make_behavior() {
   greet();
   return {
     [this](const proto::Welcome& x) { on_welcome(x); },
+    [this](const proto::Proof& x) {
+      if (from_peer())
+        on_proof(x);
+    },
     by_peer(&link::on_channel_refused),
     [this](const channel_settled& x) { on_channel_settled(x); },
     [this](const channel_lost& x) { lose(x.reason); },
@@ -80,29 +112,19 @@ caf::behavior link::make_behavior() {
     [this](sign_of_life) { on_sign_of_life(); },
     [this](const link_notice& x) { send(owner_, x); },
     [this](end_link) { lose("it has connected again"); },
-    [this](const change_patience& x) { options_.suspect_after = x.suspect_after; },
-  };
-}
-
-// Others can reach this actor, too.
-bool link::from_peer() const {
-  return peer_ && current_sender() == peer_;
-}
-
-template <class... Ts>
-auto link::by_peer(void (link::*handle)(const Ts&...)) {
-  return [this, handle](const Ts&... xs) {
-    if (from_peer())
-      (this->*handle)(xs...);
+    [this](const change_limits& x) { on_limits(x); },
   };
 }
 
 void link::greet() {
+  if (!options_.secret.empty())
+    nonce_ = random_text();
   if (auto* dial = std::get_if<dial_to>(&how_)) {
     proto::Hello hello;
     hello.set_wire_version(wire_version);
     *hello.mutable_task() = to_proto(dial->self_task);
     hello.set_incarnation(dial->incarnation);
+    hello.set_nonce(nonce_);
     peer_task_ = dial->peer_task;
     monitor(dial->peer_node);
     send(caf::actor_cast<caf::actor>(dial->peer_node), std::move(hello));
@@ -111,52 +133,134 @@ void link::greet() {
   auto& accepted = std::get<accept_from>(how_);
   peer_ = accepted.peer_link;
   monitor(peer_);
-  proto::Welcome welcome;
-  welcome.set_wire_version(wire_version);
-  *welcome.mutable_task() = to_proto(accepted.self_task);
-  welcome.set_incarnation(accepted.incarnation);
-  introduce(accepted.hello.task(), accepted.hello.incarnation());
+  const auto& hello = accepted.hello;
+  peer_nonce_ = hello.nonce();
+  if (!from_proto(hello.task(), peer_task_)) {
+    send(caf::actor_cast<caf::actor>(peer_), make_welcome());
+    shut("a peer introduced itself as unknown job '" + hello.task().job() + "'");
+  } else if (options_.secret.empty() && peer_nonce_.empty()) {
+    welcome();
+  } else {
+    auto x = make_welcome();
+    x.set_nonce(nonce_);
+    if (!options_.secret.empty() && !peer_nonce_.empty())
+      x.set_proof(proof_of(link_side::dialled, introduction({peer_task_, hello.incarnation()}),
+                           options_.secret));
+    send(caf::actor_cast<caf::actor>(peer_), x);
+    // An end without a secret sees that the other has one, and reports it, too.
+    if (x.proof().empty())
+      refuse_newcomer(secret_problem(peer_task_, peer_nonce_.empty()));
+  }
+}
+
+proto::Welcome link::make_welcome() const {
+  const auto& accepted = std::get<accept_from>(how_);
+  proto::Welcome result;
+  result.set_wire_version(wire_version);
+  *result.mutable_task() = to_proto(accepted.self_task);
+  result.set_incarnation(accepted.incarnation);
+  return result;
+}
+
+// The peer is known: it may use the link.
+void link::welcome() {
+  auto x = make_welcome();
+  introduce(std::get<accept_from>(how_).hello.incarnation());
   if (options_.channels) {
     offer_ = options_.channels->offer(channel_listener());
-    *welcome.mutable_channel() = *offer_;
+    *x.mutable_channel() = *offer_;
   }
-  send(caf::actor_cast<caf::actor>(peer_), std::move(welcome));
+  send(caf::actor_cast<caf::actor>(peer_), std::move(x));
   if (!offer_)
     announce_up();
 }
 
-void link::on_welcome(const proto::Welcome& x) {
-  const auto* dial = std::get_if<dial_to>(&how_);
-  if (!dial || peer_ || !current_sender() || current_sender()->node() != dial->peer_node->node())
+void link::refuse_newcomer(const std::string& text) {
+  send(owner_, link_notice{"refused " + text});
+  shut(text);
+}
+
+link_introduction link::introduction(const link_peer& peer) const {
+  if (const auto* dial = std::get_if<dial_to>(&how_))
+    return {{dial->self_task, dial->incarnation}, peer, nonce_, peer_nonce_};
+  const auto& accepted = std::get<accept_from>(how_);
+  return {peer, {accepted.self_task, accepted.incarnation}, peer_nonce_, nonce_};
+}
+
+void link::on_proof(const proto::Proof& x) {
+  const auto* accepted = std::get_if<accept_from>(&how_);
+  if (!accepted || introduced_ || options_.secret.empty())
     return;
-  peer_ = current_sender();
-  monitor(peer_);
+  const auto expected =
+    proof_of(link_side::dialling, introduction({peer_task_, accepted->hello.incarnation()}),
+             options_.secret);
+  if (equal_in_constant_time(x.proof(), expected))
+    welcome();
+  else
+    refuse_newcomer(secret_differs(peer_task_));
+}
+
+// Of the node that was dialled; and if the cluster has a secret, of the same link twice.
+bool link::hear_welcome(const proto::Welcome& x) {
+  const auto* dial = std::get_if<dial_to>(&how_);
+  const auto& sender = current_sender();
+  if (!dial || introduced_ || !sender || sender->node() != dial->peer_node->node()
+      || (peer_ && sender != peer_))
+    return false;
+  if (!peer_) {
+    peer_ = sender;
+    monitor(peer_);
+  }
   if (x.wire_version() != wire_version) {
     shut("the peer speaks wire version " + std::to_string(x.wire_version()) + ", this node "
          + std::to_string(wire_version) + ": run the same troupe version on all nodes");
-    return;
+    return false;
   }
   task_name peer;
   if (!from_proto(x.task(), peer) || peer != peer_task_) {
     shut("the node at that address is " + x.task().job() + '/' + std::to_string(x.task().index())
          + ", not " + to_string(peer_task_) + ": check the cluster file");
-    return;
+    return false;
   }
-  introduce(x.task(), x.incarnation());
+  return true;
+}
+
+// False if the second Welcome must follow, or the link is over.
+bool link::prove(const proto::Welcome& x) {
+  if (proven_ || (options_.secret.empty() && x.nonce().empty()))
+    return true;
+  if (options_.secret.empty() || x.nonce().empty()) {
+    shut(secret_problem(peer_task_, x.nonce().empty()));
+    return false;
+  }
+  peer_nonce_ = x.nonce();
+  const auto known = introduction({peer_task_, x.incarnation()});
+  proto::Proof own;
+  own.set_proof(proof_of(link_side::dialling, known, options_.secret));
+  // Also where the secrets differ: the peer then reports it, too.
+  send(caf::actor_cast<caf::actor>(peer_), std::move(own));
+  proven_ = equal_in_constant_time(x.proof(), proof_of(link_side::dialled, known, options_.secret));
+  if (!proven_)
+    shut(secret_differs(peer_task_));
+  return false;
+}
+
+void link::on_welcome(const proto::Welcome& x) {
+  if (!hear_welcome(x) || !prove(x))
+    return;
+  introduce(x.incarnation());
   if (!x.has_channel())
     announce_up();
   else if (options_.channels)
-    options_.channels->connect(x.channel(), dial->address, channel_listener());
+    options_.channels->connect(x.channel(), std::get<dial_to>(how_).address, channel_listener());
   else
     on_channel_settled({"it was not to be used"});
 }
 
-void link::introduce(const proto::TaskName& peer, std::uint64_t incarnation) {
+void link::introduce(std::uint64_t incarnation) {
   peer_incarnation_ = incarnation;
-  if (!from_proto(peer, peer_task_))
-    shut("a peer introduced itself as unknown job '" + peer.job() + "'");
-  else
-    session_->introduce({peer_task_, incarnation});
+  introduced_ = true;
+  session_->introduce({peer_task_, incarnation});
 }
 
 void link::announce_up() {
@@ -185,6 +289,12 @@ channel_host::on_channel link::channel_listener() {
     }
     tell(channel_settled{problem});
   };
+}
+
+void link::on_limits(const change_limits& x) {
+  options_.suspect_after = x.suspect_after;
+  options_.window = x.window;
+  session_->limit(x.window);
 }
 
 void link::on_channel_settled(const channel_settled& x) {
@@ -222,10 +332,17 @@ void link::on_outbound(outbound& x) {
     send(peer, std::move(x.frame), std::move(x.content));
     return;
   }
+  auto waiting = size;
+  for (auto& [id, other] : sending_)
+    waiting += other.bytes;
+  if (!sending_.empty() && waiting > options_.window) {
+    lose(beyond_window(options_.window));
+    return;
+  }
   x.frame.set_chunked_bytes(size);
   const ticket id{x.frame.kind(), x.frame.id()};
   outgoing_transfer transfer{exchange_payload(x.content, {}), options_.transfer};
-  auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now()});
+  auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now(), size});
   send(peer, std::move(x.frame), std::move(x.content));
   start_sweeping();
   send_chunks(id, pos->second);

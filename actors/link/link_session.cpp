@@ -20,12 +20,21 @@ bool link_session::use(std::shared_ptr<stream_channel> channel) {
   const std::lock_guard guard{mutex_};
   if (!closed_)
     channel_ = std::move(channel);
+  if (channel_ && window_)
+    channel_->limit(*window_);
   return !closed_;
 }
 
 bool link_session::has_channel() const {
   const std::lock_guard guard{mutex_};
   return channel_ != nullptr;
+}
+
+void link_session::limit(std::uint64_t window) {
+  const std::lock_guard guard{mutex_};
+  window_ = window;
+  if (channel_)
+    channel_->limit(window);
 }
 
 void link_session::introduce(const link_peer& peer) {
@@ -138,9 +147,8 @@ std::string link_session::problem_of(const endpoint& to, const std::optional<lin
     why = "a message that only " + to_string(only->task) + " may send there";
   if (why.empty())
     return why;
-  const auto* type = content.empty() ? nullptr : sys_.types().portable_name(content.type(0));
-  return to_string(peer->task) + " sent " + (type ? *type : "a message of an unknown type") + " to "
-    + to_string(to) + ": " + why;
+  const auto type = content.empty() ? "()" : sys_.types().portable_name(content.type(0));
+  return to_string(peer->task) + " sent " + type + " to " + to_string(to) + ": " + why;
 }
 
 void link_session::refuse(const proto::Frame& frame, const std::string& text,

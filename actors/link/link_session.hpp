@@ -51,6 +51,9 @@ public:
   /// Messages that the peer may not send, so far.
   std::uint64_t refused() const noexcept { return refused_; }
 
+  /// See stream_channel::limit().
+  void limit(std::uint64_t window);
+
   /// See stream_channel::keep_alive(). True without a channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
@@ -91,6 +94,7 @@ private:
   mutable std::mutex mutex_;
   bool closed_ = false;
   std::optional<link_peer> peer_;
+  std::optional<std::uint64_t> window_;
   /// Null after close().
   caf::strong_actor_ptr link_;
   /// Null: the link sends.

@@ -24,6 +24,9 @@ struct msghdr;
 
 namespace troupe {
 
+/// Why a link ends for which too much waits.
+std::string beyond_window(std::uint64_t window);
+
 struct stream_options {
   /// The peer runs on this host, and the socket can pass descriptors: payloads in shared memory are
   /// lent to it rather than sent.
@@ -33,6 +36,8 @@ struct stream_options {
   bool resumes = false;
   /// Largest payload, and most shared memory, that the peer may announce.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
+  /// See stream_channel::limit().
+  std::uint64_t window = std::uint64_t{1} << 36;
   /// Asks for a call of on_tick() soon, from any thread.
   std::function<void()> wake;
 };
@@ -47,6 +52,8 @@ struct stream_options {
 ///
 /// A socket between hosts may break. The channel is then *cut*: messages wait, until resume() gives
 /// it another socket, over which each message arrives that has not arrived before.
+///
+/// What waits for the peer is bounded: if it takes or acknowledges nothing, the channel ends.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least this many bytes are not copied into a record.
@@ -73,6 +80,13 @@ public:
   /// by reference. Does nothing once the channel is closed. An error if the message cannot travel
   /// at all.
   caf::error send(proto::Frame frame, caf::message content);
+
+  /// At most so many bytes may wait: not written, not acknowledged, or lent to the peer. The
+  /// channel fails at the message that exceeds it, unless nothing else waits. Thread-safe.
+  void limit(std::uint64_t window);
+
+  /// Bytes that wait. Thread-safe.
+  std::uint64_t waiting() const;
 
   /// The first record of the side that connected.
   /// @param port where this process listens, for a peer that wants to know whether it still runs
@@ -148,6 +162,10 @@ private:
     payload lent = {};
     /// Counts for Greeting::received.
     bool numbered = true;
+    /// Number of the loan.
+    std::uint64_t loan = 0;
+
+    std::uint64_t bytes() const { return head.size() + body.size(); }
   };
 
   using clock = std::chrono::steady_clock;
@@ -157,6 +175,7 @@ private:
   void push(outgoing x);
   void push_news();
   void flush();
+  bool overflows(const payload& body, std::size_t head);
   /// False if the peer cannot have received this many messages.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
   void resend();
@@ -176,6 +195,7 @@ private:
   payload borrow(const proto::Loan& x);
   void mistrust(const std::string& sent);
   void fail(const std::string& reason);
+  bool end_overflow();
 
   caf::actor_system& sys_;
   file_descriptor socket_;
@@ -187,6 +207,10 @@ private:
   /// Of the first in the queue, bytes written.
   std::size_t written_ = 0;
   bool broken_ = false;
+  std::uint64_t window_;
+  std::uint64_t waiting_ = 0;
+  /// A message was left out because too much waits: nothing follows it.
+  bool overflowed_ = false;
   bool ended_ = false;
   /// Written, and not acknowledged; empty where the channel cannot resume.
   std::deque<outgoing> sent_;

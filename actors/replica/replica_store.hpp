@@ -58,6 +58,11 @@ public:
   /// next.
   std::vector<part> newest();
 
+  /// The newest weights of a bucket, until the next publish().
+  std::span<const float> published(std::size_t bucket) const {
+    return buckets_.at(bucket)->versions.published();
+  }
+
   /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
   /// hold that state.
   payload weights(range where) const;

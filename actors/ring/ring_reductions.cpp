@@ -10,17 +10,23 @@ ring_reductions::ring_reductions(const ring_place& place, std::vector<std::size_
     const auto buckets = sizes_;
     sizes_.insert(sizes_.end(), buckets.begin(), buckets.end());
   }
+  left_out_ = sizes_.size();
   sizes_.push_back(place.ranks);
+  sizes_.push_back(place.checked);
 }
 
 bool ring_reductions::exists(const reduction_id& id) const noexcept {
-  return id.attempt <= 1 && id.bucket < sizes_.size() - (id.attempt == 0 ? 1 : 0);
+  if (id.bucket == left_out_)
+    return id.attempt == 1;
+  if (id.bucket == left_out_ + 1)
+    return id.attempt == 0 && place_.checked > 0;
+  return id.attempt <= 1 && id.bucket < left_out_;
 }
 
 ring_collective& ring_reductions::collective(const reduction_id& id) {
   auto work = ring_work::all_reduce;
-  if (place_.in_halves && id.bucket + 1 < sizes_.size())
-    work = id.bucket < sizes_.size() / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
+  if (place_.in_halves && id.bucket < left_out_)
+    work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
   return open_.try_emplace(id, place_, sizes_[id.bucket], work).first->second;
 }
 

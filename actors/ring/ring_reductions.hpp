@@ -42,9 +42,11 @@ struct reduction {
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
 /// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
 /// a second attempt repeats the collectives and adds one, with the next number and one element per
-/// rank: which ranks were left out. A rank starts an attempt or a step only when all its earlier
-/// collectives have ended. So the left neighbour is at most one step ahead, and pieces of earlier
-/// steps are repetitions: memory is bounded by the collectives of two steps.
+/// rank: which ranks were left out. The number after that is for comparing the
+/// replicas (ring_place::checked), in the first attempt of some steps. A rank starts an attempt or
+/// a step only when all its earlier collectives have ended. So the left neighbour is at most one
+/// step ahead, and pieces of earlier steps are repetitions: memory is bounded by the collectives of
+/// two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -80,8 +82,10 @@ private:
   void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
 
   ring_place place_;
-  /// By number. The last collective tells which ranks were left out.
+  /// By number.
   std::vector<std::size_t> sizes_;
+  /// The number of the collective that tells which ranks were left out.
+  std::size_t left_out_;
   /// The newest step that this rank has contributed to, and its finished collectives.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;

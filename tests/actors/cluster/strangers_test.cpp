@@ -86,8 +86,8 @@ struct node_process : process {
     how.observer = observer;
     how.on_end = [this](const run_summary& x) { ended.set_value(x); };
     node = caf::actor_cast<caf::actor>(sys->spawn<cluster_node>(std::move(how)));
-    port = basp_transport::listen(*sys, caf::actor_cast<caf::strong_actor_ptr>(node), "127.0.0.1",
-                                  0);
+    port =
+      basp_transport::listen(*sys, caf::actor_cast<caf::strong_actor_ptr>(node), "127.0.0.1", 0);
   }
 
   ~node_process() {
@@ -198,9 +198,8 @@ public:
       for (const auto reason : {caf::exit_reason::kill, caf::exit_reason::user_shutdown}) {
         caf::anon_send_exit(x, reason);
         self->send_exit(x, reason);
-        for (auto& other : victims) {
+        for (auto& other : {x, node})
           self->send(x, caf::down_msg{other.address(), reason});
-        }
         self->send(x, caf::make_error(caf::sec::runtime_error));
         self->send(x, std::string{"unknown"});
         self->send(x, proto::Shutdown{});
@@ -208,7 +207,8 @@ public:
         self->send(x, proto::Welcome{});
         self->send(x, proto::Frame{}, caf::make_message(proto::Shutdown{}));
         self->send(x, proto::ChannelRefused{});
-        self->request(x, 1s, proto::Shutdown{}).receive([] {}, [](const caf::error&) {});
+        self->request(x, 1s, proto::Shutdown{})
+          .receive([](const proto::Ack&) {}, [](const caf::error&) {});
       }
     for (int i = 0; i < 50; ++i)
       self->send(node, proto::Probe{});
@@ -244,7 +244,7 @@ private:
     const auto basp = middleman.named_broker<caf::io::basp_broker>(caf::atom("BASP"));
     middleman.backend().dispatch([&] {
       auto& broker =
-        *static_cast<caf::io::basp_broker*>(caf::actor_cast<caf::abstract_actor*>(basp));
+        dynamic_cast<caf::io::basp_broker&>(*caf::actor_cast<caf::abstract_actor*>(basp));
       std::vector<caf::actor> result;
       for (caf::actor_id id = 1; id < 60; ++id)
         if (auto x = broker.instance.proxies().get_or_put(node.node(), id))
