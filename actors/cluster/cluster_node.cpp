@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
-/// Nodes that have said Hello and are no peers yet. One more, and the first is sent away.
+/// Nodes that have said Hello and are no peers yet. One more is not answered.
 constexpr std::size_t max_newcomers = 256;
 
 /// Resolving and trying all addresses takes less.
@@ -42,6 +42,11 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
 
 cluster_node::behavior_type cluster_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
+  set_default_handler(
+    [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
+      refuse_stranger("something unknown");
+      return caf::sec::unexpected_message;
+    });
   return {
     [this](const proto::Hello& x) { on_hello(x); },
     [this](const proto::OpenView& x) -> caf::result<proto::ViewReady> {
@@ -236,7 +241,9 @@ void cluster_node::on_hello(const proto::Hello& x) {
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
   // A peer with another wire version sees that in our Welcome and gives up.
-  if (std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
+  // One that is not answered comes again.
+  if (newcomers_.size() >= max_newcomers
+      || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
     return;
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
   admit({peer,
@@ -244,13 +251,8 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
                                                           std::move(how), options_.links))});
 }
 
-// One too many, and the first has to say Hello again.
 void cluster_node::admit(newcomer x) {
   newcomers_.push_back(std::move(x));
-  if (newcomers_.size() <= max_newcomers)
-    return;
-  anon_send(newcomers_.front().link, end_link{});
-  newcomers_.pop_front();
 }
 
 void cluster_node::forget_newcomer(const caf::actor& link) {

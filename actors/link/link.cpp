@@ -16,6 +16,11 @@ struct sweep {};
 /// Time to say that this side lives.
 struct sign_of_life {};
 
+/// Time by which both ends must have introduced themselves.
+struct introduction_limit {};
+
+constexpr std::chrono::seconds introduction_time{10};
+
 /// A message has at most one payload, in last place.
 std::size_t payload_size(const caf::message& content) {
   const auto n = content.size();
@@ -46,6 +51,7 @@ payload exchange_payload(caf::message& content, payload with) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sweep)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sign_of_life)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::introduction_limit)
 
 namespace troupe {
 
@@ -91,6 +97,7 @@ caf::behavior link::make_behavior() {
     });
   monitor(owner_);
   session_ = std::make_shared<link_session>(system(), local_, ctrl());
+  delayed_send(this, introduction_time, introduction_limit{});
   greet();
   return {
     [this](const proto::Welcome& x) { on_welcome(x); },
@@ -110,6 +117,10 @@ caf::behavior link::make_behavior() {
     by_peer(&link::on_credit),
     [this](sweep) { on_sweep(); },
     [this](sign_of_life) { on_sign_of_life(); },
+    [this](introduction_limit) {
+      if (!introduced_ || offer_)
+        lose("it did not introduce itself");
+    },
     [this](const link_notice& x) { send(owner_, x); },
     [this](end_link) { lose("it has connected again"); },
     [this](const change_limits& x) { on_limits(x); },
