@@ -22,6 +22,8 @@
 
 namespace troupe {
 
+struct task_memory;
+
 struct node_options {
   /// Tasks of this node: one task, or the coordinator and any others.
   std::vector<task_name> tasks;
@@ -46,9 +48,11 @@ struct node_options {
   /// May be null.
   run_observer observer;
   link_options links;
-  /// Returns why this node's tasks cannot use this many bytes, such as "this would take 8 TiB of
-  /// memory, and this host has 64 GiB"; empty if they can. May be null.
-  std::function<std::string(std::size_t bytes)> memory_problem;
+  /// Returns why this host cannot give so much memory to this node's tasks, or to all tasks of the
+  /// cluster on this host, such as "this would take 8 TiB of memory, and this host has 64 GiB";
+  /// empty if it can. May be null.
+  std::function<std::string(std::size_t own, const std::vector<task_memory>& on_host)>
+    memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
   /// Called once, from the node's actor, when the node ends.
   std::function<void(const run_summary&)> on_end;
@@ -181,7 +185,8 @@ private:
   void on_evaluator_ready(const evaluator_ready& x);
   task_site site_of(const task_name& task, const coordinator_actor& coordinator);
   void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
-  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) override;
+  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+                  ring_node_actor sums) override;
   void task_ready(const task_name& task, const std::string& problem) override;
   void on_stop(const stop_run& x);
   void on_worker_left();

@@ -66,7 +66,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// Memory of all tasks here, without records: they are not read yet.
+// Memory without records: they are not read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";
@@ -74,10 +74,9 @@ std::string cluster_node::lacks_memory() const {
   shape.workers = view_.of(job_kind::worker).size();
   shape.ps = view_.of(job_kind::ps).size();
   shape.separate = true;
-  footprint needed;
-  for (auto& task : options_.tasks)
-    needed += footprint_of(task, *context_, {}, shape);
-  return options_.memory_problem(needed.total());
+  const auto own = memory_of(options_.tasks, *context_, {}, shape);
+  const auto beside = tasks_beside(options_.cluster, options_.tasks.front());
+  return options_.memory_problem(total_of(own), memory_of(beside, *context_, {}, shape));
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {
@@ -161,6 +160,7 @@ void cluster_node::start_worker(const task_name& task) {
       how.incarnation = options_.incarnation;
       how.prefetch = context_->job.data().prefetch();
       how.max_bad = std::max<std::uint64_t>(context_->job.max_bad(), 1);
+      how.overlaps = context_->protocol.overlaps;
       how.requests = requests();
       how.coordinator = std::move(x);
       how.owner = caf::actor_cast<worker_owner>(this);
@@ -180,11 +180,12 @@ void cluster_node::start_pulse(const task_name& task, std::shared_ptr<activity_b
     });
 }
 
-void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer) {
+void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+                              ring_node_actor sums) {
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);
   parts.trainer = spawn_task<trainer>(true, context_, parts.synchronizer,
-                                      caf::actor_cast<trainer_listener>(shell));
+                                      caf::actor_cast<trainer_listener>(shell), std::move(sums));
   parts.input = spawn_task<input_reader>(true, context_, options_.source,
                                          caf::actor_cast<input_listener>(shell));
   send(shell, std::move(parts));

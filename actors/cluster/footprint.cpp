@@ -1,6 +1,7 @@
 #include "actors/cluster/footprint.hpp"
 
 #include "actors/checkpoint/checkpoint_schedule.hpp"
+#include "actors/cluster/address.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
@@ -9,6 +10,8 @@
 #include "messages/transfer.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -66,7 +69,8 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     return result; // It is idle.
   const auto elements = context.shard(index, cluster.ps).size();
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
-  result.weights = version_pool::memory_bytes(elements, shard_slots(cluster.workers, captures));
+  result.weights = version_pool::memory_bytes(
+    elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
   const std::size_t states =
     1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
@@ -102,7 +106,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       result.network = 2 * bytes_of(parameters);
   } else {
     const auto shards = context.shards(cluster.ps);
-    result.weights = bytes_of((cluster.separate ? parameters : 0) + straddling(context, shards));
+    const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() : 0;
+    result.weights = bytes_of(received * parameters + straddling(context, shards));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
@@ -134,6 +139,17 @@ footprint of_coordinator(const job_context& context, const job_data& data,
     for (const auto& where : context.shards(context.protocol.uses_shards() ? cluster.ps : 1))
       result.network += in_flight(where.size());
   return result;
+}
+
+constexpr auto loopback = "localhost";
+
+/// The host that an address names; empty if it names none.
+std::string named_host(const std::string& address) {
+  std::string host;
+  std::uint16_t port = 0;
+  if (!split_address(address, host, port) || host == "0.0.0.0" || host == "::")
+    return "";
+  return host == "::1" || host.starts_with("127.") ? loopback : host;
 }
 
 footprint of_evaluator(const job_context& context, const job_data& data) {
@@ -173,6 +189,39 @@ footprint footprint_of(const task_name& task, const job_context& context, const 
     break;
   }
   return of_coordinator(context, data, cluster);
+}
+
+std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const job_context& context,
+                                   const job_data& data, const cluster_shape& cluster) {
+  std::vector<task_memory> result;
+  for (auto& task : tasks) {
+    // All but worker 0 are alike.
+    const bool alike = task.job == job_kind::worker && task.index > 1 && !result.empty()
+      && result.back().task.job == job_kind::worker && result.back().task.index > 0;
+    result.push_back(
+      {task, alike ? result.back().bytes : footprint_of(task, context, data, cluster).total()});
+  }
+  return result;
+}
+
+std::size_t total_of(const std::vector<task_memory>& x) noexcept {
+  return std::accumulate(x.begin(), x.end(), std::size_t{},
+                         [](std::size_t sum, auto& each) { return sum + each.bytes; });
+}
+
+std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
+                                    const task_name& task) {
+  const auto host_of = [&](const task_name& which) {
+    const auto i = cluster.find(which);
+    return i == cluster.end() ? "" : named_host(i->second);
+  };
+  const auto here = host_of(task);
+  const bool unknown = here.empty() || (here == loopback && host_of(coordinator_task) != loopback);
+  std::vector<task_name> result;
+  for (auto& [name, address] : cluster)
+    if (name == task || (!unknown && host_of(name) == here))
+      result.push_back(name);
+  return result;
 }
 
 footprint footprint_of_all(const job_context& context, const job_data& data,

@@ -5,6 +5,9 @@
 #include "messages/names.hpp"
 
 #include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -40,6 +43,25 @@ struct footprint {
 /// tasks run in one process, records count only for the coordinator.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
+
+/// Memory in bytes that a task needs.
+struct task_memory {
+  task_name task;
+  std::size_t bytes = 0;
+};
+
+/// The totals of `footprint_of` for several tasks.
+std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const job_context& context,
+                                   const job_data& data, const cluster_shape& cluster);
+
+/// The sum.
+std::size_t total_of(const std::vector<task_memory>& x) noexcept;
+
+/// The tasks of a cluster on the host of `task`, in order, `task` included. Tasks are on one host
+/// if their addresses ("host:port") name the same one, or both name loopback. Addresses of
+/// loopback in a cluster whose coordinator has another one, and 0.0.0.0, do not name a host.
+std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
+                                    const task_name& task);
 
 /// The sum over all tasks of the cluster.
 footprint footprint_of_all(const job_context& context, const job_data& data,

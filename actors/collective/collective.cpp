@@ -1,16 +1,13 @@
 #include "actors/collective/collective.hpp"
 
 #include "actors/cluster/address.hpp"
-#include "actors/cluster/basp_transport.hpp"
-#include "actors/collective/collective_node.hpp"
+#include "actors/cluster/peer_host.hpp"
 #include "kernels/error.hpp"
 
-#include <caf/io/all.hpp>
-
 #include <algorithm>
-#include <cstring>
-#include <random>
-#include <system_error>
+#include <optional>
+#include <set>
+#include <stdexcept>
 #include <utility>
 
 namespace troupe {
@@ -30,12 +27,23 @@ void check(const collective_options& options, std::size_t ranks) {
                       + " ms: expected at least " + std::to_string(shortest_deadline.count())};
 }
 
+// Of a group of threads there are no addresses.
+bool on_one_host(const collective_options& options) {
+  std::set<std::string> hosts;
+  for (const auto& address : options.addresses)
+    hosts.insert(address.substr(0, address.rfind(':')));
+  return options.share_memory && hosts.size() <= 1;
+}
+
 collective_member_actor spawn_member(caf::actor_system& sys, const collective_options& options,
                                      std::size_t rank, std::size_t ranks) {
   member_options how;
   how.rank = rank;
   how.ranks = ranks;
   how.schedule = options.schedule;
+  if (!how.schedule && on_one_host(options))
+    how.schedule = all_reduce_schedule::direct;
+  how.max_bytes = options.max_bytes;
   how.chunk_bytes = options.chunk_bytes;
   how.deadline = options.deadline;
   // It computes.
@@ -71,8 +79,7 @@ collective_error::collective_error(collective_failure failure)
 
 collective_error::~collective_error() = default;
 
-/// Ends everything in order: the member says goodbye, its node closes the links, and what they said
-/// last is written.
+/// Ends everything in order: the member says goodbye, then its host closes the links.
 class collective::state {
 public:
   state(caf::actor_system& sys, std::size_t rank, std::size_t ranks, collective_member_actor member)
@@ -81,45 +88,34 @@ public:
   ~state() {
     self_->send_exit(member_, caf::exit_reason::user_shutdown);
     self_->wait_for(member_);
-    if (node_)
-      self_->wait_for(node_);
-    if (port_ != 0)
-      self_->system().middleman().unpublish(caf::actor_cast<caf::actor>(node_), port_);
-    if (channels_)
-      channels_->stop();
   }
 
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
   void connect(const collective_options& options) {
-    std::string host;
-    std::uint16_t port = 0;
-    split_address(options.addresses[rank_], host, port);
-    channel_host_options channels;
-    channels.address = host;
-    channels.local = options.share_memory;
-    channels.grace = std::min(channels.grace, options.deadline);
-    channels.last_words = options.deadline;
-    channels.outlived = true;
-    try {
-      channels_ = std::make_shared<channel_host>(self_->system(), channels);
-    } catch (const std::system_error& error) {
-      throw input_error{"cannot listen on " + host + ": " + error.what()};
-    }
-    collective_node_options how;
-    how.rank = rank_;
-    how.addresses = options.addresses;
-    how.member = member_;
-    how.net = std::make_shared<basp_transport>(self_->system());
-    how.links.channels = channels_;
-    how.patience = options.connect_timeout;
-    how.incarnation = std::random_device{}();
-    node_ = self_->system().spawn<collective_node>(std::move(how));
-    port_ = basp_transport::listen(self_->system(), caf::actor_cast<caf::strong_actor_ptr>(node_),
-                                   host, port);
-    self_->request(node_, caf::infinite, connect_ranks{})
-      .receive([](ranks_connected) {}, [](const caf::error& error) { rethrow(error); });
+    peer_host_options how;
+    how.node.self = task_of(rank_);
+    how.node.resident = caf::actor_cast<caf::strong_actor_ptr>(member_);
+    how.node.service = proto::RING_NODE;
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (r != rank_)
+        how.node.peers.push_back(
+          {task_of(r), "rank " + std::to_string(r), options.addresses[r], r > rank_});
+    how.node.patience = options.connect_timeout;
+    how.address = options.addresses[rank_];
+    how.by = options.share_memory ? peer_host_options::transport::automatic
+                                  : peer_host_options::transport::tcp;
+    how.deadline = options.deadline;
+    host_.emplace(self_->system(), std::move(how));
+    const auto found = host_->connect();
+    if (!found)
+      rethrow(found.error());
+    meet_members all;
+    for (const auto& x : found->residents)
+      all.peers.push_back(caf::actor_cast<collective_peer>(x));
+    all.peers.insert(all.peers.begin() + static_cast<std::ptrdiff_t>(rank_), collective_peer{});
+    caf::anon_send(member_, std::move(all));
   }
 
   payload all_reduce(payload values, element_kind kind) {
@@ -135,9 +131,11 @@ public:
   collective_member_actor member_;
 
 private:
-  collective_node_actor node_;
-  std::uint16_t port_ = 0;
-  std::shared_ptr<channel_host> channels_;
+  static task_name task_of(std::size_t rank) {
+    return {job_kind::worker, static_cast<std::uint32_t>(rank)};
+  }
+
+  std::optional<peer_host> host_;
   caf::scoped_actor self_;
 };
 
@@ -149,10 +147,13 @@ collective::~collective() = default;
 std::vector<collective> collective::in_one_system(caf::actor_system& sys, std::size_t ranks,
                                                   const collective_options& options) {
   check(options, ranks);
+  auto own = options;
+  own.addresses.clear();
+  own.share_memory = true;
   std::vector<collective> result;
   meet_members all;
   for (std::size_t r = 0; r < ranks; ++r) {
-    auto member = spawn_member(sys, options, r, ranks);
+    auto member = spawn_member(sys, own, r, ranks);
     all.peers.emplace_back(member);
     result.push_back(collective{std::make_unique<state>(sys, r, ranks, std::move(member))});
   }
@@ -176,9 +177,6 @@ collective collective::connect(caf::actor_system& sys, const collective_options&
     if (!split_address(address, host, port) || port == 0)
       throw input_error{"'" + address + "' in collective_options::addresses is not host:port"};
   }
-  if (!sys.has_middleman())
-    throw input_error{"a collective of processes needs the framework's network module: call "
-                      "load<caf::io::middleman>() on the configuration of the actor system"};
   auto x = std::make_unique<state>(sys, options.rank, ranks,
                                    spawn_member(sys, options, options.rank, ranks));
   if (ranks == 1)
@@ -188,20 +186,26 @@ collective collective::connect(caf::actor_system& sys, const collective_options&
   return collective{std::move(x)};
 }
 
-std::size_t collective::rank() const noexcept {
-  return state_->rank_;
+collective::state& collective::own_state() const {
+  if (!state_)
+    throw std::logic_error{"a collective that was moved from"};
+  return *state_;
 }
 
-std::size_t collective::ranks() const noexcept {
-  return state_->ranks_;
+std::size_t collective::rank() const {
+  return own_state().rank_;
+}
+
+std::size_t collective::ranks() const {
+  return own_state().ranks_;
 }
 
 collective_actor collective::member() const {
-  return state_->member_;
+  return own_state().member_;
 }
 
 payload collective::all_reduce(payload values, element_kind kind) {
-  return state_->all_reduce(std::move(values), kind);
+  return own_state().all_reduce(std::move(values), kind);
 }
 
 void collective::all_reduce(std::span<float> x) {

@@ -32,7 +32,7 @@ std::optional<collective_failure> failure_of(const caf::error& x) {
 }
 
 collective_member::collective_member(caf::actor_config& cfg, member_options options)
-  : super(cfg), options_(options), left_(options.ranks) {}
+  : super(cfg), options_(options), left_(options.ranks), early_(options) {}
 
 collective_member::behavior_type collective_member::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
@@ -66,7 +66,7 @@ void collective_member::on_exit() {
     x.answer.deliver(make_error(errc::interrupted, "the collective was ended"));
   requests_.clear();
   part_.reset();
-  early_.clear();
+  early_.take();
   peers_.clear();
 }
 
@@ -80,6 +80,16 @@ caf::result<all_reduced> collective_member::on_all_reduce(const all_reduce& x) {
                       "an all-reduce of " + std::to_string(x.values.size())
                         + " bytes: " + to_string(x.kind) + " has "
                         + std::to_string(bytes_of(x.kind)) + " bytes each");
+  if (!aligned(x.kind, x.values))
+    return make_error(errc::bad_input,
+                      std::string{"an all-reduce of "} + to_string(x.kind)
+                        + " whose bytes do not begin at a multiple of "
+                        + std::to_string(bytes_of(x.kind)) + ": copy them");
+  if (x.values.size() > options_.max_bytes)
+    return make_error(errc::bad_input,
+                      "an all-reduce of " + std::to_string(x.values.size())
+                        + " bytes: the group allows " + std::to_string(options_.max_bytes)
+                        + " (max_bytes)");
   auto answer = make_response_promise<all_reduced>();
   requests_.push_back({x, answer});
   begin_next();
@@ -100,17 +110,11 @@ void collective_member::begin_next() {
   const auto& what = requests_.front().what;
   ring_place place{options_.rank, options_.ranks, options_.chunk_bytes / bytes_of(what.kind)};
   place.elements = what.kind;
-  header_.set_number(++number_);
-  header_.set_from(static_cast<std::uint32_t>(options_.rank));
-  header_.set_ranks(static_cast<std::uint32_t>(options_.ranks));
-  header_.set_schedule(static_cast<std::uint32_t>(options_.schedule));
-  header_.set_kind(static_cast<std::uint32_t>(what.kind));
-  header_.set_elements(what.values.size() / bytes_of(what.kind));
-  header_.set_chunk_elements(place.chunk_elements);
+  header_ = whole_of(options_, ++number_, what.kind, what.values.size() / bytes_of(what.kind));
   moved_ = clock().now();
   std::vector<addressed_piece> pieces;
   try {
-    part_.emplace(options_.schedule, place, what.values, pieces);
+    part_.emplace(schedule(), place, what.values, pieces);
   } catch (const std::exception& error) {
     blame(errc::failed, options_.rank, std::string{"cannot take part: "} + error.what());
     return;
@@ -121,7 +125,7 @@ void collective_member::begin_next() {
       return;
     }
   send_all(std::move(pieces));
-  for (auto& x : std::exchange(early_, {}))
+  for (auto& x : early_.take())
     if (part_)
       take(x.header, x.data);
   if (part_)
@@ -136,56 +140,33 @@ void collective_member::on_piece(const proto::CollectivePiece& x, const payload&
     return;
   if (part_ && x.number() == number_)
     take(x, data);
-  else if (x.number() == number_ + 1)
-    early_.push_back({x, data});
-  else
+  else if (x.number() != number_ + 1)
     blame(errc::malformed, x.from(),
           "sent a piece of all-reduce " + std::to_string(x.number())
             + ", which is not due: it makes other all-reduces than this rank");
+  else if (const auto refused = early_.keep(x, data); !refused.empty())
+    blame(errc::malformed, x.from(), refused);
   finish_if_complete();
 }
 
 void collective_member::take(const proto::CollectivePiece& x, const payload& data) {
-  if (const auto text = misfit(x); !text.empty()) {
-    blame(errc::malformed, x.from(), text);
-    return;
-  }
+  const auto kind = static_cast<element_kind>(header_.kind());
+  auto problem = misfit(x, header_, "this rank");
+  if (problem.empty() && !aligned(kind, data))
+    problem = misfit(x, "its bytes are not aligned");
   std::vector<addressed_piece> pieces;
-  const auto fate = part_->receive(x.from(), {x.segment(), x.chunk(), x.step(), 0, data}, pieces);
-  if (refused(fate)) {
-    blame(errc::malformed, x.from(),
-          "sent a piece that does not fit (segment " + std::to_string(x.segment()) + ", chunk "
-            + std::to_string(x.chunk()) + ", step " + std::to_string(x.step())
-            + "): " + describe(fate));
+  auto fate = piece_fate::repeated;
+  if (problem.empty())
+    fate = part_->receive(x.from(), {x.segment(), x.chunk(), x.step(), 0, data}, pieces);
+  if (refused(fate))
+    problem = misfit(x, describe(fate));
+  if (!problem.empty()) {
+    blame(errc::malformed, x.from(), problem);
     return;
   }
   if (fate == piece_fate::taken)
     moved_ = clock().now();
   send_all(std::move(pieces));
-}
-
-// What all ranks must agree on.
-std::string collective_member::misfit(const proto::CollectivePiece& x) const {
-  const auto differ = [](const std::string& what, const std::string& theirs,
-                         const std::string& own) {
-    return "has " + what + ' ' + theirs + ", this rank " + own
-      + ": all ranks must make the same all-reduces, with the same options";
-  };
-  const auto vector = [](const proto::CollectivePiece& y) {
-    return std::to_string(y.elements()) + ' ' + to_string(static_cast<element_kind>(y.kind()));
-  };
-  if (x.ranks() != header_.ranks())
-    return differ("a number of ranks of", std::to_string(x.ranks()),
-                  std::to_string(header_.ranks()));
-  if (x.schedule() != header_.schedule())
-    return differ("schedule", to_string(static_cast<all_reduce_schedule>(x.schedule())),
-                  to_string(options_.schedule));
-  if (x.elements() != header_.elements() || x.kind() != header_.kind())
-    return differ("a vector of", vector(x), vector(header_));
-  if (x.chunk_elements() != header_.chunk_elements())
-    return differ("elements per chunk of", std::to_string(x.chunk_elements()),
-                  std::to_string(header_.chunk_elements()));
-  return {};
 }
 
 void collective_member::send_all(std::vector<addressed_piece> pieces) {
@@ -304,7 +285,7 @@ void collective_member::blame(errc code, std::size_t rank, const std::string& wh
     why.waited = std::chrono::floor<std::chrono::milliseconds>(clock().now() - moved_);
     why.text += rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
       + " waits in all-reduce " + std::to_string(number_) + ", step " + std::to_string(why.step)
-      + " of " + std::to_string(steps_of(options_.schedule, options_.ranks)) + ", since "
+      + " of " + std::to_string(steps_of(schedule(), options_.ranks)) + ", since "
       + std::to_string(why.waited.count()) + " ms)";
   } else {
     why.text += "found by " + rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
@@ -326,7 +307,7 @@ void collective_member::fail(collective_failure why, bool tell) {
   if (tell)
     tell_failure();
   part_.reset();
-  early_.clear();
+  early_.take();
   for (auto& x : std::exchange(requests_, {}))
     x.answer.deliver(to_error(*failure_));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/collective/all_reduce_part.hpp"
+#include "actors/collective/early_pieces.hpp"
 #include "actors/tick.hpp"
 #include "messages/collective.hpp"
 #include "messages/errors.hpp"
@@ -14,8 +15,9 @@
 namespace troupe {
 
 /// Asks a member to add up a vector with those of all other ranks. All must have the same length
-/// and kind. The bytes are lent to other ranks, also in other processes: from now on nobody writes
-/// to them until all have let go of them (payload::unique()).
+/// and kind, and the bytes begin at a multiple of an element's size. They are lent to other ranks,
+/// also in other processes: from now on nobody writes to them until all have let go of them
+/// (payload::unique()).
 struct all_reduce {
   payload values;
   element_kind kind = element_kind::float32;
@@ -41,18 +43,6 @@ struct collective_failure {
   std::chrono::milliseconds waited{0};
   /// For people: all of that, and who found it.
   std::string text;
-};
-
-/// How a member works. All ranks need the same, except for `rank`.
-struct member_options {
-  std::size_t rank = 0;
-  std::size_t ranks = 1;
-  all_reduce_schedule schedule = all_reduce_schedule::direct;
-  /// Bytes of a chunk; at least 8.
-  std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// How long a rank waits for a piece; also how far ranks may come apart. Twice this after a rank
-  /// has died or stopped, all others have an error.
-  std::chrono::milliseconds deadline{10'000};
 };
 
 /// The other members, by rank; null at the own one. Comes once. A member that does not exist any
@@ -109,11 +99,6 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  struct early_piece {
-    proto::CollectivePiece header;
-    payload data;
-  };
-
   /// Where the others are, asked after the deadline.
   struct inquiry {
     time_point since;
@@ -135,13 +120,15 @@ private:
   void take(const proto::CollectivePiece& x, const payload& data);
   void send_all(std::vector<addressed_piece> pieces);
   void finish_if_complete();
-  std::string misfit(const proto::CollectivePiece& x) const;
   void remind();
   void inquire();
   void heard(std::size_t rank, const std::string& fault);
   void blame(errc code, std::size_t rank, const std::string& what);
   void fail(collective_failure why, bool tell);
   void tell_failure();
+  all_reduce_schedule schedule() const {
+    return static_cast<all_reduce_schedule>(header_.schedule());
+  }
 
   member_options options_;
   /// Empty before on_meet.
@@ -154,8 +141,7 @@ private:
   std::optional<all_reduce_part> part_;
   /// Of the newest one: what each piece says about the whole.
   proto::CollectivePiece header_;
-  /// Pieces of the next one, which other ranks have begun.
-  std::vector<early_piece> early_;
+  early_pieces early_;
   time_point moved_;
   bool reminded_ = false;
   std::optional<inquiry> inquiry_;

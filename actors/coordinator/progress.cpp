@@ -124,11 +124,13 @@ void progress::tell_hot_shard() {
     : context.job.placement() == proto::BY_TENSOR
     ? "Leave out placement: BY_TENSOR, so that large tensors are divided"
     : "Use more parameter servers, or set placement: BY_TENSOR";
-  notice(
-    {fmt::format("{} carries {:.1f} times as many bytes as the mean parameter server, {:.1f} "
-                 "MB per second: workers wait for it. {}",
-                 to_string(found->task), found->times_mean, found->bytes_per_second / 1e6, remedy),
-     notice_level::warning});
+  const auto share = std::isinf(found->times_others)
+    ? std::string{"all bytes of the parameter servers"}
+    : fmt::format("{:.1f} times as many bytes as the mean of the other parameter servers",
+                  found->times_others);
+  notice({fmt::format("{} carries {}, {:.1f} MB per second: workers wait for it. {}",
+                      to_string(found->task), share, found->bytes_per_second / 1e6, remedy),
+          notice_level::warning});
 }
 
 void progress::summarize_tasks() {

@@ -12,7 +12,8 @@ namespace {
 /// Rates are measured over one to two of these windows.
 constexpr std::chrono::seconds rate_window_length{2};
 
-/// A shard is hot above this multiple of the mean, once it has carried so many bytes.
+/// A shard is hot above this multiple of the mean of the other shards, once it has carried so many
+/// bytes.
 constexpr double hot_multiple = 2;
 constexpr std::uint64_t hot_bytes = std::uint64_t{16} << 20;
 
@@ -184,12 +185,12 @@ std::optional<task_table::hot_shard> task_table::hottest_shard(time_point now) c
       hottest = task;
     }
   }
-  if (most < hot_bytes)
+  if (most < hot_bytes || shards < 2)
     return std::nullopt;
-  const auto times_mean = static_cast<double>(most * shards) / static_cast<double>(sum);
-  if (times_mean <= hot_multiple)
+  const auto others = static_cast<double>(sum - most) / static_cast<double>(shards - 1);
+  if (static_cast<double>(most) <= hot_multiple * others)
     return std::nullopt;
-  return hot_shard{hottest, times_mean,
+  return hot_shard{hottest, static_cast<double>(most) / others,
                    static_cast<double>(most) / std::max(seconds(now - began_), 1e-9)};
 }
 

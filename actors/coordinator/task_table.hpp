@@ -50,13 +50,14 @@ public:
 
   struct hot_shard {
     task_name task;
-    /// Bytes that it sends and receives: as a multiple of the mean over all shards, and per second.
-    double times_mean = 0;
+    /// Bytes that it sends and receives: as a multiple of the mean over the other shards, infinite
+    /// if these have none; and per second.
+    double times_others = 0;
     double bytes_per_second = 0;
   };
 
-  /// The shard with the most bytes since training began, if they are more than twice the mean, and
-  /// enough to matter.
+  /// The shard with the most bytes since training began, if they are more than twice the mean of
+  /// the other shards, and enough to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
   /// From shard 0, if it reports this.

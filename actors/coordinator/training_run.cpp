@@ -292,7 +292,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   send(options_.progress, task_ended{worker->name(), "left"});
   if (phase_ == phase::opening) {
     fail(name + " left (" + x.reason() + ") before training began");
-  } else if (options_.context->protocol.in_step) {
+  } else if (const auto& row = options_.context->protocol; row.in_step || !row.uses_shards()) {
     fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
          + " needs all workers");
   } else if (!book_->anybody_present()) {

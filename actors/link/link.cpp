@@ -106,6 +106,7 @@ caf::behavior link::make_behavior() {
         on_proof(x);
     },
     by_peer(&link::on_channel_refused),
+    [this](const proto::Failure& x) { on_refused(x); },
     [this](const channel_settled& x) { on_channel_settled(x); },
     [this](const channel_lost& x) { lose(x.reason); },
     [this](outbound& x) { on_outbound(x); },
@@ -266,6 +267,15 @@ void link::on_welcome(const proto::Welcome& x) {
     options_.channels->connect(x.channel(), std::get<dial_to>(how_).address, channel_listener());
   else
     on_channel_settled({"it was not to be used"});
+}
+
+// The dialled node says why it gives no Welcome.
+void link::on_refused(const proto::Failure& x) {
+  const auto* dial = std::get_if<dial_to>(&how_);
+  if (!dial || peer_ || current_sender() != dial->peer_node)
+    return;
+  constexpr std::size_t longest = 1000;
+  shut(to_string(peer_task_) + " refuses this node: " + x.reason().substr(0, longest), {}, true);
 }
 
 void link::introduce(std::uint64_t incarnation) {
@@ -450,11 +460,11 @@ void link::lose(const std::string& cause) {
   shut("connection to " + to_string(peer_task_) + " lost: " + cause, cause);
 }
 
-void link::shut(const std::string& reason, const std::string& cause) {
+void link::shut(const std::string& reason, const std::string& cause, bool refused) {
   session_->close(make_error(errc::link_lost, reason), context());
   send(owner_,
        link_down{peer_task_, reason, cause.empty() ? reason : cause,
-                 std::holds_alternative<dial_to>(how_)});
+                 std::holds_alternative<dial_to>(how_), refused});
   quit();
 }
 

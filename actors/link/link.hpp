@@ -32,6 +32,8 @@ struct link_down {
   std::string cause;
   /// This end made the connection.
   bool dialled = false;
+  /// The peer does not want this node: `reason` has its words.
+  bool refused = false;
 };
 
 /// The link has a channel, or cannot get one.
@@ -167,6 +169,7 @@ private:
   void on_limits(const change_limits& x);
   void on_channel_settled(const channel_settled& x);
   void on_channel_refused(const proto::ChannelRefused& x);
+  void on_refused(const proto::Failure& x);
   void on_handle_lost(const std::string& reason);
   void on_outbound(outbound& x);
   void on_frame(const proto::Frame& x, const caf::message& content);
@@ -180,7 +183,7 @@ private:
   void introduce(std::uint64_t incarnation);
   void announce_up();
   void lose(const std::string& cause);
-  void shut(const std::string& reason, const std::string& cause = {});
+  void shut(const std::string& reason, const std::string& cause = {}, bool refused = false);
   void start_sweeping();
 
   caf::actor owner_;

@@ -1,6 +1,7 @@
 #include "actors/link/permissions.hpp"
 
 #include "messages/collective.hpp"
+#include "messages/store.hpp"
 #include "messages/types.hpp"
 
 #include <array>
@@ -101,6 +102,9 @@ constexpr std::array table{
   row<IdleWorkers>(SHARD, coordinator),
   row<ReportRequest>(SHARD, coordinator),
   row<Restore>(SHARD, coordinator),
+  row<StoreOpen>(SHARD, workers),
+  row<StoreRequest>(SHARD, workers),
+  row<StoreClose>(SHARD, workers),
 
   named<Pull>(READER, workers),
 

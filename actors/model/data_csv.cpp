@@ -82,9 +82,9 @@ private:
     table_ = parse_csv(bytes, columns_, missing, path_);
     const bool gaps = std::ranges::any_of(table_.values, [](double x) { return std::isnan(x); });
     if (gaps && csv_.missing() == proto::REFUSE)
-      throw input_error(first_gap(bytes, columns_, missing, path_) + ": no value; expected a "
-                        + "finite number or a text. data.csv.missing says what to do about missing "
-                          "values: DROP, MEAN or MEDIAN");
+      throw input_error(first_gap(bytes, columns_, missing, path_)
+                        + ": no value. data.csv.missing says what to do about missing "
+                        + "values: DROP, MEAN or MEDIAN");
     const auto last = columns_.size() - 1;
     for (std::uint64_t row = 0; row < table_.rows && csv_.missing() != proto::DROP; ++row)
       if (std::isnan(cell(row, last)))
@@ -241,7 +241,7 @@ private:
         values[row * width + j] = features_[j][row];
     std::shared_ptr<const dataset> whole = std::make_shared<const array_dataset>(
       shape{static_cast<std::int64_t>(width)}, std::vector<std::uint8_t>{},
-      scaled_columns(values, moments_), std::move(labels));
+      scaled_columns(values, moments_, names_, path_), std::move(labels));
     if (kept_.size() < table_.rows)
       whole = subset(whole, kept_);
     job_data result;

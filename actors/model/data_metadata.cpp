@@ -1,10 +1,133 @@
 #include "actors/model/data_metadata.hpp"
 
+#include "kernels/error.hpp"
+#include "kernels/formats/printable.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Longest list of names in an error, in bytes.
+constexpr std::size_t longest_names = 300;
+
+using metadata = std::map<std::string, std::string>;
+
+/// Means and deviations in the metadata, as many as `now` has unless that is one for all; `now`
+/// itself if the metadata have none.
+feature_scaling scaling_in(const metadata& x, const std::string& what, const feature_scaling& now,
+                           const std::string& name) {
+  if (!x.contains(what + "_mean") || !x.contains(what + "_deviation"))
+    return now;
+  const auto numbers = [&](const std::string& key) {
+    const auto parsed = nlohmann::json::parse(x.at(key), nullptr, false);
+    std::vector<double> result;
+    for (const auto& each : parsed)
+      result.push_back(each.is_number() ? each.get<double>() : std::nan(""));
+    const bool finite =
+      std::ranges::all_of(result, [](double each) { return std::isfinite(each); });
+    if (!parsed.is_array() || result.empty() || !finite)
+      throw input_error(name + ": metadata \"" + key + "\": expected a list of finite numbers");
+    return result;
+  };
+  feature_scaling result{numbers(what + "_mean"), numbers(what + "_deviation")};
+  if (result.shift.size() != result.scale.size() || std::ranges::count(result.scale, 0.0) > 0
+      || (now.shift.size() != 1 && now.shift.size() != result.shift.size()))
+    throw input_error(name + ": metadata \"" + what + "_mean\", \"" + what
+                      + "_deviation\": " + std::to_string(result.shift.size()) + " and "
+                      + std::to_string(result.scale.size()) + " numbers; expected "
+                      + std::to_string(now.shift.size()) + ", and deviations other than 0");
+  return result;
+}
+
+/// What turns numbers that were scaled by `from` into numbers scaled by `to`.
+feature_scaling change(const feature_scaling& from, const feature_scaling& to) {
+  feature_scaling result;
+  for (std::size_t i = 0; i < to.shift.size(); ++i) {
+    const auto k = from.shift.size() == 1 ? 0 : i;
+    result.shift.push_back((to.shift[i] - from.shift[k]) / from.scale[k]);
+    result.scale.push_back(to.scale[i] / from.scale[k]);
+  }
+  return result;
+}
+
+/// A data set with shifted and scaled targets.
+class rescaled_targets final : public dataset {
+public:
+  rescaled_targets(std::shared_ptr<const dataset> whole, feature_scaling how)
+    : whole_(std::move(whole)), how_(std::move(how)) {}
+
+  std::uint64_t size() const noexcept override { return whole_->size(); }
+  const record_shape& record() const noexcept override { return whole_->record(); }
+  std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
+  const dataset& storage() const noexcept override { return whole_->storage(); }
+  std::uint64_t origin(std::uint64_t record) const override { return whole_->origin(record); }
+
+  void read(std::span<const std::uint64_t> records, feature_batch features,
+            label_batch labels) const override {
+    whole_->read(records, features, labels);
+    rescale(labels.targets);
+  }
+
+  bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override {
+    const bool result = whole_->read_labels(records, labels);
+    if (result)
+      rescale(labels.targets);
+    return result;
+  }
+
+private:
+  void rescale(std::span<float> targets) const {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const auto k = i % how_.shift.size();
+      targets[i] =
+        static_cast<float>((static_cast<double>(targets[i]) - how_.shift[k]) / how_.scale[k]);
+    }
+  }
+
+  std::shared_ptr<const dataset> whole_;
+  feature_scaling how_;
+};
+
+void require_names(const metadata& here, const metadata& trained, const std::string& name) {
+  for (const std::string key : {"features", "classes"})
+    if (here.contains(key) && trained.contains(key) && here.at(key) != trained.at(key))
+      throw input_error(name + ": the model was trained with the " + key + ' '
+                        + excerpt(trained.at(key), longest_names) + ", but the data have "
+                        + excerpt(here.at(key), longest_names)
+                        + "; expected the same, in the same order");
+}
+
+} // namespace
+
+job_data as_trained(job_data data, const std::map<std::string, std::string>& trained,
+                    const std::string& name) {
+  require_names(metadata_of(data), trained, name);
+  const feature_scaling none{{0}, {1}};
+  const auto features = data.normalization.value_or(none);
+  const auto wanted = scaling_in(trained, "feature", features, name);
+  if (wanted.shift != features.shift || wanted.scale != features.scale) {
+    data.test = normalized(data.test, change(features, wanted));
+    data.normalization = wanted;
+  }
+  if (data.test->record().labels != label_kind::targets)
+    return data;
+  auto scaling = data.scaling.value_or(column_scaling{{}, {}, {0}, {1}});
+  const feature_scaling targets{scaling.target_mean, scaling.target_scale};
+  const auto units = scaling_in(trained, "target", targets, name);
+  if (units.shift != targets.shift || units.scale != targets.scale) {
+    data.test = std::make_shared<const rescaled_targets>(data.test, change(targets, units));
+    scaling.target_mean = units.shift;
+    scaling.target_scale = units.scale;
+    data.scaling = std::move(scaling);
+  }
+  return data;
+}
 
 std::map<std::string, std::string> metadata_of(const job_data& data) {
   std::map<std::string, std::string> result;

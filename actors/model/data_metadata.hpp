@@ -18,4 +18,12 @@ namespace troupe {
 /// Each is left out if it has no effect. Pixels of uint8 are x / 255 before that.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
+/// Other data for a trained model. Its test records and its scaling become those of the training:
+/// statistics of other records would give the model other numbers for the same features.
+/// @param trained metadata_of() the data of the training, or nothing: then `data` stays as it is
+/// @param name what errors call the model, usually the path
+/// @throws input_error if the features or classes have other names, or the metadata are damaged.
+job_data as_trained(job_data data, const std::map<std::string, std::string>& trained,
+                    const std::string& name);
+
 } // namespace troupe

@@ -130,17 +130,49 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
                  drawn(sizes.train + sizes.validation, sizes.test)});
 }
 
+namespace {
+
+/// Takes the first record of each class that has at most two out of records sorted by class.
+std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
+                                     std::span<const std::int32_t> classes) {
+  std::vector<std::uint64_t> taken;
+  std::vector<std::uint64_t> left;
+  for (std::size_t i = 0; i < from.size();) {
+    auto end = i + 1;
+    while (end < from.size() && classes[from[end]] == classes[from[i]])
+      ++end;
+    if (end - i <= 2)
+      taken.push_back(from[i++]);
+    left.insert(left.end(), from.begin() + static_cast<std::ptrdiff_t>(i),
+                from.begin() + static_cast<std::ptrdiff_t>(end));
+    i = end;
+  }
+  from = std::move(left);
+  return taken;
+}
+
+} // namespace
+
 // Sorts shuffled records by class, then takes records at even distances for each part: each part
-// then has its share of each class, up to one record.
+// then has its share of each class, up to one record. A class of one or two records keeps one for
+// training, because a model cannot predict a class that it has not seen.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());
   permutation{classes.size(), split.seed(), no_epoch}.fill(0, order);
   std::ranges::stable_sort(order, {}, [&](std::uint64_t record) { return classes[record]; });
+  const auto all = order;
+  auto rare = take_rare(order, classes);
+  if (order.size() < sizes.test + sizes.validation) {
+    order = all;
+    rare.clear();
+  }
+  rare.resize(std::min<std::size_t>(rare.size(), sizes.train));
   split_lists result;
   result.test = take_evenly(order, sizes.test);
   result.validation = take_evenly(order, sizes.validation);
-  result.train = take_evenly(order, sizes.train);
+  result.train = take_evenly(order, sizes.train - rare.size());
+  result.train.insert(result.train.end(), rare.begin(), rare.end());
   return sorted(std::move(result));
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "kernels/cpu/executor.hpp"
+#include "kernels/error.hpp"
 #include "kernels/graph/initializers.hpp"
 #include "kernels/graph/placement.hpp"
 
@@ -9,6 +10,26 @@
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Throws input_error if batches of one sample are normalized one number at a time: the result
+/// would be zeros.
+void check_normalization(const job_context& x) {
+  if (x.batch() > 1)
+    return;
+  const auto& nodes = x.model.graph->nodes();
+  for (const auto& node : nodes) {
+    if (node.op != operation::channel_moments)
+      continue;
+    const auto& read = nodes[node.inputs[0]];
+    if (read.shape.elements(1) == static_cast<std::size_t>(read.shape[1]))
+      throw input_error("data.batch: 1 sample, but batch normalization of " + to_string(read.shape)
+                        + " makes zeros of a single one; expected at least 2");
+  }
+}
+
+} // namespace
 
 void job_context::initialize(range part, std::span<float> out) const {
   troupe::initialize(parameters(), part, job.seed(), out, orthogonal_.get());
@@ -38,6 +59,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->data = data;
   result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
+  check_normalization(*result);
   auto options = cpu_plan_options();
   options.max_rows = result->batch();
   options.loss = result->model.training_loss;

@@ -254,7 +254,7 @@ expression layer_builder::normalized_batch(expression x, const proto::BatchNorm&
     variable("running_mean", dims, initializer::zeros(), parameter_kind::state, how.momentum());
   variables.running_variance =
     variable("running_var", dims, initializer::constant(1), parameter_kind::state, how.momentum());
-  return training ? batch_norm(x, variables, how.epsilon())
+  return training ? batch_norm(x, variables, how.epsilon(), how.sync())
                   : batch_norm_testing(x, variables, how.epsilon());
 }
 

@@ -44,9 +44,11 @@ private:
     const bool two = model_.loss() == proto::BINARY_CROSS_ENTROPY || model_.loss() == proto::HINGE;
     const bool softmax = model_.loss() == proto::SOFTMAX_CROSS_ENTROPY;
     if (softmax && data_.labels != label_kind::classes)
-      throw input_error("model.loss: SOFTMAX_CROSS_ENTROPY needs classes, but the data has "
+      throw input_error("model.loss: SOFTMAX_CROSS_ENTROPY needs classes, but the data has targets "
+                        "(numbers to predict), "
                         + std::to_string(data_.label_width)
-                        + " targets per sample; use MEAN_SQUARED_ERROR");
+                        + " per sample. For targets, use MEAN_SQUARED_ERROR; classes are labels of "
+                          "a whole-number type in arrays, and data.csv.label in tables");
     if (!softmax && !two && data_.labels != label_kind::targets)
       throw input_error("model.loss: " + name()
                         + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
@@ -102,7 +104,8 @@ private:
     if (output.rank() == 2)
       throw input_error(layer_ + " has " + std::to_string(output.last())
                         + " units, but the data has " + std::to_string(data_.label_width)
-                        + " targets per sample; expected as many" + line_);
+                        + (data_.label_width == 1 ? " target" : " targets")
+                        + " per sample; expected as many" + line_);
     throw input_error(layer_ + " " + units_text(output) + ", but the data has targets "
                       + to_string(expected) + "; expected the same" + line_);
   }
@@ -159,6 +162,8 @@ std::string kind_in_words(const proto::Layer& layer) {
   else if (layer.has_activation())
     activation = layer.activation();
   auto result = layer_kind(layer);
+  if (layer.batch_norm().sync())
+    result += " of all workers";
   if (activation != proto::NONE)
     result += " " + proto::Activation_Name(activation);
   for (auto& c : result)

@@ -17,6 +17,9 @@ std::vector<std::uint64_t> sizes_of(const shape& dims) {
 
 model_info info_of(const safetensors_file& file, std::string_view name) {
   model_info info;
+  for (const auto& [key, value] : file.metadata)
+    if (key != "format" && key != "job_hash" && key != "model_version")
+      info.more.emplace(key, value);
   if (const auto hash = file.metadata.find("job_hash"); hash != file.metadata.end())
     info.job_hash = hash->second;
   const auto version = file.metadata.find("model_version");

@@ -17,7 +17,7 @@ namespace troupe {
 struct model_info {
   std::uint64_t version = 0; ///< "model_version": updates applied since the initial weights
   std::string job_hash;      ///< "job_hash": see job_file.hpp; empty when the file has none
-  /// Other metadata to write, such as metadata_of(). Not read back.
+  /// Other metadata, such as metadata_of().
   std::map<std::string, std::string> more = {};
 };
 

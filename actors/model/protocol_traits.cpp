@@ -1,5 +1,6 @@
 #include "actors/model/protocol_traits.hpp"
 
+#include "actors/model/layer_list.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/problem_list.hpp"
 #include "kernels/error.hpp"
@@ -42,11 +43,46 @@ void check_outer(const proto::OuterOptimizer& x, problem_list& problems) {
                    "SGD has none; leave it out, or set kind: MOMENTUM or NESTEROV");
 }
 
+void check_fragments(const proto::LocalSgd& x, problem_list& problems) {
+  problems.require(x.fragments() >= 1 && x.fragments() <= std::max(x.every(), 1U),
+                   "local_sgd.fragments",
+                   std::to_string(x.fragments())
+                     + "; each part has its own step between two averages of the same part, so "
+                       "expected at least 1 and at most local_sgd.every, which is "
+                     + std::to_string(x.every()));
+}
+
+// Workers that have taken different numbers of steps agree only on averages.
+void check_contribute(const proto::Job& job, problem_list& problems) {
+  const std::string reason = "with local_sgd.behind: CONTRIBUTE workers take different numbers of "
+                             "steps";
+  problems.require(job.local_sgd().fragments() <= 1, "local_sgd.fragments",
+                   reason
+                     + ", but all average a part after the same step; leave it out, or set "
+                       "local_sgd.behind: WAIT");
+  problems.require(!job.has_checkpoint(), "checkpoint",
+                   reason
+                     + ", so no step is the same for all; leave it out, or set "
+                       "local_sgd.behind: WAIT");
+  problems.require(!job.has_evaluate(), "evaluate",
+                   reason
+                     + ", so no step is the same for all; leave it out (each epoch ends with "
+                       "an evaluation), or set local_sgd.behind: WAIT");
+}
+
 void check_local_sgd(const proto::Job& job, problem_list& problems) {
   if (job.local_sgd().has_outer())
     check_outer(job.local_sgd().outer(), problems);
   problems.require(job.local_sgd().every() >= 1, "local_sgd.every",
                    "0; expected the number of steps between two averages, at least 1");
+  check_fragments(job.local_sgd(), problems);
+  const auto behind = job.local_sgd().behind();
+  problems.require(behind != proto::LocalSgd::BEHIND_UNSET, "local_sgd.behind",
+                   "expected WAIT or CONTRIBUTE");
+  if (behind == proto::LocalSgd::CONTRIBUTE) {
+    check_contribute(job, problems);
+    return;
+  }
   if (job.has_checkpoint())
     require_multiple(job, job.checkpoint().every_steps(), "checkpoint.every_steps", problems);
   if (job.has_evaluate())
@@ -86,6 +122,8 @@ std::string describe_async_ps(const proto::Job& job) {
 
 void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
   row.holds_back = job.async_ps().buffer() > 1;
+  // A rejected batch is trained again before the next one.
+  row.overlaps = job.pull_ahead() > 0 && !job.async_ps().has_max_staleness();
 }
 
 void check_sync_ps(const proto::Job& job, problem_list& problems) {
@@ -118,24 +156,26 @@ std::string describe_sync_ps(const proto::Job& job) {
 // The workers that a step is made without do not go in step.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
-  row.in_step = !backup;
+  row.in_step = row.sums_over_workers = !backup;
+  row.needs_all = !backup;
   row.tells_idle = backup;
 }
 
-// The sum of gradients that are held; or a moment per worker instead of one; the versions that
-// workers read; for DC, the squares and the corrected gradient.
+// The sum of gradients that are held; or a moment per worker (and step ahead) instead of one; the
+// versions that workers read; for DC, the squares and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;
-  if (workers < 2)
+  const auto chains = workers * (1 + job.pull_ahead());
+  if (chains < 2)
     return 0;
   switch (job.async_ps().compensation()) {
   case proto::AsyncPs::AUTO:
-    return build_optimizer(job.optimizer()).moment_slot() ? workers - 1 : 0;
+    return build_optimizer(job.optimizer()).moment_slot() ? chains - 1 : 0;
   case proto::AsyncPs::GAP_AWARE:
-    return workers;
+    return chains;
   case proto::AsyncPs::DC:
-    return workers + 2;
+    return chains + 2;
   default:
     return 0;
   }
@@ -143,9 +183,14 @@ std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
 
 std::string text_of_local_sgd(const proto::Job& job) {
   const auto every = job.local_sgd().every();
-  const auto result = every == 1
+  const auto fragments = job.local_sgd().fragments();
+  auto result = every == 1
     ? std::string{"replicas are averaged after each step"}
     : "replicas are averaged after every " + std::to_string(every) + " steps";
+  if (fragments > 1)
+    result += ", in " + std::to_string(fragments) + " parts, one after the other";
+  if (job.local_sgd().behind() == proto::LocalSgd::CONTRIBUTE)
+    result += " of the fastest worker";
   if (!job.local_sgd().has_outer())
     return result;
   const auto& x = job.local_sgd().outer();
@@ -153,6 +198,12 @@ std::string text_of_local_sgd(const proto::Job& job) {
     x.kind() == proto::OuterOptimizer::SGD ? "" : ", momentum " + number_text(x.momentum());
   return result + ", followed by an outer step of " + proto::OuterOptimizer::Kind_Name(x.kind())
     + ", rate " + number_text(x.rate()) + momentum;
+}
+
+// Fast workers get more data than slow ones. All of them hold replicas, and are needed.
+void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
+  row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
+  row.needs_all = true;
 }
 
 void check_ring(const proto::Job& job, problem_list& problems) {
@@ -182,6 +233,9 @@ std::string list(const std::vector<std::string>& names) {
 void check_placement(const proto::Job& job, bool no_shards, problem_list& problems) {
   problems.require(job.placement() != proto::PLACEMENT_UNSET, "placement",
                    "expected BY_BYTES or BY_TENSOR");
+  problems.require(job.placement() != proto::ROUND_ROBIN, "placement",
+                   "ROUND_ROBIN: each parameter server holds one range of the parameters, in the "
+                   "order of the layers; use BY_TENSOR, which keeps tensors whole");
   problems.require(!job.has_placement() || !no_shards, "placement",
                    proto::Protocol_Name(job.protocol())
                      + " has no parameter servers to place parameters on; leave it out, or choose "
@@ -190,6 +244,49 @@ void check_placement(const proto::Job& job, bool no_shards, problem_list& proble
   problems.require(!cut || job.optimizer().kind() != proto::LAMB, "placement",
                    "BY_BYTES cuts tensors, but LAMB needs their norms; leave it out, or set "
                    "placement: BY_TENSOR");
+}
+
+/// Steps ahead, at most.
+constexpr std::uint32_t most_ahead = 8;
+
+void check_pull_ahead(const proto::Job& job, problem_list& problems) {
+  const auto ahead = job.pull_ahead();
+  if (ahead == 0)
+    return;
+  if (job.protocol() != proto::ASYNC_PS && job.protocol() != proto::SSP) {
+    problems.add("pull_ahead",
+                 proto::Protocol_Name(job.protocol())
+                   + " does not pull weights while it computes; leave it out, or set protocol: "
+                     "ASYNC_PS or SSP");
+    return;
+  }
+  problems.require(ahead <= most_ahead, "pull_ahead",
+                   std::to_string(ahead) + "; expected at most " + std::to_string(most_ahead)
+                     + ": each step ahead holds one more version of the weights per worker, and "
+                       "makes gradients as stale as one more worker per worker would");
+  const auto bound = job.ssp().staleness();
+  problems.require(job.protocol() != proto::SSP || ahead <= bound, "pull_ahead",
+                   std::to_string(ahead) + ", but with ssp.staleness: " + std::to_string(bound)
+                     + " a step needs all updates that are more than " + std::to_string(bound)
+                     + " steps older, also the worker's own; expected at most "
+                     + std::to_string(bound) + ", or a larger ssp.staleness");
+}
+
+/// Layers that normalize over all workers need all of them in the same step.
+void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
+                               problem_list& problems) {
+  problem_list of_layers; // Reported with the model.
+  const auto layers = list_layers(job.model(), of_layers);
+  if (row.sums_over_workers || !of_layers.empty())
+    return;
+  for (auto& x : layers)
+    problems.require(!x.layer->batch_norm().sync(), x.path + ".batch_norm.sync",
+                     "the workers of " + proto::Protocol_Name(job.protocol())
+                       + (job.sync_ps().backup_workers() > 0 ? " with backup workers" : "")
+                       + " do not wait for each other within a step, so none knows the batches of "
+                         "all; leave sync out, or set protocol: RING or SYNC_PS"
+                       + (job.sync_ps().backup_workers() > 0 ? " without backup workers" : "")
+                       + at_line(*x.layer));
 }
 
 /// Why there is no row for a job.
@@ -233,6 +330,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::shards,
       .in_step = true,
       .needs_all = true,
+      .sums_over_workers = true,
       .decided_by = "parameter server",
       .exchange = describe_sync_ps,
       .settings = "sync_ps",
@@ -250,6 +348,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "ring",
       .weights = weights_at::workers,
       .in_step = true,
+      .sums_over_workers = true,
       .decided_by = "ring member",
       .exchange =
         [](const proto::Job& job) {
@@ -271,7 +370,11 @@ std::span<const protocol_traits> builtin_traits() {
       .exchange = text_of_local_sgd,
       .settings = "local_sgd",
       .validate = check_local_sgd,
-      .steps_between_waits = [](const proto::Job& job) { return job.local_sgd().every(); },
+      .adapt = adapt_local_sgd,
+      .steps_between_waits =
+        [](const proto::Job& job) {
+          return job.local_sgd().every() / std::max(job.local_sgd().fragments(), 1U);
+        },
       .memory = {.worker = 2, .shard = 0},
     },
     {
@@ -370,7 +473,10 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     refuse("custom_protocol", "CUSTOM");
   if (found != nullptr && found->validate)
     found->validate(job, problems);
+  if (found != nullptr)
+    check_synchronized_layers(job, adapted_traits(job, own), problems);
   check_placement(job, found != nullptr && !found->uses_shards(), problems);
+  check_pull_ahead(job, problems);
 }
 
 std::string custom_parameter(const proto::Job& job, const std::string& name) {

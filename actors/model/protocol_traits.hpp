@@ -40,11 +40,16 @@ struct protocol_traits {
   bool in_step = false;
   /// The run ends if a worker is lost. Always so where workers go in step.
   bool needs_all = false;
+  /// Workers can normalize over the samples of all of them (batch_norm.sync): they go in step, and
+  /// get a ring_node for sums (actors/protocols/ring/ring.hpp).
+  bool sums_over_workers = false;
   /// Shard 0 wants to know which workers hold no lease (proto::IdleWorkers).
   bool tells_idle = false;
   /// Shards hold gradients of which no update is made yet. At the end of an epoch all shards hear
   /// that all workers are idle, and make an update with these.
   bool holds_back = false;
+  /// A worker computes its next gradient while its last one is decided.
+  bool overlaps = false;
   /// Who decides on a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.

@@ -1,43 +1,34 @@
 #include "actors/output/text.hpp"
 
-#include <boost/locale/utf.hpp>
+#include "kernels/formats/characters.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <span>
 
 namespace troupe {
 
 namespace {
 
-using utf8 = boost::locale::utf::utf_traits<char>;
+constexpr char32_t replacement = 0xfffd;
 
-constexpr boost::locale::utf::code_point replacement = 0xfffd;
-
-/// Calls `f` with each code point and its bytes; with `replacement` for invalid bytes.
+/// Calls `f` with each character and its bytes; with `replacement` for an invalid byte.
 template <class F>
-void for_each_code_point(std::string_view text, F f) {
-  auto i = text.begin();
-  while (i != text.end()) {
-    const auto first = i;
-    auto x = utf8::decode(i, text.end());
-    if (x == boost::locale::utf::illegal || x == boost::locale::utf::incomplete) {
-      i = std::next(first);
-      x = replacement;
-    }
-    f(x, std::string_view{first, i});
+void for_each_character(std::string_view text, F f) {
+  while (!text.empty()) {
+    const auto [x, length] = next_character(std::as_bytes(std::span{text}));
+    const auto bytes = std::max<std::size_t>(length, 1);
+    f(length > 0 ? x : replacement, text.substr(0, bytes));
+    text.remove_prefix(bytes);
   }
 }
 
-bool is_control(boost::locale::utf::code_point x) {
+bool is_control(char32_t x) {
   // Unicode's controls of text direction are replaced, too.
   return x < 0x20 || (x >= 0x7f && x < 0xa0) || (x >= 0x202a && x <= 0x202e)
     || (x >= 0x2066 && x <= 0x2069);
-}
-
-void append(std::string& out, boost::locale::utf::code_point x) {
-  utf8::encode(x, std::back_inserter(out));
 }
 
 } // namespace
@@ -78,7 +69,7 @@ std::string counted(double n, std::string_view what) {
 
 std::string escape_html(std::string_view text) {
   std::string result;
-  for_each_code_point(text, [&](auto x, std::string_view) {
+  for_each_character(text, [&](auto x, std::string_view) {
     switch (x) {
     case '&':
       result += "&amp;";
@@ -97,11 +88,12 @@ std::string escape_html(std::string_view text) {
       break;
     case '\n':
     case '\t':
-      append(result, x);
+      result += static_cast<char>(x);
       break;
     default:
       // XML does not allow the last two code points of a plane, which are not characters.
-      append(result, is_control(x) || (x & 0xfffe) == 0xfffe ? replacement : x);
+      result +=
+        encode_utf8(std::u32string(1, is_control(x) || (x & 0xfffe) == 0xfffe ? replacement : x));
     }
   });
   return result;
@@ -112,7 +104,7 @@ std::string cut(std::string_view text, std::size_t cells, bool unicode) {
     return std::string{text};
   std::string result;
   std::size_t n = 0;
-  for_each_code_point(text, [&](auto, std::string_view bytes) {
+  for_each_character(text, [&](auto, std::string_view bytes) {
     if (++n < cells)
       result += bytes;
   });
@@ -123,7 +115,7 @@ std::string cut(std::string_view text, std::size_t cells, bool unicode) {
 
 std::size_t cells_of(std::string_view text) {
   std::size_t result = 0;
-  for_each_code_point(text, [&](auto, std::string_view) { ++result; });
+  for_each_character(text, [&](auto, std::string_view) { ++result; });
   return result;
 }
 

@@ -72,6 +72,9 @@ void parameter_shard::on_exit() {
   for (auto& x : idle_answers_)
     x.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
   idle_answers_.clear();
+  for (auto& [order, answer] : fences_)
+    answer.deliver(make_error(errc::link_lost, "ps/" + std::to_string(options_.index) + " ends"));
+  fences_.clear();
   listeners_.clear();
   shards_.clear();
   options_.coordinator = nullptr;
@@ -192,10 +195,11 @@ void parameter_shard::take(const proto::Commit& x) {
   if (x.quarantine() || x.samples() == 0)
     gradient = {};
   policy_->take({x, std::move(gradient)});
-  if (!policy_->in_step()) {
+  // Shard 0 says for all shards which gradients of a step count.
+  if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
+  if (!policy_->in_step())
     return;
-  }
   options_.board->arrived({job_kind::worker, x.id().worker()});
   proto::Pushed accepted;
   accepted.set_outcome(proto::ACCEPTED);
@@ -300,10 +304,13 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   if (auto refused = refusal(of, own ? "" : "it is fenced off with a gradient of another worker"))
     return std::move(*refused);
   spdlog::debug("ps/{}: worker/{} is fenced off", options_.index, x.worker());
-  const incarnation_key key{x.worker(), x.incarnation()};
   journal_.fence(x.worker(), x.incarnation());
-  if (x.has_last())
+  if (x.has_last()) {
     finish(x);
+  } else if (policy_->withdraw(x.worker())) {
+    last_taken_.erase({x.worker(), x.incarnation()});
+    make_updates();
+  }
   std::vector<proto::GradientId> unstaged;
   for (auto& c : open_)
     if (!c.staged && c.header.id().worker() == x.worker()
@@ -312,6 +319,30 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
   for (auto& id : unstaged)
     if (auto answer = decided(id))
       deliver(id, *answer);
+  if (!decides_later(x))
+    return fenced(x);
+  fences_.emplace_back(x, make_response_promise<proto::Fenced>());
+  return fences_.back().second;
+}
+
+bool parameter_shard::decides_later(const proto::Fence& x) const {
+  return x.has_last() && std::ranges::any_of(policy_->parts(), [&](auto& part) {
+           const auto& id = part.header.id();
+           return id.worker() == x.worker() && id.incarnation() == x.incarnation();
+         });
+}
+
+void parameter_shard::answer_fences() {
+  std::erase_if(fences_, [this](auto& x) {
+    if (decides_later(x.first))
+      return false;
+    x.second.deliver(fenced(x.first));
+    return true;
+  });
+}
+
+proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
+  const incarnation_key key{x.worker(), x.incarnation()};
   proto::Fenced result;
   *result.mutable_decided() = journal_.decided(x.worker(), x.incarnation());
   if (const auto last = last_taken_.find(key); last != last_taken_.end())
@@ -335,9 +366,10 @@ void parameter_shard::finish(const proto::Fence& x) {
     auto header = x.last();
     header.set_base_version(std::min(header.base_version(), versions_->version()));
     take(header);
-    make_updates();
   }
   staged_.drop(x.worker(), x.incarnation());
+  policy_->settle(x.worker(), x.last().id().sequence());
+  make_updates();
   policy_->forget(x.worker(), x.incarnation());
   tell_admitted();
 }
@@ -385,7 +417,9 @@ void parameter_shard::advance() {
   auto update = policy_->plan(before, versions_->version());
   news.set_samples(update.samples);
   if (norm_shared_) {
-    const double norm = std::sqrt(norms_.sum(news.step())) / static_cast<double>(update.samples);
+    const double norm = update.samples == 0
+      ? 0
+      : std::sqrt(norms_.sum(news.step())) / static_cast<double>(update.samples);
     news.set_gradient_norm(norm);
     update.terms.factor *= clip_factor(context_->rule.clip_norm, norm);
   }
@@ -420,6 +454,7 @@ void parameter_shard::advance() {
   tell_damping();
   if (update.complete)
     capture_if_due();
+  answer_fences();
 }
 
 proto::Pushed parameter_shard::decide(const contribution& x) {
@@ -515,7 +550,8 @@ void parameter_shard::share_norm() {
   if (!clips_in_step() || norm_shared_ || !policy_->ready())
     return;
   const auto update = policy_->plan(versions_->published(), versions_->version());
-  if (update.samples == 0)
+  // With backup workers, another shard may have samples of a worker that was lost.
+  if (update.samples == 0 && !policy_->chooses())
     return;
   proto::PartialNorm part;
   part.set_view(options_.view.number);

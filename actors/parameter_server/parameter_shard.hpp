@@ -113,6 +113,9 @@ private:
   proto::Pushed quarantine(const proto::Commit& x);
   std::optional<proto::Pushed> turn_away(const proto::Commit& x);
   void finish(const proto::Fence& x);
+  proto::Fenced fenced(const proto::Fence& x);
+  bool decides_later(const proto::Fence& x) const;
+  void answer_fences();
   void take(const proto::Commit& x);
   void tell_admitted();
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
@@ -157,6 +160,8 @@ private:
   /// the update that they caused is made.
   std::uint64_t idle_told_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
+  /// Fences whose worker has a gradient in an update that is not made yet.
+  std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;

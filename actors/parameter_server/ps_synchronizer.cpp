@@ -44,6 +44,21 @@ ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
 // -- acquire: pull ------------------------------------------------------------------------------
 
 void ps_synchronizer::on_acquire(const acquire& x) {
+  if (done_) {
+    later_ = later_step{x, false, {}, {}, std::nullopt, false};
+    serve_later();
+    return;
+  }
+  begin_gradient(x);
+  if (options_.writes) {
+    read_live();
+    return;
+  }
+  pulls_due_ = true;
+  begin_pulls();
+}
+
+void ps_synchronizer::begin_gradient(const acquire& x) {
   sequence_ = sequence_.next();
   attributes_ = x;
   admission_ = admission::not_needed;
@@ -54,51 +69,63 @@ void ps_synchronizer::on_acquire(const acquire& x) {
   ranges_.assign(parts_.size(), {});
   early_.reset();
   pulls_open_ = parts_.size();
+  from_early_ = false;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     part = {.where = part.where,
             .kept = std::move(part.kept),
             .told = part.told,
             .missing = part.where.size(),
+            .slowest = options_.pull_ahead > 0 ? part.slowest : 0,
             .live = std::move(part.live)};
     choose_rows(i, x.rows);
   }
-  if (options_.writes) {
-    read_live();
-    return;
-  }
-  pulls_due_ = true;
-  begin_pulls();
 }
 
 void ps_synchronizer::begin_pulls() {
   if (!pulls_due_ || pauses_open_ > 0)
     return;
   pulls_due_ = false;
+  from_early_ = !ahead_.empty();
+  if (from_early_) {
+    take_early();
+    return;
+  }
   for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
     pull(i);
+}
+
+proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock) const {
+  proto::Pull result;
+  result.set_view(options_.view);
+  result.set_worker(options_.worker);
+  if (pulls_rows(parts_[shard]))
+    *result.mutable_rows() = *parts_[shard].rows;
+  if (options_.bounded) {
+    result.set_clock(clock);
+    result.set_begins(paused_);
+  }
+  return result;
+}
+
+// So many answers may share a slow link.
+patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
+  return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
+                                     * sizeof(float));
 }
 
 void ps_synchronizer::pull(std::size_t shard) {
   auto& part = parts_[shard];
   part.waits = false;
   part.pulling = true;
-  proto::Pull header;
-  header.set_view(options_.view);
-  header.set_worker(options_.worker);
-  if (part.rows)
-    *header.mutable_rows() = *part.rows;
-  if (options_.bounded) {
-    header.set_clock(clock_);
-    header.set_begins(paused_);
-  }
   options_.board->await(name_of(shard));
   ask(
-    this, options_.readers[shard], options_.requests.for_bytes(part.where.size() * sizeof(float)),
+    this, options_.readers[shard], patience_for_pull(shard),
     [this, shard, sequence = sequence_](const proto::Weights& header, const payload& data) {
       on_weights(shard, sequence, header, data);
     },
-    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); }, header);
+    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); },
+    pull_header(shard, clock_));
 }
 
 // -- weights that this worker writes itself ------------------------------------------------------
@@ -185,7 +212,7 @@ void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
 
 // The trainer may still hold the weights that were kept last.
 payload ps_synchronizer::complete_weights(part& x, const payload& data) {
-  if (!x.rows)
+  if (!pulls_rows(x))
     return data;
   if (!x.kept.unique()) {
     auto fresh = payload::floats(x.where.size());
@@ -212,23 +239,34 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
       return;
     }
   }
+  if (fits(shard, header, data))
+    use_weights(shard, {header.begin(), {header.version()}, complete_weights(part, data)});
+}
+
+bool ps_synchronizer::fits(std::size_t shard, const proto::Weights& header, const payload& data) {
+  const auto& part = parts_[shard];
   const auto expected =
-    part.rows ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
-  if (header.begin() != part.where.begin || header.count() != part.where.size()
-      || data.size() != expected * sizeof(float)) {
-    fail("use weights of", shard,
-         make_error(errc::malformed,
-                    "it serves parameters " + std::to_string(header.begin()) + " to "
-                      + std::to_string(header.begin() + header.count())));
-    return;
+    pulls_rows(part) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
+  if (header.begin() == part.where.begin && header.count() == part.where.size()
+      && data.size() == expected * sizeof(float)) {
+    options_.board->count_bytes_received(data.size());
+    return true;
   }
+  fail("use weights of", shard,
+       make_error(errc::malformed,
+                  "it serves parameters " + std::to_string(header.begin()) + " to "
+                    + std::to_string(header.begin() + header.count())));
+  return false;
+}
+
+void ps_synchronizer::use_weights(std::size_t shard, weight_range x) {
+  auto& part = parts_[shard];
   options_.board->arrived(name_of(shard));
-  options_.board->count_bytes_received(data.size());
-  part.base_version = header.version();
+  part.base_version = x.version.value;
   part.pulling = false;
   // In step, all shards have the same version, and it is the number of the step.
-  steps_ = {header.version()};
-  ranges_[shard] = {header.begin(), {header.version()}, complete_weights(part, data)};
+  steps_ = x.version;
+  ranges_[shard] = std::move(x);
   if (options_.first_decides)
     hand_on_if_of_one_version();
   else
@@ -240,15 +278,17 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   if (last && options_.policy)
     options_.policy->read(ranges_);
   send(worker_, acquired{{sequence_.value}, {ranges_[shard]}, last});
-  if (last)
-    ranges_.clear();
   if (options_.bounded) {
     parts_[shard].slow.clear();
     parts_[shard].behind = 0;
     show_slow_workers();
-    for (std::size_t i = 1; shard == 0 && i < parts_.size(); ++i)
+    for (std::size_t i = 1; shard == 0 && !from_early_ && i < parts_.size(); ++i)
       pull(i);
   }
+  if (!last)
+    return;
+  begin_step();
+  ranges_.clear();
 }
 
 // Steps may go on while this worker pulls. And after a late gradient, the update that it missed may
@@ -281,6 +321,8 @@ void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
 // -- contribute: push ---------------------------------------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
+  if (is_later(x.step))
+    later_->contributions.push_back(x);
   if (x.step.value != sequence_.value)
     return;
   gradient_ = x.gradient;
@@ -339,6 +381,8 @@ void ps_synchronizer::push(std::size_t shard) {
 // -- commit -------------------------------------------------------------------------------------
 
 void ps_synchronizer::on_commit(const commit& x) {
+  if (is_later(x.step))
+    later_->done = x;
   if (x.step.value != sequence_.value)
     return;
   done_ = x;
@@ -464,6 +508,7 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
     part.slowest = std::max(part.slowest, x.step());
     if (part.waits)
       pull(x.shard());
+    pull_early_again(x.shard());
     return;
   }
   if (!options_.in_step)
@@ -488,19 +533,23 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 void ps_synchronizer::on_tick() {
   reminded_ = false;
   // For the other shards, a request is in transit.
-  for (std::size_t i = 0; i < parts_.size(); ++i)
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    pull_early_again(i);
     if (parts_[i].waits) {
       pull(i);
     } else if (done_ && parts_[i].taken && !parts_[i].decided) {
       parts_[i].attempts = 0;
       commit_part(i);
     }
+  }
   // A shard's announcement may have been lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);
 }
 
 void ps_synchronizer::on_abandon(const abandon& x) {
+  if (is_later(x.step))
+    later_->abandoned = true;
   if (x.step.value == sequence_.value)
     answer(proto::REQUEUED);
 }
@@ -559,9 +608,12 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
     if (options_.bounded && done_->pauses)
       delayed_send(this, idle_patience, idle_check{sequence_});
   }
+  if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses))
+    ahead_.clear();
   gradient_ = {};
   done_.reset();
   send(worker_, result);
+  begin_later();
 }
 
 task_name ps_synchronizer::name_of(std::size_t shard) {

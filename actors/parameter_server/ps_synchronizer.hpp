@@ -9,6 +9,7 @@
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -51,6 +52,9 @@ struct ps_synchronizer_options {
   /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
   /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
   bool bounded = false;
+  /// A worker asks for the weights of this many later steps before they begin. Not if `in_step` or
+  /// `writes`.
+  std::size_t pull_ahead = 0;
   /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
   /// gradients to the shards without sending them.
   bool writes = false;
@@ -73,6 +77,15 @@ struct ps_synchronizer_options {
 ///
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
 /// before the others. Weights are pulled again until all have the same version.
+///
+/// With `pull_ahead` n, the weights of a step are asked for when the computation of the n-th step
+/// before it begins. The first n steps use weights that were asked for before or when the first one
+/// began. After a rejection, and if the worker has no other batch, it begins anew: weights would be
+/// older than they need to be. Pulls are of whole ranges then, since the batch is not known yet.
+///
+/// A worker may then acquire a step while its last gradient is decided (protocol_traits::overlaps).
+/// It gets the weights that were asked for early. Its contributions go to the shards after that
+/// decision, and so does the next early pull.
 ///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
@@ -131,8 +144,56 @@ private:
     std::shared_ptr<live_writer> live = nullptr;
   };
 
+  /// A shard's weights that were asked for before their step.
+  struct early_part {
+    std::optional<weight_range> weights = std::nullopt;
+    /// As of `part`.
+    bool waits = false;
+    std::vector<std::uint32_t> slow = {};
+    std::uint64_t behind = 0;
+  };
+
+  /// The weights of a step that has not begun.
+  struct early_weights {
+    std::uint64_t ticket = 0;
+    /// Bounded: the worker's step when it asked.
+    std::uint64_t clock = 0;
+    std::vector<early_part> parts;
+  };
+
+  /// A step that the worker takes while its last gradient is decided.
+  struct later_step {
+    acquire attributes;
+    /// The worker has the weights.
+    bool served = false;
+    std::vector<weights_version> versions;
+    std::vector<contribute> contributions;
+    std::optional<commit> done;
+    bool abandoned = false;
+  };
+
   void on_acquire(const acquire& x);
+  /// Everything about the gradient before.
+  void begin_gradient(const acquire& x);
+  void serve_later();
+  bool is_later(step_number x) const { return later_ && x.value == sequence_.next().value; }
+  /// The last gradient is decided.
+  void begin_later();
   void pull(std::size_t shard);
+  proto::Pull pull_header(std::size_t shard, std::uint64_t clock) const;
+  patience patience_for_pull(std::size_t shard) const;
+  void take_early();
+  void ask_early();
+  void pull_early(const early_weights& x, std::size_t shard);
+  /// The worker waits for these weights now.
+  bool awaited(const early_weights& x) const;
+  void show_early_wait(std::size_t shard);
+  void on_early(std::uint64_t ticket, std::size_t shard, const proto::Weights& header,
+                const payload& data);
+  void pull_early_again(std::size_t shard);
+  /// All weights of the step have been handed on.
+  void begin_step();
+  bool pulls_rows(const part& x) const { return x.rows && options_.pull_ahead == 0; }
   void on_too_early(std::size_t shard, const proto::Weights& x);
   /// Shows the workers that all waiting pulls wait for.
   void show_slow_workers();
@@ -141,6 +202,9 @@ private:
   void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
+  /// The answer to a pull is right. If not, the run fails.
+  bool fits(std::size_t shard, const proto::Weights& header, const payload& data);
+  void use_weights(std::size_t shard, weight_range x);
   void read_live();
   void write_live();
   void choose_rows(std::size_t shard, const batch_rows& rows);
@@ -181,6 +245,8 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
+  /// The weights of this step were asked for early: they are the first of `ahead_`.
+  bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
   std::uint64_t samples_ = 0;
@@ -199,6 +265,10 @@ private:
   std::uint64_t next_version_ = 0;
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
+  /// pull_ahead: the weights of this step, until they are handed on, and of the next ones.
+  std::deque<early_weights> ahead_;
+  std::optional<later_step> later_;
+  std::uint64_t tickets_ = 0;
   /// Bounded: this worker's step, and whether others may have stopped waiting for it.
   std::uint64_t clock_ = 0;
   bool paused_ = true;

@@ -2,6 +2,9 @@
 
 #include "actors/parameter_server/version_pool.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -9,24 +12,30 @@
 
 namespace troupe {
 
-/// The version that each worker read last from a shard: its next gradient is computed from it. The
-/// reader records it, the writer looks it up. Thread-safe.
+/// The versions that each worker read last from a shard: its next gradients are computed from them.
+/// The reader records them, the writer looks them up. Thread-safe.
 class pulled_versions {
 public:
   /// @param workers that read here; no other worker holds a version
-  explicit pulled_versions(std::set<std::uint32_t> workers) : workers_(std::move(workers)) {}
+  /// @param kept versions per worker, at least 1
+  explicit pulled_versions(std::set<std::uint32_t> workers, std::size_t kept = 1)
+    : workers_(std::move(workers)), kept_(kept) {}
 
   void note(std::uint32_t worker, const version_pool::snapshot& x) {
     const std::scoped_lock lock{mutex_};
-    if (workers_.contains(worker))
-      pulled_[worker] = x;
+    if (!workers_.contains(worker) || held(worker, x.version))
+      return;
+    auto& all = pulled_[worker];
+    if (all.size() == kept_)
+      all.pop_front();
+    all.push_back(x);
   }
 
-  /// Empty if the worker has read another version since, or none.
+  /// Empty if the worker has read `kept` other versions since, or has not read it.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
-    const auto i = pulled_.find(worker);
-    return i != pulled_.end() && i->second.version == version ? i->second.data : payload{};
+    const auto* found = held(worker, version);
+    return found ? found->data : payload{};
   }
 
   void drop(std::uint32_t worker) {
@@ -35,9 +44,19 @@ public:
   }
 
 private:
+  const version_pool::snapshot* held(std::uint32_t worker, std::uint64_t version) const {
+    const auto i = pulled_.find(worker);
+    if (i == pulled_.end())
+      return nullptr;
+    const auto found = std::ranges::find(i->second, version, &version_pool::snapshot::version);
+    return found == i->second.end() ? nullptr : &*found;
+  }
+
   std::set<std::uint32_t> workers_;
+  std::size_t kept_;
   mutable std::mutex mutex_;
-  std::map<std::uint32_t, version_pool::snapshot> pulled_;
+  /// Oldest first.
+  std::map<std::uint32_t, std::deque<version_pool::snapshot>> pulled_;
 };
 
 } // namespace troupe

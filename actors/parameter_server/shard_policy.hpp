@@ -62,6 +62,12 @@ public:
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
+  /// A worker is lost. In shard 0: its gradient of the next update does not count, unless other
+  /// shards may know that it does. True: it does not.
+  virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
+  /// A worker is lost. In shards other than 0: its gradients count up to this sequence, if they are
+  /// here.
+  virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
   /// Do not wait for gradients of these workers for now. Called in shard 0; if gradients are held
   /// back (protocol_traits::holds_back), in all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}

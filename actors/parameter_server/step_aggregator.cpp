@@ -15,10 +15,19 @@ bool step_aggregator::add(std::size_t rank, std::uint64_t samples, payload gradi
   if (x.present)
     return false;
   x.present = true;
+  x.samples = samples;
   x.gradient = std::move(gradient);
   samples_ += samples;
   ++arrived_;
   return true;
+}
+
+void step_aggregator::remove(std::size_t rank) {
+  auto& x = parts_.at(rank);
+  arrived_ -= x.present ? 1 : 0;
+  samples_ -= x.samples;
+  x = {};
+  added_up_ = false;
 }
 
 std::span<const float> step_aggregator::sum() {

@@ -17,6 +17,9 @@ public:
   /// Takes a rank's gradient (empty for zero samples). False if it is already here.
   bool add(std::size_t rank, std::uint64_t samples, payload gradient);
 
+  /// Takes a rank's gradient out again.
+  void remove(std::size_t rank);
+
   bool complete() const noexcept { return arrived_ == parts_.size(); }
 
   /// Samples of the parts that have arrived.
@@ -31,6 +34,7 @@ public:
 private:
   struct part {
     bool present = false;
+    std::uint64_t samples = 0;
     payload gradient;
   };
 

@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-void start_ps_worker(const worker_site& site, ps_synchronizer_options manners) {
+void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
+                     const ring_node_actor& sums) {
   const auto shards = site.view.of(job_kind::ps);
   auto how = std::make_shared<ps_synchronizer_options>(std::move(manners));
   how->view = site.view.number;
@@ -16,13 +17,13 @@ void start_ps_worker(const worker_site& site, ps_synchronizer_options manners) {
   how->shards.resize(shards.size());
   how->readers.resize(shards.size());
   auto missing = std::make_shared<std::size_t>(2 * shards.size());
-  const auto one_less = [site, how, missing] {
+  const auto one_less = [site, how, missing, sums] {
     if (--*missing > 0)
       return;
     const auto synchronizer = site.spawn_light<ps_synchronizer>(
       site.context, *how, caf::actor_cast<worker_actor>(site.worker));
     site.host(proto::SYNCHRONIZER, synchronizer);
-    site.give(caf::actor_cast<synchronizer_actor>(synchronizer));
+    site.give(caf::actor_cast<synchronizer_actor>(synchronizer), sums);
   };
   for (std::size_t i = 0; i < shards.size(); ++i) {
     site.reach<shard_actor>({shards[i].task, proto::SHARD}, [how, one_less, i](shard_actor x) {

@@ -13,7 +13,9 @@ namespace troupe {
 /// Starts a worker's ps_synchronizer once all shards and their readers can be reached.
 /// @param manners how it treats gradients: in_step, bounded, policy, admission; the rest is filled
 /// in here
-void start_ps_worker(const worker_site& site, ps_synchronizer_options manners);
+/// @param sums see worker_site::give
+void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
+                     const ring_node_actor& sums = {});
 
 /// The parameters of a shard.
 range range_of(const shard_site& site);

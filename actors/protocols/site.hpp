@@ -36,8 +36,9 @@ public:
   /// Ties this actor to the node: it ends with the node. If it fails before that, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// Starts the worker with its synchronizer.
-  virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer) = 0;
+  /// Starts the worker with its synchronizer. `sums`: see trainer.
+  virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+                          ring_node_actor sums) = 0;
 
   /// The task is ready for the view; or it has failed, if `problem` is not empty.
   virtual void task_ready(const task_name& task, const std::string& problem) = 0;
@@ -112,9 +113,10 @@ std::vector<counted_worker> workers_of(const view& members);
 struct worker_site : task_site {
   worker_shell worker;
 
-  /// To be called once, now or later.
-  void give(const synchronizer_actor& synchronizer) const {
-    node->give_parts(worker, synchronizer);
+  /// To be called once, now or later. `sums`: this worker's rank of the ring that adds up what
+  /// layers sum over the batches of all workers; null if there is nothing to add up.
+  void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
+    node->give_parts(worker, synchronizer, sums);
   }
 
   /// This worker's rank in the view, from 0.

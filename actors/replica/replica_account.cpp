@@ -15,57 +15,78 @@ std::uint64_t whole(float x) {
 } // namespace
 
 replica_account::replica_account(std::vector<counted_worker> workers, std::size_t rank)
-  : workers_(std::move(workers)), rank_(rank), quarantined_(workers_.size(), 0) {}
+  : workers_(std::move(workers)), rank_(rank), all_(workers_.size()) {}
 
 void replica_account::applied(std::uint64_t samples) {
+  ++own_.steps;
   own_samples_ += samples;
 }
 
 void replica_account::quarantined(std::uint64_t samples) {
-  own_samples_ += samples;
-  own_quarantined_samples_ += samples;
-  ++own_quarantined_;
+  applied(samples);
+  ++own_.quarantined;
+  own_.quarantined_samples += samples;
 }
 
 std::vector<float> replica_account::own_counts() const {
   std::vector<float> result(elements(), 0);
-  result[2 * rank_] = static_cast<float>(own_quarantined_);
-  result[2 * rank_ + 1] = static_cast<float>(own_quarantined_samples_);
+  const auto own = std::span{result}.subspan(rank_ * fields, fields);
+  own[0] = static_cast<float>(own_.steps);
+  own[1] = static_cast<float>(own_.quarantined);
+  own[2] = static_cast<float>(own_.quarantined_samples);
   return result;
 }
 
-bool replica_account::fits(std::span<const float> counts, std::uint64_t samples) const noexcept {
+replica_account::tally replica_account::tally_of(std::span<const float> counts, std::size_t rank) {
+  const auto x = counts.subspan(rank * fields, fields);
+  return {whole(x[0]), whole(x[1]), whole(x[2])};
+}
+
+bool replica_account::fits(std::span<const float> counts, std::uint64_t samples,
+                           std::uint64_t own) const noexcept {
   constexpr float most = 1 << 24;
-  return counts.size() == elements() && samples >= own_samples_
-    && std::ranges::all_of(counts,
-                           [](float x) { return x >= 0 && x <= most && x == std::floor(x); })
-    && counts[2 * rank_] == static_cast<float>(own_quarantined_)
-    && counts[2 * rank_ + 1] == static_cast<float>(own_quarantined_samples_);
+  if (counts.size() != elements() || !std::ranges::all_of(counts, [](float x) {
+        return x >= 0 && x <= most && x == std::floor(x);
+      }))
+    return false;
+  const auto mine = tally_of(counts, rank_);
+  return own <= own_samples_ && own <= samples && mine.steps <= own_.steps
+    && mine.quarantined <= own_.quarantined && mine.quarantined_samples <= own_.quarantined_samples;
 }
 
-void replica_account::exchanged(std::span<const float> counts, std::uint64_t samples) {
-  samples_ += samples;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    quarantined_[i] += whole(counts[2 * i]);
-    quarantined_samples_ += whole(counts[2 * i + 1]);
+void replica_account::exchanged(std::span<const float> counts, std::uint64_t samples,
+                                std::uint64_t own) {
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    const auto x = tally_of(counts, rank);
+    all_[rank].steps += x.steps;
+    all_[rank].quarantined += x.quarantined;
+    all_[rank].quarantined_samples += x.quarantined_samples;
   }
-  own_samples_ = own_quarantined_ = own_quarantined_samples_ = 0;
+  const auto mine = tally_of(counts, rank_);
+  own_.steps -= mine.steps;
+  own_.quarantined -= mine.quarantined;
+  own_.quarantined_samples -= mine.quarantined_samples;
+  own_samples_ -= own;
+  samples_ += samples;
 }
 
-proto::Report replica_account::report(std::uint64_t steps) const {
+proto::Report replica_account::report() const {
   proto::Report result;
+  std::uint64_t quarantined_samples = 0;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const auto& x = all_[i];
     auto* decided = result.add_decided();
     decided->set_worker(workers_[i].index);
     decided->set_incarnation(workers_[i].incarnation);
-    decided->set_applied(steps - quarantined_[i]);
-    decided->set_quarantined(quarantined_[i]);
-    decided->set_sequence(steps);
-    decided->set_fingerprint(steps);
+    decided->set_applied(x.steps - x.quarantined);
+    decided->set_quarantined(x.quarantined);
+    decided->set_sequence(x.steps);
+    decided->set_fingerprint(x.steps);
+    quarantined_samples += x.quarantined_samples;
   }
-  result.set_samples(samples_ - quarantined_samples_);
-  result.set_quarantined_samples(quarantined_samples_);
-  result.set_version(steps);
+  result.set_samples(samples_ - quarantined_samples);
+  result.set_quarantined_samples(quarantined_samples);
+  result.set_version(all_[rank_].steps);
   return result;
 }
 

@@ -15,10 +15,11 @@ struct counted_worker {
 };
 
 /// Counts the decisions about gradients, for protocols in which each worker applies its gradients
-/// to its own replica. All replicas make the same number of steps. From time to time they exchange
-/// the number of samples that they trained, and the gradients that they left out.
+/// to its own replica. From time to time the workers exchange their numbers of steps and samples,
+/// and the gradients that they left out. A worker may make further steps during an exchange.
 ///
-/// Counts are whole numbers below 2^24, so that float32 sums over ranks are exact.
+/// Counts of an exchange, except samples, are whole numbers below 2^24, so that float32 sums over
+/// ranks are exact.
 class replica_account {
 public:
   /// `workers`: in order of rank.
@@ -28,33 +29,44 @@ public:
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
 
-  /// Samples of this worker since the last exchange.
+  /// Samples of this worker since the last exchange, or since its part of it.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// This worker's part of the sum over all ranks, `elements()` numbers: for each rank, the
-  /// gradients and samples left out since the last exchange. All are 0 except its own.
+  /// This worker's part of the sum over all ranks, `elements()` numbers: for each rank, its steps,
+  /// and the gradients and samples left out, since its part of the last exchange. All are 0 except
+  /// its own.
   std::vector<float> own_counts() const;
-  static std::size_t elements(std::size_t workers) noexcept { return 2 * workers; }
+  static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// Checks the sums over all ranks: whole numbers that contain this rank's part.
-  bool fits(std::span<const float> counts, std::uint64_t samples) const noexcept;
+  /// Checks the sums over all ranks: whole numbers, of which this rank's are not more than it
+  /// counted.
+  /// @param own this rank's part of `samples`
+  bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
 
-  /// Takes the sums over all ranks of own_counts() and own_samples(). They must fit. This rank's
-  /// counts start again from 0.
-  void exchanged(std::span<const float> counts, std::uint64_t samples);
+  /// Takes the sums over all ranks of own_counts() and own_samples(). They must fit. What this rank
+  /// counted since its part remains for the next exchange.
+  void exchanged(std::span<const float> counts, std::uint64_t samples, std::uint64_t own);
 
-  /// `steps`: steps of each worker in this run. All counts must be exchanged.
-  proto::Report report(std::uint64_t steps) const;
+  /// All counts must be exchanged.
+  proto::Report report() const;
 
 private:
+  struct tally {
+    std::uint64_t steps = 0;
+    std::uint64_t quarantined = 0;
+    std::uint64_t quarantined_samples = 0;
+  };
+  static constexpr std::size_t fields = 3;
+
+  static tally tally_of(std::span<const float> counts, std::size_t rank);
+
   std::vector<counted_worker> workers_;
   std::size_t rank_;
+  tally own_;
   std::uint64_t own_samples_ = 0;
-  std::uint64_t own_quarantined_ = 0;
-  std::uint64_t own_quarantined_samples_ = 0;
-  std::vector<std::uint64_t> quarantined_;
-  std::uint64_t quarantined_samples_ = 0;
+  /// By rank, in all exchanges.
+  std::vector<tally> all_;
   std::uint64_t samples_ = 0;
 };
 

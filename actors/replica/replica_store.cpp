@@ -107,22 +107,6 @@ void replica_store::complete(std::size_t bucket, std::span<const float> weights)
   x.staged = true;
 }
 
-bool replica_store::overwrite(std::size_t bucket, std::span<const float> weights) {
-  auto& x = *buckets_.at(bucket);
-  if (!x.versions.begin())
-    return false;
-  const auto next = x.versions.next();
-  std::ranges::copy(weights, next.begin());
-  for (const auto& tensor : context_->parameters().entries())
-    if (const auto common = intersect(tensor.elements(), x.where);
-        tensor.kind == parameter_kind::frozen && !common.empty())
-      std::ranges::copy(x.versions.published().subspan(common.begin - x.where.begin, common.size()),
-                        next.subspan(common.begin - x.where.begin).begin());
-  x.updater.discard();
-  x.staged = true;
-  return true;
-}
-
 bool replica_store::staged() const noexcept {
   return std::ranges::all_of(buckets_, [](auto& x) { return x->staged; });
 }
@@ -143,6 +127,37 @@ void replica_store::discard() noexcept {
     x->updater.discard();
     x->staged = false;
   }
+}
+
+bool replica_store::replace(range where, std::span<const float> weights) {
+  for (auto& x : buckets_) {
+    const auto common = intersect(where, x->where);
+    if (common.empty())
+      continue;
+    assert(!x->staged);
+    if (!x->versions.begin())
+      return false;
+    const auto published = x->versions.published();
+    const auto next = x->versions.next();
+    if (common != x->where)
+      std::ranges::copy(published, next.begin());
+    const auto here = [&](range y) {
+      return range{y.begin - x->where.begin, y.end - x->where.begin};
+    };
+    std::ranges::copy(weights.subspan(common.begin - where.begin, common.size()),
+                      cut(next, here(common)).begin());
+    for (const auto& tensor : context_->parameters().entries())
+      if (const auto fixed = intersect(tensor.elements(), common);
+          tensor.kind == parameter_kind::frozen && !fixed.empty())
+        std::ranges::copy(cut(published, here(fixed)), cut(next, here(fixed)).begin());
+    x->versions.publish(version_);
+  }
+  return true;
+}
+
+void replica_store::skip(std::uint64_t samples) noexcept {
+  for (auto& x : buckets_)
+    x->updater.skip(samples);
 }
 
 bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,

@@ -16,9 +16,10 @@ namespace troupe {
 /// A worker's own copy of all parameters, for protocols without parameter shards. Each bucket has
 /// its versions and its optimizer state.
 ///
-/// An update has two halves. `stage` and `overwrite` compute the next version of a bucket in new
-/// memory, in any order of the buckets, while readers use the newest version. `publish` makes the
-/// staged weights and states of all buckets the newest ones at once. `discard` forgets them.
+/// An update has two halves. `stage` computes the next version of a bucket in new memory, in any
+/// order of the buckets, while readers use the newest version. `publish` makes the staged weights
+/// and states of all buckets the newest ones at once. `discard` forgets them. `replace` puts other
+/// weights, such as an average over workers, in place of the newest ones.
 ///
 /// Used by one actor. Payloads that it hands out may go to other threads.
 class replica_store {
@@ -89,11 +90,6 @@ public:
   /// the rest.
   void complete(std::size_t bucket, std::span<const float> weights);
 
-  /// Stages other weights for the bucket, such as an average over workers. The state stays the
-  /// same, and no update is counted.
-  /// @return as stage()
-  bool overwrite(std::size_t bucket, std::span<const float> weights);
-
   /// All buckets are staged.
   bool staged() const noexcept;
 
@@ -103,6 +99,16 @@ public:
   void publish(std::uint64_t version, std::uint64_t left_out = 0) noexcept;
 
   void discard() noexcept;
+
+  // -- between updates ----------------------------------------------------------------------------
+
+  /// Replaces the newest weights of this range, except frozen ones, at once. The version and the
+  /// state stay the same, and no update is counted. Nothing may be staged.
+  /// @return as stage(); buckets before the one that is held are then replaced
+  bool replace(range where, std::span<const float> weights);
+
+  /// Advances the learning-rate schedule past samples that others trained.
+  void skip(std::uint64_t samples) noexcept;
 
   // -- resumption ---------------------------------------------------------------------------------
 

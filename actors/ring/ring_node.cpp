@@ -3,8 +3,9 @@
 namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
-                     std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board)
-  : super(cfg), view_(view), rank_(place.rank), reductions_(place, std::move(sizes)),
+                     std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board,
+                     const std::vector<std::size_t>& sums)
+  : super(cfg), view_(view), rank_(place.rank), reductions_(place, std::move(sizes), sums),
     board_(std::move(board)) {}
 
 ring_node::behavior_type ring_node::make_behavior() {
@@ -14,6 +15,7 @@ ring_node::behavior_type ring_node::make_behavior() {
   return {
     in_view(this, &ring_node::on_segment),
     [this](const reduce_bucket& x) { on_reduce(x); },
+    [this](const sum_over_batches& x) { on_sum(x); },
     [this](const ring_neighbour& x) {
       right_task_ = x.task;
       right_ = x.right;
@@ -27,6 +29,7 @@ ring_node::behavior_type ring_node::make_behavior() {
 void ring_node::on_exit() {
   right_ = nullptr;
   listener_ = nullptr;
+  waiting_.clear();
 }
 
 void ring_node::on_reduce(const reduce_bucket& x) {
@@ -35,11 +38,16 @@ void ring_node::on_reduce(const reduce_bucket& x) {
     send(listener_, broken{broken_});
     return;
   }
-  ++contributed_;
+  waiting_[x.own.id] = listener_;
   tell_waiting();
   ring_reductions::effects result;
   reductions_.contribute(x.own, result);
   act(std::move(result));
+}
+
+void ring_node::on_sum(const sum_over_batches& x) {
+  const reduction_id id{x.step, 0, reductions_.first_sum() + x.number};
+  on_reduce({{id, x.samples, x.values}, x.reply_to});
 }
 
 void ring_node::on_segment(const proto::Segment& x, const payload& data) {
@@ -75,14 +83,14 @@ void ring_node::act(ring_reductions::effects result) {
   }
   if (!result.done)
     return;
-  --contributed_;
+  const auto starter = waiting_.extract(result.done->id);
   tell_waiting();
-  send(listener_, std::move(*result.done));
+  send(starter.mapped(), std::move(*result.done));
 }
 
 // A rank without work waits only for its own synchronizer.
 void ring_node::tell_waiting() {
-  if (contributed_ > 0 && reductions_.ranks() > 1)
+  if (!waiting_.empty() && reductions_.ranks() > 1)
     board_->await(left_task_);
   else
     board_->arrived(left_task_);

@@ -5,6 +5,7 @@
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,17 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
+/// Starts a sum over the workers' batches: the n-th of this step.
+struct sum_over_batches {
+  std::uint64_t step = 0;
+  std::uint32_t number = 0;
+  /// Rows of this worker's batch.
+  std::uint64_t samples = 0;
+  /// float64
+  payload values;
+  reduction_listener reply_to;
+};
+
 /// The next rank, and the name of the previous one. Sent after all ranks have started, since
 /// neighbours may start in any order, and before the first collective.
 struct ring_neighbour {
@@ -33,13 +45,15 @@ struct ring_neighbour {
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::reduce_bucket)
+TROUPE_LOCAL_MESSAGE(troupe::sum_over_batches)
 TROUPE_LOCAL_MESSAGE(troupe::ring_neighbour)
 
 namespace troupe {
 
 /// Its Report counts repeated pieces.
-using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, ring_neighbour>,
-                                           rpc<proto::Report, proto::ReportRequest>>;
+using ring_node_actor =
+  ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
+                     rpc<void, ring_neighbour>, rpc<proto::Report, proto::ReportRequest>>;
 
 /// One rank of a ring. Runs the collectives of all current buckets, each as far as its pieces have
 /// arrived. Within this node, a collective needs two messages: its start and its result. The pieces
@@ -50,9 +64,10 @@ public:
   using super = ring_node_actor::base;
 
   /// `sizes`: elements of each bucket. `board`: the worker's board, which counts pieces sent and
-  /// received.
+  /// received. `sums`: elements of each sum over the workers' batches of a step.
   ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
-            std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board);
+            std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board,
+            const std::vector<std::size_t>& sums = {});
 
   const char* name() const override { return "troupe.ring_node"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -65,6 +80,7 @@ protected:
 
 private:
   void on_reduce(const reduce_bucket& x);
+  void on_sum(const sum_over_batches& x);
   void on_segment(const proto::Segment& x, const payload& data);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   void act(ring_reductions::effects result);
@@ -80,10 +96,11 @@ private:
   ring_actor right_;
   /// Starter of the newest collective; null before the first.
   reduction_listener listener_;
+  /// Starters of the collectives that this rank has contributed to and that wait for the left
+  /// neighbour.
+  std::map<reduction_id, reduction_listener> waiting_;
   /// Why the ring cannot continue; empty while it can.
   std::string broken_;
-  /// Number of collectives that this rank has contributed to and that wait for the left neighbour.
-  std::size_t contributed_ = 0;
 };
 
 } // namespace troupe

@@ -42,11 +42,11 @@ struct reduction {
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
 /// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
 /// a second attempt repeats the collectives and adds one, with the next number and one element per
-/// rank: which ranks were left out. The number after that is for comparing the
-/// replicas (ring_place::checked), in the first attempt of some steps. A rank starts an attempt or
-/// a step only when all its earlier collectives have ended. So the left neighbour is at most one
-/// step ahead, and pieces of earlier steps are repetitions: memory is bounded by the collectives of
-/// two steps.
+/// rank: which ranks were left out. The number after that is for comparing the replicas
+/// (ring_place::checked), in some steps. Sums over the workers' batches, in float64, are numbered
+/// after that. Both belong to the first attempt. A rank starts an attempt or a step only when all
+/// its earlier collectives have ended. So the left neighbour is at most one step ahead, and pieces
+/// of earlier steps are repetitions: memory is bounded by the collectives of two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -62,7 +62,9 @@ public:
   };
 
   /// @param sizes elements of each bucket
-  ring_reductions(const ring_place& place, std::vector<std::size_t> sizes);
+  /// @param sums elements of each sum over the workers' batches of a step
+  ring_reductions(const ring_place& place, std::vector<std::size_t> sizes,
+                  const std::vector<std::size_t>& sums = {});
 
   /// Starts a collective. Called once for each, in order of (step, attempt).
   void contribute(ring_contribution own, effects& result);
@@ -71,6 +73,9 @@ public:
   piece_fate receive(const reduction_id& id, ring_piece piece, effects& result);
 
   std::size_t ranks() const noexcept { return place_.ranks; }
+
+  /// The number of the first of `sums`.
+  std::uint32_t first_sum() const noexcept { return left_out_ + 2; }
 
   /// Number of pieces that came again and were ignored.
   std::uint64_t repeated() const noexcept { return repeated_; }
@@ -85,7 +90,7 @@ private:
   /// By number.
   std::vector<std::size_t> sizes_;
   /// The number of the collective that tells which ranks were left out.
-  std::size_t left_out_;
+  std::uint32_t left_out_ = 0;
   /// The newest step that this rank has contributed to, and its finished collectives.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;

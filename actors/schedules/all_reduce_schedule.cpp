@@ -49,6 +49,12 @@ const char* to_string(all_reduce_schedule x) noexcept {
   return x == all_reduce_schedule::direct ? "direct" : "ring";
 }
 
+all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
+                                 std::size_t chunk_bytes) noexcept {
+  return ranks < 3 || bytes / ranks <= chunk_bytes ? all_reduce_schedule::direct
+                                                   : all_reduce_schedule::ring;
+}
+
 std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept {
   if (ranks < 2)
     return 0;

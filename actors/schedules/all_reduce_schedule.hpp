@@ -28,6 +28,13 @@ enum class all_reduce_schedule : std::uint8_t {
 /// "direct".
 const char* to_string(all_reduce_schedule x) noexcept;
 
+/// The schedule for a vector of this many bytes, for ranks on a network. direct if there are two
+/// ranks, or if no segment is longer than a chunk: then the ring has nothing to send one behind the
+/// other, and its steps are all that counts. Else ring, where no rank hears all others at once. The
+/// same at all ranks, since it depends on nothing else.
+all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
+                                 std::size_t chunk_bytes) noexcept;
+
 /// A chunk on its way from one rank to another.
 struct all_reduce_move {
   /// From 1. A rank sends in step k + 1 what follows from what it has received in step k.

@@ -2,7 +2,10 @@
 
 #include "kernels/cpu/reduce.hpp"
 
+#include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
 
 namespace troupe {
 
@@ -18,7 +21,14 @@ const char* to_string(element_kind x) noexcept {
   return x == element_kind::float32 ? "float32" : "float64";
 }
 
+bool aligned(element_kind kind, const payload& x) noexcept {
+  return reinterpret_cast<std::uintptr_t>(x.data()) % bytes_of(kind) == 0;
+}
+
 void add(element_kind kind, const payload& a, const payload& b, payload& out) {
+  if (!aligned(kind, a) || !aligned(kind, b) || !aligned(kind, out))
+    throw std::invalid_argument{std::string{"a vector of "} + to_string(kind)
+                                + " does not begin at a multiple of its elements' size"};
   if (kind == element_kind::float32)
     add(a.as_floats(), b.as_floats(), out.as_mutable_floats());
   else

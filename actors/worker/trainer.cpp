@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace troupe {
@@ -66,20 +67,29 @@ void weight_binding::add(const weight_range& x) {
 }
 
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                 synchronizer_actor synchronizer, trainer_listener listener)
+                 synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)),
+    listener_(std::move(listener)), sums_(std::move(sums)),
     executor_(context_->training, context_->job.runtime().threads()),
     binding_(context_->parameters()) {}
 
 trainer::behavior_type trainer::make_behavior() {
-  return {[this](const train_batch& x) { on_train(x); },
-          [this](const more_weights& x) { on_weights(x); }};
+  return {
+    [this](const train_batch& x) { on_train(x); }, [this](const more_weights& x) { on_weights(x); },
+    [this](const reduction& x) { on_sums(x); }, [this](const broken& x) { send(listener_, x); }};
+}
+
+void trainer::on_exit() {
+  sums_ = nullptr;
 }
 
 void trainer::on_train(const train_batch& x) {
   batch_ = x.batch;
+  if (sums_)
+    batch_.batches.resize(context_->job.accumulate());
   at_ = 0;
+  sums_asked_ = 0;
+  weights_complete_ = false;
   gradient_ = payload::floats(context_->parameters().size());
   done_ = {};
   done_.step = x.step;
@@ -100,12 +110,43 @@ void trainer::on_weights(const more_weights& x) {
     return;
   for (auto& part : x.weights)
     binding_.add(part);
+  weights_complete_ = x.last;
+  proceed();
+}
+
+void trainer::on_sums(const reduction& x) {
+  const auto bytes = x.sum.bytes();
+  std::vector<double> totals(bytes.size() / sizeof(double));
+  std::memcpy(totals.data(), bytes.data(), bytes.size());
+  executor_.give_sums(totals, x.samples);
+  send(listener_, batch_waits{false});
+  proceed();
+}
+
+void trainer::request_sums(std::span<const double> own) {
+  auto values = payload::allocate(own.size_bytes());
+  std::memcpy(values.mutable_data(), own.data(), own.size_bytes());
+  send(listener_, batch_waits{true});
+  send(sums_,
+       sum_over_batches{steps_, sums_asked_++, batch_.batches[at_].rows, std::move(values),
+                        caf::actor_cast<reduction_listener>(this)});
+}
+
+void trainer::proceed() {
   // A shard without parameters also answers; wait for that answer too.
-  if (!x.last && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
+  if (!weights_complete_
+      && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
     return;
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
-  auto how = arguments();
-  how.on_bucket = on_bucket;
+  const auto on_sums = [this](std::span<const double> own) { request_sums(own); };
+  const auto next = [&] {
+    auto how = arguments();
+    how.on_bucket = on_bucket;
+    if (sums_)
+      how.on_sums = on_sums;
+    return how;
+  };
+  auto how = next();
   while (const auto result = executor_.advance(how)) {
     end_batch(*result);
     if (last_batch()) {
@@ -114,8 +155,7 @@ void trainer::on_weights(const more_weights& x) {
     }
     ++at_;
     begin_batch();
-    how = arguments();
-    how.on_bucket = on_bucket;
+    how = next();
   }
 }
 
@@ -173,6 +213,7 @@ void trainer::finish() {
   binding_.clear();
   batch_ = {};
   gradient_ = {};
+  ++steps_;
   send(listener_, std::move(done_));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/ring/ring_node.hpp"
 #include "actors/worker/input_reader.hpp"
 #include "kernels/cpu/executor.hpp"
 #include "messages/synchronizer.hpp"
@@ -41,16 +42,25 @@ struct batch_trained {
   std::string not_finite;
 };
 
+/// The trainer waits for other workers in the middle of a batch, or goes on.
+struct batch_waits {
+  bool waits = false;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::train_batch)
 TROUPE_LOCAL_MESSAGE(troupe::more_weights)
 TROUPE_LOCAL_MESSAGE(troupe::batch_trained)
+TROUPE_LOCAL_MESSAGE(troupe::batch_waits)
 
 namespace troupe {
 
-using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>>;
-using trainer_listener = caf::typed_actor<rpc<void, batch_trained>>;
+/// Also the listener of its ring_node.
+using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>,
+                                       rpc<void, reduction>, rpc<void, broken>>;
+using trainer_listener =
+  caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
 /// Points to each tensor of a layout in ranges of weights that arrive one by one, perhaps from
 /// several shards. If a tensor lies within one range, the pointer is into that range. If it
@@ -82,12 +92,19 @@ private:
 ///
 /// If the loss is not finite, the contributed gradient is not finite either. So the sum over
 /// workers shows by itself that a gradient must be left out.
+///
+/// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer hands its
+/// part to a ring_node, and goes on when the sum comes back; its thread is not blocked. All workers
+/// ask for the same sums in the same order. So each runs as many batches in a step as
+/// `accumulate` says; those beyond its samples are empty.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
 
+  /// `sums`: this worker's rank of the ring for sums over batches; null if no layer needs other
+  /// workers.
   trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-          synchronizer_actor synchronizer, trainer_listener listener);
+          synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums);
 
   const char* name() const override { return "troupe.trainer"; }
   /// The trainer is computing a step.
@@ -95,10 +112,15 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Drops handles to actors that hold a handle to this one.
+  void on_exit() override;
 
 private:
   void on_train(const train_batch& x);
   void on_weights(const more_weights& x);
+  void on_sums(const reduction& x);
+  void request_sums(std::span<const double> own);
+  void proceed();
   void begin_batch();
   void on_bucket(std::size_t bucket);
   void hand_over(std::size_t bucket);
@@ -111,8 +133,11 @@ private:
   std::shared_ptr<const job_context> context_;
   synchronizer_actor synchronizer_;
   trainer_listener listener_;
+  ring_node_actor sums_;
   executor<float> executor_;
   weight_binding binding_;
+  /// Steps computed in this run: sums are numbered by step.
+  std::uint64_t steps_ = 0;
 
   // -- the current step --
   batch_read batch_;
@@ -120,6 +145,10 @@ private:
   std::size_t at_ = 0;
   std::array<feed<float>, 2> feeds_;
   payload gradient_;
+  /// The step's last weights have come.
+  bool weights_complete_ = false;
+  /// Number of sums over workers that this step has asked for.
+  std::uint32_t sums_asked_ = 0;
   /// Sum over the earlier batches; empty if a gradient has only one batch.
   std::vector<float> sum_;
   batch_trained done_;

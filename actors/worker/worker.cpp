@@ -35,6 +35,7 @@ worker::behavior_type worker::make_behavior() {
       send(options_.owner, worker_ready{options_.index, x.problem});
     },
     [this](const batch_trained& x) { on_trained(x); },
+    [this](const batch_waits& x) { on_waits(x); },
     [this](const leave_run& x) { on_leave(x); },
     [this](tick) { on_heartbeat(); },
   };
@@ -94,7 +95,7 @@ void worker::enter(phase x) {
     case phase::acquiring:
       return proto::TaskStatus::WAITING_FOR_WEIGHTS;
     case phase::computing:
-      return proto::TaskStatus::COMPUTING;
+      return waits_for_sums_ ? proto::TaskStatus::WAITING_FOR_UPDATE : proto::TaskStatus::COMPUTING;
     case phase::committing:
       return proto::TaskStatus::WAITING_FOR_UPDATE;
     case phase::returning:
@@ -142,7 +143,7 @@ void worker::on_lease(const proto::Lease& x) {
   }
   ++leases_received_;
   leases_.push_back(x);
-  if (phase_ == phase::idle)
+  if (phase_ == phase::idle && !undecided_)
     next_step();
   else
     read_ahead();
@@ -196,7 +197,7 @@ void worker::next_step() {
     return;
   }
   ++produced_;
-  begun_ = false;
+  begun_ = sent_ = false;
   enter(phase::reading);
   if (!data_) // Otherwise the gradient was rejected, and its batch is trained again.
     take_batch();
@@ -212,30 +213,30 @@ std::uint64_t worker::read(const proto::Lease& lease, std::uint64_t batch) {
 
 void worker::take_batch() {
   if (!ahead_.empty() && ahead_.front().lease == leases_.front().id()
-      && ahead_.front().batch == batch_) {
+      && ahead_.front().batch == batch()) {
     wanted_ = ahead_.front().ticket;
     data_ = std::move(ahead_.front().data);
     ahead_.pop_front();
   } else {
     ahead_.clear();
-    wanted_ = read(leases_.front(), batch_);
+    wanted_ = read(leases_.front(), batch());
   }
 }
 
 void worker::read_ahead() {
   auto lease = leases_.begin();
-  auto batch = batch_;
+  auto next = batch();
   if (!ahead_.empty()) {
     lease = std::ranges::find(leases_, ahead_.back().lease, &proto::Lease::id);
-    batch = ahead_.back().batch;
+    next = ahead_.back().batch;
   }
   while (ahead_.size() < options_.prefetch && lease != leases_.end()) {
-    if (++batch == batches_of(*lease)) {
+    if (++next == batches_of(*lease)) {
       ++lease;
-      batch = 0;
+      next = 0;
     }
     if (lease != leases_.end())
-      ahead_.push_back({lease->id(), batch, read(*lease, batch), std::nullopt});
+      ahead_.push_back({lease->id(), next, read(*lease, next), std::nullopt});
   }
 }
 
@@ -254,7 +255,8 @@ void worker::acquire_if_read() {
   if (phase_ != phase::reading || !data_)
     return;
   enter(phase::acquiring);
-  send(parts_.synchronizer, acquire{clock_, leases_.front().id(), batch_, data_->touched});
+  send(parts_.synchronizer,
+       acquire{undecided_ ? clock_.next() : clock_, leases_.front().id(), batch(), data_->touched});
 }
 
 void worker::on_acquired(const acquired& x) {
@@ -274,30 +276,75 @@ void worker::on_acquired(const acquired& x) {
     enter(phase::computing);
 }
 
+void worker::on_waits(const batch_waits& x) {
+  waits_for_sums_ = x.waits;
+  if (phase_ == phase::computing)
+    enter(phase_);
+}
+
 void worker::on_trained(const batch_trained& x) {
   enter(phase::committing);
   trained_ = x;
-  const bool more = !leaving_ && (batch_ + 1 < batches_of(leases_.front()) || leases_.size() > 1);
+  sent_ = true;
+  const bool more = !leaving_ && (more_in_lease() || leases_.size() > 1);
   send(parts_.synchronizer, commit{x.step, x.samples, x.loss_sum, x.squared_norm, !more});
+  go_ahead();
+}
+
+bool worker::more_in_lease() const {
+  return batch() + 1 < batches_of(leases_.front());
+}
+
+// Never from one lease to the next: a lease is reported when all its gradients are decided.
+bool worker::go_ahead() {
+  if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
+    return false;
+  undecided_ = std::move(trained_);
+  data_.reset();
+  next_step();
+  return true;
+}
+
+// The gradient before the current one is decided.
+void worker::on_undecided(const committed& x) {
+  if (x.outcome == proto::APPLIED)
+    count_applied(x, *undecided_);
+  else if (x.outcome == proto::QUARANTINED)
+    count_quarantined(*undecided_);
+  else
+    fail(self() + " was given up by the coordinator, and its gradient refused");
+  if (phase_ == phase::left)
+    return;
+  count_trained(*undecided_);
+  undecided_.reset();
+  options_.board->count_step(clock().now());
+  if (phase_ == phase::idle)
+    next_step(); // The worker leaves.
+  else if (phase_ == phase::committing)
+    go_ahead();
 }
 
 void worker::on_committed(const committed& x) {
+  if (undecided_ && x.step.value == undecided_->step.value) {
+    on_undecided(x);
+    return;
+  }
   if (phase_ != phase::committing)
     return;
   spdlog::trace("worker/{}: step {} of {} samples: {}, {} updates stale", options_.index,
                 x.step.value, trained_.samples, proto::Outcome_Name(x.outcome), x.staleness);
   switch (x.outcome) {
   case proto::APPLIED:
-    count_applied(x);
-    lease_loss_ += trained_.loss_sum;
-    lease_loss_samples_ += trained_.samples;
-    count_trained();
+    count_applied(x, trained_);
+    count_trained(trained_);
+    data_.reset();
     break;
   case proto::QUARANTINED:
-    count_quarantined();
+    count_quarantined(trained_);
     if (phase_ == phase::left)
       return;
-    count_trained();
+    count_trained(trained_);
+    data_.reset();
     break;
   case proto::REJECTED_STALE:
     break;
@@ -317,17 +364,16 @@ void worker::on_committed(const committed& x) {
   next_step();
 }
 
-void worker::count_trained() {
-  lease_samples_ += trained_.samples;
+void worker::count_trained(const batch_trained& done) {
+  lease_samples_ += done.samples;
   ++batch_;
   clock_ = clock_.next();
-  data_.reset();
 }
 
 // The batch counts as trained: training it again would give the same gradient.
-void worker::count_quarantined() {
+void worker::count_quarantined(const batch_trained& done) {
   ++quarantined_;
-  const auto text = describe_bad_step();
+  const auto text = describe_bad_step(done);
   if (++bad_in_a_row_ >= options_.max_bad) {
     fail(text
            + (options_.max_bad > 1
@@ -344,14 +390,14 @@ void worker::count_quarantined() {
   send(options_.coordinator, std::move(warning));
 }
 
-std::string worker::describe_bad_step() const {
+std::string worker::describe_bad_step(const batch_trained& done) const {
   const auto step = self() + ": the ";
-  const auto which = " of its step " + std::to_string(produced_);
-  if (std::isfinite(trained_.loss_sum) && std::isfinite(trained_.squared_norm))
+  const auto which = " of its step " + std::to_string(produced_ - (undecided_ ? 1 : 0));
+  if (std::isfinite(done.loss_sum) && std::isfinite(done.squared_norm))
     return step + "sum of all workers' gradients" + which
       + " is not finite, though each of them is";
-  return step + (std::isfinite(trained_.loss_sum) ? "gradient" : "loss") + which + " is not finite"
-    + (trained_.not_finite.empty() ? "" : "; the first tensor that is not: " + trained_.not_finite);
+  return step + (std::isfinite(done.loss_sum) ? "gradient" : "loss") + which + " is not finite"
+    + (done.not_finite.empty() ? "" : "; the first tensor that is not: " + done.not_finite);
 }
 
 std::string worker::describe_batch() const {
@@ -360,11 +406,13 @@ std::string worker::describe_batch() const {
     + std::to_string(where.end) + " of epoch " + std::to_string(leases_.front().epoch() + 1);
 }
 
-void worker::count_applied(const committed& x) {
+void worker::count_applied(const committed& x, const batch_trained& done) {
+  lease_loss_ += done.loss_sum;
+  lease_loss_samples_ += done.samples;
   ++applied_;
   limited_ += x.limited ? 1 : 0;
   bad_in_a_row_ = 0;
-  samples_ += trained_.samples;
+  samples_ += done.samples;
   staleness_sum_ += x.staleness;
   ++staleness_[staleness_bucket(x.staleness)];
   gradient_norm_ = x.gradient_norm;
@@ -378,9 +426,11 @@ void worker::on_leave(const leave_run& x) {
   leaving_ = true;
   leave_reason_ = x.reason;
   // The synchronizer does not know about the step yet.
-  if (phase_ == phase::reading)
+  if (phase_ == phase::reading) {
     ++requeued_;
-  if (phase_ == phase::idle || phase_ == phase::reading)
+    enter(phase::idle);
+  }
+  if (phase_ == phase::idle && !undecided_)
     next_step();
 }
 

@@ -50,7 +50,8 @@ using worker_owner = caf::typed_actor<rpc<void, worker_left>, rpc<void, worker_r
 
 using worker_shell =
   worker_actor::extend<rpc<void, worker_parts>, rpc<void, batch_read>, rpc<void, input_ready>,
-                       rpc<void, batch_trained>, rpc<void, leave_run>, rpc<void, tick>>;
+                       rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, leave_run>,
+                       rpc<void, tick>>;
 
 struct worker_options {
   std::uint64_t view = 0;
@@ -60,6 +61,8 @@ struct worker_options {
   std::size_t prefetch = 1;
   /// This many gradients in a row that are not finite end the run; at least 1.
   std::uint64_t max_bad = 3;
+  /// The next step may begin while a gradient is decided: protocol_traits::overlaps.
+  bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
   worker_owner owner;
@@ -73,6 +76,9 @@ struct worker_options {
 /// range goes to the trainer as it arrives), `computing` and `committing`. The next batches are
 /// read meanwhile. If a gradient came too late, the worker gives the rest of the lease back
 /// (`returning`).
+///
+/// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, and not
+/// only when it is decided. One gradient is decided at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -96,16 +102,23 @@ private:
   void on_acquired(const acquired& x);
   void on_batch(const batch_read& x);
   void on_trained(const batch_trained& x);
+  void on_waits(const batch_waits& x);
   void on_broken(const broken& x);
   void on_committed(const committed& x);
   void on_leave(const leave_run& x);
   void on_heartbeat();
   void enter(phase x);
-  void count_applied(const committed& x);
-  void count_trained();
-  void count_quarantined();
+  void count_applied(const committed& x, const batch_trained& done);
+  void count_trained(const batch_trained& done);
+  void count_quarantined(const batch_trained& done);
   std::string describe_batch() const;
-  std::string describe_bad_step() const;
+  std::string describe_bad_step(const batch_trained& done) const;
+  /// Begins the next step of the lease although the gradient of this one is not decided.
+  bool go_ahead();
+  void on_undecided(const committed& x);
+  bool more_in_lease() const;
+  /// Position of the current or next batch in the front lease.
+  std::uint64_t batch() const { return batch_ + (undecided_ ? 1 : 0); }
 
   void request_leases();
   void next_step();
@@ -135,7 +148,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Current or next batch of the front lease, and the samples of the lease that are trained.
+  /// Decided batches of the front lease, and their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -145,7 +158,13 @@ private:
   std::optional<batch_read> data_;
   /// The trainer has the batch and some of the weights.
   bool begun_ = false;
+  /// In the middle of the batch it waits for sums over the batches of all workers.
+  bool waits_for_sums_ = false;
   batch_trained trained_;
+  /// The commit of this step is sent.
+  bool sent_ = false;
+  /// The step before this one, if its gradient is not decided.
+  std::optional<batch_trained> undecided_;
 
   // -- reads, by ticket --
   std::uint64_t tickets_ = 0;

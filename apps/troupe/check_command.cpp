@@ -26,6 +26,8 @@
 #include <cctype>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -35,6 +37,9 @@ namespace {
 
 /// Tensors of a shard that are listed; the rest is counted.
 constexpr std::size_t most_tensors = 3;
+
+/// The address of the processes that `train` starts.
+constexpr auto free_port = "127.0.0.1:0";
 
 /// A process of the cluster.
 struct process {
@@ -189,7 +194,7 @@ void print_data(const job_context& context, const job_data& data) {
   if (shape.labels_per_record > 1)
     labels += fmt::format(" at {} positions", number(shape.labels_per_record));
   line("", fmt::format("{}; {}, {}", records, count(shape.feature_width(), what), labels));
-  const auto classes = view_classes(data);
+  const auto classes = view_classes(data, context.job.data());
   for (auto& text : classes.lines)
     line("", text);
   for (auto& text : classes.warnings)
@@ -277,9 +282,42 @@ std::size_t program_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
+/// Lines about hosts that run several processes, and a warning if one needs more than this host
+/// has.
+/// @param processes with the bytes that each needs
+void print_hosts(const std::vector<process>& processes, const std::vector<std::size_t>& bytes) {
+  std::map<task_name, std::string> cluster;
+  for (auto& x : processes)
+    for (auto& task : x.tasks)
+      cluster.emplace(task, x.address);
+  std::string largest;
+  std::size_t most = 0;
+  std::set<task_name> seen;
+  for (auto& x : processes) {
+    const auto beside = tasks_beside(cluster, x.tasks.front());
+    if (!seen.insert(beside.front()).second)
+      continue;
+    std::size_t all = 0;
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < processes.size(); ++i)
+      if (std::ranges::find(beside, processes[i].tasks.front()) != beside.end()) {
+        all += bytes[i];
+        ++n;
+      }
+    const auto whose = fmt::format("{} processes on the host of {}", n, x.name);
+    if (n > 1)
+      line("", fmt::format("{}: {}", whose, readable_bytes(all)));
+    if (all > most)
+      largest = n > 1 ? "for " + whose + ", " : "for its largest process, ";
+    most = std::max(most, all);
+  }
+  if (const auto problem = memory_problem(most); !problem.empty())
+    line("warning", (processes.size() > 1 ? largest : "") + problem);
+}
+
 void print_memory(const job_context& context, const job_data& data, const cluster_shape& cluster,
-                  const std::vector<process>& processes, std::size_t program, bool on_one_host) {
-  std::size_t here = 0;
+                  const std::vector<process>& processes, std::size_t program) {
+  std::vector<std::size_t> bytes;
   line("memory", "per process, estimated: what it allocates once training is under way");
   text_table table{{"process", "weights", "optimizer", "gradients", "activations", "batches",
                     "data", "network", "program", "total"}};
@@ -291,12 +329,10 @@ void print_memory(const job_context& context, const job_data& data, const cluste
                readable_bytes(all.gradients), readable_bytes(all.activations),
                readable_bytes(all.batches), readable_bytes(all.data), readable_bytes(all.network),
                readable_bytes(program), readable_bytes(all.total() + program)});
-    // The processes of a cluster file may be on several hosts.
-    here = on_one_host ? here + all.total() + program : std::max(here, all.total() + program);
+    bytes.push_back(all.total() + program);
   }
   table.print(name_width);
-  if (const auto problem = memory_problem(here); !problem.empty())
-    line("warning", (on_one_host ? "" : "for its largest process, ") + problem);
+  print_hosts(processes, bytes);
 }
 
 void print_placement(const std::vector<process>& processes) {
@@ -307,7 +343,9 @@ void print_placement(const std::vector<process>& processes) {
       tasks += (tasks.empty() ? "" : " ") + to_string(task);
     const bool itself = x.tasks.size() == 1;
     fmt::print("{:12}{}{}\n", "", itself ? tasks : x.name + ": " + tasks,
-               x.address.empty() ? "" : " at " + x.address);
+               x.address.empty()          ? ""
+                 : x.address == free_port ? " at a free port of 127.0.0.1"
+                                          : " at " + x.address);
   }
 }
 
@@ -325,7 +363,7 @@ std::vector<process> processes_of(const check_command& x, const cluster_shape& s
   if (!x.processes)
     return {{"one process", "", std::move(tasks)}};
   for (auto& task : tasks)
-    result.push_back({to_string(task), "a free port of 127.0.0.1", {task}});
+    result.push_back({to_string(task), free_port, {task}});
   return result;
 }
 
@@ -382,7 +420,7 @@ int run(const check_command& x) {
       print_shards(*context, cluster);
     print_placement(processes);
     if (data)
-      print_memory(*context, *data, cluster, processes, program, x.cluster.empty());
+      print_memory(*context, *data, cluster, processes, program);
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
   }

@@ -2,12 +2,14 @@
 
 #include "actors/model/dataset_labels.hpp"
 #include "actors/output/text.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe {
 
@@ -43,7 +45,10 @@ std::vector<part> parts_of(const job_data& data) {
 }
 
 std::string name_of(const job_data& data, std::size_t which) {
-  return which < data.class_names.size() ? excerpt(data.class_names[which]) : std::to_string(which);
+  if (which < data.class_names.size())
+    return excerpt(data.class_names[which]);
+  // A name may be a number, too.
+  return (data.class_names.empty() ? "" : "of unit ") + std::to_string(which);
 }
 
 std::string number(std::uint64_t x) {
@@ -66,32 +71,29 @@ std::string warning_of(const std::string& name, const part& x, std::size_t which
 
 } // namespace
 
-class_view view_classes(const job_data& data) {
+class_view view_classes(const job_data& data, const proto::Data& split) {
   class_view result;
   const auto parts = parts_of(data);
   const auto classes = parts[0].counts.size();
   if (classes == 0)
     return result;
-  std::size_t width = 5;
-  for (std::size_t c = 0; c < std::min(classes, most_classes); ++c)
-    width = std::max(width, name_of(data, c).size());
-  auto head = fmt::format("{:<{}}", "class", width);
+  std::vector<std::string> head{"class"};
   std::uint64_t all = 0;
   for (const auto& x : parts) {
-    head += fmt::format("  {:>10}", x.name);
+    head.push_back(x.name);
     all += x.records;
   }
-  result.lines.push_back(head);
+  text_table table{std::move(head)};
   std::vector<std::string> warnings;
   for (std::size_t c = 0; c < classes; ++c) {
-    auto row = fmt::format("{:<{}}", name_of(data, c), width);
+    std::vector<std::string> row{name_of(data, c)};
     std::uint64_t total = 0;
     for (const auto& x : parts) {
-      row += fmt::format("  {:>10}", number(x.counts[c]));
+      row.push_back(number(x.counts[c]));
       total += x.counts[c];
     }
     if (c < most_classes)
-      result.lines.push_back(row);
+      table.add(std::move(row));
     for (const auto& x : parts)
       if (total > 0 && parts.size() > 1)
         if (auto text = warning_of(name_of(data, c), x, c,
@@ -101,6 +103,7 @@ class_view view_classes(const job_data& data) {
     if (total == 0 && parts.size() == 1)
       warnings.push_back(fmt::format("class {} has no record", name_of(data, c)));
   }
+  result.lines = table.lines();
   if (classes > most_classes)
     result.lines.push_back(fmt::format("... and {} more", classes - most_classes));
   const auto told = std::min(warnings.size(), most_warnings);
@@ -108,7 +111,7 @@ class_view view_classes(const job_data& data) {
   if (warnings.size() > told)
     result.warnings.push_back(
       fmt::format("and {} more classes that are missing or uneven", warnings.size() - told));
-  if (!warnings.empty() && parts.size() > 1)
+  if (!warnings.empty() && split.has_split() && !split.split().stratify())
     result.warnings.push_back(
       "draw the parts at random (data.split.shuffle), or with the same share "
       "of each class (data.split.stratify)");

@@ -16,6 +16,7 @@ struct class_view {
 };
 
 /// Reads all labels.
-class_view view_classes(const job_data& data);
+/// @param split how the parts were made, for advice
+class_view view_classes(const job_data& data, const proto::Data& split);
 
 } // namespace troupe

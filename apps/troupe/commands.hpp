@@ -144,6 +144,25 @@ struct bench_async_command {
   bool json = false;
 };
 
+/// `troupe bench cluster`: how fast several workers on this host train together.
+struct bench_cluster_command {
+  std::uint32_t workers = 2;
+  /// Names of works; see cluster.cpp.
+  std::vector<std::string> works{"mlp-64"};
+  std::vector<std::string> protocols{"async_ps", "sync_ps", "ring"};
+  /// "threads": one process. Otherwise, a process per task with this transport.
+  std::vector<std::string> transports{"threads", "auto"};
+  std::uint32_t epochs = 10;
+  std::uint32_t rounds = 5;
+  /// Empty, or "ddp".
+  std::string peer;
+  /// Interpreter that has PyTorch; empty: looked for.
+  std::string python;
+  /// As for `train --set`.
+  std::vector<std::string> overrides;
+  bool json = false;
+};
+
 /// `troupe bench allreduce`: the speed of all-reduces over threads or processes of this host.
 struct bench_allreduce_command {
   std::uint32_t ranks = 4;
@@ -176,6 +195,7 @@ int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
 int run(const bench_async_command& x);
 int run(const bench_allreduce_command& x);
+int run(const bench_cluster_command& x);
 int run(const export_command& x);
 
 } // namespace troupe

@@ -15,7 +15,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -28,18 +31,37 @@ std::filesystem::path weights_file(const std::string& given) {
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
+/// Warns of features whose deviation float32, the type of the model's input, hardly holds.
+void print_rounded(const job_data& data) {
+  const auto& scaling = data.normalization;
+  for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {
+    const auto mean = scaling->shift[i];
+    const auto deviation = scaling->scale[i];
+    // The deviation of a constant feature counts as 1.
+    if (deviation != 1 && std::abs(mean) > 0x1p16 * deviation)
+      fmt::print("  {:<20}(feature {} has mean {:.9g} and deviation {:.3g}: float32, which the "
+                 "model reads, keeps 7 digits of it, and its outputs differ from `troupe predict`; "
+                 "subtract {:.9g} from the training data, and from what the model reads)\n",
+                 "warning",
+                 i < data.feature_names.size() ? data.feature_names[i] : std::to_string(i), mean,
+                 deviation, mean);
+  }
+}
+
 } // namespace
 
 int run(const export_command& x) {
   const auto job = load_job(x.job, x.overrides, "", "");
-  const auto data = build_data(job);
+  auto data = build_data(job);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
   const auto file = weights_file(x.weights);
   // The file, the weights, and the model in ONNX's format.
-  check_memory(3 * context->parameters().size() * sizeof(float),
+  check_memory(memory_problem(3 * context->parameters().size() * sizeof(float)),
                "export on a host with more memory");
   const auto weights = read_model(read_file(file), context->parameters(), file.string());
+  require_finite(context->parameters(), weights.weights, file.string());
+  data = as_trained(std::move(data), weights.info.more, file.string());
   const auto& model = context->model;
   onnx_surroundings around;
   around.features = data.normalization;
@@ -66,6 +88,7 @@ int run(const export_command& x) {
     line("",
          std::string{"(feed it with features as they are: the model normalizes them"}
            + (scaled_targets ? ", and its output is in the units of the data)" : ")"));
+  print_rounded(data);
   if (job.data().has_idx() || job.data().has_digits())
     line("", "(of bytes of pixels x, feed it with x / 255)");
   else if (job.data().has_npy() || job.data().has_npz())

@@ -4,6 +4,7 @@
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -20,6 +21,39 @@ namespace {
 std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
   std::size_t result = 0;
   return std::ifstream{file} >> result ? result : none;
+}
+
+std::size_t memory_of_host() {
+  const auto pages = ::sysconf(_SC_PHYS_PAGES);
+  const auto page = ::sysconf(_SC_PAGESIZE);
+  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+}
+
+/// Empty if `here` is enough.
+std::string problem_text(std::size_t needed, std::size_t here, const std::string& whose) {
+  return needed <= here ? ""
+                        : fmt::format("this would take about {} of memory{}, and this host has {}",
+                                      readable_bytes(needed), whose, readable_bytes(here));
+}
+
+/// "coordinator/0 (1.0 GiB), 2 ps (up to 3.0 GiB each)".
+std::string figures(const std::vector<task_memory>& tasks) {
+  std::string result;
+  for (auto job : {job_kind::coordinator, job_kind::ps, job_kind::worker, job_kind::evaluator}) {
+    std::size_t count = 0;
+    task_memory largest;
+    for (auto& x : tasks)
+      if (x.task.job == job && (++count == 1 || x.bytes > largest.bytes))
+        largest = x;
+    if (count == 0)
+      continue;
+    const auto bytes = readable_bytes(largest.bytes);
+    result += (result.empty() ? "" : ", ")
+      + (count == 1 ? fmt::format("{} ({})", to_string(largest.task), bytes)
+                    : fmt::format("{} {} (up to {} each)", count,
+                                  job == job_kind::worker ? "workers" : to_string(job), bytes));
+  }
+  return result;
 }
 
 /// The limit of this process's control group and of all above it.
@@ -48,19 +82,17 @@ void check_tasks(const job_context& context, const cluster_shape& cluster,
   const auto batches = (records + batch - 1) / batch;
   if (cluster.workers > batches)
     throw input_error{fmt::format(
-      "{}: {} workers, but an epoch has only {} batches ({} records in batches of {}): some would "
-      "have nothing to do; use {} workers or fewer, or a smaller data.batch",
-      workers_from, cluster.workers, batches, records, batch, batches)};
+      "{}: {} workers, but an epoch has only {} {} ({} records in batches of {}): some would "
+      "have nothing to do; use {}, or a smaller data.batch",
+      workers_from, cluster.workers, batches, batches == 1 ? "batch" : "batches", records, batch,
+      batches == 1 ? "1 worker" : fmt::format("{} workers or fewer", batches))};
   if (cluster.ps > context.parameters().size())
     throw input_error{fmt::format("{}: {} parameter shards, but the model has only {} parameters",
                                   ps_from, cluster.ps, context.parameters().size())};
 }
 
 std::size_t memory_here() {
-  const auto pages = ::sysconf(_SC_PHYS_PAGES);
-  const auto page = ::sysconf(_SC_PAGESIZE);
-  auto result = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-  result = std::min(result, group_limit(result));
+  auto result = group_limit(memory_of_host());
   rlimit addresses{};
   if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
     result = std::min(result, static_cast<std::size_t>(addresses.rlim_cur));
@@ -68,14 +100,27 @@ std::size_t memory_here() {
 }
 
 std::string memory_problem(std::size_t needed) {
-  const auto here = memory_here();
-  return needed <= here ? ""
-                        : fmt::format("this would take about {} of memory, and this host has {}",
-                                      readable_bytes(needed), readable_bytes(here));
+  return problem_text(needed, memory_here(), "");
 }
 
-void check_memory(std::size_t needed, const std::string& advice) {
-  if (const auto problem = memory_problem(needed); !problem.empty())
+std::string memory_problem(const std::vector<task_memory>& on_host, bool group) {
+  const auto host = memory_of_host();
+  return problem_text(total_of(on_host), group ? group_limit(host) : host,
+                      " for " + figures(on_host));
+}
+
+std::string node_memory_problem(std::size_t own, const std::vector<task_memory>& on_host) {
+  auto problem = memory_problem(own);
+  if (problem.empty())
+    problem = memory_problem(on_host, false);
+  if (problem.empty())
+    if (const auto shared = memory_problem(on_host, true); !shared.empty())
+      spdlog::warn("{}: the system will end tasks if they share this limit", shared);
+  return problem;
+}
+
+void check_memory(const std::string& problem, const std::string& advice) {
+  if (!problem.empty())
     throw input_error{problem + ": " + advice + " (`troupe check` shows what takes how much)"};
 }
 

@@ -3,6 +3,7 @@
 #include "actors/cluster/footprint.hpp"
 
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -16,12 +17,20 @@ void check_tasks(const job_context& context, const cluster_shape& cluster,
 /// container, a service) or `ulimit -v` limits it.
 std::size_t memory_here();
 
-/// "this would take about 8.2 TiB of memory, and this host has 62.8 GiB"; empty where it has so
-/// much.
+/// "this would take about 8.2 TiB of memory, and this host has 62.8 GiB"; empty if it has so much.
 std::string memory_problem(std::size_t needed);
 
-/// Throws input_error where this would need more memory than this host has.
-/// @param advice what to do then
-void check_memory(std::size_t needed, const std::string& advice);
+/// Throws input_error with the problem and `advice`, unless the problem is empty.
+void check_memory(const std::string& problem, const std::string& advice);
+
+/// The same for processes on this host together: "this would take about 5.0 GiB of memory for
+/// coordinator/0 (1.0 GiB), 2 workers (up to 2.0 GiB each), and this host has 4.0 GiB".
+/// @param group whether they share this process's control group, so that its limit is one for all.
+std::string memory_problem(const std::vector<task_memory>& on_host, bool group);
+
+/// Why a process of a cluster would lack memory for its tasks (`own` bytes), or its host for all
+/// tasks there; else empty. Logs a warning if all tasks would need more than the limit of this
+/// process's control group, which they may share or not.
+std::string node_memory_problem(std::size_t own, const std::vector<task_memory>& on_host);
 
 } // namespace troupe

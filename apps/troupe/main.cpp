@@ -9,10 +9,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -221,9 +223,9 @@ CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
     ->capture_default_str()
     ->type_name("N,...");
   sub
-    ->add_option(
-      "--recipes", x.recipes,
-      "Kinds of async_ps.compensation, SSP (ssp.staleness: 4), HOGWILD or SYNC_PS (default: all)")
+    ->add_option("--recipes", x.recipes,
+                 "Kinds of async_ps.compensation, BUFFERED, PULL_AHEAD, SSP (ssp.staleness: 4), "
+                 "HOGWILD or SYNC_PS (default: all)")
     ->delimiter(',')
     ->allow_extra_args(false)
     ->type_name("NAME,...");
@@ -282,9 +284,48 @@ CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& 
   return *sub;
 }
 
+CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
+  auto* sub = bench.add_subcommand("cluster", "Workers of this host that train together");
+  sub->add_option("--workers", x.workers, "How many workers")->capture_default_str();
+  sub->add_option("--work", x.works, "Models: mlp-64, mlp-256, cnn")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub->add_option("--protocols", x.protocols, "Protocols")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub
+    ->add_option("--transports", x.transports,
+                 "threads: one process; auto, tcp, basp: a process per task")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->capture_default_str()
+    ->type_name("NAME,...");
+  sub->add_option("--epochs", x.epochs, "Passes over the data")->capture_default_str();
+  sub->add_option("--rounds", x.rounds, "How often to measure each")->capture_default_str();
+  sub->add_option("--set", x.overrides, "Changes a field of the job, as for `train`; repeatable")
+    ->allow_extra_args(false)
+    ->type_name("FIELD=VALUE");
+  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
+    ->type_name("{ddp}");
+  sub
+    ->add_option("--python", x.python,
+                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
+    ->type_name("PATH");
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->footer("Examples:\n"
+              "  troupe bench cluster --peer=ddp\n"
+              "  troupe bench cluster --work=mlp-256,cnn --protocols=ring --transports=auto,tcp");
+  return *sub;
+}
+
 void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
-               troupe::bench_allreduce_command& allreduce, std::function<int()>& action) {
+               troupe::bench_allreduce_command& allreduce, troupe::bench_cluster_command& cluster,
+               std::function<int()>& action) {
   auto* sub =
     app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
   sub->require_subcommand(1);
@@ -346,6 +387,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(allreduce);
+    };
+  });
+  add_bench_cluster(*sub, cluster).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(cluster);
     };
   });
 }
@@ -426,6 +473,7 @@ int main(int argc, char** argv) {
   troupe::bench_kernels_command bench_kernels;
   troupe::bench_async_command bench_async;
   troupe::bench_allreduce_command bench_allreduce;
+  troupe::bench_cluster_command bench_cluster;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
@@ -438,7 +486,7 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, action);
+  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, bench_cluster, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));
@@ -447,7 +495,13 @@ int main(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
-    return action();
+    const int code = action();
+    // The results of these are files.
+    const bool files = app.got_subcommand("train") || app.got_subcommand("node");
+    if (!files && code == troupe::exit_done
+        && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+      throw std::runtime_error{"cannot write to standard output: the text is not complete"};
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);
   } catch (const troupe::input_error& error) {

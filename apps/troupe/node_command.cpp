@@ -49,10 +49,12 @@ void add_coordinator(session_options& session, const node_command& x,
   const cluster_shape shape{chosen.cluster.count(job_kind::worker),
                             chosen.cluster.count(job_kind::ps), true, !setup.output.empty()};
   check_tasks(*setup.context, shape, chosen.name, chosen.name);
-  footprint needed;
-  for (auto& task : chosen.process->tasks)
-    needed += footprint_of(task, *setup.context, setup.data, shape);
-  check_memory(needed.total(), "make model or batch smaller, or run fewer tasks here");
+  const auto needed_by = [&](const std::vector<task_name>& tasks) {
+    return memory_of(tasks, *setup.context, setup.data, shape);
+  };
+  check_memory(node_memory_problem(total_of(needed_by(chosen.process->tasks)),
+                                   needed_by(tasks_beside(chosen.cluster.tasks, coordinator_task))),
+               "make model or batch smaller, or run fewer tasks here");
   for (auto& [name, address] : chosen.cluster.tasks)
     if (name != coordinator_task)
       setup.tasks.push_back({name, address});
@@ -72,7 +74,7 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.node.tasks = process.tasks;
   result.node.incarnation = make_incarnation();
   result.node.source = build_data;
-  result.node.memory_problem = [](std::size_t needed) { return memory_problem(needed); };
+  result.node.memory_problem = node_memory_problem;
   result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
   result.node.cluster = chosen.cluster.tasks;
   if (!chosen.secret_file.empty()) {

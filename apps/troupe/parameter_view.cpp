@@ -1,6 +1,7 @@
 #include "apps/troupe/parameter_view.hpp"
 
 #include "actors/output/text.hpp"
+#include "apps/troupe/numbers.hpp"
 
 #include <fmt/format.h>
 
@@ -63,6 +64,10 @@ std::vector<std::string> frozen_lines(const job_context& context) {
     fmt::format("{} of {}", all.counts(), grouped(static_cast<double>(parameters.size())))};
   for (const auto& [why, tensors] : by_reason)
     result.push_back(tensors.listed() + ": " + why);
+  const auto bytes = all.elements * sizeof(float);
+  result.push_back(
+    fmt::format("they take memory like others: {} in each gradient, {} of optimizer state",
+                readable_bytes(bytes), readable_bytes(bytes * context.rule.slots())));
   return result;
 }
 

@@ -1,5 +1,6 @@
 #include "apps/troupe/commands.hpp"
 
+#include "actors/model/data_metadata.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
@@ -23,6 +24,7 @@
 #include <iterator>
 #include <set>
 #include <unistd.h>
+#include <utility>
 
 namespace troupe {
 
@@ -295,17 +297,19 @@ int run(const predict_command& x) {
   if (!x.predictions.empty() && !to_output)
     check_writable(x.predictions);
   const auto job = load_job(x.job, x.overrides, "", "");
-  const auto data = build_data(job);
+  auto data = build_data(job);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
   // The file, and the weights.
-  check_memory(2 * context->parameters().size() * sizeof(float)
-                 + model_tester::memory_bytes(*context),
+  check_memory(memory_problem(2 * context->parameters().size() * sizeof(float)
+                              + model_tester::memory_bytes(*context)),
                "predict on a host with more memory");
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)
     return generate(x, *context, data, model.weights);
+  const auto own_scale = metadata_of(data);
+  data = as_trained(std::move(data), model.info.more, x.weights);
   std::optional<prediction_table> table;
   std::optional<gallery> pictures;
   if (!x.predictions.empty())
@@ -328,6 +332,8 @@ int run(const predict_command& x) {
     line("",
          fmt::format("(trained by another job, hash {}; its data or settings may differ)",
                      model.info.job_hash.substr(0, 12)));
+  if (metadata_of(data) != own_scale)
+    line("", "(these records are scaled as those of the training)");
   line("test records", grouped(static_cast<double>(data.test->size())));
   line("test loss", fmt::format("{:.5g}", result.loss));
   if (result.accuracy)

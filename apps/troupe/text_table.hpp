@@ -1,9 +1,12 @@
 #pragma once
 
+#include "actors/output/text.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -15,21 +18,30 @@ public:
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  /// Prints the table to stdout, each line after `indent` spaces.
-  void print(std::size_t indent = 0) const {
+  /// The lines of the table, one per row. Cells may hold any characters of UTF-8.
+  std::vector<std::string> lines() const {
     std::vector<std::size_t> widths;
     for (const auto& row : rows_) {
       widths.resize(std::max(widths.size(), row.size()));
       for (std::size_t i = 0; i < row.size(); ++i)
-        widths[i] = std::max(widths[i], row[i].size());
+        widths[i] = std::max(widths[i], cells_of(row[i]));
     }
+    std::vector<std::string> result;
     for (const auto& row : rows_) {
-      std::string text(indent, ' ');
-      for (std::size_t i = 0; i < row.size(); ++i)
-        text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
-                       : fmt::format("  {:>{}}", row[i], widths[i]);
-      fmt::print("{}\n", text);
+      std::string text;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const std::string space(widths[i] - cells_of(row[i]), ' ');
+        text += i == 0 ? row[i] + space : "  " + space + row[i];
+      }
+      result.push_back(std::move(text));
     }
+    return result;
+  }
+
+  /// Prints the table to stdout, each line after `indent` spaces.
+  void print(std::size_t indent = 0) const {
+    for (const auto& text : lines())
+      fmt::print("{:{}}{}\n", "", indent, text);
   }
 
 private:

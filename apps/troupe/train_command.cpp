@@ -7,13 +7,13 @@
 #include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
+#include "apps/troupe/temporary_folder.hpp"
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 namespace troupe {
 
@@ -21,29 +21,6 @@ namespace {
 
 /// How long children may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{3'000};
-
-/// A folder that is removed with its owner.
-class temporary_folder {
-public:
-  temporary_folder() {
-    auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
-    if (!::mkdtemp(name.data()))
-      throw input_error{"cannot make a temporary folder " + name
-                        + ": set TMPDIR to one that is writable"};
-    path_ = name;
-  }
-  ~temporary_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-
-  const std::filesystem::path& path() const noexcept { return path_; }
-
-private:
-  std::filesystem::path path_;
-};
 
 cluster_process process_of(const task_name& task, const std::string& address) {
   cluster_process result;
@@ -103,6 +80,24 @@ run_summary train_here(coordinator_setup setup, const train_command& x, std::uin
   return run_session(std::move(session));
 }
 
+/// Throws input_error if the cluster takes more memory than this host has.
+void check_cluster_memory(const job_context& context, const job_data& data,
+                          const cluster_shape& shape) {
+  const std::string advice = "use fewer --workers and --ps, or more hosts";
+  if (!shape.separate) {
+    check_memory(memory_problem(footprint_of_all(context, data, shape).total()), advice);
+    return;
+  }
+  auto tasks =
+    tasks_of(static_cast<std::uint32_t>(shape.workers), static_cast<std::uint32_t>(shape.ps));
+  tasks.insert(tasks.begin(), coordinator_task);
+  const auto needed = memory_of(tasks, context, data, shape);
+  check_memory(memory_problem(needed, true), advice);
+  // The limits of a process.
+  for (auto& each : needed)
+    check_memory(memory_problem(each.bytes), advice);
+}
+
 } // namespace
 
 int run(const train_command& x) {
@@ -115,8 +110,7 @@ int run(const train_command& x) {
                               [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");
-  check_memory(footprint_of_all(*setup.context, setup.data, shape).total(),
-               "use fewer --workers and --ps, or more hosts");
+  check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes
     ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)
     : train_here(std::move(setup), x, ps);

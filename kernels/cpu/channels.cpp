@@ -71,6 +71,25 @@ void transform(const images& size, T* out, F f) {
   }
 }
 
+/// Sums of dy and of dy (x - mean) of `count` channels.
+template <class T>
+std::array<std::array<double, lanes>, 2> products_of(const images& size, std::size_t first,
+                                                     std::size_t count, const T* dy, const T* x,
+                                                     const T* moments) {
+  return {sums_of(size, first, count,
+                  [&](std::size_t, std::size_t i) { return static_cast<double>(dy[i]); }),
+          sums_of(size, first, count, [&](std::size_t c, std::size_t i) {
+            return static_cast<double>(dy[i]) * static_cast<double>(x[i] - moments[c]);
+          })};
+}
+
+/// out (2, channels): writes the two sums of some channels.
+void store(const std::array<std::array<double, lanes>, 2>& sums, std::size_t first,
+           std::size_t count, std::size_t channels, double* out) {
+  for (std::size_t part = 0; part < 2; ++part)
+    std::copy_n(sums[part].begin(), count, out + part * channels + first);
+}
+
 template <class T>
 T scale_of(T variance, double epsilon) {
   return static_cast<T>(1 / std::sqrt(static_cast<double>(variance) + epsilon));
@@ -104,6 +123,27 @@ void channel_moments(const images& size, const T* x, T* out) {
 }
 
 template <class T>
+void channel_sums(const images& size, const T* x, double* out) {
+  each_group(size.channels, [&](std::size_t first, std::size_t count) {
+    const auto at = [&](std::size_t i) { return static_cast<double>(x[i]); };
+    store({sums_of(size, first, count, [&](std::size_t, std::size_t i) { return at(i); }),
+           sums_of(size, first, count, [&](std::size_t, std::size_t i) { return at(i) * at(i); })},
+          first, count, size.channels, out);
+  });
+}
+
+template <class T>
+void moments_of_sums(std::size_t channels, const double* sums, std::size_t n, T* out) {
+  const auto count = static_cast<double>(std::max<std::size_t>(n, 1));
+  for (std::size_t c = 0; c < channels; ++c) {
+    const auto mean = sums[c] / count;
+    const auto variance = sums[channels + c] / count - mean * mean;
+    out[c] = static_cast<T>(mean);
+    out[channels + c] = static_cast<T>(variance < 0 ? 0 : variance); // NaN stays NaN
+  }
+}
+
+template <class T>
 void normalize_channels(const images& size, const T* x, const T* moments, double epsilon, T* out) {
   // In groups, so that the root is computed once per channel, not per element.
   each_group(size.channels, [&](std::size_t first, std::size_t count) {
@@ -121,25 +161,35 @@ void normalize_channels(const images& size, const T* x, const T* moments, double
 }
 
 template <class T>
+void channel_products(const images& size, const T* dy, const T* x, const T* moments, double* out) {
+  each_group(size.channels, [&](std::size_t first, std::size_t count) {
+    store(products_of(size, first, count, dy, x, moments), first, count, size.channels, out);
+  });
+}
+
+template <class T>
 void normalize_channels_gradient(const images& size, const T* dy, const T* x, const T* moments,
-                                 double epsilon, T* out) {
-  const auto n = static_cast<double>(std::max<std::size_t>(size.count * size.pixels(), 1));
+                                 double epsilon, const double* totals, std::size_t total_n,
+                                 T* out) {
+  const auto own_n = size.count * size.pixels();
+  const auto n = static_cast<double>(std::max<std::size_t>(totals == nullptr ? own_n : total_n, 1));
   each_group(size.channels, [&](std::size_t first, std::size_t count) {
     std::array<T, lanes> scale{};
     for (std::size_t j = 0; j < count; ++j)
       scale[j] = scale_of(moments[size.channels + first + j], epsilon);
-    const auto sums = sums_of(
-      size, first, count, [&](std::size_t, std::size_t i) { return static_cast<double>(dy[i]); });
-    const auto products = sums_of(size, first, count, [&](std::size_t c, std::size_t i) {
-      return static_cast<double>(dy[i]) * static_cast<double>(x[i] - moments[c]);
-    });
+    std::array<std::array<double, lanes>, 2> sums{};
+    if (totals == nullptr)
+      sums = products_of(size, first, count, dy, x, moments);
+    else
+      for (std::size_t part = 0; part < 2; ++part)
+        std::copy_n(totals + part * size.channels + first, count, sums[part].begin());
     // dx = scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean)))
     std::array<T, lanes> mean{};
     std::array<T, lanes> slope{};
     for (std::size_t j = 0; j < count; ++j) {
       const auto s = static_cast<double>(scale[j]);
-      mean[j] = static_cast<T>(sums[j] / n);
-      slope[j] = static_cast<T>(s * s * products[j] / n);
+      mean[j] = static_cast<T>(sums[0][j] / n);
+      slope[j] = static_cast<T>(s * s * sums[1][j] / n);
     }
     const auto pixels = size.pixels();
     for (std::size_t k = 0; k < size.count; ++k) {
@@ -156,9 +206,12 @@ void normalize_channels_gradient(const images& size, const T* dy, const T* x, co
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void multiply_channels(const images&, const T*, const T*, T*);                          \
   template void channel_moments(const images&, const T*, T*);                                      \
+  template void channel_sums(const images&, const T*, double*);                                    \
+  template void moments_of_sums(std::size_t, const double*, std::size_t, T*);                      \
+  template void channel_products(const images&, const T*, const T*, const T*, double*);            \
   template void normalize_channels(const images&, const T*, const T*, double, T*);                 \
   template void normalize_channels_gradient(const images&, const T*, const T*, const T*, double,   \
-                                            T*);
+                                            const double*, std::size_t, T*);
 // NOLINTEND(bugprone-macro-parentheses)
 
 TROUPE_INSTANTIATE(float)

@@ -19,6 +19,19 @@ struct images {
   std::size_t per_image() const noexcept { return channels * pixels(); }
 };
 
+/// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
+/// width.
+inline images images_of(const operand& x, std::size_t rows) {
+  const auto extent = [&](std::size_t axis) {
+    return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
+  };
+  const auto count = x.shape.has_batch() ? rows : extent(0);
+  if (x.shape.rank() == 4)
+    return {count, extent(1), extent(2), extent(3)};
+  return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
+          1};
+}
+
 // Convolutions as products of matrices: the patches under the window become the columns of a matrix
 // (channels x window, positions), one image and group at a time, so that it stays in the
 // second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:

@@ -39,35 +39,45 @@ std::size_t shared_elements(const plan& what) {
   return result;
 }
 
+[[noreturn]] void fail(const std::string& text) {
+  throw std::invalid_argument("executor: " + text);
+}
+
 } // namespace
 
 template <class T>
-void executor_state<T>::bind(const run_arguments<T>& arguments) {
-  auto fail = [](const std::string& text) { throw std::invalid_argument("executor: " + text); };
-  if (arguments.rows > what->max_rows())
-    fail(std::to_string(arguments.rows) + " rows, the plan is for "
-         + std::to_string(what->max_rows()));
-  if (arguments.weights.size() != weights.size())
-    fail(std::to_string(arguments.weights.size()) + " weights were bound, the layout has "
-         + std::to_string(weights.size()));
-  if (arguments.feeds.size() != feeds.size())
-    fail(std::to_string(arguments.feeds.size()) + " feeds were given, the graph has "
-         + std::to_string(feeds.size()) + " placeholders");
-  if (what->has_gradients() && arguments.gradient.size() != what->parameters().size())
-    fail("the gradient has " + std::to_string(arguments.gradient.size())
-         + " elements, the layout has " + std::to_string(what->parameters().size()));
+void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds) {
+  if (rows > what.max_rows())
+    fail(std::to_string(rows) + " rows, the plan is for " + std::to_string(what.max_rows()));
+  if (feeds.size() != what.feed_count())
+    fail(std::to_string(feeds.size()) + " feeds were given, the graph has "
+         + std::to_string(what.feed_count()) + " placeholders");
   for (std::size_t i = 0; i < feeds.size(); ++i) {
-    const auto& given = arguments.feeds[i];
-    const auto type = what->feed(i).type;
+    const auto& given = feeds[i];
+    const auto type = what.feed(i).type;
     const bool fed = type == dtype::int32 ? given.labels != nullptr
       : type == dtype::sparse             ? given.sparse.starts != nullptr
                                           : given.values != nullptr;
-    if (arguments.rows > 0 && what->reads_feed(i) && !fed)
-      fail("placeholder \"" + what->feed(i).name + "\" was not fed with "
+    if (rows > 0 && what.reads_feed(i) && !fed)
+      fail("placeholder \"" + what.feed(i).name + "\" was not fed with "
            + (type == dtype::int32      ? "labels"
                 : type == dtype::sparse ? "sparse rows"
                                         : "values"));
   }
+}
+
+template void check_feeds(const plan&, std::size_t, std::span<const feed<float>>);
+template void check_feeds(const plan&, std::size_t, std::span<const feed<double>>);
+
+template <class T>
+void executor_state<T>::bind(const run_arguments<T>& arguments) {
+  check_feeds(*what, arguments.rows, arguments.feeds);
+  if (arguments.weights.size() != weights.size())
+    fail(std::to_string(arguments.weights.size()) + " weights were bound, the layout has "
+         + std::to_string(weights.size()));
+  if (what->has_gradients() && arguments.gradient.size() != what->parameters().size())
+    fail("the gradient has " + std::to_string(arguments.gradient.size())
+         + " elements, the layout has " + std::to_string(what->parameters().size()));
   rows = arguments.rows;
   std::ranges::copy(arguments.weights, weights.begin());
   std::ranges::copy(arguments.feeds, feeds.begin());
@@ -124,6 +134,21 @@ void executor_state<T>::execute(const instruction& x) {
   cpu::row_of<T>(x.op).run({*this, x});
 }
 
+template <class T>
+bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
+  auto& here = *under_way;
+  auto& mine = sums[here.instruction];
+  if (mine.empty() || !arguments.on_sums || here.given)
+    return true;
+  if (!std::exchange(here.asked, true)) {
+    const auto& x = what->instructions()[here.instruction];
+    const cpu::flush_denormals mode;
+    cpu::row_of<T>(x.op).sums({*this, x}, mine.data());
+    arguments.on_sums(mine);
+  }
+  return false;
+}
+
 namespace {
 
 /// Bytes; no limit if the system does not say.
@@ -158,6 +183,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   for (const auto& x : s.what->instructions())
     s.register_count = std::max(s.register_count, x.inputs.size() + x.temporaries);
   s.registers.resize(threads * s.register_count);
+  for (const auto& x : s.what->instructions())
+    s.sums.emplace_back(cpu::sums_needed(x));
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
   const auto& loss = s.what->loss();
@@ -184,6 +211,7 @@ executor<T>& executor<T>::operator=(executor&&) noexcept = default;
 template <class T>
 void executor_state<T>::begin() {
   under_way.emplace();
+  all_rows.reset();
   correct = counted = 0;
   for (const auto& part : what->zero_gradients())
     std::fill_n(gradient + part.begin, part.size(), T(0));
@@ -194,7 +222,7 @@ run_result executor<T>::run(const run_arguments<T>& arguments) {
   restart();
   if (const auto result = advance(arguments))
     return *result;
-  throw std::invalid_argument("executor: weights are missing");
+  throw std::invalid_argument("executor: weights, or sums over workers, are missing");
 }
 
 template <class T>
@@ -208,13 +236,16 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   s.bind(arguments);
   if (!s.under_way)
     s.begin();
-  auto& [i, bucket, loss] = *s.under_way;
+  auto& [i, bucket, loss, asked, given] = *s.under_way;
   const auto& instructions = s.what->instructions();
   const auto& buckets = s.what->buckets();
   const bool complete = std::ranges::find(s.weights, nullptr) == s.weights.end();
   for (; i < instructions.size(); ++i) {
     if (!complete && (i + 1 == instructions.size() || s.misses_weights(instructions[i])))
       return std::nullopt;
+    if (!s.has_sums(arguments))
+      return std::nullopt;
+    asked = given = false;
     {
       const cpu::flush_denormals mode;
       s.execute(instructions[i]);
@@ -236,6 +267,26 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
     loss = static_cast<double>(*p); // a loss that is a constant, or a variable
   const run_result result{loss, s.correct, s.counted};
   s.under_way.reset();
+  return result;
+}
+
+template <class T>
+void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
+  auto& s = *state_;
+  const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
+  if (!waits || s.sums[s.under_way->instruction].size() != totals.size())
+    throw std::invalid_argument("executor: " + std::to_string(totals.size())
+                                + " sums over workers were not asked for");
+  std::ranges::copy(totals, s.sums[s.under_way->instruction].begin());
+  s.all_rows = rows;
+  s.under_way->given = true;
+}
+
+std::vector<std::size_t> sums_over_workers(const plan& what) {
+  std::vector<std::size_t> result;
+  for (const auto& x : what.instructions())
+    if (const auto n = cpu::sums_needed(x); n > 0)
+      result.push_back(n);
   return result;
 }
 

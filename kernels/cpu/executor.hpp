@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -55,6 +56,11 @@ struct run_arguments {
   /// as soon as that part of `gradient` is final and its weights are not read again. It may
   /// overwrite those weights.
   function_ref<void(std::size_t)> on_bucket;
+  /// If several workers run the plan together, each over its own samples: called on the running
+  /// thread by `advance` with this worker's part of sums over all workers, for which it then stops
+  /// (executor::give_sums). All workers get to the same sums in the same order, workers without
+  /// samples too. Empty: this worker's samples are all.
+  function_ref<void(std::span<const double>)> on_sums;
   /// Called on the running thread after each instruction of the plan, with its number, for
   /// profiling.
   function_ref<void(std::size_t)> on_instruction;
@@ -105,9 +111,15 @@ public:
 
   /// Begins a run, or goes on with the one under way, as far as the weights allow that are there:
   /// up to the first instruction that reads one that is null; the last instruction waits for all of
-  /// them. Nothing is returned until the run is at its end. Between the calls of a run only weights
-  /// that were null may change in the arguments. Throws as `run`.
+  /// them. Stops for sums over workers, too (run_arguments::on_sums). Nothing is returned until the
+  /// run is at its end. Between the calls of a run only weights that were null may change in the
+  /// arguments. Throws as `run`.
   std::optional<run_result> advance(const run_arguments<T>& arguments);
+
+  /// The sums over all workers that `advance` has stopped for, and the number of samples that all
+  /// workers have in this run. The next `advance` goes on with them. Throws std::invalid_argument
+  /// if it has not stopped for so many sums.
+  void give_sums(std::span<const double> totals, std::size_t rows);
 
   /// Gives up the run under way, if there is one: `advance` begins another.
   void restart() noexcept;
@@ -115,7 +127,7 @@ public:
   /// Finds the origin of a number that is not finite: among weights, feeds and results, in this
   /// order, the first tensor with such an element, such as "weights dense_1.weight", "features" or
   /// "result matmul_7"; empty if there is none. Runs the plan once more and checks after each
-  /// instruction. Allocates; does not call on_bucket.
+  /// instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of the last run.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
   /// Values of fetch `index` of the last run, row-major, `rows` samples if it is per sample.
@@ -131,6 +143,10 @@ public:
 private:
   std::unique_ptr<executor_state<T>> state_;
 };
+
+/// The number of sums of each call of run_arguments::on_sums, in order; empty if the plan needs no
+/// other workers.
+std::vector<std::size_t> sums_over_workers(const plan& what);
 
 extern template class executor<float>;
 extern template class executor<double>;

@@ -8,19 +8,6 @@ namespace troupe::cpu {
 
 namespace {
 
-/// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
-/// width.
-images images_of(const operand& x, std::size_t rows) {
-  const auto extent = [&](std::size_t axis) {
-    return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
-  };
-  const auto count = x.shape.has_batch() ? rows : extent(0);
-  if (x.shape.rank() == 4)
-    return {count, extent(1), extent(2), extent(3)};
-  return {count, extent(1), x.shape.elements(1) / (extent(1) * (x.shape.has_batch() ? 1 : count)),
-          1};
-}
-
 /// Of a convolution of `in` to `out`, or of its gradients.
 template <class T>
 std::size_t scratch_of(const operand& in, const operand& out, const instruction& x) {
@@ -40,6 +27,8 @@ struct image_step : step<T> {
   finish<T> last{this->run.read(this->x.bias), this->x.after,
                  this->run.read(this->x.epilogue_operand)};
 
+  /// Pixels of a channel in the images of all workers.
+  std::size_t all_pixels() const { return this->run.rows_of(this->x) * input.pixels(); }
   images of(std::size_t i) const { return images_of(this->x.inputs[i], this->run.rows); }
   /// Calls f(part of the images of the input, scratch).
   template <class F>
@@ -117,18 +106,31 @@ std::span<const operation_row<T>> image_rows() {
            }),
     row<T>({op::broadcast_channels}, [](s i) { broadcast_channels(i.output, i.a, i.out); }),
     row<T>({op::multiply_channels}, [](s i) { multiply_channels(i.output, i.a, i.b, i.out); }),
-    row<T>({op::channel_moments}, [](s i) { channel_moments(i.input, i.a, i.out); }),
+    row<T>({.op = op::channel_moments,
+            .sums = [](const step<T>& i,
+                       double* out) { channel_sums(image_step<T>{i}.input, i.a, out); }},
+           [](s i) {
+             if (const auto* totals = i.totals())
+               moments_of_sums(i.input.channels, totals, i.all_pixels(), i.out);
+             else
+               channel_moments(i.input, i.a, i.out);
+           }),
     row<T>({op::normalize_channels},
            [](s i) { normalize_channels(i.output, i.a, i.b, i.x.factor, i.out); }),
-    row<T>({op::normalize_channels_gradient},
+    row<T>({.op = op::normalize_channels_gradient,
+            .sums =
+              [](const step<T>& i, double* out) {
+                channel_products(image_step<T>{i}.input, i.a, i.b, i.operand(2), out);
+              }},
            [](s i) {
-             normalize_channels_gradient(i.output, i.a, i.b, i.operand(2), i.x.factor, i.out);
+             normalize_channels_gradient(i.output, i.a, i.b, i.operand(2), i.x.factor, i.totals(),
+                                         i.all_pixels(), i.out);
            }),
     {op::summed_mean, [](const step<T>& i) { scale_moments(i, 0, static_cast<T>(i.run.rows)); }},
     {op::summed_variance,
      [](const step<T>& i) {
        const auto rows = static_cast<double>(i.run.rows);
-       const auto n = rows * i.x.factor;
+       const auto n = static_cast<double>(i.run.rows_of(i.x)) * i.x.factor;
        scale_moments(i, 1, static_cast<T>(rows * (n > 1 ? n / (n - 1) : 1)));
      }},
     row<T>({op::max_pool_select},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 // Internal to the executor; kernels/cpu/operation_table.hpp has its instructions.
@@ -28,6 +29,10 @@ aligned_array<T> make_aligned(std::size_t n) {
   std::fill_n(p, n, T(0)); // touches the pages now, rather than in the first run
   return aligned_array<T>(p);
 }
+
+/// Throws std::invalid_argument if the rows and feeds of a run do not fit the plan.
+template <class T>
+void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds);
 
 /// A tensor as a matrix of all leading dimensions by the last one.
 struct extent {
@@ -89,11 +94,29 @@ struct executor_state {
   std::size_t correct = 0;
   std::size_t counted = 0;
 
+  /// By instruction: its sums over all workers, empty if it needs none. They stay after the run,
+  /// for a search.
+  std::vector<std::vector<double>> sums;
+  /// The samples of all workers in the run; nothing: this worker's are all.
+  std::optional<std::size_t> all_rows;
+
+  const double* totals(const instruction& x) const {
+    const auto& result = sums[static_cast<std::size_t>(&x - what->instructions().data())];
+    return all_rows && !result.empty() ? result.data() : nullptr;
+  }
+  /// Number of samples that the result of an instruction depends on.
+  std::size_t rows_of(const instruction& x) const {
+    return x.key != 0 ? all_rows.value_or(rows) : rows;
+  }
+
   /// How far a run has come.
   struct position {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
     double loss = 0;
+    /// Sums of the instruction: on_sums was called, and give_sums.
+    bool asked = false;
+    bool given = false;
   };
   std::optional<position> under_way;
 
@@ -133,6 +156,8 @@ struct executor_state {
   T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
 
   void execute(const instruction& x);
+  /// Whether the instruction has its sums over all workers; if not, asks for them once.
+  bool has_sums(const run_arguments<T>& arguments);
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
   }

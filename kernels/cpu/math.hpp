@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/host_device.hpp"
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -7,30 +9,32 @@
 
 namespace troupe::cpu {
 
+// Functions of elements, for the CPU and for CUDA kernels.
+//
 // Transcendental functions without branches, so that the compiler vectorizes the loops around them.
 // The lanes of a vector and the last elements of a loop run the same operations, so results do not
 // depend on positions. The double versions are the C library's and serve as reference.
 
-inline double exp(double x) {
+TROUPE_HOST_DEVICE inline double exp(double x) {
   return std::exp(x);
 }
-inline double log(double x) {
+TROUPE_HOST_DEVICE inline double log(double x) {
   return std::log(x);
 }
-inline double tanh(double x) {
+TROUPE_HOST_DEVICE inline double tanh(double x) {
   return std::tanh(x);
 }
-inline double erf(double x) {
+TROUPE_HOST_DEVICE inline double erf(double x) {
   return std::erf(x);
 }
-inline double softplus(double x) {
+TROUPE_HOST_DEVICE inline double softplus(double x) {
   return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
 }
 
 /// Relative error below 2 ulp; 0 below -87.3 (no denormals), infinity above 88.7; NaN stays NaN.
 /// x = n log 2 + r, |r| <= log(2) / 2, exp(r) by a polynomial (coefficients of Cephes' expf,
 /// Moshier 1992).
-inline float exp(float x) {
+TROUPE_HOST_DEVICE inline float exp(float x) {
   constexpr float high = 88.72283F;
   constexpr float low = -87.33654F;
   constexpr float to_integer = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
@@ -59,7 +63,7 @@ inline float exp(float x) {
 
 /// Relative error below 3 ulp; NaN stays NaN. Small |x|: odd polynomial (Cephes' tanhf); else 1 - 2
 /// / (exp(2 |x|) + 1).
-inline float tanh(float x) {
+TROUPE_HOST_DEVICE inline float tanh(float x) {
   const float a = std::fabs(x);
   const float e = exp(2 * a);
   const float large = std::copysign(1.0F - 2.0F / (e + 1.0F), x);
@@ -76,7 +80,7 @@ inline float tanh(float x) {
 
 /// Relative error below 2 ulp; -infinity for 0 (and denormals), NaN below 0. x = 2^n m,
 /// sqrt(1/2) <= m < sqrt(2), log(m) by a polynomial in m - 1 (coefficients of Cephes' logf).
-inline float log(float x) {
+TROUPE_HOST_DEVICE inline float log(float x) {
   const auto bits = std::bit_cast<std::int32_t>(x);
   constexpr std::int32_t root_half = 0x3f3504f3;
   const std::int32_t n = (bits - root_half) >> 23;
@@ -103,7 +107,7 @@ inline float log(float x) {
 
 /// Absolute error below 3e-7; NaN stays NaN. An odd rational function on |x| < 4, where erf is 1 in
 /// float (coefficients of Eigen's generic_fast_erf_float).
-inline float erf(float x) {
+TROUPE_HOST_DEVICE inline float erf(float x) {
   const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
   const float z = a * a;
   float p = -2.72614225801306e-10F;
@@ -122,7 +126,7 @@ inline float erf(float x) {
 }
 
 /// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); NaN stays NaN.
-inline float softplus(float x) {
+TROUPE_HOST_DEVICE inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
   // log(1 + e) for small e as a quotient: 1 + e is rounded (Kahan's log1p).
   const float u = 1.0F + e;
@@ -132,12 +136,12 @@ inline float softplus(float x) {
 }
 
 template <class T>
-T gelu(T x) {
+TROUPE_HOST_DEVICE T gelu(T x) {
   constexpr auto root_half = T(std::numbers::sqrt2 / 2);
   return T(0.5) * x * (T(1) + erf(root_half * x));
 }
 template <class T>
-T gelu_gradient(T dy, T x) {
+TROUPE_HOST_DEVICE T gelu_gradient(T dy, T x) {
   constexpr auto root_half = T(std::numbers::sqrt2 / 2);
   constexpr auto height = T(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
   const T below = T(0.5) * (T(1) + erf(root_half * x));
@@ -145,58 +149,58 @@ T gelu_gradient(T dy, T x) {
 }
 
 template <class T>
-T sign(T x) {
+TROUPE_HOST_DEVICE T sign(T x) {
   return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x);
 }
 
 template <class T>
-T sigmoid(T x) {
+TROUPE_HOST_DEVICE T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
 
 /// max(x, 0); NaN stays NaN.
 template <class T>
-T relu(T x) {
+TROUPE_HOST_DEVICE T relu(T x) {
   return x < T(0) ? T(0) : x;
 }
 
 /// Derivatives by the result y, times dy.
 template <class T>
-T relu_gradient(T dy, T y) {
+TROUPE_HOST_DEVICE T relu_gradient(T dy, T y) {
   return y > T(0) ? dy : (y == y ? T(0) : y);
 }
 template <class T>
-T leaky_relu_gradient(T dy, T y, T slope) {
+TROUPE_HOST_DEVICE T leaky_relu_gradient(T dy, T y, T slope) {
   return y > T(0) ? dy : (y == y ? slope * dy : y);
 }
 template <class T>
-T tanh_gradient(T dy, T y) {
+TROUPE_HOST_DEVICE T tanh_gradient(T dy, T y) {
   return dy * std::fma(-y, y, T(1));
 }
 template <class T>
-T sigmoid_gradient(T dy, T y) {
+TROUPE_HOST_DEVICE T sigmoid_gradient(T dy, T y) {
   return dy * (y * (T(1) - y));
 }
 
 // Comparisons; NaN stays NaN.
 template <class T>
-T maximum(T a, T b) {
+TROUPE_HOST_DEVICE T maximum(T a, T b) {
   return a > b || a != a ? a : b;
 }
 template <class T>
-T minimum(T a, T b) {
+TROUPE_HOST_DEVICE T minimum(T a, T b) {
   return a < b || a != a ? a : b;
 }
 template <class T>
-T above(T x, T bound) {
+TROUPE_HOST_DEVICE T above(T x, T bound) {
   return x > bound ? T(1) : (x == x ? T(0) : x);
 }
 template <class T>
-T greater(T a, T b) {
+TROUPE_HOST_DEVICE T greater(T a, T b) {
   return a > b ? T(1) : (a <= b ? T(0) : a + b);
 }
 template <class T>
-T select(T condition, T a, T b) {
+TROUPE_HOST_DEVICE T select(T condition, T a, T b) {
   return condition > T(0) ? a : (condition == condition ? b : condition);
 }
 

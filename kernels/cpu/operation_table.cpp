@@ -42,6 +42,11 @@ const operation_row<T>& row_of(operation op) {
   return table[static_cast<std::size_t>(op)];
 }
 
+std::size_t sums_needed(const instruction& x) {
+  const bool sums = x.key != 0 && row_of<float>(x.op).sums != nullptr;
+  return sums ? 2 * static_cast<std::size_t>(x.inputs[0].shape[1]) : 0;
+}
+
 template const operation_row<float>& row_of(operation);
 template const operation_row<double>& row_of(operation);
 

@@ -24,6 +24,8 @@ struct step {
     return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
   }
   std::size_t elements() const { return run.elements(x.output); }
+  /// The sums over all workers; null if this worker's samples are all.
+  const double* totals() const { return run.totals(x); }
   extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
   /// Calls f(part of the rows of the result, columns, first element of the part).
   template <class F>
@@ -43,6 +45,9 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Elements of it that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
+  /// If the result depends on the samples of all workers (node::key is not 0): this worker's part
+  /// of the two sums per channel of which it is made; out (2, channels).
+  void (*sums)(const step<T>&, double* out) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;
   std::optional<operation> bias = std::nullopt;
@@ -54,6 +59,9 @@ template <class T>
 std::span<const operation_row<T>> image_rows();
 template <class T>
 std::span<const operation_row<T>> sequence_rows();
+
+/// Number of sums over all workers that an instruction needs.
+std::size_t sums_needed(const instruction& x);
 
 /// The row of an operation; `run` is null for operations that no instruction has.
 template <class T>

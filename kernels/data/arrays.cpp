@@ -1,5 +1,6 @@
 #include "kernels/data/arrays.hpp"
 
+#include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -25,14 +26,20 @@ std::vector<double> numbers_of(const npy_array& x) {
 
 std::vector<float> floats_of(const npy_array& x, std::string_view name) {
   std::vector<float> result(x.size());
+  // Numbers that lose digits.
+  std::vector<float32_spread> spreads(x.type == npy_type::f32 ? 0 : x.size() / x.shape[0]);
   for (std::uint64_t i = 0; i < result.size(); ++i) {
     const double value = x.at(i);
     if (!(std::abs(value) <= std::numeric_limits<float>::max()))
       fail(name,
            "record " + std::to_string(i / (result.size() / x.shape[0])) + " has the feature "
-             + std::to_string(value) + "; expected finite numbers that fit float32");
+             + number_text(value) + "; expected finite numbers that fit float32");
     result[i] = static_cast<float>(value);
+    if (!spreads.empty())
+      spreads[i % spreads.size()].add(value);
   }
+  for (std::size_t j = 0; j < spreads.size(); ++j)
+    spreads[j].check(name, "feature " + std::to_string(j));
   return result;
 }
 

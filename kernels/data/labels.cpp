@@ -1,10 +1,9 @@
 #include "kernels/data/labels.hpp"
 
+#include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -12,12 +11,6 @@
 namespace troupe {
 
 namespace {
-
-/// The shortest text that reads back as the same number.
-std::string text_of(double x) {
-  std::array<char, 32> buffer{};
-  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
-}
 
 /// -1 for a label that is not a class from 0 to 2^31 - 1.
 double class_of(double label, class_numbers numbering) noexcept {
@@ -27,6 +20,12 @@ double class_of(double label, class_numbers numbering) noexcept {
   const bool valid = result >= 0 && result < std::numeric_limits<std::int32_t>::max()
     && result == std::floor(result);
   return valid ? result : -1;
+}
+
+/// "0 to 9".
+std::string range_of(std::size_t classes, class_numbers numbering) {
+  const std::size_t first = numbering == class_numbers::from_one ? 1 : 0;
+  return std::to_string(first) + " to " + std::to_string(first + classes - 1);
 }
 
 } // namespace
@@ -49,11 +48,12 @@ stored_labels stored_labels::as_classes(std::span<const double> labels, class_nu
     const bool outside = classes != 0 && which >= static_cast<double>(classes);
     if (which < 0 || outside) {
       const std::string expected = numbering == class_numbers::signs ? "-1 or 1"
-        : outside ? std::to_string(classes) + " classes (the units of the last layer)"
+        : outside
+        ? range_of(classes, numbering) + ": the model has " + std::to_string(classes) + " classes"
         : numbering == class_numbers::from_one ? "a whole number from 1"
                                                : "a whole number from 0";
       throw input_error(std::string{name} + ": record " + std::to_string(i) + " has label "
-                        + text_of(labels[i]) + "; expected " + expected);
+                        + number_text(labels[i]) + "; expected " + expected);
     }
     result.classes_.push_back(static_cast<std::int32_t>(which));
     result.width_ = std::max(result.width_, static_cast<std::size_t>(which) + 1);
@@ -70,8 +70,14 @@ stored_labels stored_labels::as_targets(std::span<const double> labels, std::siz
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (!(std::abs(labels[i]) <= std::numeric_limits<float>::max()))
       throw input_error(std::string{name} + ": record " + std::to_string(i / width) + " has target "
-                        + text_of(labels[i]) + "; expected a finite number that fits float32");
+                        + number_text(labels[i]) + "; expected a finite number that fits float32");
     result.targets_.push_back(static_cast<float>(labels[i]));
+  }
+  for (std::size_t column = 0; column < width; ++column) {
+    float32_spread spread;
+    for (auto i = column; i < labels.size(); i += width)
+      spread.add(labels[i]);
+    spread.check(name, width == 1 ? "the target" : "target " + std::to_string(column));
   }
   return result;
 }

@@ -1,23 +1,30 @@
 #include "kernels/data/table.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/printable.hpp"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 
 namespace troupe {
 
-namespace {
-
-float as_float(double value, std::uint64_t row, std::size_t column) {
-  if (!(std::abs(value) <= std::numeric_limits<float>::max()))
-    throw input_error("table: record " + std::to_string(row) + ", column " + std::to_string(column)
-                      + ": " + std::to_string(value) + " does not fit float32; scale the column");
-  return static_cast<float>(value);
+std::string number_text(double x) {
+  std::array<char, 32> buffer{};
+  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
 }
 
-} // namespace
+void float32_spread::check(std::string_view name, const std::string& what) const {
+  const auto size = std::max(std::abs(low_), std::abs(high_));
+  // A float has 24 binary digits. No numbers: low_ is above high_.
+  if (!exact_ && high_ - low_ > 1e-12 * size && high_ - low_ < 0x1p-16 * size)
+    throw input_error(std::string{name} + ": " + what + ": the values are from " + number_text(low_)
+                      + " to " + number_text(high_) + ", and float32, in which models compute, has "
+                      + "only 7 digits. Subtract " + number_text(low_) + " from each of them");
+}
 
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows) {
@@ -36,12 +43,26 @@ column_moments moments_of(std::span<const double> values, std::size_t width, std
 }
 
 std::vector<float> scaled_columns(std::span<const double> values,
-                                  std::span<const column_moments> how) {
+                                  std::span<const column_moments> how,
+                                  std::span<const std::string> names, std::string_view path) {
   const auto width = how.size();
   std::vector<float> result(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto& [mean, scale] = how[i % width];
-    result[i] = as_float((values[i] - mean) / scale, i / width, i % width);
+    const auto scaled = (values[i] - mean) / scale;
+    // Written so that NaN is refused, too.
+    if (!(std::abs(scaled) <= std::numeric_limits<float>::max()))
+      throw input_error(std::string{path} + ": record " + std::to_string(i / width) + ", column \""
+                        + excerpt(names[i % width]) + "\": " + number_text(values[i])
+                        + " is too large for float32, in which models compute (3.4e38); correct "
+                          "it, or divide the column");
+    result[i] = static_cast<float>(scaled);
+  }
+  for (std::size_t j = 0; j < width; ++j) {
+    float32_spread spread;
+    for (auto i = j; i < values.size(); i += width)
+      spread.add((values[i] - how[j].mean) / how[j].scale);
+    spread.check(path, "column \"" + excerpt(names[j]) + '"');
   }
   return result;
 }

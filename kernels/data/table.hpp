@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -29,12 +32,40 @@ struct column_moments {
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 
+/// The shortest text that reads back as the same number.
+std::string number_text(double x);
+
+/// The smallest and the largest of some numbers, of which float32 may have too few.
+class float32_spread {
+public:
+  void add(double x) noexcept {
+    low_ = x < low_ ? x : low_;
+    high_ = x > high_ ? x : high_;
+    exact_ = exact_ && double{static_cast<float>(x)} == x;
+  }
+
+  /// Throws input_error if float32 rounds the numbers, and has fewer than 256 numbers from the
+  /// smallest to the largest: a model would hardly see how they differ. If they differ by less
+  /// than 1e-12 of themselves, they count as equal.
+  /// @param name, what begin the error: "x.csv", "column \"time\""
+  void check(std::string_view name, const std::string& what) const;
+
+private:
+  double low_ = std::numeric_limits<double>::infinity();
+  double high_ = -std::numeric_limits<double>::infinity();
+  bool exact_ = true;
+};
+
 /// A table as float32, each column shifted and scaled.
 /// @param values (rows, width), row-major
 /// @param how (width)
-/// @throws input_error naming record and column: a value that does not fit float32.
+/// @param names (width), for errors
+/// @param path the table's name in errors
+/// @throws input_error naming record and column: a value that does not fit float32; a column as
+/// float32_spread.
 std::vector<float> scaled_columns(std::span<const double> values,
-                                  std::span<const column_moments> how);
+                                  std::span<const column_moments> how,
+                                  std::span<const std::string> names, std::string_view path);
 
 /// The coefficients of a linear model in the units of the data: per target the intercept, then one
 /// per feature.

@@ -166,10 +166,12 @@ npy_type type_of(std::string_view code, std::string_view name) {
   for (const auto& known : types)
     if (code == known.code || (known.size == 1 && code.size() == 3 && code.substr(1) == "u1"))
       return known.type;
+  const bool texts = code.find_first_of("USO") != std::string_view::npos;
   fail(name,
        "elements of type \"" + excerpt(code)
-         + "\"; expected float32, float64, uint8, int32 or int64, little-endian: save "
-           "x.astype(\"<f4\"), say");
+         + "\"; expected float32, float64, uint8, int32 or int64, little-endian. "
+         + (texts ? "Number texts: save numpy.unique(x, return_inverse=True)[1]"
+                  : "Save x.astype(\"<f4\") for numbers, x.astype(\"<i4\") for classes"));
 }
 
 /// Product of the sizes times `element`; false on overflow.

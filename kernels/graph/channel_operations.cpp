@@ -27,6 +27,7 @@ expression of_moments(operation op, expression moments, double factor) {
     refuse(op, describe(moments) + ": moments (2, channels) were expected");
   auto x = make_node(op, {moments.shape()[1]});
   x.factor = factor;
+  x.key = moments.node().key;
   return append(std::move(x), {moments});
 }
 
@@ -39,9 +40,11 @@ expression multiply_channels(expression x, expression g) {
   return append(make_node(op, x.shape()), {x, g});
 }
 
-expression channel_moments(expression x) {
+expression channel_moments(expression x, bool all_workers) {
   constexpr auto op = operation::channel_moments;
-  return append(make_node(op, {2, channels_of(op, x)}), {x});
+  auto result = make_node(op, {2, channels_of(op, x)});
+  result.key = all_workers ? 1 : 0;
+  return append(std::move(result), {x});
 }
 
 expression normalize_channels(expression x, expression moments, double epsilon) {
@@ -62,6 +65,7 @@ expression normalize_channels_gradient(expression dy, expression x, expression m
     refuse(op, describe(dy) + " and " + describe(x) + " have different shapes");
   auto result = make_node(op, x.shape());
   result.factor = epsilon;
+  result.key = moments.node().key;
   return append(std::move(result), {dy, x, moments});
 }
 
@@ -73,7 +77,8 @@ expression summed_variance(expression moments, std::int64_t positions) {
   return of_moments(operation::summed_variance, moments, static_cast<double>(positions));
 }
 
-expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon) {
+expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon,
+                      bool all_workers) {
   const auto frozen = [&](expression y) {
     const auto& n = y.node();
     return n.op == operation::variable
@@ -86,7 +91,7 @@ expression batch_norm(expression x, const batch_norm_variables& variables, doubl
     return batch_norm_testing(x, variables, epsilon);
   const auto positions = static_cast<std::int64_t>(x.shape().elements(1))
     / channels_of(operation::normalize_channels, x);
-  const auto moments = channel_moments(x);
+  const auto moments = channel_moments(x, all_workers);
   auto& owner = x.owner();
   owner.update_state(variables.running_mean, summed_mean(moments));
   owner.update_state(variables.running_variance, summed_variance(moments, positions));

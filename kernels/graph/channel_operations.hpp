@@ -14,8 +14,9 @@ namespace troupe {
 expression multiply_channels(expression x, expression g);
 /// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions, the
 /// variance divided by their number n. 0 for a run without rows. No gradient: see
-/// normalize_channels.
-expression channel_moments(expression x);
+/// normalize_channels. With `all_workers`, they are of the samples of all workers that run the plan
+/// together (run_arguments::on_sums), and so is everything that is made of them; node::key is 1.
+expression channel_moments(expression x, bool all_workers = false);
 /// (x - mean) / sqrt(variance + epsilon) per channel, moments = channel_moments(x). Its gradient is
 /// that of x and of the moments, which depend on x.
 expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
@@ -38,8 +39,10 @@ struct batch_norm_variables {
 
 /// For training: normalize_channels(x) * gain + bias. Registers the batch's mean and variance as
 /// updates of the running ones. If these are frozen, it is batch_norm_testing: training then
-/// normalizes as tests do. Throws input_error if only one of them is frozen.
-expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5);
+/// normalizes as tests do. Throws input_error if only one of them is frozen. `all_workers`: see
+/// channel_moments.
+expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5,
+                      bool all_workers = false);
 /// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables,
                               double epsilon = 1e-5);

@@ -3,6 +3,7 @@
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/cpu/vectorize.hpp"
+#include "kernels/optimizers/update_formulas.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,68 +20,6 @@
 namespace troupe {
 
 namespace {
-
-/// Scalars of an update in the type of its elements. What a rule does not use is 0.
-template <class T>
-struct factors {
-  T rate;
-  T scale;
-  /// Bound of the gradient's elements; infinity where they are not clipped.
-  T clip;
-  /// Of the weight, within the gradient.
-  T decay;
-  /// adamw: what remains of the weight.
-  T shrink;
-  T momentum;
-  T epsilon;
-  /// First and second moments: what is kept of the old, and taken of the new.
-  T keep1, take1;
-  T keep2, take2;
-  /// adam: 1 / sqrt(1 - beta2^t).
-  T root_scale;
-  /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
-  T mean_scale;
-  T direction_decay;
-  bool look_ahead;
-};
-
-bool uses_moments(optimizer_kind kind) {
-  return kind == optimizer_kind::adam || kind == optimizer_kind::adamw
-    || kind == optimizer_kind::lamb;
-}
-
-template <class T>
-factors<T> factors_of(const optimizer& rule, const update_arguments<T>& arguments) {
-  const bool adam = uses_moments(rule.kind);
-  const bool lamb = rule.kind == optimizer_kind::lamb;
-  const bool shrinks = rule.kind == optimizer_kind::adamw;
-  const auto t = static_cast<double>(arguments.step);
-  const auto own = arguments.moment_step > 0 ? static_cast<double>(arguments.moment_step) : t;
-  const double first = adam ? 1 - std::pow(rule.beta1, own + (arguments.look_ahead ? 1 : 0)) : 1;
-  const double second = adam ? 1 - std::pow(rule.beta2, t) : 1;
-  const double keep2 = adam ? rule.beta2 : rule.smoothing;
-  const double clip =
-    rule.clip_value > 0 ? rule.clip_value : std::numeric_limits<double>::infinity();
-  const double decay = rule.weight_decay;
-  const auto cast = [](double x) { return static_cast<T>(x); };
-  return {
-    .rate = cast(lamb ? arguments.rate : arguments.rate / first),
-    .scale = cast(arguments.scale),
-    .clip = cast(clip),
-    .decay = cast(shrinks || lamb ? 0 : decay),
-    .shrink = cast(shrinks ? 1 - arguments.rate * decay : 1),
-    .momentum = cast(rule.momentum),
-    .epsilon = cast(rule.epsilon),
-    .keep1 = cast(rule.beta1),
-    .take1 = cast(1 - rule.beta1),
-    .keep2 = cast(keep2),
-    .take2 = cast(1 - keep2),
-    .root_scale = cast(1 / std::sqrt(second)),
-    .mean_scale = cast(1 / first),
-    .direction_decay = cast(lamb ? decay : 0),
-    .look_ahead = arguments.look_ahead,
-  };
-}
 
 /// A block of the vectors of an update.
 template <class T>
@@ -99,96 +38,68 @@ struct vectors {
 // / 1.42; two loops over blocks of 4 KiB, the second one finding the velocities in the first-level
 // cache, 0.21 / 0.55 / 0.99; the new weights past the cache by streaming stores 0.51 / 0.55 / 0.71.
 // So: blocks always, streaming stores from 1 Mi elements on, where they begin to win.
-//
-// Explicit fused multiply-adds (this folder is compiled with -ffp-contract=off): vectors and the
-// last elements of a range round alike, so results do not depend on where a range begins or ends.
 
 constexpr std::size_t block = 1024;
 constexpr std::size_t stream_from = std::size_t{1} << 20;
 
-// A NaN passes through the comparisons.
-template <class T>
-T decayed_gradient(const factors<T>& f, T gradient, T weight) {
-  const T scaled = f.scale * gradient;
-  const T low = scaled < -f.clip ? -f.clip : scaled;
-  const T clipped = low > f.clip ? f.clip : low;
-  return std::fma(f.decay, weight, clipped);
-}
-
 /// The gradient of a step, whole, with the penalty on absolute weights.
 template <class T>
-void penalize(const factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
+void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   const auto [n, w, g, s0, s1, out] = x;
   TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < n; ++i) {
-    const T sign = static_cast<T>(w[i] > 0) - static_cast<T>(w[i] < 0);
-    gradient[i] = std::fma(l1, sign, decayed_gradient(f, g[i], w[i]));
-  }
-}
-
-/// Of gradients that are whole already.
-template <class T>
-factors<T> for_whole_gradients(factors<T> f) {
-  f.scale = 1;
-  f.clip = std::numeric_limits<T>::infinity();
-  f.decay = 0;
-  return f;
+  for (std::size_t i = 0; i < n; ++i)
+    gradient[i] = penalized_gradient(f, l1, g[i], w[i]);
 }
 
 // -- state --------------------------------------------------------------------------------------
 
 template <class T>
-void add_velocity(const factors<T>& f, const vectors<T>& x) {
+void add_velocity(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, v, unused, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    v[i] = std::fma(f.momentum, v[i], decayed_gradient(f, g[i], w[i]));
+    v[i] = next_velocity(f, v[i], decayed_gradient(f, g[i], w[i]));
 }
 
 template <class T>
-void add_squares(const factors<T>& f, const vectors<T>& x) {
+void add_squares(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s, unused, out] = x;
   TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < n; ++i) {
-    const T d = decayed_gradient(f, g[i], w[i]);
-    s[i] = std::fma(d, d, s[i]);
-  }
+  for (std::size_t i = 0; i < n; ++i)
+    s[i] = next_sum_of_squares(s[i], decayed_gradient(f, g[i], w[i]));
 }
 
 template <class T>
-void average_squares(const factors<T>& f, const vectors<T>& x) {
+void average_squares(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s, unused, out] = x;
   TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < n; ++i) {
-    const T d = decayed_gradient(f, g[i], w[i]);
-    s[i] = std::fma(f.keep2, s[i], f.take2 * d * d);
-  }
+  for (std::size_t i = 0; i < n; ++i)
+    s[i] = next_mean_square(f, s[i], decayed_gradient(f, g[i], w[i]));
 }
 
 /// rmsprop's velocity, after the squares were averaged.
 template <class T>
-void add_scaled_velocity(const factors<T>& f, const vectors<T>& x) {
+void add_scaled_velocity(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s, v, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    v[i] =
-      std::fma(f.momentum, v[i], decayed_gradient(f, g[i], w[i]) / (std::sqrt(s[i]) + f.epsilon));
+    v[i] = next_velocity(f, v[i], normalized_gradient(f, decayed_gradient(f, g[i], w[i]), s[i]));
 }
 
 template <class T>
-void average_moments(const factors<T>& f, const vectors<T>& x) {
+void average_moments(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, m, s, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i) {
     const T d = decayed_gradient(f, g[i], w[i]);
-    m[i] = std::fma(f.keep1, m[i], f.take1 * d);
-    s[i] = std::fma(f.keep2, s[i], f.take2 * d * d);
+    m[i] = next_mean(f, m[i], d);
+    s[i] = next_mean_square(f, s[i], d);
   }
 }
 
 /// The state of a block.
 template <class T>
-void update_state(optimizer_kind kind, const factors<T>& f, const vectors<T>& x) {
+void update_state(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
   switch (kind) {
   case optimizer_kind::sgd:
     break;
@@ -216,7 +127,7 @@ void update_state(optimizer_kind kind, const factors<T>& f, const vectors<T>& x)
 
 /// w' = w - rate * direction(i).
 template <class T, class Direction>
-void descend(const factors<T>& f, const vectors<T>& x, Direction direction) {
+void descend(const update_factors<T>& f, const vectors<T>& x, Direction direction) {
   const auto [n, w, g, s0, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
@@ -225,35 +136,22 @@ void descend(const factors<T>& f, const vectors<T>& x, Direction direction) {
 
 /// `mean(i)`: the first moment, or the one that comes next.
 template <class T, class Mean>
-void descend_by_moments(const factors<T>& f, const vectors<T>& x, Mean mean) {
+void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, m, s, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    out[i] = std::fma(-f.rate, mean(i) / std::fma(std::sqrt(s[i]), f.root_scale, f.epsilon),
-                      f.shrink * w[i]);
-}
-
-/// The mean that the same gradient would lead to once more.
-template <class T>
-T next_mean(const factors<T>& f, T mean, T gradient) {
-  return std::fma(f.keep1, mean, f.take1 * gradient);
-}
-
-template <class T>
-T lamb_direction(const factors<T>& f, T weight, T mean, T square) {
-  const T step = f.mean_scale * mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);
-  return std::fma(f.direction_decay, weight, step);
+    out[i] = std::fma(-f.rate, moments_direction(f, mean(i), s[i]), f.shrink * w[i]);
 }
 
 /// New weights of a block, whose state is up to date.
 template <class T>
-void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& x) {
+void update_weights(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, s0, s1, out] = x;
   const auto gradient = [&, w = w, g = g](std::size_t i) {
     return decayed_gradient(f, g[i], w[i]);
   };
   const auto normalized = [&, s0 = s0](std::size_t i) {
-    return gradient(i) / (std::sqrt(s0[i]) + f.epsilon);
+    return normalized_gradient(f, gradient(i), s0[i]);
   };
   switch (kind) {
   case optimizer_kind::sgd:
@@ -263,8 +161,8 @@ void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& 
       return descend(f, x, [s0 = s0](std::size_t i) { return s0[i]; });
     [[fallthrough]];
   case optimizer_kind::nesterov:
-    return descend(
-      f, x, [&, s0 = s0](std::size_t i) { return std::fma(f.momentum, s0[i], gradient(i)); });
+    return descend(f, x,
+                   [&, s0 = s0](std::size_t i) { return next_velocity(f, s0[i], gradient(i)); });
   case optimizer_kind::adagrad:
     return descend(f, x, normalized);
   case optimizer_kind::rmsprop:
@@ -272,7 +170,7 @@ void update_weights(optimizer_kind kind, const factors<T>& f, const vectors<T>& 
       return descend(f, x, normalized);
     if (f.look_ahead)
       return descend(
-        f, x, [&, s1 = s1](std::size_t i) { return std::fma(f.momentum, s1[i], normalized(i)); });
+        f, x, [&, s1 = s1](std::size_t i) { return next_velocity(f, s1[i], normalized(i)); });
     return descend(f, x, [s1 = s1](std::size_t i) { return s1[i]; });
   case optimizer_kind::adam:
   case optimizer_kind::adamw:
@@ -351,7 +249,7 @@ private:
 /// One pass over state and weights.
 template <class T>
 void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
-  const auto scaled = factors_of(rule, arguments);
+  const auto scaled = update_factors_of(rule, arguments);
   const auto f = rule.l1 != 0 ? for_whole_gradients(scaled) : scaled;
   const bool stream =
     arguments.weights.size() >= stream_from && arguments.updated.data() != arguments.weights.data();
@@ -377,7 +275,7 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
 /// lamb: a pass for the state and the norms of weights and direction, and one for the weights.
 template <class T>
 void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) {
-  const auto scaled = factors_of(rule, arguments);
+  const auto scaled = update_factors_of(rule, arguments);
   auto f = rule.l1 != 0 ? for_whole_gradients(scaled) : scaled;
   const blocks<T> all(rule, arguments);
   alignas(64) T buffer[block];

@@ -1,10 +1,23 @@
-# Installs the headers of `folder`, which lies in `root`, below `destination`. In the source tree headers include each
-# other as "actors/NAME.hpp", as installed <troupe/actors/NAME.hpp>.
+# Installs the headers of `folder`, which lies in `root`, as `destination`/troupe/FOLDER/NAME.hpp. In the source tree
+# headers include each other as "actors/NAME.hpp", as installed <troupe/actors/NAME.hpp>. The rewritten headers are kept
+# in `staging`, so that unchanged ones stay as they are when they are installed again.
 file(GLOB_RECURSE _headers RELATIVE "${root}" "${root}/${folder}/*.hpp" "${root}/${folder}/*.pb.h")
+file(GLOB_RECURSE _staged RELATIVE "${staging}/troupe" "${staging}/troupe/*")
+list(REMOVE_ITEM _staged ${_headers})
+foreach(_header IN LISTS _staged)
+  file(REMOVE "${staging}/troupe/${_header}")
+endforeach()
 foreach(_header IN LISTS _headers)
   file(READ "${root}/${_header}" _text)
   string(REGEX REPLACE "#include \"((actors|kernels|messages)/[^\"]+)\"" "#include <troupe/\\1>" _text "${_text}")
-  message(STATUS "Installing: ${destination}/${_header}")
-  file(WRITE "${destination}/${_header}" "${_text}")
-  list(APPEND CMAKE_INSTALL_MANIFEST_FILES "${destination}/${_header}")
+  set(_before "")
+  if(EXISTS "${staging}/troupe/${_header}")
+    file(READ "${staging}/troupe/${_header}" _before)
+  endif()
+  if(NOT _text STREQUAL _before)
+    file(WRITE "${staging}/troupe/${_header}" "${_text}")
+  endif()
 endforeach()
+file(MAKE_DIRECTORY "${staging}/troupe")
+# It puts DESTDIR before the destination, and names the files in the manifest.
+file(INSTALL DESTINATION "${destination}" TYPE DIRECTORY FILES "${staging}/troupe")

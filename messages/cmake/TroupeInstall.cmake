@@ -7,10 +7,18 @@ set(_troupe_cmake_dir "${CMAKE_CURRENT_LIST_DIR}")
 
 # Installs the headers of a folder of `root` as <troupe/FOLDER/NAME.hpp>.
 function(troupe_install_headers root folder)
+  string(MD5 key "${root}/${folder}")
+  cmake_path(IS_ABSOLUTE CMAKE_INSTALL_INCLUDEDIR whole)
+  if(whole)
+    set(destination "${CMAKE_INSTALL_INCLUDEDIR}")
+  else()
+    set(destination "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}")
+  endif()
   install(CODE "
     set(root \"${root}\")
     set(folder \"${folder}\")
-    set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/troupe\")
+    set(staging \"${PROJECT_BINARY_DIR}/headers/${key}\")
+    set(destination \"${destination}\")
     include(\"${_troupe_cmake_dir}/InstallHeaders.cmake\")")
 endfunction()
 

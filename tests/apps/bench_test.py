@@ -21,7 +21,8 @@ for _, shape in given["tensors"]:
     elements += count
 samples = given["batches"] * given["batch"]
 data = sys.stdin.buffer.read(4 * (elements + samples * (given["inputs"] + given["labels"])))
-assert given["threads"] == 1 and given["optimizer"]["kind"] == "sgd" and any(data)
+assert given["threads"] == 1 and given["rank"] < given["ranks"] and any(data)
+assert given["optimizer"]["kind"] == ("sgd" if given["work"] == "softmax" else "momentum")
 print(json.dumps({"version": "of a test", "blas": "none"}), flush=True)
 for line in sys.stdin.buffer:
     print(json.dumps({"seconds": 1.0, "losses": [100.0] * int(line)}), flush=True)
@@ -165,7 +166,8 @@ class Async(Bench):
 
     def test_table(self):
         output, _ = self.run_program("async", *self.QUICK, "--workers=2", "--rounds=0")
-        recipes = ("serial", "AUTO", "BUFFERED", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP", "SYNC_PS")
+        recipes = ("serial", "AUTO", "BUFFERED", "PULL_AHEAD", "NONE", "STALENESS_RATE", "GAP_AWARE", "DC", "SSP",
+                   "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
         # It takes SGD only, and the work has a momentum.
@@ -247,6 +249,51 @@ class AllReduce(Bench):
             (["--peer=gloo", "--python=/no/such/python"], "there is no program /no/such/python"),
         ):
             self.assertIn(said, self.run_program("allreduce", *arguments, code=2)[1])
+
+
+class Cluster(Bench):
+    QUICK = ("--rounds=1", "--epochs=2")
+
+    def test_results(self):
+        result, = self.results("cluster", *self.QUICK, "--protocols=async_ps,ring", "--transports=threads,auto")
+        self.assertEqual((result["work"], result["batch"], result["workers"]), ("mlp-64", 64, 2))
+        names = ["async_ps, threads", "async_ps, auto", "ring, threads", "ring, auto", "independent runs"]
+        self.assertEqual([x["name"] for x in result["rows"]], names)
+        alone = result["rows"][-1]["samples_per_second"]["median"]
+        for x in result["rows"]:
+            self.assertAlmostEqual(x["to_independent"], x["samples_per_second"]["median"] / alone)
+            self.assertTrue(0 < x["waiting"] < 1, x)
+
+    def test_a_run_that_learns_nothing(self):
+        _, said = self.run_program("cluster", *self.QUICK, "--protocols=ring", "--transports=threads",
+                                   "--set=learning_rate.base=1e-9", code=1)
+        self.assertIn("ring, threads: a run has reached an accuracy of", said)
+
+    def test_peer_that_computes_something_else(self):
+        fake = self.file("python", FAKE_PEER)
+        os.chmod(fake, 0o755)
+        _, said = self.run_program("cluster", *self.QUICK, "--peer=ddp", f"--python={fake}", code=1)
+        self.assertIn("mlp-64: PyTorch's loss of step 1 is 100", said)
+
+    @unittest.skipUnless(has_torch(), "no Python with PyTorch")
+    def test_ddp(self):
+        result, = self.results("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=ddp")
+        self.assertEqual(result["rows"][-1]["name"], "PyTorch DDP, gloo")
+        self.assertIn("PyTorch", result["peer"])
+        self.assertTrue(all(x["to_peer"] > 0 for x in result["rows"]), result)
+
+    def test_bad_input(self):
+        for arguments, said in (
+            (["--work=resnet"], "--work=resnet: there is no such work"),
+            (["--workers=0"], "--workers must be 1 to 64"),
+            (["--rounds=0"], "--rounds and --epochs must be at least 1"),
+            (["--transports=udp"], "threads, auto, tcp or basp was expected"),
+            (["--protocols=rings"], 'did you mean "RING"'),
+            (["--set=optimizer.kin=SGD"], 'did you mean "kind"'),
+            (["--peer=tf"], "--peer=tf: ddp was expected"),
+            (["--peer=ddp", "--python=/no/such/python"], "there is no program /no/such/python"),
+        ):
+            self.assertIn(said, self.run_program("cluster", *arguments, code=2)[1])
 
 
 if __name__ == "__main__":

@@ -120,6 +120,39 @@ class Predict(Command):
             self.assertAlmostEqual(float(row[f"probability_{row['prediction']}"]), float(row["probability"]))
         self.assertEqual({x["label"] for x in said}, {"a, b", "rose", "tulip"})
 
+    def test_other_records_are_scaled_as_the_training(self):
+        rows = self.flowers()
+        self.train()
+        def said():
+            return {float(rows[int(x["record"])][0]): float(x["probability_rose"])
+                    for x in csv.DictReader(io.StringIO(self.predict("--predictions=-")[0]))}
+        first = said()
+        # Some of these records, and others, which have another mean.
+        rows = [x for x in rows if x[0] in first or x[0] > 43] + [(300, "rose")]
+        self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
+        self.job = self.file("all.textproto", re.sub(r"split {.*?}", "", pathlib.Path(self.job).read_text()))
+        self.assertIn("(these records are scaled as those of the training)", self.predict()[0])
+        again = said()
+        for x, probability in first.items():
+            self.assertAlmostEqual(again[x], probability, delta=1e-4)
+        # Classes in another order would have the outputs of other classes.
+        self.file("flowers.csv", "x,species\n1,rose\n2,tulip\n3,zinnia\n")
+        _, errors = self.predict("--set", "data.batch=1", code=2)
+        self.assertIn('weights.safetensors: the model was trained with the classes ["a, b","rose","tulip"], '
+                      'but the data have ["rose","tulip","zinnia"]; expected the same', errors)
+
+    def test_other_targets_are_scaled_as_the_training(self):
+        table = self.file("table.csv", "x,y\n" + "".join(f"{x / 10},{3 + 2 * x / 10}\n" for x in range(60)))
+        self.job = self.file("table.textproto", TABLE_JOB.format(path=table) + "solver: EXACT")
+        self.train()
+        # Records of another line.
+        self.file("table.csv", "x,y\n" + "".join(f"{x},{5 - x}\n" for x in range(100, 120)))
+        output, _ = self.predict("--predictions=-")
+        for row in csv.DictReader(io.StringIO(output)):
+            x = 100 + int(row["record"])
+            self.assertAlmostEqual(float(row["target"]), 5 - x, delta=1e-3)
+            self.assertAlmostEqual(float(row["prediction"]), 3 + 2 * x, delta=1e-2)
+
     def test_predictions_of_two_classes(self):
         for loss, columns in (("BINARY_CROSS_ENTROPY", ["probability", "probability_a, b", "probability_rose"]),
                               ("HINGE", ["output"])):
@@ -175,6 +208,10 @@ class Predict(Command):
         weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")
         text = 'weights.safetensors: tensor "dense_1.weight" (10, 784) holds nan as element 7839; expected finite numbers'
         self.assertIn(text, self.predict(code=2)[1])
+        _, errors = self.run_program("export", f"--job={self.job}", f"--weights={weights}",
+                                     f"--output={self.folder}/nan.onnx", code=2)
+        self.assertIn(text, errors)
+        self.assertFalse((self.folder / "nan.onnx").exists())
         _, errors = self.run_program("train", f"--job={self.job}", f"--out={self.folder}/again", "--set",
                                      f"model.initial_weights={weights}", code=2)
         self.assertIn(text, errors)
@@ -225,6 +262,13 @@ class Check(Command):
         self.assertIn("the mean of each 4 gradients is applied when the last of them arrives", output)
         self.assertIn("10 per epoch, each of 64 samples (16 from each of 4 gradients of 2 workers)", output)
 
+    def test_a_full_disk_under_the_output(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            process = subprocess.run([PROGRAM, "check", f"--job={self.job}"], stdout=full, stderr=subprocess.PIPE,
+                                     text=True, check=False)
+        self.assertEqual((process.returncode, process.stderr),
+                         (1, "troupe: cannot write to standard output: the text is not complete\n"))
+
     def test_ring(self):
         output, _ = self.check("--workers=4", "--protocol=ring")
         self.assertIn("whole on each of 4 workers", output)
@@ -254,6 +298,20 @@ class Check(Command):
         self.assertRegex(output, r"warning +class a has no record in test\n")
         self.assertRegex(output, r"warning +class c is 100.0 % of test, but 33.3 % of all records\n")
         self.assertIn("data.split.stratify", output)
+        # A split that is stratified already.
+        self.file("flowers.csv", "x,species\n1,größer\n2,größer\n3,b\n4,b\n5,日本\n")
+        output, _ = self.check("--set", "data.split={ test: 2 stratify: true }", "--set", "data.batch=1")
+        self.assertRegex(output, r"\n +class +train +test\n +b +1 +1\n +größer +1 +1\n +日本 +1 +0\n")
+        lines = [x for x in output.splitlines() if re.match(r" +(class|b|größer|日本) ", x)]
+        self.assertEqual({len(x) for x in lines}, {len(lines[0])}, lines)
+        self.assertRegex(output, r"warning +class 日本 has no record in test\n")
+        self.assertNotIn("data.split.stratify", output)
+
+    def test_advice_about_splits(self):
+        # Nothing splits the generated digits.
+        output, _ = self.check("--set", "data.digits.test=5", "--set", "data.batch=1")
+        self.assertRegex(output, r"warning +class . has no record in test\n")
+        self.assertNotIn("data.split", output)
 
     def test_batches(self):
         output, _ = self.check("--workers=4", "--protocol=ring")
@@ -310,7 +368,10 @@ class Check(Command):
         output, _ = self.check()
         self.assertIn("\nfrozen      240 parameters in 6 tensors of 11,770\n"
                       "            convolution.weight, convolution.bias, norm.weight, norm.bias, norm.running_mean, "
-                      'norm.running_var: model.freeze "*"\n', output)
+                      'norm.running_var: model.freeze "*"\n'
+                      "            they take memory like others: 960 B in each gradient, 1.9 KiB of optimizer state\n", output)
+        output, _ = self.check("--set=optimizer.kind=SGD")
+        self.assertIn("960 B in each gradient, 0 B of optimizer state\n", output)
         self.assertNotIn("groups", output)
         self.job = self.file("groups.textproto", jobs["groups.textproto"])
         output, _ = self.check()

@@ -1,6 +1,7 @@
 """Wrong data: exit code 2, nothing written, and a message that names file, record and what would be right."""
 
 import gzip
+import json
 import os
 import struct
 import subprocess
@@ -135,7 +136,14 @@ class Data(TestCase):
         cluster, _ = self.cluster(ps=1, workers=1)
         checked = self.start("check", f"--job={job}", f"--cluster={cluster}")
         self.assert_exit(checked, 0)
+        self.assertRegex(checked.output, "warning +for 3 processes on the host of coordinator/0, " + problem)
+        apart = {x: [f"{x}.example:7000"] for x in ("coordinator", "ps", "worker")}
+        cluster = self.file("apart.json", json.dumps({"cluster": apart}))
+        checked = self.start("check", f"--job={job}", f"--cluster={cluster}")
+        self.assert_exit(checked, 0)
+        self.assertNotIn("processes on the host", checked.output)
         self.assertRegex(checked.output, "warning +for its largest process, " + problem)
+        cluster, _ = self.cluster(ps=1, workers=1)
         for arguments in (["train"], ["node", "--role=coordinator", f"--cluster={cluster}"],
                           ["predict", f"--weights={self.labels}"],
                           ["export", f"--weights={self.labels}", f"--output={self.out}"]):
@@ -143,6 +151,37 @@ class Data(TestCase):
                 process = self.start(*arguments, f"--job={job}")
                 self.assert_exit(process, 2)
                 self.assertRegex(process.output, problem)
+
+    def test_processes_on_one_host_that_fit_only_alone(self):
+        # Each of 40 workers would take about a thirtieth of the host's memory.
+        units = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // (160 * 4 * 800)
+        job = self.file("many.textproto", QUICK_JOB.replace(
+            "layer {", f"layer {{ dense {{ units: {units} }} }} layer {{", 1) + "protocol: RING")
+        cluster, _ = self.cluster(workers=40)
+        whole = r"this would take about [\d.]+ [GT]iB of memory"
+        here = r"and this host has [\d.]+ [GT]iB"
+        checked = self.start("check", f"--job={job}", f"--cluster={cluster}")
+        self.assert_exit(checked, 0)
+        self.assertRegex(checked.output, r"\n +41 processes on the host of coordinator/0: [\d.]+ [GT]iB\n")
+        self.assertRegex(checked.output, f"warning +for 41 processes on the host of coordinator/0, {whole}, {here}")
+        by_job = r"for coordinator/0 \([\d.]+ [MGT]iB\), 40 workers \(up to [\d.]+ [MGT]iB each\)"
+        for arguments in (["node", "--role=coordinator", f"--cluster={cluster}"],
+                          ["train", "--workers=40", "--processes"]):
+            with self.subTest(arguments=arguments):
+                process = self.start(*arguments, f"--job={job}")
+                self.assert_exit(process, 2)
+                self.assertRegex(process.output, f"{whole} {by_job}, {here}: ")
+
+    def test_batch_normalization_of_one_sample(self):
+        job = self.file("norm.textproto", QUICK_JOB.replace(
+            "layer {", "layer { dense { units: 7 } } layer { batch_norm {} } layer {", 1))
+        for more, code in (([], 2), (["--set", "data.batch=2"], 0),
+                           # One sample has 784 numbers per channel.
+                           (["--set", "model.layer[0]={ dropout { rate: 0 } }"], 0)):
+            process = self.start("check", f"--job={job}", "--set", "data.batch=1", *more)
+            self.assert_exit(process, code)
+            self.assertEqual("data.batch: 1 sample, but batch normalization of (batch, 7)" in process.output, code == 2,
+                             process.output)
 
     def test_output_directory(self):
         job = self.file("quick.textproto", QUICK_JOB)

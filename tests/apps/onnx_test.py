@@ -110,6 +110,19 @@ class Onnx(TestCase):
         metadata = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])["__metadata__"]
         self.assertEqual([len(json.loads(metadata[x])) for x in ("feature_mean", "feature_deviation")], [64, 64])
 
+    def test_exported_models_that_read_rounded_features(self):
+        for offset, rounded in ((1e9, True), (100, False)):
+            table = self.file("table.csv", "x,y\n" + "".join(f"{offset + i},{3 * i}\n" for i in range(8)))
+            job = self.file("table.textproto", f"""
+                model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }} solver: EXACT
+                data {{ csv {{ path: "{table}" features: "x" target: "y" standardize: true }} batch: 2 }}""")
+            self.train(job, "table")
+            text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'table'}",
+                                   f"--output={self.folder / 'table.onnx'}")
+            self.assertEqual("warning" in text, rounded, text)
+            if rounded:
+                self.assertIn("feature x has mean 1e+09 and deviation 2.29", text)
+
     def test_initial_weights(self):
         job = self.job()
         self.train(job, "first")

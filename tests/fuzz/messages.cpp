@@ -12,6 +12,8 @@
 #include "actors/parameter_server/norm_exchange.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
+#include "actors/protocols/async_ps/pacing.hpp"
+#include "actors/protocols/sync_ps/sync_policy.hpp"
 #include "actors/replica/replica_account.hpp"
 #include "actors/ring/ring_reductions.hpp"
 #include "kernels/error.hpp"
@@ -20,6 +22,7 @@
 #include "tests/fuzz/target.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -83,7 +86,41 @@ public:
     add_to_step(x);
   }
 
+  void hear(const proto::StepParts& x, std::uint8_t) {
+    if (x.step() > steps_[1].version + 1 || x.step() < steps_[1].version)
+      return;
+    steps_[1].policy.choose(x.step(), {x.part().begin(), x.part().end()});
+    make_steps();
+  }
+
+  void hear(const proto::IdleWorkers& x, std::uint8_t) {
+    steps_[0].policy.set_idle({x.worker().begin(), x.worker().end()});
+    make_steps();
+  }
+
+  void hear(const proto::Damping& x, std::uint8_t) {
+    if (!problem_of(x).empty())
+      return;
+    other_pacing_.set_damping(x.factor());
+    fuzz::require(other_pacing_.damping() > 0 && other_pacing_.damping() <= 1,
+                  "a factor is taken only if it is one");
+  }
+
+  void hear(const proto::PacingState& x, std::uint8_t) {
+    const auto before = pacing_.state().SerializeAsString();
+    if (pacing_.restore(x))
+      pace();
+    else
+      fuzz::require(pacing_.state().SerializeAsString() == before,
+                    "a state that is refused changes nothing");
+  }
+
   void hear(const proto::Fence& x, std::uint8_t) {
+    for (auto& step : steps_) {
+      step.policy.withdraw(x.worker());
+      step.policy.settle(x.worker(), x.last().id().sequence());
+    }
+    make_steps();
     journal_.fence(x.worker(), x.incarnation());
     staged_.drop(x.worker(), x.incarnation());
     proto::GradientId id;
@@ -114,8 +151,8 @@ public:
     fuzz::require(result.done->samples >= batch, "a sum holds what this rank added");
     replica_account account{{{0, 1}, {1, 1}, {2, 1}}, 1};
     const auto sum = result.done->sum.as_floats();
-    if (account.fits(sum, result.done->samples))
-      account.exchanged(sum, result.done->samples);
+    if (account.fits(sum, result.done->samples, 0))
+      account.exchanged(sum, result.done->samples, 0);
   }
 
   void hear(const proto::CheckpointPart& x, std::uint8_t size) {
@@ -228,7 +265,45 @@ private:
     return !journal_.fenced(id);
   }
 
+  /// With a backup worker; shard 0, and one that hears from it.
+  struct shard_of_steps {
+    sync_policy policy;
+    std::uint64_t version = 0;
+  };
+
+  static sync_policy steps_of(std::size_t shard) {
+    proto::SyncPs how;
+    how.set_backup_workers(1);
+    return {range{0, elements}, shard, {0, 1}, how};
+  }
+
+  void make_steps() {
+    for (auto& [policy, version] : steps_)
+      // As many as a StepParts can name in advance.
+      for (int i = 0; i < 3 && policy.ready(); ++i) {
+        const auto update = policy.plan({}, version++);
+        fuzz::require(update.samples <= workers * batch && update.gradient.size() == elements,
+                      "a step has a gradient of each worker at most");
+        policy.made({}, {}, {});
+      }
+  }
+
+  void add_to_steps(const proto::Commit& x) {
+    for (auto& [policy, version] : steps_)
+      if (!policy.refusal(x, version) && !policy.late(x, version))
+        policy.take({x, x.quarantine() || x.samples() == 0 ? payload{} : floats_of(elements)});
+    make_steps();
+  }
+
+  void pace() {
+    pacing_.applied(1, 2, 0.5);
+    const auto now = pacing_.now();
+    fuzz::require(now.damping() >= 0 && now.damping() <= 1, "the rate is damped, not raised");
+    fuzz::require(std::isfinite(now.norm()) && now.staleness() > 0, "running means are numbers");
+  }
+
   void add_to_step(const proto::Commit& x) {
+    add_to_steps(x);
     sum_.add(x.id().worker(), x.quarantine() ? 0 : x.samples(),
              x.quarantine() || x.samples() == 0 ? payload{} : floats_of(elements));
     if (!sum_.complete())
@@ -243,6 +318,9 @@ private:
   staged_gradients staged_;
   step_aggregator sum_{workers, elements};
   norm_exchange norms_{2};
+  std::array<shard_of_steps, 2> steps_{{{steps_of(0)}, {steps_of(1)}}};
+  async_pacing pacing_{workers, true};
+  async_pacing other_pacing_{workers, true};
   std::uint64_t step_ = 0;
   ring_reductions ring_;
   std::optional<checkpoint_assembly> parts_;
@@ -273,7 +351,8 @@ constexpr decoder decoders[] = {
   decode<proto::LeaseRequest>, decode<proto::LeaseDone>,  decode<proto::Fenced>,
   decode<proto::Report>,       decode<proto::TaskStatus>, decode<proto::Chunk>,
   decode<proto::Credit>,       decode<proto::DataShape>,  decode<proto::OpenView>,
-  decode<proto::Evaluated>,    decode<proto::Heartbeat>};
+  decode<proto::Evaluated>,    decode<proto::Heartbeat>,  decode<proto::StepParts>,
+  decode<proto::IdleWorkers>,  decode<proto::Damping>,    decode<proto::PacingState>};
 
 } // namespace
 

@@ -42,6 +42,7 @@ WITHOUT_CAF = (
     "actors/cluster/probe.*",
     "actors/collective/all_reduce_part.*",
     "actors/collective/direct_collective.*",
+    "actors/collective/early_pieces.*",
     "actors/coordinator/ledger.*",
     "actors/leases/lease_book.*",
     "actors/coordinator/member_table.*",

@@ -20,7 +20,8 @@ EXPECTED = {
 
 
 def main(source, build, compiler):
-    subprocess.run(["cmake", "-S", pathlib.Path(source) / "tests/house/skips", "-B", build, "-G", "Ninja",
+    source = pathlib.Path(source).resolve()
+    subprocess.run(["cmake", "-S", source / "tests/house/skips", "-B", build, "-G", "Ninja",
                     f"-DSOURCE={source}", f"-DCMAKE_CXX_COMPILER={compiler}"], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
     done = subprocess.run(["ctest", "--test-dir", build, "--output-on-failure"], capture_output=True, text=True,

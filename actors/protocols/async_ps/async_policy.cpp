@@ -30,13 +30,17 @@ double distance(std::span<const float> a, std::span<const float> b) {
 /// fewer workers made an update of each.
 std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
   const std::size_t buffer = job.async_ps().buffer();
-  return (workers + buffer - 1) / buffer;
+  return (chains_of(job, workers) + buffer - 1) / buffer;
 }
 
 } // namespace
 
+std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept {
+  return workers * (1 + job.pull_ahead());
+}
+
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept {
-  return workers > 1 ? job.async_ps().compensation() : proto::AsyncPs::NONE;
+  return chains_of(job, workers) > 1 ? job.async_ps().compensation() : proto::AsyncPs::NONE;
 }
 
 async_policy::async_policy(std::shared_ptr<const job_context> context, range where,
@@ -83,7 +87,9 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     result.terms.rate_factor = pacing_.damping();
     result.terms.look_ahead = true;
     if (keeps_moments()) {
-      const auto moment = moments_.next(header.id().worker(), header.id().incarnation());
+      const auto& id = header.id();
+      const auto moment =
+        moments_.next(id.worker(), id.incarnation(), id.sequence() % chains_of(context_->job, 1));
       result.terms.moment = moment.values;
       result.terms.moment_step = moment.step;
     }

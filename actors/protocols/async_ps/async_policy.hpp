@@ -10,7 +10,13 @@
 
 namespace troupe {
 
-/// How updates correct for staleness in a job with this many workers. A single worker is never
+/// Gradients of so many workers that pull no weights ahead would be as stale. With pull_ahead n, a
+/// worker's gradients form n + 1 chains, in turn: each is computed from weights with all earlier
+/// gradients of its chain, and without the last n gradients of the worker. So a chain is to updates
+/// what a worker is without pull_ahead: it has its own moment and its own slopes.
+std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
+
+/// How updates correct for staleness in a job with this many workers. A single chain is never
 /// stale: NONE.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 

@@ -24,7 +24,9 @@ void start_async_ps_worker(const worker_site& site) {
   const auto& job = site.context->job;
   ps_synchronizer_options manners;
   if (compensation_of(job, workers_of(site)) == proto::AsyncPs::AUTO)
-    manners.policy = std::make_shared<async_worker>(site.context->parameters().size());
+    manners.policy =
+      std::make_shared<async_worker>(site.context->parameters().size(), chains_of(job, 1));
+  manners.pull_ahead = job.pull_ahead();
   manners.admission = job.async_ps().has_max_staleness();
   start_ps_worker(site, std::move(manners));
 }
@@ -36,11 +38,13 @@ void start_async_ps_shard(const shard_site& site) {
   std::set<std::uint32_t> readers;
   for (auto& x : site.view.of(job_kind::worker))
     readers.insert(x.task.index);
-  const auto pulled = compares ? std::make_shared<pulled_versions>(std::move(readers)) : nullptr;
+  const std::size_t ahead = site.context->job.pull_ahead();
+  const auto pulled =
+    compares ? std::make_shared<pulled_versions>(std::move(readers), 1 + ahead) : nullptr;
   const auto shard = start_shard(
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
-    {.pulled = pulled, .held = pulled ? workers : 0});
+    {.pulled = pulled, .held = workers * (ahead + (pulled ? 1 + ahead : 0))});
   give_listeners(site, shard, {}, shards_to_tell(site));
 }
 

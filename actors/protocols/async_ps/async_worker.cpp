@@ -9,7 +9,7 @@ void async_worker::complete(proto::Commit& header, std::span<const float> gradie
   header.set_scale(limit_factor(header.gradient_norm(), known));
   if (header.samples() == 0)
     return;
-  if (const auto slopes = probe_.see(gradient, header.samples()))
+  if (const auto slopes = probes_[chain_].see(gradient, header.samples()))
     *header.mutable_slopes() = *slopes;
 }
 

@@ -4,21 +4,28 @@
 #include "actors/protocols/async_ps/slope_probe.hpp"
 
 #include <cstdint>
+#include <vector>
 
 namespace troupe {
 
 /// The worker's part of ASYNC_PS with compensation AUTO: limits its gradients (limit_factor), and
-/// tells shard 0 whether the weights overshoot (slope_probe).
+/// tells shard 0 whether the weights overshoot (slope_probe). The gradients of each chain
+/// (chains_of) are compared with each other.
 class async_worker : public worker_policy {
 public:
-  explicit async_worker(std::uint64_t parameters) : probe_(parameters) {}
+  explicit async_worker(std::uint64_t parameters, std::size_t chains = 1)
+    : probes_(chains, slope_probe{parameters}) {}
 
-  void read(std::span<const weight_range> weights) override { probe_.read(weights); }
+  void read(std::span<const weight_range> weights) override {
+    chain_ = (chain_ + 1) % probes_.size();
+    probes_[chain_].read(weights);
+  }
   void complete(proto::Commit& header, std::span<const float> gradient,
                 const proto::Pacing& known) override;
 
 private:
-  slope_probe probe_;
+  std::vector<slope_probe> probes_;
+  std::size_t chain_ = 0;
 };
 
 } // namespace troupe

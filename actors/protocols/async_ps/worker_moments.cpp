@@ -4,8 +4,9 @@
 
 namespace troupe {
 
-worker_moments::moment worker_moments::next(std::uint32_t worker, std::uint64_t incarnation) {
-  auto [i, fresh] = entries_.try_emplace({worker, incarnation});
+worker_moments::moment worker_moments::next(std::uint32_t worker, std::uint64_t incarnation,
+                                            std::uint64_t chain) {
+  auto [i, fresh] = entries_.try_emplace({worker, incarnation, chain});
   auto& x = i->second;
   if (fresh) {
     x.values = restored_;
@@ -16,7 +17,9 @@ worker_moments::moment worker_moments::next(std::uint32_t worker, std::uint64_t 
 }
 
 void worker_moments::drop(std::uint32_t worker, std::uint64_t incarnation) {
-  entries_.erase({worker, incarnation});
+  std::erase_if(entries_, [&](auto& x) {
+    return std::get<0>(x.first) == worker && std::get<1>(x.first) == incarnation;
+  });
 }
 
 payload worker_moments::mean() const {

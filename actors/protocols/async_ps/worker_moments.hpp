@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace troupe {
 
-/// The optimizer's first moment of a range, one per worker. DANA's workers keep these moments
-/// (Hakimi et al. 2019, arXiv 1907.11612); here the shard keeps them, next to the weights. The
-/// numbers and the total memory are the same. But gradients travel bucket by bucket while they are
-/// computed, and a moment changes only with an applied gradient.
+/// The optimizer's first moment of a range, one per worker and chain (chains_of). DANA's workers
+/// keep these moments (Hakimi et al. 2019, arXiv 1907.11612); here the shard keeps them, next to
+/// the weights. The numbers and the total memory are the same. But gradients travel bucket by
+/// bucket while they are computed, and a moment changes only with an applied gradient.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
@@ -26,9 +26,9 @@ public:
 
   /// The moment for an update by this worker. A worker's first update starts from zeros, or from
   /// the restored moment.
-  moment next(std::uint32_t worker, std::uint64_t incarnation);
+  moment next(std::uint32_t worker, std::uint64_t incarnation, std::uint64_t chain = 0);
 
-  /// Drops the moment of a worker that is gone.
+  /// Drops the moments of a worker that is gone.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
   /// The mean of all moments, which has the length of a single worker's moment. Before the first
@@ -45,7 +45,8 @@ private:
   };
 
   std::size_t elements_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, entry> entries_;
+  /// By worker, incarnation and chain.
+  std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>, entry> entries_;
   std::vector<float> restored_;
   std::uint64_t restored_updates_ = 0;
 };

@@ -1,5 +1,4 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
-#include "actors/model/replica_state.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
 #include "messages/problems.hpp"
@@ -11,9 +10,10 @@ namespace troupe {
 
 std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers) {
   std::vector<std::size_t> result;
+  const weight_fragments fragments{context};
   for (int i = 0; i < 2; ++i) {
-    for (auto& bucket : context.buckets())
-      result.push_back(bucket.size());
+    for (auto& piece : fragments.pieces())
+      result.push_back(piece.size());
     result.push_back(replica_account::elements(workers));
   }
   return result;
@@ -24,7 +24,8 @@ local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
                                                local_sgd_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker).size()),
-    replica_(context_), account_(workers_of(options_.view), options_.rank),
+    contribute_(context_->job.local_sgd().behind() == proto::LocalSgd::CONTRIBUTE),
+    fragments_(*context_), replica_(context_), account_(workers_of(options_.view), options_.rank),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {
   if (context_->job.local_sgd().has_outer())
@@ -58,11 +59,12 @@ void local_sgd_synchronizer::on_exit() {
 // -- a step -------------------------------------------------------------------------------------
 
 void local_sgd_synchronizer::on_acquire(const acquire& x) {
-  if (average_) {
+  if (waits()) {
     waiting_ = x;
     return;
   }
   attributes_ = x;
+  computing_ = true;
   acquired result;
   result.step = {step_};
   for (auto& part : replica_.newest())
@@ -111,12 +113,14 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
     leave_out();
   }
   ++step_;
+  ++since_;
   replica_.publish(step_, x.finite() ? 0 : x.samples);
+  computing_ = false;
   apart_ = true;
   ended_ = result;
-  if (step_ % context_->job.local_sgd().every() == 0)
-    begin_average(kind::due);
-  finish_step();
+  if (!next_)
+    next_ = due();
+  proceed();
 }
 
 // Makes the step without its gradient.
@@ -137,11 +141,13 @@ void local_sgd_synchronizer::on_abandon(const abandon& x) {
   result.step = x.step;
   result.outcome = proto::REQUEUED;
   send(worker_, result);
+  computing_ = false;
+  proceed();
 }
 
-// Captures follow an average: job_validate checks that.
+// Captures follow an average of all weights: weight_fragments.
 void local_sgd_synchronizer::finish_step() {
-  if (!ended_ || average_)
+  if (!ended_)
     return;
   if (options_.coordinator && evaluations_.due(step_))
     capture(evaluations_, true);
@@ -152,104 +158,164 @@ void local_sgd_synchronizer::finish_step() {
 
 // -- averages -----------------------------------------------------------------------------------
 
-void local_sgd_synchronizer::begin_average(kind why) {
+std::optional<local_sgd_synchronizer::turn> local_sgd_synchronizer::due() const {
+  if (contribute_)
+    return since_ < context_->job.local_sgd().every()
+      ? std::nullopt
+      : std::optional{turn{kind::on_demand, fragments_.all()}};
+  const auto pieces = fragments_.due(step_);
+  return pieces ? std::optional{turn{kind::scheduled, *pieces}} : std::nullopt;
+}
+
+void local_sgd_synchronizer::demand() {
+  next_ = turn{kind::on_demand, fragments_.all()};
+  proceed();
+}
+
+// The next average begins when its turn has come and the current one is added up. If that takes
+// longer, steps wait.
+void local_sgd_synchronizer::proceed() {
+  if (average_ && average_->missing == 0 && waits() && !computing_)
+    take_in();
+  if (!average_ && next_ && !computing_)
+    begin_average(*std::exchange(next_, std::nullopt));
+  if (waits())
+    return;
+  for (auto& answer : std::exchange(pulls_, {}))
+    answer_pull(answer);
+  if (counted())
+    for (auto& answer : std::exchange(reports_, {}))
+      answer.deliver(report());
+  if (auto x = std::exchange(waiting_, std::nullopt))
+    on_acquire(*x);
+  finish_step();
+}
+
+void local_sgd_synchronizer::begin_average(const turn& what) {
+  const bool all = what.pieces == fragments_.all();
+  if (all)
+    since_ = 0;
   if (workers_ == 1 && !outer_) {
-    account_.exchanged(account_.own_counts(), account_.own_samples());
-    apart_ = false;
+    account_.exchanged(account_.own_counts(), account_.own_samples(), account_.own_samples());
+    apart_ = apart_ && !all;
     return;
   }
-  const auto vectors = replica_.buckets() + 1;
-  const auto which = static_cast<std::size_t>(why);
-  average_ = average{why, vectors, {}, 0};
-  auto counts = account_.own_counts();
+  average_ = average{what, step_, account_.own_samples(), what.pieces.size() + 1, {}, 0};
+  if (!all)
+    average_->sums.resize(what.pieces.size());
+  for (auto i = what.pieces.begin; i < what.pieces.end; ++i)
+    contribute_piece(i);
+  const auto counts = account_.own_counts();
   auto own = payload::floats(counts.size());
   std::ranges::copy(counts, own.as_mutable_floats().begin());
-  const auto weights = replica_.newest();
-  const auto weights_of = [&](std::size_t bucket) {
-    return std::ranges::find(weights, replica_.where(bucket).begin, &replica_store::part::begin)
-      ->data;
-  };
-  for (std::size_t i = 0; i < vectors; ++i) {
-    ring_contribution mine;
-    mine.id.step = averages_;
-    mine.id.bucket = static_cast<std::uint32_t>(which * vectors + i);
-    mine.samples = account_.own_samples();
-    mine.values = i < replica_.buckets() ? weights_of(i) : own;
-    send(options_.ring, reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
-  }
+  reduce(fragments_.pieces().size(), std::move(own));
   ++averages_;
 }
 
+// Steps overwrite the versions of a fragment while its average is under way, so it is copied.
+void local_sgd_synchronizer::contribute_piece(std::size_t piece) {
+  const auto where = fragments_.pieces()[piece];
+  if (!whole(*average_)) {
+    average_->captured.push_back(replica_.weights(where));
+    reduce(piece, average_->captured.back());
+    return;
+  }
+  for (auto& x : replica_.newest())
+    if (x.begin <= where.begin && where.end <= x.begin + x.data.as_floats().size())
+      reduce(piece, x.data.slice_floats(where.begin - x.begin, where.size()));
+}
+
+void local_sgd_synchronizer::reduce(std::size_t vector, payload values) {
+  const auto vectors = fragments_.pieces().size() + 1;
+  ring_contribution mine;
+  mine.id.step = averages_;
+  mine.id.bucket =
+    static_cast<std::uint32_t>(static_cast<std::size_t>(average_->what.why) * vectors + vector);
+  mine.samples = average_->own_samples;
+  mine.values = std::move(values);
+  send(options_.ring, reduce_bucket{std::move(mine), caf::actor_cast<reduction_listener>(this)});
+}
+
 void local_sgd_synchronizer::on_segment(const proto::Segment& x, const payload& data) {
-  const auto vectors = replica_.buckets() + 1;
+  const auto vectors = fragments_.pieces().size() + 1;
   const bool demanded = x.bucket() >= vectors && x.bucket() < 2 * vectors;
-  if (demanded && !average_ && x.step() == averages_)
-    begin_average(kind::on_demand);
+  if (demanded && x.step() == averages_)
+    demand();
   send(options_.ring, x, data);
 }
 
 void local_sgd_synchronizer::on_reduced(const reduction& x) {
   if (!average_)
     return;
-  const auto i = x.id.bucket % (replica_.buckets() + 1);
-  const auto sum = x.sum.as_floats();
-  if (i == replica_.buckets()) {
+  const auto i = x.id.bucket % (fragments_.pieces().size() + 1);
+  if (i == fragments_.pieces().size()) {
+    const auto sum = x.sum.as_floats();
     average_->counts.assign(sum.begin(), sum.end());
     average_->samples = x.samples;
+  } else if (whole(*average_)) {
+    take(i, x.sum, {});
   } else {
-    const auto share = 1 / static_cast<float>(workers_);
-    mean_.resize(sum.size());
-    std::ranges::transform(sum, mean_.begin(), [share](float y) { return y * share; });
-    if (outer_)
-      outer_->step(replica_.where(i), mean_);
-    if (!replica_.overwrite(i, mean_)) {
-      fail_held();
-      return;
+    average_->sums[i - average_->what.pieces.begin] = x.sum;
+  }
+  --average_->missing;
+  proceed();
+}
+
+/// Puts a piece of an average into the replica.
+/// @param captured the replica's weights when the average of a fragment began; empty if the worker
+/// has made no step since then
+void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const payload& captured) {
+  const auto where = fragments_.pieces()[piece];
+  const auto share = 1 / static_cast<float>(workers_);
+  mean_.resize(where.size());
+  std::ranges::transform(sum.as_floats(), mean_.begin(), [share](float y) { return y * share; });
+  if (outer_)
+    outer_->step(where, mean_);
+  if (captured.size() > 0) {
+    const auto now = replica_.weights(where);
+    for (const auto& tensor : context_->parameters().entries()) {
+      const auto common = intersect(tensor.elements(), where);
+      if (tensor.kind == parameter_kind::trainable)
+        for (auto k = common.begin - where.begin; k < common.end - where.begin; ++k)
+          mean_[k] += now.as_floats()[k] - captured.as_floats()[k];
     }
   }
-  if (--average_->missing == 0)
-    end_average();
+  if (!replica_.replace(where, mean_))
+    fail_held();
 }
 
 // The learning-rate schedule has counted this worker's samples. Now it counts those of the other
 // workers.
-void local_sgd_synchronizer::end_average() {
-  if (!account_.fits(average_->counts, average_->samples)) {
+void local_sgd_synchronizer::take_in() {
+  const auto x = *std::exchange(average_, std::nullopt);
+  if (!account_.fits(x.counts, x.samples, x.own_samples)) {
     send(worker_,
          broken{"the workers' counts of samples and of gradients that were left out do "
                 "not add up"});
     return;
   }
-  const auto others = average_->samples - account_.own_samples();
-  account_.exchanged(average_->counts, average_->samples);
-  passed_samples_ += average_->samples;
-  replica_.publish(step_, others);
-  average_.reset();
-  averaged_ = step_;
-  apart_ = false;
-  for (auto& answer : std::exchange(pulls_, {}))
-    answer_pull(answer);
-  for (auto& answer : std::exchange(reports_, {}))
-    answer.deliver(report());
-  if (auto x = std::exchange(waiting_, std::nullopt))
-    on_acquire(*x);
-  finish_step();
+  for (std::size_t i = 0; i < x.sums.size(); ++i)
+    take(x.what.pieces.begin + i, x.sums[i], x.captured[i]);
+  account_.exchanged(x.counts, x.samples, x.own_samples);
+  passed_samples_ += x.samples;
+  replica_.skip(x.samples - x.own_samples);
+  averaged_ = x.step;
+  apart_ = apart_ && !whole(x);
 }
 
 // -- readers ------------------------------------------------------------------------------------
 
 // A repeated request comes before the next epoch's first lease, because links keep the order. So an
 // average on demand finds all workers between two steps.
-
+//
+// With CONTRIBUTE other workers may have made steps since an average that is still under way here.
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
-  const bool wanted = apart_ && !(outer_ && !may_be_over());
-  if (wanted && !average_)
-    begin_average(kind::on_demand);
-  if (wanted || average_)
-    pulls_.push_back(answer);
+  pulls_.push_back(answer);
+  if (contribute_ || (apart_ && !(outer_ && !may_be_over()) && !waits()))
+    demand();
   else
-    answer_pull(answer);
+    proceed();
   return answer;
 }
 
@@ -258,7 +324,7 @@ caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto
 bool local_sgd_synchronizer::may_be_over() const {
   const auto steps = step_ - averaged_;
   const auto least = passed_samples_ + account_.own_samples();
-  return least + (workers_ - 1) * context_->batch() * steps
+  return least + (workers_ - 1) * context_->gradient_samples() * steps
     >= context_->job.epochs() * context_->data.train_records;
 }
 
@@ -277,89 +343,20 @@ void local_sgd_synchronizer::answer_pull(
 // Worker 0 may have ended the last average before this worker, so the counts are not here yet. A
 // run that ends before its last epoch may have had no average at its end.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
-  if (outer_ && apart_ && !average_ && options_.rank == 0)
-    begin_average(kind::on_demand);
-  if (!average_ && !(outer_ && apart_))
-    return report();
   reports_.push_back(make_response_promise<proto::Report>());
-  return reports_.back();
+  auto answer = reports_.back();
+  if (!counted() && !waits() && options_.rank == 0)
+    demand();
+  else
+    proceed();
+  return answer;
 }
 
 proto::Report local_sgd_synchronizer::report() const {
-  auto result = account_.report(step_ - first_step_);
+  auto result = account_.report();
   result.set_captured(checkpoints_.newest());
   result.set_captured_to_evaluate(evaluations_.newest());
   return result;
-}
-
-// The weights and the outer momentum are equal on all workers, so each sends a part. It sends its
-// whole optimizer state, and in addition a part of it for runs with another number of workers.
-std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
-  const auto rank = static_cast<std::uint32_t>(options_.rank);
-  const auto share = replica_parts(*context_, workers_)[rank];
-  auto slots = replica_.capture(share, with_state);
-  if (!with_state)
-    return slots_of(rank, std::move(slots));
-  if (outer_ && !outer_->momentum().empty()) {
-    slots.push_back(payload::floats(share.size()));
-    std::ranges::copy(outer_->momentum().subspan(share.begin, share.size()),
-                      slots.back().as_mutable_floats().begin());
-  }
-  auto result = slots_of(rank, std::move(slots));
-  if (own_states(*context_, workers_) == 0)
-    return result;
-  const auto own = static_cast<std::uint32_t>(context_->rule.slots());
-  const auto first = static_cast<std::uint32_t>(result.size()) + rank * own;
-  for (std::uint32_t slot = 0; slot < own; ++slot)
-    result.push_back(
-      {rank, first + slot, replica_.state(slot, {0, context_->parameters().size()})});
-  return result;
-}
-
-void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
-  const auto workers = options_.view.of(job_kind::worker);
-  proto::CheckpointPart header;
-  header.set_view(view_number());
-  header.set_version(step_);
-  header.set_to_evaluate(to_evaluate);
-  auto* mark = header.add_mark();
-  mark->set_worker(options_.worker);
-  mark->set_incarnation(workers[options_.rank].incarnation);
-  mark->set_applied(step_ - first_step_);
-  mark->set_sequence(step_ - first_step_);
-  mark->set_lease(attributes_.lease);
-  mark->set_batch(attributes_.batch);
-  schedule.began(step_);
-  send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
-}
-
-// The weights are the outer weights, because checkpoints follow an average.
-bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& values) {
-  const bool outer = outer_ && values.size() == context_->parameters().size() * sizeof(float);
-  if (outer && x.slot() == context_->rule.slots() + 1 && !outer_->momentum().empty()) {
-    outer_->restore_momentum(values.as_floats());
-    return true;
-  }
-  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
-    return false;
-  passed_samples_ = x.samples();
-  averaged_ = x.version();
-  if (outer && x.slot() == 0)
-    outer_->restore_weights(values.as_floats());
-  return true;
-}
-
-caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
-                                                           const payload& values) {
-  if (step_ > x.version())
-    return proto::Ack{}; // A late repetition: training has begun.
-  if (!problem_of(x).empty() || !restore(x, values))
-    return make_error(errc::malformed,
-                      "worker/" + std::to_string(options_.worker) + " was given "
-                        + describe(x, values.size()));
-  step_ = first_step_ = x.version();
-  return proto::Ack{};
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/checkpoint/send_capture.hpp"
+#include "actors/protocols/local_sgd/fragments.hpp"
 #include "actors/protocols/local_sgd/outer_optimizer.hpp"
 #include "actors/protocols/site.hpp"
 #include "actors/replica/replica_account.hpp"
@@ -30,8 +31,9 @@ struct local_sgd_options {
   coordinator_actor coordinator;
 };
 
-/// Sizes of the vectors that an average adds up, listed twice: by a vector's number the ring
-/// distinguishes scheduled averages from averages on demand.
+/// Sizes of the vectors that an average of all weights adds up (weight_fragments::pieces(), and the
+/// counts), listed twice: by a vector's number the ring distinguishes scheduled averages from
+/// averages on demand.
 std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers);
 
 /// In addition to the synchronizer's interface: the ring's neighbour and listener, reader of the
@@ -52,11 +54,22 @@ using local_sgd_actor =
 /// An average is a ring all-reduce of the weights: each rank sends 2 (ranks - 1) / ranks of their
 /// bytes. Between averages no worker waits for others.
 ///
+/// With `local_sgd.fragments` the average of a fragment is under way while the worker trains on. It
+/// is taken in when the next average begins, so the result never depends on when messages arrive.
+/// Let w be the outer weights or the mean, c this replica when the average began, and x this
+/// replica now. The replica becomes w + (x - c): it keeps its own steps since then. So each step
+/// enters exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead,
+/// which drops a part of these steps.) Statistics of layers become w.
+///
+/// With `local_sgd.behind: CONTRIBUTE` a worker begins an average after `every` steps since the
+/// last one. All others take part as soon as a piece of their left neighbour arrives, or after
+/// their current step, and count their steps from there.
+///
 /// Readers always get averaged weights. With an outer optimizer they get the outer weights after
 /// the last average, and only the end of a run needs an average on demand. Without one, worker 0
 /// starts an average on demand if it is asked for the weights after other steps, as at the end of
 /// an epoch. All workers then wait for data, and each takes part as soon as a piece of its left
-/// neighbour arrives.
+/// neighbour arrives. So does the end of each epoch with CONTRIBUTE.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;
@@ -73,15 +86,29 @@ protected:
   void on_exit() override;
 
 private:
-  enum class kind { due, on_demand };
+  /// All ranks begin a scheduled average after the same step. They join one on demand when it
+  /// reaches them.
+  enum class kind { scheduled, on_demand };
 
-  /// The current average.
+  struct turn {
+    kind why = kind::on_demand;
+    /// Of weight_fragments::pieces().
+    range pieces;
+  };
+
+  /// An average that has begun.
   struct average {
-    kind why;
+    turn what;
+    /// When it began: the replica's step, and this worker's samples since the previous average.
+    std::uint64_t step = 0;
+    std::uint64_t own_samples = 0;
     /// Number of vectors that are not added up yet.
     std::size_t missing = 0;
     std::vector<float> counts;
     std::uint64_t samples = 0;
+    /// For each piece of a fragment: the replica's weights when the average began, and the sum.
+    std::vector<payload> captured = {};
+    std::vector<payload> sums = {};
   };
 
   void on_acquire(const acquire& x);
@@ -96,8 +123,21 @@ private:
 
   void stage_clipped(const commit& x, double norm);
   void leave_out();
-  void begin_average(kind why);
-  void end_average();
+  std::optional<turn> due() const;
+  /// All weights must be averaged, beginning now or after what is under way.
+  void demand();
+  void proceed();
+  void begin_average(const turn& what);
+  void contribute_piece(std::size_t piece);
+  /// Adds this worker's part to a vector of the current average.
+  void reduce(std::size_t vector, payload values);
+  void take(std::size_t piece, const payload& sum, const payload& captured);
+  void take_in();
+  bool whole(const average& x) const { return x.what.pieces == fragments_.all(); }
+  /// Steps wait for the current average.
+  bool waits() const { return average_ && (next_ || whole(*average_)); }
+  /// All workers' counts are exchanged, or will be without another request.
+  bool counted() const { return !waits() && (contribute_ || !outer_ || !apart_); }
   void finish_step();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
   std::vector<captured> captured_state(bool with_state) const;
@@ -112,6 +152,9 @@ private:
   local_sgd_options options_;
   worker_actor worker_;
   std::size_t workers_;
+  /// local_sgd.behind: CONTRIBUTE
+  bool contribute_;
+  weight_fragments fragments_;
   replica_store replica_;
   /// Absent: the replicas take the mean.
   std::optional<outer_optimizer> outer_;
@@ -119,8 +162,10 @@ private:
   /// Number of updates of the replica, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step of the last average.
+  /// The step at which the last average that is taken in began.
   std::uint64_t averaged_ = 0;
+  /// Steps since the last average of all weights began.
+  std::uint64_t since_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;
   acquire attributes_;
@@ -128,14 +173,18 @@ private:
   std::map<std::size_t, payload> unclipped_;
   /// The step that waits for its average, or for a capture.
   std::optional<committed> ended_;
-  /// The replicas may differ: steps were made since the last average.
+  /// The worker has weights, and has not committed its gradient.
+  bool computing_ = false;
+  /// The replicas may differ: steps were made since the last average of all weights.
   bool apart_ = false;
   std::optional<average> average_;
-  /// The mean of a bucket.
+  /// The average that begins next: when the current one is taken in, and between two steps.
+  std::optional<turn> next_;
+  /// The new weights of a piece.
   std::vector<float> mean_;
   /// Number of averages begun.
   std::uint64_t averages_ = 0;
-  /// A request that came during an average on demand.
+  /// A request that came while steps wait for an average.
   std::optional<acquire> waiting_;
   std::vector<caf::typed_response_promise<proto::Weights, payload>> pulls_;
   std::vector<caf::typed_response_promise<proto::Report>> reports_;

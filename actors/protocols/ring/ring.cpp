@@ -2,12 +2,24 @@
 
 #include "actors/protocols/site.hpp"
 #include "actors/ring/ring_synchronizer.hpp"
+#include "kernels/cpu/executor.hpp"
 
 namespace troupe {
 
-ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes) {
+ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
+                                const std::vector<std::size_t>& sums) {
   const auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
-  return site.spawn_heavy<ring_node>(site.view.number, place, std::move(sizes), site.board);
+  return site.spawn_heavy<ring_node>(site.view.number, place, std::move(sizes), site.board, sums);
+}
+
+std::vector<std::size_t> sums_of_step(const worker_site& site) {
+  std::vector<std::size_t> result;
+  if (site.view.of(job_kind::worker).size() == 1)
+    return result;
+  const auto of_batch = sums_over_workers(*site.context->training);
+  for (std::uint32_t i = 0; i < site.context->job.accumulate(); ++i)
+    result.insert(result.end(), of_batch.begin(), of_batch.end());
+  return result;
 }
 
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
@@ -26,7 +38,8 @@ void start_ring_worker(const worker_site& site) {
   std::vector<std::size_t> sizes;
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
-  const auto rank = spawn_ring_node(site, std::move(sizes));
+  const auto sums = sums_of_step(site);
+  const auto rank = spawn_ring_node(site, std::move(sizes), sums);
   site.host(proto::RING_NODE, rank, site.left());
   ring_synchronizer_options how;
   how.view = site.view;
@@ -39,8 +52,9 @@ void start_ring_worker(const worker_site& site) {
     site.context, how, caf::actor_cast<worker_actor>(site.worker));
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
-  join_ring(site, rank,
-            [site, synchronizer] { site.give(caf::actor_cast<synchronizer_actor>(synchronizer)); });
+  join_ring(site, rank, [site, synchronizer, summing = sums.empty() ? ring_node_actor{} : rank] {
+    site.give(caf::actor_cast<synchronizer_actor>(synchronizer), summing);
+  });
 }
 
 } // namespace troupe

@@ -13,9 +13,14 @@ struct worker_site;
 /// RING: each worker holds a replica, and a ring adds up the gradients of each step.
 void start_ring_worker(const worker_site& site);
 
-/// Starts this worker's rank of a ring that adds up vectors of these sizes (in elements). The
-/// caller hosts it as service RING_NODE.
-ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes);
+/// Starts this worker's rank of a ring that adds up vectors of these sizes (in elements), and
+/// float64 vectors of the sizes `sums`. The caller hosts it as service RING_NODE.
+ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
+                                const std::vector<std::size_t>& sums = {});
+
+/// Sizes of the sums over the batches of all workers that layers of the job need in a step
+/// (batch_norm.sync). Empty if there are none, or no other workers.
+std::vector<std::size_t> sums_of_step(const worker_site& site);
 
 /// Introduces the right neighbour to a rank, then calls `then`: collectives may begin.
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then);

@@ -15,9 +15,11 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (x.begins() && who.counts)
     return true; // A repetition: its step is already chosen.
   if (x.clock() < who.clock)
-    return false;
+    return who.counts && x.clock() + ahead_ >= who.clock; // Or it was asked for early.
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
+  if (x.begins())
+    who.waits_at.reset();
   fastest_ = std::max(fastest_, who.clock);
   // At another shard than the first, the slowest worker may have been ahead of this one.
   slowest_ = find_slowest();
@@ -29,15 +31,18 @@ read_gate::answer step_clocks::read(const proto::Pull& x) {
   auto& who = workers_[x.worker()];
   if (!place(who, x))
     return {.clock = x.clock(), .weights = versions_->newest(), .slow = {}};
-  answer result{.clock = who.clock, .weights = {}, .slow = {}};
-  who.waits = who.clock > slowest_ + bound_;
-  if (!who.waits) {
-    result.weights = version_for(who.clock);
+  const auto clock = x.begins() ? who.clock : x.clock();
+  answer result{.clock = clock, .weights = {}, .slow = {}};
+  if (clock <= slowest_ + readers_bound()) {
+    if (who.waits_at && *who.waits_at <= clock)
+      who.waits_at.reset();
+    result.weights = version_for(clock);
     return result;
   }
-  result.behind = who.clock - slowest_;
+  who.waits_at = std::min(clock, who.waits_at.value_or(clock));
+  result.behind = clock - slowest_;
   for (auto& [worker, y] : workers_)
-    if (y.counts && y.clock + bound_ < who.clock)
+    if (y.counts && y.clock + readers_bound() < clock)
       result.slow.push_back(worker);
   return result;
 }
@@ -100,8 +105,8 @@ void step_clocks::advance() {
     std::erase_if(reached_, [&](auto& x) { return x.first + 1 < now; });
   }
   for (auto& [worker, x] : workers_)
-    if (x.waits && x.clock <= slowest_ + bound_) {
-      x.waits = false;
+    if (x.waits_at && *x.waits_at <= slowest_ + readers_bound()) {
+      x.waits_at.reset();
       admitted_.push_back(worker);
     }
 }

@@ -24,10 +24,16 @@ namespace troupe {
 /// Shard 0 decides which step and is asked before the others, so a worker has the same step on all
 /// shards. Therefore waits at several shards cannot form a circle.
 ///
+/// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until no
+/// other worker is more than s - n steps behind step c. So these weights, too, have all updates of
+/// the steps before c + n - s.
+///
 /// Repeating a pull or a commit is safe, also if the repetition is old and comes late.
 class step_clocks : public read_gate {
 public:
-  explicit step_clocks(std::uint64_t bound) : bound_(bound) {}
+  /// @param ahead pull_ahead; at most `bound`
+  explicit step_clocks(std::uint64_t bound, std::uint64_t ahead = 0)
+    : bound_(bound), ahead_(ahead) {}
 
   void open(std::shared_ptr<const version_pool> versions) override;
   answer read(const proto::Pull& x) override;
@@ -59,7 +65,8 @@ private:
     /// The step of its last pause.
     std::optional<std::uint64_t> paused_at = std::nullopt;
     bool gone = false;
-    bool waits = false;
+    /// The step of the earliest pull that waits.
+    std::optional<std::uint64_t> waits_at = std::nullopt;
   };
 
   /// False: an old repetition.
@@ -68,7 +75,11 @@ private:
   void advance();
   version_pool::snapshot version_for(std::uint64_t clock);
 
+  /// A worker that reads is at most so many steps ahead of the slowest.
+  std::uint64_t readers_bound() const noexcept { return bound_ - ahead_; }
+
   const std::uint64_t bound_;
+  const std::uint64_t ahead_;
   mutable std::mutex mutex_;
   std::shared_ptr<const version_pool> versions_;
   std::map<std::uint32_t, entry> workers_;

@@ -34,10 +34,14 @@ bool sync_policy::here(const proto::GradientId& x) const {
   });
 }
 
+std::size_t sync_policy::rank_of(std::uint32_t worker) const {
+  return static_cast<std::size_t>(std::ranges::find(workers_, worker) - workers_.begin());
+}
+
 bool sync_policy::take(contribution x) {
-  const auto rank = std::ranges::find(workers_, x.header.id().worker()) - workers_.begin();
+  const auto rank = rank_of(x.header.id().worker());
   const auto samples = x.header.quarantine() ? 0 : x.header.samples();
-  if (!sum_.add(static_cast<std::size_t>(rank), samples, std::move(x.gradient)))
+  if (!sum_.add(rank, samples, std::move(x.gradient)))
     return false;
   step_ = x.header.step();
   parts_.push_back({std::move(x.header), {}});
@@ -53,7 +57,7 @@ void sync_policy::close_if_enough() {
     return std::ranges::find(idle_, worker) != idle_.end();
   };
   const auto awaited = std::ranges::count_if(workers_, [&](auto worker) {
-    return !idle(worker)
+    return !idle(worker) && !lost_.contains(worker)
       && std::ranges::none_of(parts_, [&](auto& x) { return x.header.id().worker() == worker; });
   });
   closed_ = closed_ || awaited == 0 || parts_.size() + how_.backup_workers() >= workers_.size();
@@ -65,11 +69,46 @@ bool sync_policy::ready() const noexcept {
   if (shard_ == 0)
     return closed_;
   const auto chosen = chosen_.find(step_);
-  return chosen != chosen_.end() && parts_.size() == chosen->second.size();
+  // A lost worker's gradient may be here that shard 0 has taken out.
+  return chosen != chosen_.end() && parts_.size() == chosen->second.size()
+    && std::ranges::all_of(chosen->second, [&](auto& id) { return here(id); });
 }
 
 void sync_policy::choose(std::uint64_t step, std::vector<proto::GradientId> parts) {
+  choose_present(parts);
   chosen_[step] = std::move(parts);
+}
+
+// Of lost workers, no other gradients will come.
+void sync_policy::choose_present(std::vector<proto::GradientId>& parts) const {
+  std::erase_if(parts, [&](auto& id) { return lost_.contains(id.worker()) && !here(id); });
+}
+
+bool sync_policy::take_out(std::uint32_t worker, std::uint64_t sequence) {
+  const auto count = std::erase_if(parts_, [&](auto& x) {
+    return x.header.id().worker() == worker && x.header.id().sequence() > sequence;
+  });
+  if (count > 0)
+    sum_.remove(rank_of(worker));
+  return count > 0;
+}
+
+bool sync_policy::withdraw(std::uint32_t worker) {
+  if (!chooses() || shard_ != 0)
+    return false;
+  lost_.insert(worker);
+  const bool result = !closed_ && take_out(worker, 0);
+  close_if_enough();
+  return result;
+}
+
+void sync_policy::settle(std::uint32_t worker, std::uint64_t sequence) {
+  if (!chooses() || shard_ == 0)
+    return;
+  lost_.insert(worker);
+  take_out(worker, sequence);
+  for (auto& [step, parts] : chosen_)
+    choose_present(parts);
 }
 
 void sync_policy::set_idle(std::vector<std::uint32_t> workers) {
@@ -85,7 +124,7 @@ void sync_policy::made(std::span<const float>, std::span<const float>, const pro
   sum_.clear();
   parts_.clear();
   closed_ = false;
-  chosen_.erase(chosen_.begin(), chosen_.upper_bound(step_));
+  chosen_.erase(chosen_.begin(), chosen_.upper_bound(step_++));
 }
 
 } // namespace troupe

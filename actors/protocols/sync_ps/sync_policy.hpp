@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace troupe {
@@ -17,6 +18,10 @@ namespace troupe {
 /// arXiv 1604.00981). Shard 0 chooses: once the step has enough gradients, a later commit is late.
 /// The other shards update when they have the gradients that shard 0 names, so all shards apply the
 /// same. A step does not wait for idle workers.
+///
+/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step has enough
+/// gradients already. The others then hear whether the gradient counts (settle()). If it counts,
+/// but had not reached a shard, that shard makes the update without it.
 class sync_policy : public shard_policy {
 public:
   /// `workers`: their indices, in order of rank.
@@ -30,6 +35,11 @@ public:
   bool ready() const noexcept override;
   bool chooses() const noexcept override { return how_.backup_workers() > 0; }
   void choose(std::uint64_t step, std::vector<proto::GradientId> parts) override;
+  void restored(std::span<const float>, std::uint64_t, std::uint64_t updates) override {
+    step_ = updates;
+  }
+  bool withdraw(std::uint32_t worker) override;
+  void settle(std::uint32_t worker, std::uint64_t sequence) override;
   void set_idle(std::vector<std::uint32_t> workers) override;
   std::span<const contribution> parts() const noexcept override { return parts_; }
   planned_update plan(std::span<const float> weights, std::uint64_t version) override;
@@ -38,6 +48,10 @@ public:
 
 private:
   bool here(const proto::GradientId& x) const;
+  std::size_t rank_of(std::uint32_t worker) const;
+  /// Takes out this worker's gradients after this sequence.
+  bool take_out(std::uint32_t worker, std::uint64_t sequence);
+  void choose_present(std::vector<proto::GradientId>& parts) const;
   void close_if_enough();
 
   std::size_t shard_;
@@ -49,7 +63,10 @@ private:
   /// gradients.
   std::vector<std::uint32_t> idle_;
   bool closed_ = false;
-  /// Other shards with backup workers: the step, and the gradients of steps from this one on.
+  /// The workers that are lost.
+  std::set<std::uint32_t> lost_;
+  /// The next step. Other shards than 0 with backup workers: the gradients of steps from this one
+  /// on.
   std::uint64_t step_ = 0;
   std::map<std::uint64_t, std::vector<proto::GradientId>> chosen_;
 };

@@ -1,6 +1,7 @@
 #include "actors/protocols/sync_ps/sync_ps.hpp"
 
 #include "actors/protocols/parameter_servers.hpp"
+#include "actors/protocols/ring/ring.hpp"
 #include "actors/protocols/sync_ps/sync_policy.hpp"
 
 namespace troupe {
@@ -9,7 +10,14 @@ void start_sync_ps_worker(const worker_site& site) {
   ps_synchronizer_options manners;
   manners.in_step = true;
   manners.first_decides = site.context->job.sync_ps().backup_workers() > 0;
-  start_ps_worker(site, std::move(manners));
+  const auto sums = sums_of_step(site);
+  if (sums.empty()) {
+    start_ps_worker(site, std::move(manners));
+    return;
+  }
+  const auto rank = spawn_ring_node(site, {}, sums);
+  site.host(proto::RING_NODE, rank);
+  join_ring(site, rank, [site, manners, rank] { start_ps_worker(site, manners, rank); });
 }
 
 void start_sync_ps_shard(const shard_site& site) {

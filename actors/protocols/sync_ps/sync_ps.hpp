@@ -5,7 +5,8 @@ namespace troupe {
 struct shard_site;
 struct worker_site;
 
-/// SYNC_PS: a worker waits for the update of each step.
+/// SYNC_PS: a worker waits for the update of each step. If layers of the model need sums over the
+/// batches of all workers (batch_norm.sync), a ring of the workers adds them up.
 void start_sync_ps_worker(const worker_site& site);
 
 /// SYNC_PS: a shard adds up the gradients of a step, and tells all workers when it has applied

@@ -99,6 +99,32 @@ private:
   news_desk desk_;
 };
 
+// Two models at the same time, each with its own workers, protocol and number of units.
+bool train_two(caf::actor_system& sys) {
+  caf::scoped_actor self{sys};
+  troupe::training_options small;
+  small.job = make_job();
+  small.job.set_protocol(troupe::proto::SYNC_PS);
+  small.data = {std::make_shared<points>(0, 4000), std::make_shared<points>(4000, 1000)};
+  small.workers = 2;
+  auto large = small;
+  large.job.set_protocol(troupe::proto::RING);
+  large.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(64);
+
+  auto first =
+    self->request(troupe::spawn_training(sys, small), caf::infinite, troupe::begin_training{});
+  auto second =
+    self->request(troupe::spawn_training(sys, large), caf::infinite, troupe::begin_training{});
+  int good = 0;
+  const auto judge = [&](const troupe::trained& x) { good += x.summary.test_accuracy > 0.9; };
+  const auto complain = [](const caf::error& error) {
+    std::cerr << troupe::explain(error) << '\n';
+  };
+  first.receive(judge, complain);
+  second.receive(judge, complain);
+  return good == 2;
+}
+
 int main() {
   caf::actor_system_config cfg;
   cfg.add_message_types<caf::id_block::embedding>();
@@ -123,5 +149,5 @@ int main() {
         result = x.summary.test_accuracy > 0.9 ? 0 : 1;
       },
       [](const caf::error& error) { std::cerr << troupe::explain(error) << '\n'; });
-  return result;
+  return result == 0 && train_two(sys) ? 0 : 1;
 }

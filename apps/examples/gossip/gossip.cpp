@@ -120,9 +120,8 @@ private:
       std::vector<float> mixed(own.as_floats().begin(), own.as_floats().end());
       for (std::size_t i = 0; i < mixed.size(); ++i)
         mixed[i] += share * (weights.as_floats()[i] - mixed[i]);
-      replica_.overwrite(bucket, mixed);
+      replica_.replace(replica_.where(bucket), mixed);
     }
-    replica_.publish(step_);
     from_left_.erase(left);
     committed_ = false;
     send(worker_, ended_);
@@ -146,7 +145,7 @@ private:
   caf::result<proto::Report> on_report(const proto::ReportRequest&) {
     answers_.push_back(make_response_promise<proto::Report>());
     if (counted_) {
-      answers_.back().deliver(account_.report(step_));
+      answers_.back().deliver(account_.report());
     } else if (answers_.size() == 1) {
       const auto counts = account_.own_counts();
       troupe::ring_contribution own;
@@ -162,9 +161,9 @@ private:
 
   void on_counted(const troupe::reduction& x) {
     counted_ = true;
-    account_.exchanged(x.sum.as_floats(), x.samples);
+    account_.exchanged(x.sum.as_floats(), x.samples, account_.own_samples());
     for (auto& answer : answers_)
-      answer.deliver(account_.report(step_));
+      answer.deliver(account_.report());
   }
 
   // Weights to begin with, such as those of an ONNX model.

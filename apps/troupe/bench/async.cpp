@@ -247,9 +247,11 @@ replica_results measure_replicas(const bench_async_command& x) {
         const auto run = run_replicas(job, data, cell.workers);
         cell.runs[i] = outcome_of(run.summary, job);
         // The same for all seeds: as many steps, and as long vectors.
-        if (i == 0)
+        if (i == 0) {
           cell.bytes_per_sample =
             static_cast<double>(run.bytes) / static_cast<double>(run.summary.samples);
+          cell.bytes_at_once = run.bytes_at_once;
+        }
       });
   }
   run_all(tasks, x.jobs > 0 ? x.jobs : std::thread::hardware_concurrency());
@@ -314,18 +316,28 @@ std::vector<backup_result> measure_backups(const bench_async_command& x) {
       job.mutable_sync_ps()->set_late(late);
     };
   };
+  const auto local = [](proto::LocalSgd::Behind behind) {
+    return [=](proto::Job& job) {
+      job.set_protocol(proto::LOCAL_SGD);
+      job.mutable_local_sgd()->set_every(8);
+      job.mutable_local_sgd()->set_behind(behind);
+    };
+  };
   struct way {
     std::string name;
     async_cluster where;
     std::function<void(proto::Job&)> change;
   };
   const async_cluster slow{straggler_workers, x.ps, slowness::one};
+  const async_cluster slow_replicas{straggler_workers, 0, slowness::one};
   const way ways[] = {
     {"serial", {}, sync(0, {})},
     {"sync_ps", slow, sync(0, {})},
     {"sync_ps, 1 backup, REQUEUE", slow, sync(1, proto::SyncPs::REQUEUE)},
     {"sync_ps, 1 backup, REJECT", slow, sync(1, proto::SyncPs::REJECT)},
     {"async_ps", slow, [](proto::Job&) {}},
+    {"local_sgd, H = 8", slow_replicas, local(proto::LocalSgd::WAIT)},
+    {"local_sgd, H = 8, CONTRIBUTE", slow_replicas, local(proto::LocalSgd::CONTRIBUTE)},
   };
   std::vector<backup_result> result;
   std::vector<std::function<void()>> tasks;

@@ -146,11 +146,11 @@ void print(const replica_results& x) {
   fmt::print("\nreplicas: MLP 784-256-128-10, MNIST, momentum; workers that hold the weights\n");
   fmt::print(
     "Test accuracy in percent after equal samples, {} seed{}, batch 32 per worker, and the "
-    "bytes of gradients and weights that\nall workers send per sample. The numbers are "
-    "the same on every machine.\n\n",
+    "bytes of gradients and weights that\nall workers send per sample, and in one all-reduce. "
+    "The numbers are the same on every machine.\n\n",
     x.serial.size(), x.serial.size() == 1 ? "" : "s");
-  text_table table(
-    {"recipe", "workers", "mean", "worst", "to serial", "bytes/sample", "fewer than a ring"});
+  text_table table({"recipe", "workers", "mean", "worst", "to serial", "bytes/sample",
+                    "fewer than a ring", "KiB at once"});
   const auto row = [&](const std::string& name, std::uint32_t workers,
                        const std::vector<outcome>& runs) {
     auto result = row_of(name, workers, summary{runs}, serial, false);
@@ -163,6 +163,7 @@ void print(const replica_results& x) {
     auto cells = row(std::string{cell.recipe->name}, cell.workers, cell.runs);
     cells.push_back(fmt::format("{:.0f}", cell.bytes_per_sample));
     cells.push_back(fmt::format("{:.1f}x", ring->bytes_per_sample / cell.bytes_per_sample));
+    cells.push_back(fmt::format("{}", cell.bytes_at_once / 1024));
     table.add(std::move(cells));
   }
   table.print();
@@ -227,6 +228,7 @@ std::string json_text(const async_results& x) {
     cell["recipe"] = y.recipe->name;
     cell["workers"] = y.workers;
     cell["bytes_per_sample"] = y.bytes_per_sample;
+    cell["bytes_at_once"] = y.bytes_at_once;
     result["replicas"].push_back(std::move(cell));
   }
   if (!x.replicas.serial.empty())

@@ -60,6 +60,8 @@ struct replica_cell {
   std::vector<outcome> runs;
   /// Sent by all workers to each other, per sample that is trained.
   double bytes_per_sample = 0;
+  /// The same in one all-reduce of gradients or weights.
+  std::uint64_t bytes_at_once = 0;
 };
 
 struct replica_results {

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -119,16 +121,24 @@ counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint3
   options.ps = 0;
   options.limit = std::chrono::hours{24};
   counted_run result;
+  std::map<std::uint64_t, std::uint64_t> by_reduction;
   simulation run{options};
-  run.network().judge_with([&result](sim_node, sim_node, const caf::message& content) {
+  run.network().judge_with([&by_reduction](sim_node, sim_node, const caf::message& content) {
     if (content.match_elements<proto::Frame, caf::message>()) {
       const auto& inner = content.get_as<caf::message>(1);
       if (inner.match_elements<proto::Segment, payload>())
-        result.bytes += inner.get_as<payload>(1).size();
+        by_reduction[inner.get_as<proto::Segment>(0).step()] += inner.get_as<payload>(1).size();
     }
     return verdict::deliver;
   });
   result.summary = run.run().summary;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [number, bytes] : by_reduction) {
+    result.bytes += bytes;
+    sizes.push_back(bytes);
+  }
+  std::ranges::sort(sizes);
+  result.bytes_at_once = sizes.empty() ? 0 : sizes[sizes.size() / 2];
   check(result.summary, job, {.workers = workers, .ps = 0});
   return result;
 }

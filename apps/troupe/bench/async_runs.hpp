@@ -35,6 +35,8 @@ struct counted_run {
   run_summary summary;
   /// Of all workers, to each other.
   std::uint64_t bytes = 0;
+  /// The same in one all-reduce of gradients or weights, the median of all.
+  std::uint64_t bytes_at_once = 0;
 };
 
 /// Trains in the same way with a node per task, and counts what the workers of a ring send to each

@@ -59,6 +59,10 @@ std::span<const async_recipe> async_recipes() {
      .paper = "FedBuff, Nguyen et al. 2022, arXiv 2106.06639; limit and guard as of AUTO",
      .safe = true,
      .waits = true},
+    {.name = "PULL_AHEAD",
+     .changes = {"async_ps.compensation=AUTO", "pull_ahead=1"},
+     .paper = "weights asked for one step early; updates as of AUTO",
+     .safe = true},
     {.name = "NONE",
      .changes = {"async_ps.compensation=NONE"},
      .paper = "Downpour SGD, Dean et al. 2012"},
@@ -90,10 +94,14 @@ std::span<const replica_recipe> replica_recipes() {
     {"average, H = 8", {"protocol=LOCAL_SGD", "local_sgd={every: 8}"}},
     {"outer 1.0, 0.5, H = 8",
      {"protocol=LOCAL_SGD", "local_sgd={every: 8 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 8, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 8 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
     {"average, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50}"}},
     {"outer 0.7, 0.9, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {}}"}},
     {"outer 1.0, 0.5, H = 50",
      {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 50, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 50 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
   };
   return result;
 }

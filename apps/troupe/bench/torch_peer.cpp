@@ -1,10 +1,12 @@
 #include "apps/troupe/bench/torch_peer.hpp"
 
+#include "apps/troupe/bench/free_addresses.hpp"
 #include "kernels/error.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string_view>
@@ -42,54 +44,71 @@ nlohmann::json describe(const work& what, const material& data, std::size_t thre
 } // namespace
 
 torch_peer::torch_peer(const std::string& python, const work& what, const material& data,
-                       std::size_t threads, passing how) {
+                       std::size_t threads, passing how, std::size_t ranks) {
   std::string reasons;
   for (const auto& x : pythons(python)) {
     try {
-      start(x, what, data, threads, how);
+      start(x, what, data, threads, how, ranks);
       return;
     } catch (const input_error& error) {
+      processes_.clear();
       reasons += (reasons.empty() ? "" : "; ") + std::string{error.what()};
     }
   }
-  throw input_error{"--peer=torch needs a Python that has PyTorch (on Debian: apt-get install "
+  throw input_error{"--peer needs a Python that has PyTorch (on Debian: apt-get install "
                     "python3-torch), given by --python=PATH: "
                     + reasons};
 }
 
 void torch_peer::start(const std::string& python, const work& what, const material& data,
-                       std::size_t threads, passing how) {
-  process_.emplace(python, torch_peer_script, threads);
-  try {
-    process_->tell(describe(what, data, threads, how).dump() + '\n');
-    process_->tell(data.weights.data(), data.weights.size() * sizeof(float));
-    process_->tell(data.features.data(), data.features.size() * sizeof(float));
-    process_->tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));
-    process_->tell(data.labels.data(), data.labels.size() * sizeof(std::int32_t));
-  } catch (const std::runtime_error&) {
-    // It says why below.
+                       std::size_t threads, passing how, std::size_t ranks) {
+  auto task = describe(what, data, threads, how);
+  task["ranks"] = ranks;
+  task["address"] = ranks > 1 ? free_addresses(1).front() : "";
+  for (std::size_t r = 0; r < ranks; ++r) {
+    processes_.push_back(std::make_unique<python_process>(python, torch_peer_script, threads));
+    auto& process = *processes_.back();
+    task["rank"] = r;
+    try {
+      process.tell(task.dump() + '\n');
+      process.tell(data.weights.data(), data.weights.size() * sizeof(float));
+      process.tell(data.features.data(), data.features.size() * sizeof(float));
+      process.tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));
+      process.tell(data.labels.data(), data.labels.size() * sizeof(std::int32_t));
+    } catch (const std::runtime_error&) {
+      // It says why below.
+    }
   }
-  const auto hello = nlohmann::json::parse(process_->answer(), nullptr, false);
-  if (!hello.is_object())
-    throw input_error{python + " ended without an answer"};
-  if (hello.contains("error"))
-    throw input_error{hello["error"].get<std::string>()};
-  version_ = hello.at("version");
-  blas_ = hello.at("blas");
-  process_->pause();
+  for (auto& process : processes_) {
+    const auto hello = nlohmann::json::parse(process->answer(), nullptr, false);
+    if (!hello.is_object())
+      throw input_error{python + " ended without an answer"};
+    if (hello.contains("error"))
+      throw input_error{hello["error"].get<std::string>()};
+    version_ = hello.at("version");
+    blas_ = hello.at("blas");
+  }
+  for (auto& process : processes_)
+    process->pause();
 }
 
 round torch_peer::run(std::size_t steps) {
-  process_->go_on();
-  process_->tell(std::to_string(steps) + '\n');
-  const auto reply = nlohmann::json::parse(process_->answer(), nullptr, false);
-  if (!reply.is_object())
-    throw std::runtime_error{"the process of PyTorch has ended; its messages stand above"};
-  process_->pause();
+  for (auto& process : processes_)
+    process->go_on();
+  for (auto& process : processes_)
+    process->tell(std::to_string(steps) + '\n');
   round result;
-  result.seconds = reply.at("seconds");
-  for (const auto& x : reply.at("losses"))
-    result.losses.push_back(x.is_number() ? x.get<double>() : std::nan(""));
+  for (auto& process : processes_) {
+    const auto reply = nlohmann::json::parse(process->answer(), nullptr, false);
+    if (!reply.is_object())
+      throw std::runtime_error{"the process of PyTorch has ended; its messages stand above"};
+    result.seconds = std::max(result.seconds, reply.at("seconds").get<double>());
+    for (const auto& x : reply.at("losses"))
+      if (process == processes_.front())
+        result.losses.push_back(x.is_number() ? x.get<double>() : std::nan(""));
+  }
+  for (auto& process : processes_)
+    process->pause();
   return result;
 }
 

@@ -3,19 +3,24 @@
 #include "apps/troupe/bench/python_process.hpp"
 #include "apps/troupe/bench/runner.hpp"
 
-#include <optional>
+#include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace troupe::bench {
 
-/// A Python process that trains the same work with PyTorch. It is stopped (SIGSTOP) while it has
-/// nothing to do, so that its spinning threads take no processor time. It ends with this object.
+/// Python processes that train the same work with PyTorch: one, or several ranks of a
+/// DistributedDataParallel over gloo, on loopback. All ranks train on the same batches, so their
+/// losses are those of one process. The processes are stopped (SIGSTOP) while they have nothing to
+/// do, so that spinning threads take no processor time. They end with this object.
 class torch_peer {
 public:
-  /// Throws input_error where `python` (see `pythons`) has no PyTorch.
+  /// Throws input_error if `python` (see `pythons`) has no PyTorch.
   torch_peer(const std::string& python, const work& what, const material& data, std::size_t threads,
-             passing how);
+             passing how, std::size_t ranks = 1);
 
+  /// Steps that all ranks take: the seconds of the slowest rank, and the losses at rank 0.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }
@@ -24,9 +29,9 @@ public:
 private:
   /// Throws input_error, with a reason, if there is no such interpreter or it has no PyTorch.
   void start(const std::string& python, const work& what, const material& data, std::size_t threads,
-             passing how);
+             passing how, std::size_t ranks);
 
-  std::optional<python_process> process_;
+  std::vector<std::unique_ptr<python_process>> processes_;
   std::string version_;
   std::string blas_;
 };

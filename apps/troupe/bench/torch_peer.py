@@ -2,11 +2,12 @@
 
 First a line of JSON (work, weights, batches, threads), then weights, inputs and labels as binary; then a line per round:
 how many steps to make. Answers with a line of JSON each: the version of PyTorch and its BLAS; the seconds that the steps
-took, and the loss of each.
+took, and the loss of each. With several ranks, DistributedDataParallel over gloo averages the gradients.
 """
 
 import ctypes
 import json
+import os
 import signal
 import sys
 import time
@@ -175,6 +176,11 @@ def main():
         inputs = inputs.long()
     labels = read(count * batch * given["labels"], torch.int32).reshape(count, -1).long()
     optimizer = optimizer_of(model, given["optimizer"])
+    if given["ranks"] > 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        torch.distributed.init_process_group("gloo", init_method=f"tcp://{given['address']}", rank=given["rank"],
+                                             world_size=given["ranks"])
+        model = nn.parallel.DistributedDataParallel(model)
     answer(version=torch.__version__, blas=blas())
 
     # Of the calling thread: other threads, which may spin, do not count.

@@ -207,8 +207,51 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried > 8U);
 }
 
-BOOST_AUTO_TEST_CASE(a_lost_worker_ends_the_run) {
-  simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 1)};
+// Its gradient counts on all shards or on none, unless it had not reached one of them.
+BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
+  std::uint64_t applied_in_part = 0;
+  for (std::uint64_t seed = 1; seed <= tries(300); ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const std::size_t workers = 3 + seed % 3;
+      const bool reject = seed % 3 == 0;
+      const auto backup = 1 + seed % (workers - 1);
+      const auto job =
+        small_job("backup_workers: " + std::to_string(backup) + (reject ? " late: REJECT" : ""),
+                  {seed % 5 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0",
+                   "runtime.request_timeout_ms=200"});
+      auto options = simulated(job, workers, 1 + seed % 3, seed);
+      auto random = std::make_shared<std::mt19937_64>(seed);
+      options.gradient_done = [random](std::size_t, std::chrono::nanoseconds now) {
+        return now + std::chrono::microseconds{500 + (*random)() % 3000};
+      };
+      simulation run{options};
+      // Two may be lost, perhaps in the same step.
+      const auto when = 5ms + seed * 137us;
+      run.at(when, [&] { run.crash(run.worker_node(1)); });
+      if (seed % 2 == 0)
+        run.at(when + 100us * (seed % 40), [&] { run.crash(run.worker_node(2)); });
+      const auto x = run.run().summary;
+      BOOST_TEST(x.failure == "");
+      BOOST_TEST(x.samples + x.dropped_samples == samples);
+      BOOST_TEST((reject || x.dropped_samples == 0));
+      BOOST_TEST(x.split == 0U);
+      applied_in_part += x.lost > 0 ? 1 : 0;
+    }
+  BOOST_TEST(applied_in_part < tries(300) / 4);
+}
+
+// Nobody is left in reserve: the step takes those that are there.
+BOOST_AUTO_TEST_CASE(more_workers_may_be_lost_than_are_spare) {
+  simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 2)};
+  for (const std::size_t i : {1, 2, 3})
+    run.at(i * 5ms, [&run, i] { run.crash(run.worker_node(i)); });
+  const auto x = run.run().summary;
+  BOOST_TEST(x.failure == "");
+  BOOST_TEST(x.samples == samples);
+}
+
+BOOST_AUTO_TEST_CASE(without_backups_a_lost_worker_ends_the_run) {
+  simulation run{with_a_slow_worker(small_job("backup_workers: 0"), 4, 1)};
   run.at(6ms, [&] { run.crash(run.worker_node(2)); });
   const auto x = run.run().summary;
   BOOST_TEST(x.failure.find("worker/2") != std::string::npos, x.failure);

@@ -50,6 +50,16 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
+// Two more of the weights per worker; and a momentum for each.
+BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
+  const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
+  const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
+  BOOST_TEST(shard.weights == (shard_slots(3) + 6) * x.bytes);
+  BOOST_TEST(shard.optimizer == 9 * x.bytes);
+  BOOST_TEST(x.of(job_kind::worker, 0, {3, 1, true, false}).weights == 3 * x.bytes);
+  BOOST_TEST(x.of(job_kind::worker, 0, {3, 1, false, false}).weights == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
@@ -115,6 +125,45 @@ BOOST_AUTO_TEST_CASE(all_is_the_sum_of_the_tasks) {
         sum += x.of(job_kind::ps, i, cluster);
       BOOST_TEST(footprint_of_all(*x.context, x.data, cluster).total() == sum.total());
     }
+}
+
+BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
+  const task_name ps{job_kind::ps, 0};
+  const task_name first{job_kind::worker, 0};
+  const task_name second{job_kind::worker, 1};
+  using tasks = std::vector<task_name>;
+  std::map<task_name, std::string> cluster{
+    {coordinator_task, "a:1"}, {ps, "b:1"}, {first, "b:2"}, {second, "a:2"}};
+  BOOST_TEST((tasks_beside(cluster, ps) == tasks{first, ps}));
+  BOOST_TEST((tasks_beside(cluster, coordinator_task) == tasks{second, coordinator_task}));
+  // Loopback is one host if the coordinator is there, too.
+  cluster = {
+    {coordinator_task, "localhost:1"}, {ps, "[::1]:1"}, {first, "127.0.0.1:2"}, {second, "a:2"}};
+  BOOST_TEST((tasks_beside(cluster, first) == tasks{first, ps, coordinator_task}));
+  cluster[coordinator_task] = "a:1";
+  BOOST_TEST((tasks_beside(cluster, first) == tasks{first}));
+  // Workers may listen at any address, each on its own host.
+  cluster = {{coordinator_task, "a:1"}, {first, "0.0.0.0:0"}, {second, "0.0.0.0:0"}};
+  BOOST_TEST((tasks_beside(cluster, first) == tasks{first}));
+  // An evaluator that the cluster does not name.
+  BOOST_TEST(tasks_beside(cluster, {job_kind::evaluator, 0}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_memory_of_tasks_is_that_of_each) {
+  const checked_job x{proto::SYNC_PS};
+  const cluster_shape cluster{3, 1, true, false};
+  const std::vector<task_name> tasks{
+    coordinator_task, {job_kind::worker, 0}, {job_kind::worker, 1}, {job_kind::worker, 2}};
+  const auto needed = memory_of(tasks, *x.context, x.data, cluster);
+  std::size_t total = 0;
+  BOOST_REQUIRE(needed.size() == tasks.size());
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    BOOST_TEST((needed[i].task == tasks[i]));
+    const auto bytes = x.of(tasks[i].job, tasks[i].index, cluster).total();
+    BOOST_TEST(needed[i].bytes == bytes);
+    total += bytes;
+  }
+  BOOST_TEST(total_of(needed) == total);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -50,8 +50,11 @@ struct step_watch {
 BOOST_AUTO_TEST_SUITE(ssp)
 
 BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
-  for (const std::uint64_t bound : {0, 2}) {
-    auto how = simulated(job_with(bound, {"data.digits={train: 4800 test: 20}", "epochs=1"}), 3, 2);
+  for (const auto& [bound, ahead] : {std::pair{0, 0}, {2, 0}, {2, 1}, {2, 2}}) {
+    auto how = simulated(job_with(static_cast<std::uint64_t>(bound),
+                                  {"data.digits={train: 4800 test: 20}", "epochs=1",
+                                   "pull_ahead=" + std::to_string(ahead)}),
+                         3, 2);
     how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
       return now + (worker == 1 ? 300ms : 10ms);
     };
@@ -63,8 +66,10 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
     BOOST_TEST(result.failure == "");
     BOOST_TEST(result.samples == 4800U);
     std::uint64_t told = 0;
+    // It waits for weights of `ahead` steps later.
+    const auto steps = bound - ahead + 1;
     const auto behind =
-      ", " + std::to_string(bound + 1) + (bound == 0 ? " step behind" : " steps behind");
+      ", " + std::to_string(steps) + (steps == 1 ? " step behind" : " steps behind");
     for (auto& x : run.seen().progress)
       for (auto& task : x.tasks)
         told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
@@ -116,6 +121,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_runs_keep_the_bound) {
       const auto job =
         job_with(seed % 4,
                  {"data.digits={train: 48 test: 4}", "data.batch=4", "epochs=2",
+                  "pull_ahead=" + std::to_string(seed / 4 % (1 + seed % 4)),
                   "model.layer[0].dense.units=2", "runtime.request_timeout_ms=2000"});
       auto how = simulated(job, 2 + seed % 3, 1 + seed % 4, seed);
       auto random = std::make_shared<std::mt19937_64>(seed);

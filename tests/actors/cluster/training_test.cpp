@@ -9,6 +9,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -20,6 +21,13 @@ using namespace troupe;
 namespace {
 
 constexpr std::chrono::minutes patience_limit{4};
+
+bool wait_for(const std::function<bool()>& condition) {
+  const auto limit = std::chrono::steady_clock::now() + patience_limit;
+  while (!condition() && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  return condition();
+}
 
 /// y = 3 x0 - 2 x1 + 1 over a grid, without a rest: every protocol finds the coefficients.
 class plane : public dataset {
@@ -51,6 +59,30 @@ private:
   mutable std::atomic<std::uint64_t> read_{0};
 };
 
+/// Half way through training, it waits once for what the test needs.
+class plane_that_waits : public plane {
+public:
+  static constexpr std::uint64_t half_way = 1'500;
+
+  explicit plane_that_waits(std::function<bool()> until) : plane(100), until_(std::move(until)) {}
+
+  void read(std::span<const std::uint64_t> records, feature_batch features,
+            label_batch labels) const override {
+    plane::read(records, features, labels);
+    if (records_read() >= half_way && !waited_.exchange(true))
+      came_ = wait_for(until_);
+  }
+
+  bool waited() const { return waited_; }
+  /// The wait ended because the condition became true.
+  bool came() const { return came_; }
+
+private:
+  std::function<bool()> until_;
+  mutable std::atomic<bool> waited_{false};
+  mutable std::atomic<bool> came_{false};
+};
+
 proto::Job plane_job(proto::Protocol protocol, std::uint32_t epochs = 20) {
   proto::Job job;
   job.mutable_model()->add_layer()->mutable_dense()->set_units(1);
@@ -71,11 +103,17 @@ training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 
   return result;
 }
 
-bool wait_for(const std::function<bool()>& condition) {
-  const auto limit = std::chrono::steady_clock::now() + patience_limit;
-  while (!condition() && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
-  return condition();
+/// A job with another model and other numbers of tasks for each protocol. Its weights are the same
+/// in every run: asynchronous ones have one worker.
+training_options repeatable(proto::Protocol protocol) {
+  auto result = plane_options(protocol);
+  const bool in_step = test::traits_of(protocol).in_step;
+  result.workers = in_step ? 2 + protocol % 2 : 1;
+  result.ps = 1 + protocol % 3;
+  auto& first = *result.job.mutable_model()->mutable_layer()->Add();
+  first.mutable_dense()->set_units(1);
+  result.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2 + protocol);
+  return result;
 }
 
 /// What an observer has heard.
@@ -140,6 +178,14 @@ struct program {
     return result;
   }
 
+  std::string hash_of(const training_options& options) {
+    std::string result;
+    begin(spawn_training(sys, options))
+      .receive([&](const trained& x) { result = x.summary.weights_sha256; },
+               [](const caf::error& x) { BOOST_ERROR(explain(x)); });
+    return result;
+  }
+
   configuration cfg;
   caf::actor_system sys{cfg};
   caf::scoped_actor self{sys};
@@ -197,6 +243,100 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
     second.receive(check_plane, fail);
     BOOST_TEST(p.empties());
   }
+}
+
+// Each waits half way until the other is there, too.
+BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
+  program p;
+  const auto& all = test::all_protocols;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::array how{repeatable(all[i]), repeatable(all[(i + 1) % all.size()])};
+    BOOST_TEST_CONTEXT(test::traits_of(all[i]).name << " and the next") {
+      const std::array alone{p.hash_of(how[0]), p.hash_of(how[1])};
+      BOOST_TEST(alone[0] != alone[1]);
+      std::array<std::shared_ptr<plane_that_waits>, 2> data;
+      for (std::size_t j : {0, 1}) {
+        data[j] = std::make_shared<plane_that_waits>([&data, j] { return data[1 - j]->waited(); });
+      }
+      how[0].data.train = data[0];
+      how[1].data.train = data[1];
+      auto first = p.begin(spawn_training(p.sys, how[0]));
+      auto second = p.begin(spawn_training(p.sys, how[1]));
+      first.receive([&](const trained& x) { BOOST_TEST(x.summary.weights_sha256 == alone[0]); },
+                    fail);
+      second.receive([&](const trained& x) { BOOST_TEST(x.summary.weights_sha256 == alone[1]); },
+                     fail);
+      BOOST_TEST(data[0]->came());
+      BOOST_TEST(data[1]->came());
+    }
+  }
+}
+
+// It is half way while the other one ends.
+BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
+  program p;
+  const auto stop = [&](const training_actor& run) { p.self->send(run, stop_run{"enough"}); };
+  const auto end = [&](const training_actor& run) {
+    p.self->send_exit(run, caf::exit_reason::user_shutdown);
+  };
+  const auto nothing = [](const training_actor&) {};
+  const std::pair<std::string, std::function<void(const training_actor&)>> ways[] = {
+    {"interrupted: enough", stop},
+    {"interrupted: the training was ended from outside", end},
+    {"the data cannot be read: the camera is off", nothing},
+    {"not finite", nothing}};
+  for (const auto protocol : {proto::SYNC_PS, proto::RING})
+    for (std::size_t i = 0; i < std::size(ways); ++i)
+      BOOST_TEST_CONTEXT(test::traits_of(protocol).name << ", " << ways[i].first) {
+        auto steady = repeatable(protocol);
+        const auto alone = p.hash_of(steady);
+        std::atomic<bool> ended{false};
+        const auto data = std::make_shared<plane_that_waits>([&] { return ended.load(); });
+        steady.data.train = data;
+        auto answer = p.begin(spawn_training(p.sys, steady));
+        BOOST_TEST(wait_for([&] { return data->waited(); }));
+
+        auto other = plane_options(protocol, 1'000'000);
+        const auto read = std::make_shared<plane>(100, i == 2);
+        other.data.test = std::make_shared<plane>(100);
+        other.data.train = read;
+        if (i == 3)
+          other.job.mutable_learning_rate()->set_base(3e38F);
+        const auto run = spawn_training(p.sys, other);
+        auto ends = p.begin(run);
+        if (i < 2)
+          BOOST_TEST(wait_for([&] { return read->records_read() > 1'000; }));
+        ways[i].second(run);
+        ends.receive([](const trained&) { BOOST_ERROR("it trained"); },
+                     [&](const caf::error& x) {
+                       BOOST_TEST(explain(x).find(ways[i].first) != std::string::npos, explain(x));
+                     });
+        ended = true;
+        answer.receive([&](const trained& x) { BOOST_TEST(x.summary.weights_sha256 == alone); },
+                       fail);
+        BOOST_TEST(data->came());
+      }
+}
+
+BOOST_AUTO_TEST_CASE(two_runs_do_not_share_an_output_directory) {
+  program p;
+  const test::temporary_directory out;
+  auto first = plane_options(proto::SYNC_PS);
+  std::atomic<bool> refused{false};
+  const auto data = std::make_shared<plane_that_waits>([&] { return refused.load(); });
+  first.data.train = data;
+  first.job.set_output(out.path().string());
+  auto answer = p.begin(spawn_training(p.sys, first));
+  BOOST_TEST(wait_for([&] { return data->waited(); }));
+  auto second = plane_options(proto::RING);
+  second.job.set_output(out.path().string());
+  const auto error = p.error_of(second);
+  BOOST_TEST((code_of(error) == errc::bad_input));
+  BOOST_TEST(explain(error).find("another run writes to " + out.path().string())
+               != std::string::npos,
+             explain(error));
+  refused = true;
+  answer.receive(check_plane, fail);
 }
 
 BOOST_AUTO_TEST_CASE(the_program_stops_a_run) {
@@ -283,7 +423,7 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
                 "leave it out");
   BOOST_TEST(
     problem([](auto& x) { x.job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(2); })
-    == "bad input: layer \"dense_1\" has 2 units, but the data has 1 targets per sample; "
+    == "bad input: layer \"dense_1\" has 2 units, but the data has 1 target per sample; "
        "expected as many");
 }
 

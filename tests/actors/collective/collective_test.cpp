@@ -1,9 +1,10 @@
 #include "actors/collective/collective.hpp"
 
-#include "actors/collective/collective_node.hpp"
+#include "actors/cluster/peer_node.hpp"
 #include "actors/link/file_descriptor.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
+#include "tests/support/free_addresses.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -16,7 +17,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 
 using namespace troupe;
+using troupe::test::free_addresses;
 using namespace std::chrono_literals;
 
 namespace {
@@ -68,23 +69,6 @@ bool sums_are_right(collective& group, std::size_t most = 100'003) {
       right = right && x[i] == static_cast<T>(ranks * (ranks + 1) / 2 + ranks * (i % 7));
   }
   return right;
-}
-
-/// Addresses with ports that are free now, of those that the system gives to nobody by itself.
-std::vector<std::string> free_addresses(std::size_t count) {
-  static std::uint16_t port = 15'000 + std::random_device{}() % 12'000;
-  std::vector<std::string> result;
-  while (result.size() < count) {
-    port = port < 32'000 ? port + 1 : 15'000;
-    const file_descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_port = htons(port);
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) == 0)
-      result.push_back("127.0.0.1:" + std::to_string(port));
-  }
-  return result;
 }
 
 /// Each rank in an actor system of its own, connected over loopback.
@@ -333,6 +317,59 @@ BOOST_AUTO_TEST_CASE(a_vector_of_broken_elements_harms_nobody_else) {
   BOOST_TEST((right[0] && right[1]));
 }
 
+BOOST_AUTO_TEST_CASE(a_vector_that_is_not_aligned_or_too_long) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  collective_options options;
+  options.max_bytes = 1'000'000;
+  auto groups = collective::in_one_system(sys, 2, options);
+  const auto bytes = payload::allocate(2'000'000);
+  BOOST_CHECK_THROW(groups[0].all_reduce(bytes.slice(4, 80), element_kind::float64),
+                    std::invalid_argument);
+  BOOST_CHECK_THROW(groups[0].all_reduce(bytes.slice(0, 1'000'008), element_kind::float64),
+                    std::invalid_argument);
+  std::vector<char> right(2);
+  run(groups, [&](collective& x) { right[x.rank()] = sums_are_right<double>(x); });
+  BOOST_TEST((right[0] && right[1]));
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  auto groups = collective::in_one_system(sys, 1);
+  auto other = std::move(groups[0]);
+  std::vector<float> values(3);
+  BOOST_CHECK_THROW(groups[0].all_reduce(values), std::logic_error);
+  BOOST_CHECK_THROW(groups[0].rank(), std::logic_error);
+  BOOST_CHECK_THROW(groups[0].ranks(), std::logic_error);
+  BOOST_CHECK_THROW(groups[0].member(), std::logic_error);
+  groups[0] = std::move(other);
+  BOOST_TEST(groups[0].ranks() == 1u);
+}
+
+// Nothing is kept of a vector that the group does not allow: the sender is named, and all fail.
+BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  member_options how{.rank = 0, .ranks = 2};
+  how.max_bytes = 1000;
+  const auto member = sys.spawn<collective_member>(how);
+  auto header = whole_of(how, 1, element_kind::float32, 251);
+  header.set_from(1);
+  header.set_step(1);
+  const auto data = payload::floats(126);
+  self->send(member, header, data);
+  std::optional<collective_failure> failure;
+  self->request(member, 30s, all_reduce{payload::floats(10)})
+    .receive([](const all_reduced&) {}, [&](const caf::error& e) { failure = failure_of(e); });
+  BOOST_REQUIRE(failure);
+  BOOST_TEST((failure->code == errc::malformed));
+  BOOST_TEST(failure->rank == 1u);
+  BOOST_TEST(failure->text.find("longer than the 1000 bytes") != std::string::npos, failure->text);
+  self->send_exit(member, caf::exit_reason::user_shutdown);
+}
+
 // All name the rank whose program does not come, also those that wait for another one in the ring.
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
@@ -491,24 +528,73 @@ BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
     BOOST_TEST((failure && failure->code == errc::malformed));
 }
 
+// Each all-reduce chooses its schedule: short vectors go directly, long ones round the ring.
+BOOST_AUTO_TEST_CASE(schedules_by_length) {
+  collective_options options;
+  options.share_memory = false;
+  options.chunk_bytes = 4096;
+  systems x{3, options};
+  std::vector<char> right(3);
+  run(x.groups, [&](collective& group) { right[group.rank()] = sums_are_right<float>(group); });
+  BOOST_TEST(std::ranges::count(right, 1) == 3);
+}
+
+// It does not wait until connect_timeout, and hears why.
+BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
+  const auto addresses = free_addresses(3);
+  collective_options options;
+  options.addresses = {addresses[0], addresses[1]};
+  const auto connect = [&](caf::actor_system& sys, std::size_t rank, std::size_t first) {
+    auto own = options;
+    own.rank = rank;
+    own.addresses[0] = addresses[first];
+    return collective::connect(sys, own);
+  };
+  config a{true};
+  config b{true};
+  config c{true};
+  caf::actor_system first{a};
+  caf::actor_system second{b};
+  caf::actor_system third{c};
+  std::optional<collective> other;
+  std::thread thread{[&] { other.emplace(connect(second, 1, 0)); }};
+  std::optional<collective> group{connect(first, 0, 0)};
+  thread.join();
+  BOOST_CHECK_EXCEPTION(connect(third, 0, 2), collective_error, [](auto& error) {
+    BOOST_TEST_MESSAGE(error.what());
+    return error.failure().code == errc::join_refused
+      && std::string{error.what()}.find("rank 0 has connected already") != std::string::npos;
+  });
+  // Nobody else is harmed.
+  std::vector<collective> both;
+  both.push_back(std::move(*group));
+  both.push_back(std::move(*other));
+  std::vector<char> right(2);
+  run(both, [&](collective& x) { right[x.rank()] = sums_are_right<float>(x); });
+  BOOST_TEST((right[0] && right[1]));
+}
+
 // The last rank dials nobody: all links may be there before it is told to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};
   caf::scoped_actor self{sys};
-  collective_node_options how;
-  how.rank = 1;
-  how.addresses = {"127.0.0.1:1", "127.0.0.1:2"};
-  how.member = sys.spawn<collective_member>(member_options{.rank = 1, .ranks = 2});
-  const auto node = sys.spawn<collective_node>(how);
+  const auto member = sys.spawn<collective_member>(member_options{.rank = 1, .ranks = 2});
+  peer_node_options how;
+  how.self = {job_kind::worker, 1};
+  how.resident = caf::actor_cast<caf::strong_actor_ptr>(member);
+  how.service = proto::RING_NODE;
+  how.peers = {{{job_kind::worker, 0}, "rank 0", "127.0.0.1:1", false}};
+  const auto node = sys.spawn<peer_node>(how);
   const auto session =
     std::make_shared<link_session>(sys, std::make_shared<directory>(), caf::strong_actor_ptr{});
   self->send(node, link_up{{job_kind::worker, 0}, 1, session});
   bool connected = false;
-  self->request(node, 30s, connect_ranks{})
-    .receive([&](ranks_connected) { connected = true; }, [](const caf::error&) {});
+  self->request(node, 30s, connect_peers{})
+    .receive([&](const peers_connected& x) { connected = x.residents.size() == 1; },
+             [](const caf::error&) {});
   BOOST_TEST(connected);
-  self->send_exit(how.member, caf::exit_reason::user_shutdown);
+  self->send_exit(member, caf::exit_reason::user_shutdown);
   self->wait_for(node);
 }
 

@@ -2,6 +2,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -115,7 +117,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
 }
 
-// Above twice the mean, and once it carries bytes that matter.
+// Above twice the mean of the others, and once it carries bytes that matter.
 BOOST_AUTO_TEST_CASE(a_hot_shard) {
   constexpr std::uint64_t mib = 1 << 20;
   const task_name third_shard{job_kind::ps, 2};
@@ -136,14 +138,18 @@ BOOST_AUTO_TEST_CASE(a_hot_shard) {
   };
   BOOST_TEST(!hottest({}));
   BOOST_TEST(!hottest({20 * mib, 20 * mib, 20 * mib}));
-  BOOST_TEST(!hottest({20 * mib, 40 * mib, 0}), "just twice the mean");
-  const auto found = hottest({19 * mib, 41 * mib, 0});
+  BOOST_TEST(!hottest({20 * mib, 40 * mib, 20 * mib}), "just twice the mean of the others");
+  const auto found = hottest({19 * mib, 41 * mib, 21 * mib});
   BOOST_TEST_REQUIRE(found.has_value());
   BOOST_TEST((found->task == second_shard));
-  BOOST_TEST(found->times_mean == 41.0 / 20);
+  BOOST_TEST(found->times_others == 41.0 / 20);
   BOOST_TEST(found->bytes_per_second == 41.0 * mib / 2);
   BOOST_TEST(!hottest({0, 0, 16 * mib - 1}), "too little to matter");
-  BOOST_TEST(hottest({0, 0, 16 * mib}).has_value());
+  BOOST_TEST(std::isinf(hottest({0, 0, 16 * mib}).value().times_others));
+  // Of two shards.
+  BOOST_TEST(!hottest({20 * mib, 40 * mib}, {third_shard}));
+  BOOST_TEST(hottest({20 * mib, 41 * mib}, {third_shard}).has_value());
+  BOOST_TEST(!hottest({0, 20 * mib}, {first_shard, third_shard}), "there is no other");
   BOOST_TEST(!hottest({0, 0, 16 * mib}, {first_shard, second_shard, third_shard}));
 }
 

@@ -1,6 +1,7 @@
 #include "actors/link/permissions.hpp"
 
 #include "messages/collective.hpp"
+#include "messages/store.hpp"
 #include "messages/types.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -101,6 +102,9 @@ std::vector<allowed> all_allowed() {
     may(SHARD, {coordinator}, IdleWorkers{}),
     may(SHARD, {coordinator}, ReportRequest{}),
     may(SHARD, {coordinator}, Restore{}, payload{}),
+    may(SHARD, {worker}, StoreOpen{}),
+    may(SHARD, {worker}, StoreRequest{}, payload{}),
+    may(SHARD, {worker}, StoreClose{}),
     may(READER, {worker, coordinator}, from_worker<Pull>(worker)),
     may(READER, {coordinator}, Pull{}),
     may(WORKER, {coordinator}, Lease{}),

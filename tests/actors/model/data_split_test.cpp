@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 BOOST_AUTO_TEST_SUITE(data_split)
 
@@ -104,6 +105,23 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
   }
   BOOST_TEST((draw_stratified(with_seed(1), {80, 0, 20}, classes).test
               != draw_stratified(with_seed(2), {80, 0, 20}, classes).test));
+  // A class of one or two records keeps one for training, the first class and the last.
+  std::vector<std::int32_t> rare(20, 1);
+  rare[3] = 0;
+  rare[7] = rare[11] = 2;
+  rare[19] = 3;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto x = draw_stratified(with_seed(seed), {12, 4, 4}, rare);
+    BOOST_TEST((x.train.size() == 12 && x.validation.size() == 4 && x.test.size() == 4));
+    std::set<std::int32_t> seen;
+    for (const auto record : x.train)
+      seen.insert(rare[record]);
+    BOOST_TEST(seen.size() == 4u);
+  }
+  // Unless there are too few other records.
+  std::vector<std::int32_t> each(10);
+  std::iota(each.begin(), each.end(), 0);
+  BOOST_TEST(draw_stratified(with_seed(1), {6, 0, 4}, each).test.size() == 4u);
   const auto few = draw_stratified(with_seed(1), {30, 0, 10}, classes);
   BOOST_TEST(few.train.size() == 30u);
   BOOST_TEST(counts(few.train, classes) == (std::array<std::size_t, 3>{15, 9, 6}),

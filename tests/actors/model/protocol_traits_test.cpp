@@ -5,6 +5,7 @@
 #include "tests/actors/model/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <map>
 #include <set>
 
 using namespace troupe;
@@ -75,6 +76,67 @@ BOOST_AUTO_TEST_CASE(fields_of_another_protocol_are_refused) {
                       "custom_protocol: only protocol CUSTOM reads it"));
 }
 
+BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
+  for (const auto* good : {"protocol=ASYNC_PS", "protocol=SSP"})
+    for (const auto* ahead : {"pull_ahead=0", "pull_ahead=1", "pull_ahead=4"})
+      BOOST_TEST(problems({good, ahead}) == "(no error)");
+  BOOST_TEST(problems({"pull_ahead=8"}) == "(no error)");
+  BOOST_TEST(contains(problems({"pull_ahead=9"}),
+                      "pull_ahead: 9; expected at most 8: each step ahead holds"));
+  BOOST_TEST(contains(problems({"protocol=SSP", "ssp.staleness=2", "pull_ahead=3"}),
+                      "pull_ahead: 3, but with ssp.staleness: 2 a step needs all updates that are "
+                      "more than 2 steps older"));
+  for (const auto* other : {"SYNC_PS", "RING", "LOCAL_SGD", "HOGWILD"}) {
+    const auto protocol = std::string{"protocol="} + other;
+    BOOST_TEST(contains(problems({protocol, "pull_ahead=1"}),
+                        std::string{"pull_ahead: "} + other
+                          + " does not pull weights while it computes; leave it out, or set "
+                            "protocol: ASYNC_PS or SSP"));
+  }
+  const auto own = own_rows();
+  BOOST_TEST(contains(
+    problems({"protocol=CUSTOM", "custom_protocol.name=" + own[0].name, "pull_ahead=1"}, own),
+    "pull_ahead: CUSTOM does not pull"));
+}
+
+// A layer that normalizes over all workers needs them in the same step.
+BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
+  const auto layers = [](std::vector<std::string> changes, const std::string& sync = "true") {
+    const auto norm = "layer { batch_norm { sync: " + sync + " } } ";
+    changes.push_back("model={ " + norm + "layer { block { " + norm
+                      + "} } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }");
+    return problems(changes);
+  };
+  for (const auto* const protocol : {"RING", "SYNC_PS"})
+    BOOST_TEST(layers({std::string{"protocol="} + protocol}) == "(no error)");
+  const auto text = [](const std::string& who) {
+    return ".batch_norm.sync: the workers of " + who
+      + " do not wait for each other within a step, so none knows the batches of all; leave sync "
+        "out, or set protocol: RING or SYNC_PS";
+  };
+  for (const auto* const protocol : {"ASYNC_PS", "SSP", "HOGWILD", "LOCAL_SGD"}) {
+    const std::vector<std::string> how{std::string{"protocol="} + protocol,
+                                       "optimizer={kind: SGD}"};
+    const auto told = layers(how);
+    BOOST_TEST(contains(told, text(protocol)), told);
+    BOOST_TEST(contains(told, ".block.layer[0].batch_norm.sync: "), told);
+    BOOST_TEST(layers(how, "false") == "(no error)");
+  }
+  const std::vector<std::string> backup{"protocol=SYNC_PS", "sync_ps.backup_workers=1"};
+  BOOST_TEST(
+    contains(layers(backup), text("SYNC_PS with backup workers") + " without backup workers"));
+  // A program's own protocol says whether it can.
+  auto rows = own_rows();
+  const std::vector<std::string> own{"protocol=CUSTOM",
+                                     "custom_protocol={name: \"gossip\" parameter { name: "
+                                     "\"neighbours\" value: \"2\" }}",
+                                     "model={ layer { batch_norm { sync: true } } layer { dense { "
+                                     "units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }"};
+  BOOST_TEST(contains(problems(own, rows), text("CUSTOM")));
+  rows.front().sums_over_workers = true;
+  BOOST_TEST(problems(own, rows) == "(no error)");
+}
+
 BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   const auto local = [](std::vector<std::string> changes) {
     changes.insert(changes.begin(), {"protocol=LOCAL_SGD"});
@@ -91,6 +153,49 @@ BOOST_AUTO_TEST_CASE(local_sgd_reads_its_fields) {
   BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after every 4 steps");
   job.mutable_local_sgd()->set_every(1);
   BOOST_TEST(traits_of(job).exchange(job) == "replicas are averaged after each step");
+}
+
+BOOST_AUTO_TEST_CASE(fragments_are_checked) {
+  const auto local = [](const std::string& fields, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"protocol=LOCAL_SGD", "local_sgd={" + fields + "}"});
+    return problems(more);
+  };
+  for (const auto* good : {"fragments: 1", "fragments: 8", "every: 3 fragments: 2", "behind: WAIT"})
+    BOOST_TEST(local(good) == "(no error)", good);
+  BOOST_TEST(contains(local("fragments: 0"), "local_sgd.fragments: 0; each part has its own step"));
+  BOOST_TEST(contains(local("every: 4 fragments: 5"),
+                      "expected at least 1 and at most local_sgd.every, which is 4"));
+  BOOST_TEST(contains(local("behind: BEHIND_UNSET"), "local_sgd.behind: expected WAIT or CONTR"));
+  auto job = with({"protocol=LOCAL_SGD", "local_sgd={every: 50 fragments: 4}"});
+  BOOST_TEST(traits_of(job).steps_between_waits(job) == 12U);
+  BOOST_TEST(traits_of(job).exchange(job)
+             == "replicas are averaged after every 50 steps, in 4 parts, one after the other");
+}
+
+BOOST_AUTO_TEST_CASE(workers_that_contribute_take_different_numbers_of_steps) {
+  const auto local = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"protocol=LOCAL_SGD", "local_sgd.behind=CONTRIBUTE"});
+    return problems(more);
+  };
+  BOOST_TEST(local({}) == "(no error)");
+  BOOST_TEST(local({"local_sgd.outer={}"}) == "(no error)");
+  for (const auto& [change, field] :
+       std::map<std::string, std::string>{{"local_sgd.fragments=2", "local_sgd.fragments"},
+                                          {"checkpoint.every_steps=8", "checkpoint"},
+                                          {"evaluate.every_steps=8", "evaluate"}}) {
+    const auto text = local({change});
+    BOOST_TEST(
+      contains(text, field + ": with local_sgd.behind: CONTRIBUTE workers take different numbers"),
+      text);
+    BOOST_TEST(contains(text, "or set local_sgd.behind: WAIT"), text);
+  }
+  const auto job = with({"protocol=LOCAL_SGD", "local_sgd.behind=CONTRIBUTE"});
+  BOOST_TEST(!adapted_traits(job).in_step);
+  BOOST_TEST(adapted_traits(job).needs_all);
+  BOOST_TEST(traits_of(job).exchange(job)
+             == "replicas are averaged after every 8 steps of the fastest worker");
+  const auto waiting = with({"protocol=LOCAL_SGD"});
+  BOOST_TEST(adapted_traits(waiting).in_step);
 }
 
 BOOST_AUTO_TEST_CASE(the_outer_optimizer_is_checked) {
@@ -197,6 +302,9 @@ BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
         == "(no error)");
   BOOST_TEST(contains(problems({"placement=BY_LAYER"}), "no value \"BY_LAYER\""));
   BOOST_TEST(contains(problems({"placement=PLACEMENT_UNSET"}), "placement"));
+  BOOST_TEST(contains(problems({"placement=ROUND_ROBIN"}),
+                      "placement: ROUND_ROBIN: each parameter "
+                      "server holds one range"));
   for (const auto* protocol : {"RING", "LOCAL_SGD"})
     BOOST_TEST(contains(problems({std::string{"protocol="} + protocol, "placement=BY_TENSOR"}),
                         std::string{"placement: "} + protocol

@@ -274,6 +274,64 @@ BOOST_AUTO_TEST_CASE(slopes_along_the_way) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(versions_of_gradients_to_come) {
+  pulled_versions x{{0, 1}, 3};
+  for (std::uint64_t version = 5; version < 9; ++version)
+    for (const std::uint32_t worker : {0, 2})
+      for (int again = 0; again < 2; ++again)
+        x.note(worker, {version, payload::floats(version)});
+  BOOST_TEST(x.find(0, 5).empty());
+  for (std::uint64_t version = 6; version < 9; ++version) {
+    BOOST_TEST(x.find(0, version).as_floats().size() == version);
+    BOOST_TEST(x.find(1, version).empty());
+    BOOST_TEST(x.find(2, version).empty());
+  }
+  x.drop(0);
+  BOOST_TEST(x.find(0, 8).empty());
+}
+
+// Each of the n + 1 chains of a worker has a moment of its own; of them there are as many as of
+// workers that pull nothing ahead.
+BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
+  const auto ahead = job_with({"pull_ahead=2", "optimizer={kind: MOMENTUM}"});
+  const auto plain = job_with({"optimizer={kind: MOMENTUM}"});
+  BOOST_TEST(chains_of(ahead->job, 2) == 6U);
+  BOOST_TEST(chains_of(plain->job, 6) == 6U);
+  BOOST_TEST((compensation_of(ahead->job, 1) == proto::AsyncPs::AUTO));
+  BOOST_TEST((compensation_of(plain->job, 1) == proto::AsyncPs::NONE));
+  const auto n = plain->parameters().size();
+  troupe::async_policy one{ahead, {0, n}, 0, 1, nullptr};
+  troupe::async_policy three{plain, {0, n}, 0, 3, nullptr};
+  range_updater updates_one{*ahead, {0, n}, true};
+  range_updater updates_three{*plain, {0, n}, true};
+  std::vector<float> weights_one(n, 0.5F);
+  auto weights_three = weights_one;
+  std::mt19937 random{3};
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    proto::Commit header;
+    header.set_samples(2);
+    header.mutable_id()->set_incarnation(1);
+    const auto gradient = random_gradient(random, n);
+    auto data = payload::floats(n);
+    std::ranges::copy(gradient, data.as_mutable_floats().begin());
+    const auto push = [&](troupe::async_policy& policy, range_updater& updater,
+                          std::uint32_t worker, std::uint64_t sequence,
+                          std::vector<float>& weights) {
+      header.mutable_id()->set_worker(worker);
+      header.mutable_id()->set_sequence(sequence);
+      policy.take({header, data});
+      const auto update = policy.plan(weights, step);
+      const auto before = weights;
+      updater.apply(before, update.gradient, update.samples, weights, update.terms);
+      policy.made(before, weights, {});
+    };
+    push(one, updates_one, 0, step, weights_one);
+    push(three, updates_three, static_cast<std::uint32_t>(step % 3), 1 + (step - 1) / 3,
+         weights_three);
+    BOOST_TEST(weights_one == weights_three, boost::test_tools::per_element());
+  }
+}
+
 // DANA-Slim as its paper puts it: workers keep the momentum, and send g + momentum m.
 BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
   for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {

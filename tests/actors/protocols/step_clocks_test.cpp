@@ -32,7 +32,9 @@ proto::Commit commit_of(std::uint32_t worker, std::uint64_t step) {
 /// A shard: each commit makes a version.
 class shard {
 public:
-  explicit shard(std::uint64_t bound) : clocks_(bound) { clocks_.open(versions_); }
+  explicit shard(std::uint64_t bound, std::uint64_t ahead = 0) : clocks_(bound, ahead) {
+    clocks_.open(versions_);
+  }
 
   clocks& at() { return clocks_; }
 
@@ -360,6 +362,38 @@ BOOST_AUTO_TEST_CASE(a_thousand_interleavings_keep_the_bound) {
       }
     BOOST_TEST(waits > 1'000U);
   }
+}
+
+// Bound 2, one step ahead: in step c it reads for step c + 1.
+BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
+  shard x{2, 1};
+  BOOST_TEST(x.at().read(pull_of(0, 0, true)).weights.has_value());
+  BOOST_TEST(x.at().read(pull_of(1, 0, true)).weights.has_value());
+  x.commit(commit_of(1, 0));
+  // For step 2: it needs no update of step 0.
+  BOOST_TEST(x.at().read(pull_of(1, 1)).weights.has_value());
+  x.commit(commit_of(1, 1));
+  // For step 3: it needs those of step 0.
+  const auto early = x.at().read(pull_of(1, 2));
+  BOOST_TEST(!early.weights.has_value());
+  BOOST_TEST(early.behind == 2U);
+  BOOST_TEST((early.slow == std::vector<std::uint32_t>{0}));
+  // Meanwhile it computes step 2, which is within the bound. An earlier pull is served again.
+  BOOST_TEST(x.at().read(pull_of(1, 1)).weights.has_value());
+  x.commit(commit_of(1, 2));
+  BOOST_TEST(x.at().refusal(commit_of(1, 3)).has_value());
+  BOOST_TEST(!x.at().read(pull_of(1, 2)).weights.has_value());
+  BOOST_TEST(x.at().take_admitted().empty());
+  x.commit(commit_of(0, 0));
+  BOOST_TEST((x.at().take_admitted() == std::vector<std::uint32_t>{1}));
+  BOOST_TEST(x.at().read(pull_of(1, 2)).weights.value().version == 4U);
+  BOOST_TEST(!x.at().refusal(commit_of(1, 3)).has_value());
+  // A repetition that is older than that does not count.
+  x.at().paused(commit_of(1, 2));
+  BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
+  x.commit(commit_of(0, 1));
+  x.commit(commit_of(0, 2));
+  BOOST_TEST(x.at().slowest() == 3U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

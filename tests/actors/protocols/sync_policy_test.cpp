@@ -118,4 +118,64 @@ BOOST_AUTO_TEST_CASE(other_shards_wait_for_what_was_chosen) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_lost_workers_gradient_is_taken_out) {
+  auto x = shard(0, with(1));
+  x.take(gradient(2, 0, 4));
+  x.take(gradient(0, 0, 1));
+  BOOST_TEST(x.withdraw(2));
+  BOOST_TEST(!x.withdraw(2));
+  BOOST_TEST(x.parts().size() == 1U);
+  // Nobody else can come.
+  x.take(gradient(1, 0, 2));
+  BOOST_TEST(!x.ready());
+  BOOST_TEST(!x.withdraw(3));
+  BOOST_TEST(x.ready());
+  BOOST_TEST(update(x, 0).gradient[0] == 3.0F);
+  BOOST_TEST(update(x, 0).samples == 4U);
+  // Others may know that it counts.
+  BOOST_TEST(!x.withdraw(1));
+  BOOST_TEST(x.parts().size() == 2U);
+}
+
+BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
+  const auto ids = [](std::initializer_list<std::uint32_t> workers) {
+    std::vector<proto::GradientId> result;
+    for (const auto i : workers)
+      result.push_back(gradient(i, 0, 0).header.id());
+    return result;
+  };
+  // It does not, and another one is still on its way.
+  auto x = shard(1, with(2));
+  x.take(gradient(2, 0, 4));
+  x.take(gradient(0, 0, 1));
+  x.choose(0, ids({0, 1}));
+  BOOST_TEST(!x.ready());
+  x.settle(2, 0);
+  BOOST_TEST(!x.ready());
+  x.take(gradient(1, 0, 2));
+  BOOST_TEST(x.ready());
+  BOOST_TEST(update(x, 0).gradient[0] == 3.0F);
+  // It does, and is here.
+  auto y = shard(1, with(2));
+  y.take(gradient(2, 0, 4));
+  y.settle(2, 1);
+  y.choose(0, ids({0, 2}));
+  BOOST_TEST(!y.ready());
+  y.take(gradient(0, 0, 1));
+  BOOST_TEST(update(y, 0).gradient[0] == 5.0F);
+  // It does, and will never be here, before or after it was chosen.
+  for (const bool before : {true, false}) {
+    auto z = shard(1, with(3));
+    if (before)
+      z.settle(2, 1);
+    z.choose(0, ids({2}));
+    BOOST_TEST(z.ready() == before);
+    z.settle(2, 1);
+    BOOST_TEST(z.ready());
+    BOOST_TEST(update(z, 0).samples == 0U);
+    make(z);
+    BOOST_TEST(!z.ready());
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

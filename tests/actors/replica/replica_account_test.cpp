@@ -28,12 +28,14 @@ BOOST_AUTO_TEST_CASE(all_replicas_report_the_same) {
     BOOST_TEST(second.own_samples() == 14U);
     const auto counts = sum(first.own_counts(), second.own_counts());
     BOOST_TEST(counts.size() == first.elements());
-    first.exchanged(counts, 34);
-    second.exchanged(counts, 34);
+    BOOST_TEST(first.fits(counts, 34, 20));
+    first.exchanged(counts, 34, 20);
+    second.exchanged(counts, 34, 14);
     BOOST_TEST(first.own_samples() == 0U);
   }
-  const auto report = first.report(4);
-  BOOST_TEST(report.SerializeAsString() == second.report(4).SerializeAsString());
+  const auto report = first.report();
+  BOOST_TEST(report.SerializeAsString() == second.report().SerializeAsString());
+  BOOST_TEST(report.version() == 4U);
   BOOST_TEST(report.samples() == 60U);
   BOOST_TEST(report.quarantined_samples() == 8U);
   BOOST_TEST_REQUIRE(report.decided_size() == 2);
@@ -42,6 +44,49 @@ BOOST_AUTO_TEST_CASE(all_replicas_report_the_same) {
   BOOST_TEST(report.decided(1).worker() == 3U);
   BOOST_TEST(report.decided(1).applied() == 2U);
   BOOST_TEST(report.decided(1).quarantined() == 2U);
+}
+
+// Steps during an exchange count in the next one. Workers may have made different numbers of steps.
+BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
+  const std::vector<troupe::counted_worker> workers{{0, 7}, {3, 9}};
+  troupe::replica_account first{workers, 0};
+  troupe::replica_account second{workers, 1};
+  std::uint64_t all = 0;
+  for (const std::uint64_t samples : {10, 6}) {
+    first.applied(samples);
+    const auto sums = sum(first.own_counts(), second.own_counts());
+    const auto own = first.own_samples();
+    const auto other = second.own_samples();
+    first.quarantined(3);
+    second.applied(1);
+    BOOST_TEST(first.fits(sums, own + other, own));
+    BOOST_TEST(second.fits(sums, own + other, other));
+    first.exchanged(sums, own + other, own);
+    second.exchanged(sums, own + other, other);
+    all += own + other;
+  }
+  BOOST_TEST(all == 10U + 3 + 6 + 1);
+  BOOST_TEST(first.own_samples() == 3U);
+  BOOST_TEST(second.own_samples() == 1U);
+  const auto report = first.report();
+  BOOST_TEST(report.decided(0).sequence() == 3U);
+  BOOST_TEST(report.decided(0).quarantined() == 1U);
+  BOOST_TEST(report.decided(1).sequence() == 1U);
+  BOOST_TEST(report.samples() == all - 3);
+  BOOST_TEST(second.report().decided(0).fingerprint() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(sums_that_do_not_fit) {
+  troupe::replica_account account{{{0, 7}, {3, 9}}, 0};
+  account.applied(10);
+  BOOST_TEST(account.fits(account.own_counts(), 10, 10));
+  auto more = account.own_counts();
+  more[0] = 2;
+  BOOST_TEST(!account.fits(more, 10, 10));
+  more[0] = 0.5F;
+  BOOST_TEST(!account.fits(more, 10, 10));
+  BOOST_TEST(!account.fits(account.own_counts(), 9, 10));
+  BOOST_TEST(!account.fits(account.own_counts(), 20, 11));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(versions_that_are_held_do_not_change) {
   held.push_back(store.newest());
   const auto gradient = gradient_of(*job, 3);
   BOOST_TEST(!store.stage(0, cut(gradient, store.where(0)), 8));
-  BOOST_TEST(!store.overwrite(0, cut(gradient, store.where(0))));
+  BOOST_TEST(!store.replace(store.where(0), cut(gradient, store.where(0))));
   held.erase(held.begin());
   BOOST_TEST(store.stage(0, cut(gradient, store.where(0)), 8));
 }
@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(no_samples_no_change) {
 }
 
 // Two workers train for some steps each, then take the average of their weights.
-BOOST_AUTO_TEST_CASE(weights_can_be_overwritten) {
+BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto job = context();
   troupe::replica_store a{job};
   troupe::replica_store b{job};
@@ -303,10 +303,10 @@ BOOST_AUTO_TEST_CASE(weights_can_be_overwritten) {
   const auto other = b.weights(all(*job));
   for (std::size_t i = 0; i < all(*job).size(); ++i)
     average.as_mutable_floats()[i] = (average.as_floats()[i] + other.as_floats()[i]) / 2;
-  for (std::size_t k = 0; k < a.buckets(); ++k)
-    BOOST_REQUIRE(a.overwrite(k, cut(average, a.where(k))));
-  check_same(everything(a), before);
-  a.publish(3);
+  // In parts that are no buckets.
+  for (const auto part : troupe::split_evenly(all(*job).size(), 3))
+    BOOST_REQUIRE(a.replace(part, cut(average, part)));
+  BOOST_TEST(a.version() == 3U);
   auto after = everything(a);
   BOOST_TEST(same_bits(after[0].as_floats(), average.as_floats()));
   after[0] = before[0];

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -569,6 +570,49 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   // One element per rank.
   BOOST_TEST((fate({0, 1, 2}, 1) == piece_fate::taken));
   BOOST_TEST(x.repeated() == 3u);
+}
+
+// In float64, beside the buckets; in the first attempt alone.
+BOOST_AUTO_TEST_CASE(sums_over_batches) {
+  for (const bool in_halves : {false, true}) {
+    const ring_place places[] = {{0, 2, 2, in_halves}, {1, 2, 2, in_halves}};
+    ring_reductions ranks[] = {{places[0], {6, 4}, {5, 1}}, {places[1], {6, 4}, {5, 1}}};
+    const auto first = ranks[0].first_sum();
+    BOOST_TEST(first == (in_halves ? 5U : 3U));
+    std::vector<double> expected(5);
+    ring_reductions::effects waiting[2];
+    for (std::size_t r = 0; r < 2; ++r) {
+      auto values = payload::allocate(5 * sizeof(double));
+      std::vector<double> own;
+      for (std::size_t i = 0; i < 5; ++i)
+        own.push_back(static_cast<double>(r + 1) / static_cast<double>(3 + i));
+      std::ranges::transform(expected, own, expected.begin(), std::plus{});
+      std::memcpy(values.mutable_data(), own.data(), values.size());
+      ranks[r].contribute({{0, 0, first}, 3 + 4 * r, std::move(values)}, waiting[r]);
+    }
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (std::size_t r = 0; r < 2; ++r)
+        for (auto& x : std::exchange(waiting[r].send, {})) {
+          moves = true;
+          BOOST_TEST(
+            (ranks[1 - r].receive(x.id, std::move(x.piece), waiting[1 - r]) == piece_fate::taken));
+        }
+    }
+    for (auto& x : waiting) {
+      BOOST_TEST_REQUIRE(x.done.has_value());
+      BOOST_TEST(x.done->samples == 10U);
+      BOOST_TEST_REQUIRE(x.done->sum.size() == 5 * sizeof(double));
+      BOOST_TEST(std::memcmp(x.done->sum.data(), expected.data(), x.done->sum.size()) == 0);
+    }
+    ring_reductions::effects none;
+    const auto fate = [&](const reduction_id& id) {
+      return ranks[0].receive(id, {1, 0, 1, 1, payload::floats(2)}, none);
+    };
+    BOOST_TEST((fate({0, 0, first + 2}) == piece_fate::no_such_bucket));
+    BOOST_TEST((fate({0, 1, first}) == piece_fate::no_such_bucket));
+    BOOST_TEST((fate({0, 0, first - 1}) == piece_fate::no_such_bucket));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

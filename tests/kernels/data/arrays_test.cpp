@@ -51,6 +51,16 @@ BOOST_AUTO_TEST_CASE(floats_and_targets) {
   BOOST_TEST(targets == (std::vector<float>{3, 4}));
 }
 
+BOOST_AUTO_TEST_CASE(numbers_that_float32_cannot_tell_apart) {
+  const made x{npy_type::f64, {2, 2}, std::vector<double>{1, 1e9 + 1, 2, 1e9 + 2}};
+  BOOST_TEST(contains(error_of([&] { records_of(x, two_classes); }),
+                      "x.npy: feature 1: the values are from 1000000001 to 1000000002, and"));
+  const made fine{npy_type::f64, {2, 1}, std::vector<double>{1, 2}};
+  const made y{npy_type::f64, {2}, std::vector<double>{1e9 + 1, 1e9 + 2}};
+  BOOST_TEST(
+    contains(error_of([&] { records_of(fine, y); }), "y.npy: the target: the values are from"));
+}
+
 BOOST_AUTO_TEST_CASE(bytes_are_images) {
   const made x{npy_type::u8, {2, 1, 2}, std::vector<std::uint8_t>{0, 51, 102, 255}};
   const auto data = records_of(x, two_classes);

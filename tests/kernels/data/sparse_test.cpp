@@ -126,7 +126,8 @@ BOOST_AUTO_TEST_CASE(classes) {
   BOOST_TEST(contains(error({0}, class_numbers::from_one, 0), "expected a whole number from 1"));
   BOOST_TEST(contains(error({0}, class_numbers::signs, 0), "expected -1 or 1"));
   BOOST_TEST(contains(error({0, 2}, class_numbers::from_zero, 2),
-                      "record 1 has label 2; expected 2 classes"));
+                      "record 1 has label 2; expected 0 to 1: the model has 2 classes"));
+  BOOST_TEST(contains(error({1, 4}, class_numbers::from_one, 3), "expected 1 to 3"));
   BOOST_TEST(contains(error({1e300}, class_numbers::from_zero, 0), "expected a whole number"));
 }
 

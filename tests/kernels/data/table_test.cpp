@@ -33,16 +33,42 @@ BOOST_AUTO_TEST_CASE(moments_of_some_rows) {
 
 BOOST_AUTO_TEST_CASE(columns_are_scaled) {
   const std::vector<column_moments> how{{2, 0.5}, {}, {10, 10}};
-  const auto x = scaled_columns(std::span{values}.first(6), how);
+  const std::vector<std::string> names(3);
+  const auto x = scaled_columns(std::span{values}.first(6), how, names, "table.csv");
   BOOST_TEST(x == (std::vector<float>{-2, 5, 0, 0, 5, 1}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(values_beyond_float32) {
   const std::vector<double> extreme{1, 0, -1e300, 1};
   const std::vector<column_moments> how(2);
-  const auto error = error_of([&] { scaled_columns(extreme, how); });
-  BOOST_TEST(contains(error, "record 1, column 0"));
-  BOOST_TEST(contains(error, "does not fit float32"));
+  const std::vector<std::string> names{"a", "b"};
+  const auto error = error_of([&] { scaled_columns(extreme, how, names, "table.csv"); });
+  BOOST_TEST(contains(error, "table.csv: record 1, column \"a\": -1e+300 is too large"));
+}
+
+BOOST_AUTO_TEST_CASE(differences_below_float32) {
+  const auto problem = [](const std::vector<double>& numbers) {
+    float32_spread spread;
+    for (const auto x : numbers)
+      spread.add(x);
+    return error_of([&] { spread.check("x.csv", "column \"time\""); });
+  };
+  BOOST_TEST(problem({1.7e9 + 1, 1.7e9 + 600})
+             == "x.csv: column \"time\": the values are from 1700000001 to 1700000600, and "
+                "float32, in which models compute, has only 7 digits. Subtract 1700000001 from "
+                "each of them");
+  BOOST_TEST(contains(problem({-1000.00001, -1000}), "Subtract -1000.00001 from"));
+  // Numbers that float32 has, a wide range, one number, rounding errors, none.
+  for (const auto& fine : std::vector<std::vector<double>>{
+         {100000, 100001}, {1.6e9 + 1, 1.7e9 + 1}, {0.1, 0.1}, {0.3, 0.1 + 0.2}, {}})
+    BOOST_TEST(problem(fine) == "(no error)");
+  // After a shift there is nothing to lose.
+  const std::vector<double> times{1.7e9 + 1, 1.7e9 + 600};
+  const std::vector<std::string> name{"time"};
+  const std::vector<column_moments> raw(1);
+  BOOST_TEST(contains(error_of([&] { scaled_columns(times, raw, name, "x.csv"); }), "Subtract"));
+  const std::vector<column_moments> shifted{{1.7e9, 100}};
+  BOOST_TEST(scaled_columns(times, shifted, name, "x.csv").size() == 2u);
 }
 
 // y = 3 + 2 a - 0.5 b, given in standardized units, comes back in the units of the data.

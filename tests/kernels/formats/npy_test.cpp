@@ -78,6 +78,9 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
   };
   BOOST_TEST(contains(error(of("'>f4'", "False", "(1,)")), "x.npy: elements of type \">f4\""));
   BOOST_TEST(contains(error(of("'|O'", "False", "(1,)")), "elements of type \"|O\""));
+  BOOST_TEST(
+    contains(error(of("'<U4'", "False", "(1,)")), "save numpy.unique(x, return_inverse=True)[1]"));
+  BOOST_TEST(contains(error(of("'|b1'", "False", "(1,)")), "x.astype(\"<i4\") for classes"));
   BOOST_TEST(contains(error(of("[('a', '<f4')]", "False", "(1,)")), "structured array"));
   BOOST_TEST(contains(error(of("'<f4'", "True", "(2, 2)")), "ascontiguousarray"));
   BOOST_TEST(contains(error(of("'<f4'", "1", "(2, 2)")), "neither True nor False"));

@@ -1,0 +1,203 @@
+#include "actors/cluster/peer_node.hpp"
+
+#include "actors/cluster/address.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds redial_pause{50};
+
+} // namespace
+
+peer_node::peer_node(caf::actor_config& cfg, peer_node_options options)
+  : super(cfg), options_(std::move(options)) {
+  if (options_.resident)
+    local_->add({options_.self, options_.service}, options_.resident);
+}
+
+peer_node::behavior_type peer_node::make_behavior() {
+  if (options_.resident) {
+    monitor(options_.resident);
+    set_down_handler([this](caf::down_msg& x) {
+      if (options_.resident && x.source == options_.resident->address())
+        quit();
+    });
+  }
+  return {
+    [this](connect_peers) { return on_connect(); },
+    [this](const proto::Hello& x) { on_hello(x); },
+    [this](const dialled& x) { on_dialled(x); },
+    [this](const link_up& x) { on_link_up(x); },
+    [this](const link_down& x) { on_link_down(x); },
+    [](const link_notice& x) { spdlog::warn(x.text); },
+    [this](const dial_peer& x) { dial(x.peer); },
+    [this](tick) { on_tick(); },
+  };
+}
+
+void peer_node::on_exit() {
+  for (const auto& [peer, link] : std::exchange(links_, {}))
+    static_cast<caf::actor_proxy*>(link.port->get())
+      ->kill_proxy(context(), make_error(errc::link_lost, "this node was ended"));
+  local_->clear();
+  options_.resident = nullptr;
+  if (answer_)
+    answer_->deliver(make_error(errc::interrupted, "this node was ended"));
+  answer_.reset();
+}
+
+std::optional<std::size_t> peer_node::find(const task_name& task) const {
+  const auto i = std::ranges::find(options_.peers, task, &peer_node_options::peer::task);
+  if (i == options_.peers.end())
+    return std::nullopt;
+  return static_cast<std::size_t>(i - options_.peers.begin());
+}
+
+peers_connected peer_node::all() const {
+  peers_connected result;
+  for (const auto& [peer, link] : links_)
+    result.residents.push_back(link.port);
+  return result;
+}
+
+caf::result<peers_connected> peer_node::on_connect() {
+  if (complete()) // All others have dialled meanwhile.
+    return all();
+  answer_ = make_response_promise<peers_connected>();
+  until_ = clock().now() + options_.patience;
+  for (std::size_t i = 0; i < options_.peers.size(); ++i)
+    dial(i);
+  delayed_send(this, options_.patience, tick{});
+  return *answer_;
+}
+
+void peer_node::dial(std::size_t peer) {
+  const auto& to = options_.peers[peer];
+  if (answer_ && to.dial && !links_.contains(peer))
+    options_.net->dial(to.task, to.address, caf::actor_cast<dial_listener>(this));
+}
+
+void peer_node::on_dialled(const dialled& x) {
+  const auto peer = find(x.task);
+  if (!peer)
+    return;
+  if (!x.node) {
+    problems_[*peer] = x.problem;
+    delayed_send(this, redial_pause, dial_peer{*peer});
+    return;
+  }
+  std::string host;
+  std::uint16_t port = 0;
+  split_address(options_.peers[*peer].address, host, port);
+  link::dial_to how{x.node, x.task, options_.self, options_.incarnation, host};
+  system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+}
+
+/// Why a process may not connect; empty if it may.
+std::string peer_node::refusal(const proto::Hello& x) const {
+  task_name task;
+  const auto peer = from_proto(x.task(), task) ? find(task) : std::nullopt;
+  if (!peer && options_.strangers == 0)
+    return "nobody of that name is to connect here; start all processes with the same list of "
+           "addresses";
+  if (!peer)
+    return strangers_.size() < options_.strangers
+      ? ""
+      : "all " + std::to_string(options_.strangers) + " places are taken";
+  const auto& name = options_.peers[*peer].name;
+  if (options_.peers[*peer].dial)
+    return name + " is to wait until this process connects";
+  if (links_.contains(*peer))
+    return name + " has connected already; start one process for it";
+  if (met_ && !options_.reconnect)
+    return name + " was here before, and cannot come again; start all processes anew";
+  return {};
+}
+
+void peer_node::on_hello(const proto::Hello& x) {
+  if (!current_sender())
+    return;
+  if (const auto reason = refusal(x); !reason.empty()) {
+    spdlog::warn("{}/{} may not connect: {}", x.task().job(), x.task().index(), reason);
+    proto::Failure answer;
+    *answer.mutable_task() = to_proto(options_.self);
+    answer.set_reason(reason);
+    current_sender()->enqueue(caf::make_mailbox_element(caf::strong_actor_ptr{ctrl()},
+                                                        caf::make_message_id(), {},
+                                                        std::move(answer)),
+                              context());
+    return;
+  }
+  link::accept_from how{current_sender(), x, options_.self, options_.incarnation};
+  const auto link = system().spawn<troupe::link>(caf::actor_cast<caf::actor>(this), local_,
+                                                 std::move(how), options_.links);
+  if (task_name task; !from_proto(x.task(), task) || !find(task))
+    strangers_.insert(link.address());
+}
+
+void peer_node::on_link_up(const link_up& x) {
+  const auto peer = find(x.peer);
+  if (!peer)
+    return;
+  lose(*peer, "it has connected again");
+  problems_.erase(*peer);
+  links_[*peer] = {caf::actor_cast<caf::actor>(current_sender()),
+                   make_port(system(), x.session, endpoint{x.peer, options_.service})};
+  if (!complete())
+    return;
+  met_ = true;
+  if (answer_)
+    answer_->deliver(all());
+  answer_.reset();
+}
+
+void peer_node::on_link_down(const link_down& x) {
+  if (current_sender())
+    strangers_.erase(current_sender()->address());
+  const auto peer = find(x.peer);
+  if (!peer)
+    return;
+  const auto i = links_.find(*peer);
+  if (i != links_.end() && i->second.link == caf::actor_cast<caf::actor>(current_sender()))
+    lose(*peer, x.cause);
+  problems_[*peer] = x.reason;
+  if (x.refused)
+    give_up(options_.peers[*peer].name + " at " + options_.peers[*peer].address + ": " + x.reason,
+            errc::join_refused);
+  else if (x.dialled)
+    delayed_send(this, redial_pause, dial_peer{*peer});
+}
+
+void peer_node::lose(std::size_t peer, const std::string& reason) {
+  if (auto lost = links_.extract(peer))
+    static_cast<caf::actor_proxy*>(lost.mapped().port->get())
+      ->kill_proxy(context(), make_error(errc::link_lost, reason));
+}
+
+void peer_node::on_tick() {
+  if (!answer_ || clock().now() < until_)
+    return;
+  std::string missing;
+  for (std::size_t i = 0; i < options_.peers.size(); ++i)
+    if (!links_.contains(i))
+      missing += (missing.empty() ? "" : ", ") + options_.peers[i].name + " at "
+        + options_.peers[i].address + " ("
+        + (problems_.contains(i) ? problems_[i] : "nothing heard") + ')';
+  give_up("after " + std::to_string(options_.patience.count()) + " ms these were not connected: "
+            + missing + "; start all processes, with the same list of addresses",
+          errc::timed_out);
+}
+
+void peer_node::give_up(const std::string& reason, errc code) {
+  if (answer_)
+    answer_->deliver(make_error(code, reason));
+  answer_.reset();
+}
+
+} // namespace troupe

@@ -1,0 +1,119 @@
+#pragma once
+
+#include "actors/cluster/transport.hpp"
+#include "actors/link/link.hpp"
+#include "actors/tick.hpp"
+#include "messages/errors.hpp"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct peer_node_options {
+  task_name self;
+  /// What peers reach at this node; null: nothing. The node ends with it.
+  caf::strong_actor_ptr resident;
+  /// The name of residents, here and at all peers.
+  proto::Service service = proto::SERVICE_UNSET;
+
+  struct peer {
+    task_name task;
+    /// "rank 1", for messages.
+    std::string name;
+    std::string address;
+    /// This node dials; otherwise the peer does.
+    bool dial = true;
+  };
+  std::vector<peer> peers;
+  /// Others may connect, too: at most so many at a time.
+  std::size_t strangers = 0;
+  /// A peer that was lost after all were there may connect again.
+  bool reconnect = false;
+
+  std::shared_ptr<transport> net;
+  link_options links;
+  /// How long to wait for the peers.
+  std::chrono::milliseconds patience{30'000};
+  /// Differs for each start of a process.
+  std::uint64_t incarnation = 1;
+};
+
+/// Connect to all peers, or again to those that were lost. Answered when all are there, or with
+/// errc::timed_out, or with errc::join_refused as soon as a peer refuses.
+struct connect_peers {};
+
+/// Proxies of the residents of all peers, in their order. A proxy ends when its link is lost.
+struct peers_connected {
+  std::vector<caf::strong_actor_ptr> residents;
+};
+
+/// Try again to reach a peer.
+struct dial_peer {
+  std::size_t peer = 0;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::connect_peers)
+TROUPE_LOCAL_MESSAGE(troupe::peers_connected)
+TROUPE_LOCAL_MESSAGE(troupe::dial_peer)
+
+namespace troupe {
+
+using peer_node_actor =
+  caf::typed_actor<rpc<peers_connected, connect_peers>, rpc<void, proto::Hello>, rpc<void, dialled>,
+                   rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
+                   rpc<void, dial_peer>, rpc<void, tick>>;
+
+/// Connects an actor of this process to actors of others, with a link to each process: for programs
+/// that have no coordinator. A process that may not connect is told why.
+class peer_node : public peer_node_actor::base {
+public:
+  using super = peer_node_actor::base;
+
+  peer_node(caf::actor_config& cfg, peer_node_options options);
+
+  const char* name() const override { return "troupe.peer_node"; }
+
+protected:
+  behavior_type make_behavior() override;
+  void on_exit() override;
+
+private:
+  struct connection {
+    caf::actor link;
+    caf::strong_actor_ptr port;
+  };
+
+  caf::result<peers_connected> on_connect();
+  void on_hello(const proto::Hello& x);
+  std::string refusal(const proto::Hello& x) const;
+  void dial(std::size_t peer);
+  void on_dialled(const dialled& x);
+  void on_link_up(const link_up& x);
+  void on_link_down(const link_down& x);
+  void lose(std::size_t peer, const std::string& reason);
+  void on_tick();
+  void give_up(const std::string& reason, errc code);
+  std::optional<std::size_t> find(const task_name& task) const;
+  peers_connected all() const;
+  bool complete() const { return links_.size() == options_.peers.size(); }
+
+  peer_node_options options_;
+  std::shared_ptr<directory> local_ = std::make_shared<directory>();
+  std::map<std::size_t, connection> links_;
+  std::set<caf::actor_addr> strangers_;
+  /// By peer: why it could not be reached yet.
+  std::map<std::size_t, std::string> problems_;
+  std::optional<caf::typed_response_promise<peers_connected>> answer_;
+  std::chrono::steady_clock::time_point until_;
+  bool met_ = false;
+};
+
+} // namespace troupe

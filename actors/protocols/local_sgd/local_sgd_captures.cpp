@@ -1,0 +1,81 @@
+#include "actors/model/replica_state.hpp"
+#include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
+#include "messages/problems.hpp"
+
+#include <algorithm>
+
+// The state of a replica in checkpoints.
+
+namespace troupe {
+
+// The weights and the outer momentum are equal on all workers, so each sends a part. It sends its
+// whole optimizer state, and in addition a part of it for runs with another number of workers.
+std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
+  const auto rank = static_cast<std::uint32_t>(options_.rank);
+  const auto share = replica_parts(*context_, workers_)[rank];
+  auto slots = replica_.capture(share, with_state);
+  if (!with_state)
+    return slots_of(rank, std::move(slots));
+  if (outer_ && !outer_->momentum().empty()) {
+    slots.push_back(payload::floats(share.size()));
+    std::ranges::copy(outer_->momentum().subspan(share.begin, share.size()),
+                      slots.back().as_mutable_floats().begin());
+  }
+  auto result = slots_of(rank, std::move(slots));
+  if (own_states(*context_, workers_) == 0)
+    return result;
+  const auto own = static_cast<std::uint32_t>(context_->rule.slots());
+  const auto first = static_cast<std::uint32_t>(result.size()) + rank * own;
+  for (std::uint32_t slot = 0; slot < own; ++slot)
+    result.push_back(
+      {rank, first + slot, replica_.state(slot, {0, context_->parameters().size()})});
+  return result;
+}
+
+void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
+  const auto workers = options_.view.of(job_kind::worker);
+  proto::CheckpointPart header;
+  header.set_view(view_number());
+  header.set_version(step_);
+  header.set_to_evaluate(to_evaluate);
+  auto* mark = header.add_mark();
+  mark->set_worker(options_.worker);
+  mark->set_incarnation(workers[options_.rank].incarnation);
+  mark->set_applied(step_ - first_step_);
+  mark->set_sequence(step_ - first_step_);
+  mark->set_lease(attributes_.lease);
+  mark->set_batch(attributes_.batch);
+  schedule.began(step_);
+  send_capture(this, options_.coordinator, options_.requests, std::move(header),
+               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
+}
+
+// The weights are the outer weights, because checkpoints follow an average.
+bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& values) {
+  const bool outer = outer_ && values.size() == context_->parameters().size() * sizeof(float);
+  if (outer && x.slot() == context_->rule.slots() + 1 && !outer_->momentum().empty()) {
+    outer_->restore_momentum(values.as_floats());
+    return true;
+  }
+  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+    return false;
+  passed_samples_ = x.samples();
+  averaged_ = x.version();
+  if (outer && x.slot() == 0)
+    outer_->restore_weights(values.as_floats());
+  return true;
+}
+
+caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
+                                                           const payload& values) {
+  if (step_ > x.version())
+    return proto::Ack{}; // A late repetition: training has begun.
+  if (!problem_of(x).empty() || !restore(x, values))
+    return make_error(errc::malformed,
+                      "worker/" + std::to_string(options_.worker) + " was given "
+                        + describe(x, values.size()));
+  step_ = first_step_ = x.version();
+  return proto::Ack{};
+}
+
+} // namespace troupe

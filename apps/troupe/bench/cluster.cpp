@@ -1,0 +1,340 @@
+#include "actors/model/job_file.hpp"
+#include "apps/troupe/bench/runner.hpp"
+#include "apps/troupe/bench/statistics.hpp"
+#include "apps/troupe/bench/torch_peer.hpp"
+#include "apps/troupe/children.hpp"
+#include "apps/troupe/commands.hpp"
+#include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/temporary_folder.hpp"
+#include "apps/troupe/text_table.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/nearest_name.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+
+namespace troupe {
+
+namespace {
+
+using namespace bench;
+
+/// A work of `bench train` as a job, for generated digits.
+struct cluster_work {
+  std::string_view name;
+  std::string_view model;
+};
+
+constexpr std::string_view perceptron = R"(
+  layer { dense { units: 256 activation: RELU } }
+  layer { dense { units: 128 activation: RELU } }
+  layer { dense { units: 10 } })";
+constexpr std::string_view convolutional = R"(
+  layer { reshape { dims: [1, 28, 28] } }
+  layer { conv2d { filters: 16 kernel: 5 padding: 2 activation: RELU } }
+  layer { max_pool { kernel: 2 } }
+  layer { conv2d { filters: 32 kernel: 5 padding: 2 activation: RELU } }
+  layer { max_pool { kernel: 2 } }
+  layer { dense { units: 10 } })";
+
+constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
+                                   cluster_work{"mlp-256", perceptron},
+                                   cluster_work{"cnn", convolutional}};
+
+constexpr std::string_view independent = "independent runs";
+constexpr std::string_view peer_name = "PyTorch DDP, gloo";
+
+/// A run that learns less has computed something else. Large batches of many workers need more
+/// epochs, so this is far below what a good run reaches.
+constexpr double least_accuracy = 0.5;
+constexpr std::chrono::minutes longest_run{10};
+
+/// Steps of PyTorch whose losses are compared with those of one process here, and how much they may
+/// differ, relative to the first loss.
+constexpr std::size_t checked_steps = 10;
+constexpr double tolerance = 1e-3;
+
+/// One way to train, and the samples per second of all its workers, one number per round.
+struct row {
+  std::string name;
+  std::vector<double> speeds;
+  /// Share of the workers' time that passed while they waited for weights or updates.
+  std::vector<double> waits;
+};
+
+struct measurement {
+  std::string_view work;
+  std::size_t batch = 0;
+  std::string peer;
+  std::vector<row> rows;
+};
+
+const cluster_work& work_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& x : cluster_works) {
+    if (x.name == name)
+      return x;
+    known.emplace_back(x.name);
+  }
+  throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
+}
+
+const work& same_in_bench_train(std::string_view name) {
+  return *std::ranges::find(works(), name, &work::name);
+}
+
+proto::Job job_of(const cluster_work& x, const bench_cluster_command& command) {
+  const auto& same = same_in_bench_train(x.name);
+  auto result =
+    parse_job(fmt::format("name: \"{}\"\nmodel {{{}\n  loss: SOFTMAX_CROSS_ENTROPY }}\n"
+                          "data {{ digits {{ train: 8000 test: 2000 }} batch: {} }}\n"
+                          "optimizer {{ kind: MOMENTUM }}\n"
+                          "learning_rate {{ base: 0.05 warmup_epochs: 1 cosine {{}} }}\n"
+                          "epochs: {}\n",
+                          x.name, x.model, same.batch, command.epochs),
+              x.name);
+  for (const auto& change : command.overrides)
+    apply_override(result, change);
+  validate(result);
+  return result;
+}
+
+/// Runs of `troupe train`, all at the same time. Returns the last line of metrics.jsonl of each.
+class runs {
+public:
+  runs(const std::filesystem::path& job, const std::filesystem::path& folder)
+    : job_(job), folder_(folder) {}
+
+  void start(const std::vector<std::string>& options) {
+    outputs_.push_back(folder_ / std::to_string(outputs_.size()));
+    std::vector<std::string> arguments{"train", "--job=" + job_.string(),
+                                       "--out=" + outputs_.back().string()};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    processes_.start(fmt::format("troupe {}", fmt::join(arguments, " ")), arguments);
+  }
+
+  std::vector<nlohmann::json> wait() {
+    if (!processes_.wait(longest_run))
+      throw std::runtime_error{
+        fmt::format("a run has failed: {}", fmt::join(processes_.said(), "\n"))};
+    std::vector<nlohmann::json> result;
+    for (const auto& folder : outputs_) {
+      std::ifstream file{folder / "metrics.jsonl"};
+      std::string line;
+      std::string last;
+      while (std::getline(file, line))
+        last = line;
+      result.push_back(nlohmann::json::parse(last));
+      std::filesystem::remove_all(folder);
+    }
+    return result;
+  }
+
+private:
+  std::filesystem::path job_;
+  std::filesystem::path folder_;
+  std::vector<std::filesystem::path> outputs_;
+  children processes_;
+};
+
+/// Adds a round to the row: its runs went on at the same time.
+void add(row& out, const std::vector<nlohmann::json>& ends) {
+  double speed = 0;
+  double waiting = 0;
+  double all = 0;
+  for (const auto& x : ends) {
+    speed += x.at("samples_per_second").get<double>();
+    if (!(x.at("test_accuracy").get<double>() >= least_accuracy))
+      throw std::runtime_error{fmt::format("{}: a run has reached an accuracy of {} only: at least "
+                                           "{} was expected",
+                                           out.name, x.at("test_accuracy").dump(), least_accuracy)};
+    for (const auto& task : x.at("tasks")) {
+      if (!task.contains("computing"))
+        continue;
+      for (const auto& [name, seconds] : task.items())
+        if (name == "computing" || name.starts_with("waiting_for_"))
+          all += seconds.get<double>();
+      waiting += task.at("waiting_for_weights").get<double>();
+      waiting += task.at("waiting_for_update").get<double>();
+    }
+  }
+  out.speeds.push_back(speed);
+  out.waits.push_back(waiting / all);
+}
+
+/// PyTorch's ranks take about as much time as a run of troupe. Checks their losses first.
+class ddp {
+public:
+  ddp(const work& what, const bench_cluster_command& x)
+    : what_(what), workers_(x.workers), data_(what),
+      peer_(x.python, what, data_, 1, passing::time, x.workers) {
+    const auto theirs = peer_.run(checked_steps).losses;
+    const auto ours = runner(what, data_, 1, passing::time).run(checked_steps).losses;
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      if (!(std::abs(theirs[i] - ours[i]) <= tolerance * ours[0]))
+        throw std::runtime_error{
+          fmt::format("{}: PyTorch's loss of step {} is {}, and {} was expected", what.name, i + 1,
+                      theirs[i], ours[i])};
+  }
+
+  std::string version() const { return "PyTorch " + peer_.version(); }
+
+  double speed(std::size_t samples) {
+    const auto steps = std::max<std::size_t>(samples / (what_.batch * workers_), 1);
+    return static_cast<double>(steps * what_.batch * workers_) / peer_.run(steps).seconds;
+  }
+
+private:
+  const work& what_;
+  std::size_t workers_;
+  material data_;
+  torch_peer peer_;
+};
+
+measurement measure(const cluster_work& what, const bench_cluster_command& x,
+                    const std::filesystem::path& folder) {
+  const auto job = job_of(what, x);
+  const auto file = folder / "job.textproto";
+  std::ofstream{file} << job_text(job);
+  measurement result{what.name, job.data().batch(), {}, {}};
+  std::vector<std::vector<std::string>> options;
+  for (const auto& protocol : x.protocols)
+    for (const auto& transport : x.transports) {
+      result.rows.push_back({fmt::format("{}, {}", protocol, transport), {}, {}});
+      options.push_back({fmt::format("--workers={}", x.workers), "--protocol=" + protocol});
+      if (transport != "threads")
+        options.back().insert(options.back().end(), {"--processes", "--transport=" + transport});
+    }
+  result.rows.push_back({std::string{independent}, {}, {}});
+  std::optional<ddp> peer;
+  if (!x.peer.empty()) {
+    peer.emplace(same_in_bench_train(what.name), x);
+    result.peer = peer->version();
+    result.rows.push_back({std::string{peer_name}, {}, {}});
+  }
+  for (std::uint32_t round = 0; round < x.rounds; ++round) {
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      runs cluster{file, folder};
+      cluster.start(options[i]);
+      add(result.rows[i], cluster.wait());
+    }
+    runs alone{file, folder};
+    for (std::uint32_t i = 0; i < x.workers; ++i)
+      alone.start({"--workers=1"});
+    add(result.rows[options.size()], alone.wait());
+    if (peer)
+      result.rows.back().speeds.push_back(peer->speed(job.epochs() * job.data().digits().train()));
+  }
+  return result;
+}
+
+// -- output -------------------------------------------------------------------------------------
+
+const row* row_named(const measurement& r, std::string_view name) {
+  const auto found = std::ranges::find(r.rows, name, &row::name);
+  return found == r.rows.end() ? nullptr : &*found;
+}
+
+/// Median of the ratios within rounds.
+double ratio(const row& a, const row& b) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < a.speeds.size(); ++i)
+    result.push_back(a.speeds[i] / b.speeds[i]);
+  return statistics{result}.median;
+}
+
+void print(const measurement& r, const bench_cluster_command& x) {
+  fmt::print("\n{}, batch {}: samples per second of {} workers on this host, median of {} rounds\n",
+             r.work, r.batch, x.workers, x.rounds);
+  if (!r.peer.empty())
+    fmt::print("Peer: {}\n", r.peer);
+  const auto* peer = row_named(r, peer_name);
+  std::vector<std::string> header{"", "median", "least", "most", "waiting", "to independent"};
+  if (peer != nullptr)
+    header.emplace_back("to DDP");
+  text_table table(header);
+  for (const auto& a : r.rows) {
+    const statistics speed{a.speeds};
+    std::vector<std::string> cells{
+      a.name,
+      fmt::format("{:.0f}", speed.median),
+      fmt::format("{:.0f}", speed.least),
+      fmt::format("{:.0f}", speed.most),
+      a.waits.empty() ? "" : fmt::format("{:.0f} %", 100 * statistics{a.waits}.median),
+      fmt::format("{:.2f}x", ratio(a, *row_named(r, independent)))};
+    if (peer != nullptr)
+      cells.push_back(fmt::format("{:.2f}x", ratio(a, *peer)));
+    table.add(std::move(cells));
+  }
+  table.print();
+}
+
+nlohmann::json json_of(const measurement& r, const bench_cluster_command& x) {
+  nlohmann::json result{
+    {"work", r.work}, {"batch", r.batch}, {"workers", x.workers}, {"rounds", x.rounds}};
+  if (!r.peer.empty())
+    result["peer"] = r.peer;
+  for (const auto& a : r.rows) {
+    const statistics speed{a.speeds};
+    nlohmann::json line{{"name", a.name},
+                        {"samples_per_second",
+                         {{"least", speed.least}, {"median", speed.median}, {"most", speed.most}}},
+                        {"to_independent", ratio(a, *row_named(r, independent))}};
+    if (!a.waits.empty())
+      line["waiting"] = statistics{a.waits}.median;
+    if (const auto* peer = row_named(r, peer_name))
+      line["to_peer"] = ratio(a, *peer);
+    result["rows"].push_back(std::move(line));
+  }
+  return result;
+}
+
+void check(const bench_cluster_command& x) {
+  if (x.workers == 0 || x.workers > 64)
+    throw input_error{"--workers must be 1 to 64"};
+  if (x.rounds == 0 || x.epochs == 0)
+    throw input_error{"--rounds and --epochs must be at least 1"};
+  if (!x.peer.empty() && x.peer != "ddp")
+    throw input_error{fmt::format("--peer={}: ddp was expected", x.peer)};
+  for (const auto& name : x.transports)
+    if (name != "threads" && name != "auto" && name != "tcp" && name != "basp")
+      throw input_error{
+        fmt::format("--transports={}: threads, auto, tcp or basp was expected", name)};
+  for (const auto& name : x.works)
+    for (const auto& protocol : x.protocols) {
+      auto job = job_of(work_named(name), x);
+      auto value = protocol;
+      std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+      apply_override(job, "protocol=" + value);
+      validate(job);
+    }
+}
+
+} // namespace
+
+int run(const bench_cluster_command& x) {
+  check(x);
+  const temporary_folder folder;
+  auto all = nlohmann::json::array();
+  for (const auto& name : x.works) {
+    const auto result = measure(work_named(name), x, folder.path());
+    if (x.json)
+      all.push_back(json_of(result, x));
+    else
+      print(result, x);
+  }
+  if (x.json)
+    fmt::print("{}\n", all.dump(2));
+  return exit_done;
+}
+
+} // namespace troupe

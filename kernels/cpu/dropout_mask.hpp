@@ -1,0 +1,30 @@
+#pragma once
+
+#include "kernels/host_device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::cpu {
+
+/// Wellons' low bias mixer: only 32-bit arithmetic, so that eight elements fit a vector.
+TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
+  h ^= h >> 16;
+  h *= 0x7feb352dU;
+  h ^= h >> 15;
+  h *= 0x846ca68bU;
+  h ^= h >> 16;
+  return h;
+}
+
+/// 24 random bits of element i under a key: dropout keeps the element if they are at least
+/// rate * 2^24 (kernels/graph/operations.hpp). Signed, because processors compare vectors of signed
+/// numbers.
+TROUPE_HOST_DEVICE inline std::int32_t dropout_bits(std::size_t i, std::uint64_t key) noexcept {
+  const auto low = static_cast<std::uint32_t>(key);
+  const auto high = static_cast<std::uint32_t>(key >> 32);
+  const auto counter = static_cast<std::uint32_t>(i) * 0x9e3779b9U + low;
+  return static_cast<std::int32_t>(mix(mix(counter) ^ high) >> 8);
+}
+
+} // namespace troupe::cpu

@@ -1,0 +1,94 @@
+#include "kernels/cuda/cublas.hpp"
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace troupe::cuda {
+
+namespace {
+
+#define TROUPE_TEXT_OF(x) #x
+#define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
+/// Of the toolkit that this was built with: another version may have other functions.
+constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
+#undef TROUPE_TEXT
+#undef TROUPE_TEXT_OF
+
+struct close_library {
+  void operator()(void* library) const noexcept { ::dlclose(library); }
+};
+
+int to_int(std::size_t x) {
+  if (x > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    throw std::invalid_argument("cublas: a matrix has too many rows or columns: "
+                                + std::to_string(x));
+  return static_cast<int>(x);
+}
+
+} // namespace
+
+struct cublas::library {
+  std::unique_ptr<void, close_library> handle;
+  cublasHandle_t context = nullptr;
+  decltype(&cublasCreate_v2) create = nullptr;
+  decltype(&cublasDestroy_v2) destroy = nullptr;
+  decltype(&cublasSetStream_v2) set_stream = nullptr;
+  decltype(&cublasSgemmStridedBatched) sgemm = nullptr;
+  decltype(&cublasGetStatusString) text_of = nullptr;
+
+  template <class F>
+  void find(const char* name, F& function) {
+    function = reinterpret_cast<F>(::dlsym(handle.get(), name));
+    if (function == nullptr)
+      throw device_error(std::string(library_name) + " has no function " + name
+                         + ": install the cuBLAS of this program's CUDA toolkit");
+  }
+  void check(cublasStatus_t status, const char* what) const {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw device_error(std::string("cuBLAS: ") + what + ": " + text_of(status));
+  }
+};
+
+cublas::cublas() : library_(std::make_unique<library>()) {
+  auto& l = *library_;
+  l.handle.reset(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL));
+  if (!l.handle)
+    throw device_error(std::string("cuBLAS cannot be loaded: ") + ::dlerror()
+                       + ". Install it, or name its folder in LD_LIBRARY_PATH");
+  l.find("cublasGetStatusString", l.text_of);
+  l.find("cublasCreate_v2", l.create);
+  l.find("cublasDestroy_v2", l.destroy);
+  l.find("cublasSetStream_v2", l.set_stream);
+  l.find("cublasSgemmStridedBatched", l.sgemm);
+  l.check(l.create(&l.context), "it does not start");
+}
+
+cublas::~cublas() {
+  if (library_->context != nullptr)
+    library_->destroy(library_->context);
+}
+
+void cublas::multiply(stream where, const product& x) {
+  if (x.m == 0 || x.n == 0 || x.batch == 0)
+    return;
+  auto& l = *library_;
+  l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
+  const float one = 1;
+  const float zero = 0;
+  const auto how = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  // cuBLAS stores columns: in its eyes, each row-major matrix is transposed. So c^T = op(b)^T
+  // op(a)^T, and the operands change places.
+  const auto a_columns = to_int(x.transpose_a ? x.m : x.k);
+  const auto b_columns = to_int(x.transpose_b ? x.k : x.n);
+  l.check(l.sgemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
+                  to_int(x.k), &one, x.b, std::max(b_columns, 1), static_cast<long long>(x.k * x.n),
+                  x.a, std::max(a_columns, 1), static_cast<long long>(x.m * x.k), &zero, x.c,
+                  to_int(x.n), static_cast<long long>(x.m * x.n), to_int(x.batch)),
+          "a product of matrices");
+}
+
+} // namespace troupe::cuda

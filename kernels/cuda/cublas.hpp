@@ -1,0 +1,26 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <memory>
+
+namespace troupe::cuda {
+
+/// Products of matrices by cuBLAS, in float32 (not TF32). The library is loaded at run time, so
+/// that programs run on machines without it.
+class cublas {
+public:
+  /// For the current device. Throws device_error if the library is not there or does not start.
+  cublas();
+  ~cublas();
+  cublas(const cublas&) = delete;
+  cublas& operator=(const cublas&) = delete;
+
+  void multiply(stream where, const product& x);
+
+private:
+  struct library;
+  std::unique_ptr<library> library_;
+};
+
+} // namespace troupe::cuda

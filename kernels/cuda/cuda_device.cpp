@@ -1,0 +1,105 @@
+#include "kernels/cuda/cublas.hpp"
+#include "kernels/cuda/device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace troupe::cuda {
+
+namespace {
+
+void check(cudaError_t error, const std::string& what) {
+  if (error != cudaSuccess)
+    throw device_error(what + ": " + cudaGetErrorString(error));
+}
+
+std::string megabytes(std::size_t bytes) {
+  return std::to_string(bytes / 1'000'000) + " MB";
+}
+
+class cuda_device final : public device {
+public:
+  explicit cuda_device(std::size_t index) {
+    check(cudaSetDevice(static_cast<int>(index)), "GPU " + std::to_string(index));
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "properties of a GPU");
+    name_ = properties.name;
+    cublas_ = std::make_unique<cublas>();
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  }
+  ~cuda_device() override { cudaStreamDestroy(stream_); }
+
+  std::string name() const override { return name_; }
+  stream main_stream() const override { return {stream_}; }
+
+  void* allocate(std::size_t bytes) override {
+    void* result = nullptr;
+    if (cudaMalloc(&result, bytes) == cudaSuccess)
+      return result;
+    cudaGetLastError(); // the failure is reported here
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw device_error("out of memory of the GPU " + name_ + ": " + megabytes(bytes)
+                       + " are needed at once, " + megabytes(free) + " of " + megabytes(total)
+                       + " are free. Use a smaller batch or model, or end other programs");
+  }
+  void release(void* memory) noexcept override { cudaFree(memory); }
+
+  // From memory that is not pinned: the call returns when the source has been read.
+  void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),
+          "a copy to the GPU");
+  }
+  void copy_out(stream where, void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(where)),
+          "a copy from the GPU");
+  }
+  void synchronize(stream where) override {
+    check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
+  }
+  void multiply(stream where, const product& x) override { cublas_->multiply(where, x); }
+
+private:
+  static cudaStream_t handle_of(stream x) { return static_cast<cudaStream_t>(x.handle); }
+
+  std::string name_;
+  std::unique_ptr<cublas> cublas_;
+  cudaStream_t stream_ = nullptr;
+};
+
+} // namespace
+
+void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes) {
+  check(cudaGetLastError(),
+        std::string("kernel ") + name + " with " + std::to_string(blocks) + " blocks and "
+          + std::to_string(shared_bytes) + " bytes of shared memory");
+}
+
+std::unique_ptr<device> open_device(std::size_t index) {
+  int count = 0;
+  const auto error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) {
+    int version = 0;
+    cudaDriverGetVersion(&version);
+    const auto needed =
+      std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+    if (version == 0)
+      throw device_error("no driver for NVIDIA GPUs was found (libcuda.so.1). Install a driver for "
+                         "CUDA "
+                         + needed + " or newer, or use the CPU");
+    throw device_error("the driver for NVIDIA GPUs is too old: it is for CUDA "
+                       + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)
+                       + ", and " + needed + " is needed. Install a newer one");
+  }
+  if (error != cudaSuccess && error != cudaErrorNoDevice)
+    throw device_error(std::string("the GPUs of this machine cannot be listed: ")
+                       + cudaGetErrorString(error));
+  if (index >= static_cast<std::size_t>(count))
+    throw device_error("there is no GPU " + std::to_string(index) + ": this machine has "
+                       + std::to_string(count) + ", counted from 0");
+  return std::make_unique<cuda_device>(index);
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,101 @@
+#pragma once
+
+#include "kernels/cuda/stream.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace troupe::cuda {
+
+/// The machine cannot do what is asked of its GPU: no driver, no such device, out of device memory,
+/// a launch that fails. The text says what was wanted, what was found and what to do.
+class device_error : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// c = op(a) op(b): matrices in device memory, row-major without gaps. op(a) is (m, k), op(b) is
+/// (k, n), c is (m, n) and apart from both; op transposes if asked to. `batch` products, the
+/// operands of each behind those of the one before. Zeros if k is 0.
+struct product {
+  std::size_t m = 0;
+  std::size_t n = 0;
+  std::size_t k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+  std::size_t batch = 1;
+};
+
+/// A GPU, as far as an executor needs it beside kernels: memory, copies, and products of matrices.
+/// Work is done in the order of a stream; calls return before it is done. One thread at a time.
+class device {
+public:
+  device() = default;
+  device(const device&) = delete;
+  device& operator=(const device&) = delete;
+  virtual ~device() = default;
+
+  /// Such as "NVIDIA H200".
+  virtual std::string name() const = 0;
+  virtual stream main_stream() const = 0;
+  /// Throws device_error if there is not so much memory: says how much is free.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  /// From the host to the device. The source may be overwritten after the call.
+  virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
+  /// From the device to the host: there after the next `synchronize`.
+  virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
+  /// Waits for all work of the stream. Throws device_error if a kernel has failed.
+  virtual void synchronize(stream where) = 0;
+  virtual void multiply(stream where, const product& x) = 0;
+};
+
+/// Opens GPU number `index` of this machine, with cuBLAS, which is loaded now. Throws device_error
+/// if there is no driver, no such device or no cuBLAS.
+std::unique_ptr<device> open_device(std::size_t index);
+
+/// Throws device_error, with the name and the size, if the last launch of a kernel failed. For
+/// kernel.hpp.
+void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes);
+
+/// n elements of device memory, freed at the end. The device must outlive it.
+template <class T>
+class buffer {
+public:
+  buffer() = default;
+  buffer(device& where, std::size_t n)
+    : where_(&where), data_(n > 0 ? static_cast<T*>(where.allocate(n * sizeof(T))) : nullptr),
+      size_(n) {}
+  buffer(buffer&& x) noexcept { swap(x); }
+  buffer& operator=(buffer&& x) noexcept {
+    swap(x);
+    return *this;
+  }
+  ~buffer() {
+    if (data_ != nullptr)
+      where_->release(data_);
+  }
+
+  T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  std::size_t bytes() const noexcept { return size_ * sizeof(T); }
+
+private:
+  void swap(buffer& x) noexcept {
+    std::swap(where_, x.where_);
+    std::swap(data_, x.data_);
+    std::swap(size_, x.size_);
+  }
+
+  device* where_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+} // namespace troupe::cuda

@@ -1,0 +1,196 @@
+#include "kernels/cuda/elementwise.hpp"
+
+#include "kernels/cpu/dropout_mask.hpp"
+#include "kernels/cuda/kernel.hpp"
+
+#include <stdexcept>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// An element_step, packed.
+struct chain_step {
+  operation op;
+  std::uint8_t a, b, c, result;
+  float factor;
+};
+
+/// Elements that a thread computes at once: a step is decoded once for them.
+constexpr unsigned chain_width = 2;
+
+/// The program is the same for all threads, so no branch of it divides a warp. Temporaries lie in
+/// shared memory, (temporaries, width, threads): registers cannot be indexed.
+struct chain_kernel {
+  chain_step steps[most_chain_steps];
+  const float* inputs[most_chain_inputs]; // (n) each
+  float* out;                             // (n)
+  std::size_t n;
+  unsigned step_count;
+  unsigned input_count;
+  unsigned temporaries;
+
+  TROUPE_DEVICE float operand(const thread& t, const view<float>& space, unsigned number,
+                              unsigned slot, std::size_t i) const {
+    if (number < input_count)
+      return view<const float>{inputs[number], n}.load(i);
+    return space.load(place(t, number, slot));
+  }
+  TROUPE_DEVICE std::size_t place(const thread& t, unsigned number, unsigned slot) const {
+    return ((number - input_count) * chain_width + slot) * block_threads + t.index();
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto space = t.shared<float>(std::size_t{temporaries} * chain_width * block_threads);
+    const view<float> result{out, n};
+    for (auto begin = t.block() * chain_width * block_threads + t.index(); begin < n;
+         begin += t.blocks() * chain_width * block_threads) {
+      for (unsigned s = 0; s < step_count; ++s) {
+        const auto& x = steps[s];
+        for (unsigned slot = 0; slot < chain_width; ++slot) {
+          const auto i = begin + slot * block_threads;
+          if (i >= n)
+            break;
+          const auto y =
+            apply(x.op, operand(t, space, x.a, slot, i), operand(t, space, x.b, slot, i),
+                  operand(t, space, x.c, slot, i), x.factor);
+          if (s + 1 == step_count)
+            result.store(i, y);
+          else
+            space.store(place(t, x.result, slot), y);
+        }
+      }
+    }
+  }
+};
+
+struct channel_kernel {
+  view<const float> x, b, operand;
+  view<float> out;
+  std::size_t channels, inner;
+  channel_operation how;
+  operation after;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const float own = b.load(i / inner % channels);
+      float y = own;
+      if (how == channel_operation::add)
+        y = x.load(i) + own;
+      else if (how == channel_operation::multiply)
+        y = x.load(i) * own;
+      if (after != operation::end)
+        y = apply(after, y, operand.data != nullptr ? operand.load(i) : y, y, 1);
+      out.store(i, y);
+    }
+  }
+};
+
+struct to_float_kernel {
+  view<const std::int32_t> x;
+  view<float> out;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride())
+      out.store(i, static_cast<float>(x.load(i)));
+  }
+};
+
+struct to_double_kernel {
+  view<const float> x;
+  view<double> out;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    if (t.first() == 0)
+      out.store(0, static_cast<double>(x.load(0)));
+  }
+};
+
+struct zero_kernel {
+  view<float> out;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride())
+      out.store(i, 0);
+  }
+};
+
+struct dropout_kernel {
+  view<const float> x;
+  view<const std::uint64_t> key;
+  view<float> out;
+  std::int32_t threshold;
+  float factor;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto own = key.load(0);
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const auto y = x.load(i) * factor;
+      out.store(i, cpu::dropout_bits(i, own) >= threshold ? y : 0);
+    }
+  }
+};
+
+} // namespace
+
+void elementwise(stream where, std::span<const element_step> program, std::size_t n,
+                 std::span<const float* const> inputs, std::size_t temporaries, float* out) {
+  if (program.size() > most_chain_steps || inputs.size() > most_chain_inputs
+      || temporaries > most_chain_temporaries)
+    throw std::invalid_argument("elementwise: the chain is too long for a kernel");
+  chain_kernel kernel{};
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const auto& x = program[i];
+    const auto number = [](std::uint32_t y) { return static_cast<std::uint8_t>(y); };
+    kernel.steps[i] = {x.op,        number(x.a),      number(x.b),
+                       number(x.c), number(x.result), static_cast<float>(x.factor)};
+  }
+  std::copy(inputs.begin(), inputs.end(), kernel.inputs);
+  kernel.out = out;
+  kernel.n = n;
+  kernel.step_count = static_cast<unsigned>(program.size());
+  kernel.input_count = static_cast<unsigned>(inputs.size());
+  kernel.temporaries = static_cast<unsigned>(temporaries);
+  launch(where, "elementwise",
+         {blocks_for(n, std::size_t{chain_width} * block_threads),
+          temporaries * chain_width * block_threads * sizeof(float)},
+         kernel);
+}
+
+void by_channel(stream where, channel_operation how, const channel_arguments& arguments) {
+  const auto& a = arguments;
+  channel_kernel kernel{};
+  kernel.x = {a.x, a.n};
+  kernel.b = {a.b, a.channels};
+  kernel.operand = {a.last.operand, a.n};
+  kernel.out = {a.out, a.n};
+  kernel.channels = a.channels;
+  kernel.inner = a.inner;
+  kernel.how = how;
+  kernel.after = a.last.after;
+  launch(where, "by_channel", {blocks_for(a.n)}, kernel);
+}
+
+void to_float(stream where, std::size_t n, const std::int32_t* x, float* out) {
+  launch(where, "to_float", {blocks_for(n)}, to_float_kernel{{x, n}, {out, n}});
+}
+
+void to_double(stream where, const float* x, double* out) {
+  launch(where, "to_double", {1}, to_double_kernel{{x, 1}, {out, 1}});
+}
+
+void fill_zero(stream where, std::size_t n, float* out) {
+  launch(where, "fill_zero", {blocks_for(n)}, zero_kernel{{out, n}});
+}
+
+void dropout(stream where, std::size_t n, const float* x, double rate, const std::uint64_t* key,
+             float* out) {
+  launch(where, "dropout", {blocks_for(n)},
+         dropout_kernel{{x, n},
+                        {key, 1},
+                        {out, n},
+                        static_cast<std::int32_t>(rate * 16777216.0),
+                        static_cast<float>(1 / (1 - rate))});
+}
+
+} // namespace troupe::cuda

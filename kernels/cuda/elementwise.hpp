@@ -1,0 +1,57 @@
+#pragma once
+
+#include "kernels/cuda/element.hpp"
+#include "kernels/cuda/stream.hpp"
+#include "kernels/plan/instruction.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe::cuda {
+
+// All pointers of this folder's launchers are to device memory. Launchers return before their
+// kernels end, and throw device_error if a kernel cannot be launched.
+
+/// Limits of a chain.
+inline constexpr std::size_t most_chain_steps = 64;
+inline constexpr std::size_t most_chain_inputs = 128;
+inline constexpr std::size_t most_chain_temporaries = 24;
+
+/// Runs a program (instruction::program) over n elements in one pass. `out` may be an input.
+/// Throws std::invalid_argument if the program is beyond the limits above.
+void elementwise(stream where, std::span<const element_step> program, std::size_t n,
+                 std::span<const float* const> inputs, std::size_t temporaries, float* out);
+
+/// What `by_channel` does with an element and the number of its channel.
+enum class channel_operation : std::uint8_t { add, multiply, broadcast };
+
+/// out[i] = after(x[i] + b[c]), x[i] * b[c] or b[c], for n elements; c = i / inner % channels.
+/// Rows with a bias per column: inner = 1. Images with a bias per channel: inner = pixels. `out`
+/// may be x. x may be null for a broadcast.
+struct channel_arguments {
+  std::size_t n = 0;
+  std::size_t channels = 1;
+  std::size_t inner = 1;
+  const float* x = nullptr; // (n)
+  const float* b = nullptr; // (channels)
+  ending last;
+  float* out = nullptr; // (n)
+};
+void by_channel(stream where, channel_operation how, const channel_arguments& arguments);
+
+/// out = x as numbers, n elements.
+void to_float(stream where, std::size_t n, const std::int32_t* x, float* out);
+
+/// *out = *x.
+void to_double(stream where, const float* x, double* out);
+
+/// out[i] = 0, n elements.
+void fill_zero(stream where, std::size_t n, float* out);
+
+/// The mask of kernels/graph/operations.hpp, dropout: of n elements, by *key in device memory.
+/// `out` may be x.
+void dropout(stream where, std::size_t n, const float* x, double rate, const std::uint64_t* key,
+             float* out);
+
+} // namespace troupe::cuda

@@ -1,0 +1,270 @@
+#include "kernels/cuda/executor.hpp"
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/operation_table.hpp"
+#include "kernels/error.hpp"
+#include "kernels/random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace troupe::cuda {
+
+// -- a run
+
+const float* executor_state::read(const operand& x) const {
+  switch (x.where) {
+  case operand::place::weight:
+    return weights.data() + what->parameters().entries()[x.index].offset;
+  case operand::place::feed:
+    return values[x.index].data();
+  default:
+    return write(x);
+  }
+}
+
+float* executor_state::write(const operand& x) const {
+  switch (x.where) {
+  case operand::place::arena:
+    return arena.data() + x.index;
+  case operand::place::gradient:
+    return gradient.data() + x.index;
+  default:
+    return nullptr;
+  }
+}
+
+std::size_t executor_state::extents(const operand& x, std::size_t first, std::size_t last) const {
+  std::size_t result = 1;
+  for (auto axis = first; axis < last; ++axis)
+    result *= extent(x, axis);
+  return result;
+}
+
+scalar_result executor_state::scalar(const operand& out) {
+  if (current != loss_instruction || !out.exists())
+    return {nullptr, write(out)};
+  exact_loss = true;
+  return {scalars.data() + loss_slot, write(out)};
+}
+
+namespace {
+
+void check_supported(const plan& what) {
+  for (const auto& x : what.instructions()) {
+    const bool sparse =
+      std::ranges::any_of(x.inputs, [](const operand& y) { return y.type == dtype::sparse; });
+    if (row_of(x.op).run == nullptr || sparse)
+      throw input_error("\"" + x.output.name + "\": a GPU cannot compute "
+                        + std::string(to_string(x.op)) + " yet; use a CPU for this model");
+  }
+}
+
+/// Feeds that the plan reads, each for max_rows samples.
+void allocate_feeds(executor_state& s) {
+  const auto& what = *s.what;
+  s.values.resize(what.feed_count());
+  s.labels.resize(what.feed_count());
+  for (std::size_t i = 0; i < what.feed_count(); ++i) {
+    if (!what.reads_feed(i))
+      continue;
+    const auto n = what.feed(i).shape.elements(what.max_rows());
+    if (what.feed(i).type == dtype::int32)
+      s.labels[i] = {s.gpu, n};
+    else
+      s.values[i] = {s.gpu, n};
+  }
+}
+
+void allocate_space(executor_state& s) {
+  std::size_t doubles = sum_space;
+  std::size_t positions = 0;
+  std::size_t keys = 0;
+  for (const auto& x : s.what->instructions()) {
+    const auto& row = row_of(x.op);
+    if (row.space != nullptr)
+      doubles = std::max(doubles, row.space(x, s.what->max_rows()));
+    if (row.positions != nullptr)
+      positions = std::max(positions, row.positions(x, s.what->max_rows()));
+    if (x.op == operation::dropout)
+      s.key_of[&x] = keys++;
+  }
+  s.space = {s.gpu, doubles};
+  s.positions = {s.gpu, positions};
+  s.keys = {s.gpu, keys};
+  s.scalars = {s.gpu, scalar_slots};
+}
+
+void write_constants(executor_state& s) {
+  for (const auto& constant : s.what->constants()) {
+    std::vector<float> values(constant.where.shape.elements(s.what->max_rows()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(constant.values[constant.values.size() == 1 ? 0 : i]);
+    s.gpu.copy_in(s.stream, s.write(constant.where), values.data(), values.size() * sizeof(float));
+  }
+  s.gpu.synchronize(s.stream);
+}
+
+void check(const executor_state& s, const run_arguments<float>& arguments) {
+  check_feeds<float>(*s.what, arguments.rows, arguments.feeds);
+  const auto tensors = s.what->parameters().entries().size();
+  if (!arguments.weights.empty() && arguments.weights.size() != tensors)
+    throw std::invalid_argument("executor: " + std::to_string(arguments.weights.size())
+                                + " weights were bound, the layout has " + std::to_string(tensors));
+  if (!arguments.gradient.empty() && arguments.gradient.size() != s.gradient.size())
+    throw std::invalid_argument("executor: the gradient has "
+                                + std::to_string(arguments.gradient.size())
+                                + " elements, the layout has " + std::to_string(s.gradient.size()));
+}
+
+void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
+  const auto& entries = s.what->parameters().entries();
+  for (std::size_t i = 0; i < arguments.weights.size(); ++i)
+    if (entries[i].size > 0)
+      s.gpu.copy_in(s.stream, s.weights.data() + entries[i].offset, arguments.weights[i],
+                    entries[i].size * sizeof(float));
+}
+
+void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
+  for (std::size_t i = 0; i < s.what->feed_count(); ++i) {
+    const auto n = s.what->feed(i).shape.elements(s.rows);
+    if (!s.what->reads_feed(i) || n == 0)
+      continue;
+    if (s.labels[i].size() > 0)
+      s.gpu.copy_in(s.stream, s.labels[i].data(), arguments.feeds[i].labels,
+                    n * sizeof(std::int32_t));
+    else
+      s.gpu.copy_in(s.stream, s.values[i].data(), arguments.feeds[i].values, n * sizeof(float));
+  }
+}
+
+void begin(executor_state& s, const run_arguments<float>& arguments) {
+  s.rows = arguments.rows;
+  s.counted.reset();
+  copy_weights(s, arguments);
+  copy_feeds(s, arguments);
+  std::vector<std::uint64_t> keys(s.keys.size());
+  for (const auto& [x, i] : s.key_of)
+    keys[i] = stream_key(arguments.seed, {x->key});
+  if (!keys.empty())
+    s.gpu.copy_in(s.stream, s.keys.data(), keys.data(), s.keys.bytes());
+  constexpr std::array<double, scalar_slots> zeros{};
+  s.gpu.copy_in(s.stream, s.scalars.data(), zeros.data(), s.scalars.bytes());
+  for (const auto& part : s.what->zero_gradients())
+    fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
+}
+
+void execute(executor_state& s, std::size_t i) {
+  const auto& x = s.what->instructions()[i];
+  s.current = i;
+  s.exact_loss = false;
+  row_of(x.op).run({s, x});
+  if (i == s.loss_instruction && !s.exact_loss)
+    to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
+}
+
+/// The part of the gradient that is final, to the host.
+void hand_over(executor_state& s, const run_arguments<float>& arguments, std::size_t bucket) {
+  if (arguments.gradient.empty())
+    return;
+  const auto part = s.what->buckets()[bucket].elements;
+  s.gpu.copy_out(s.stream, arguments.gradient.data() + part.begin, s.gradient.data() + part.begin,
+                 part.size() * sizeof(float));
+  s.gpu.synchronize(s.stream);
+  if (arguments.on_bucket)
+    arguments.on_bucket(bucket);
+}
+
+run_result result_of(executor_state& s) {
+  const auto& loss = s.what->loss();
+  if (loss.exists() && s.loss_instruction == ~std::size_t{0}) // a constant, or a variable
+    to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
+  std::array<double, scalar_slots> values{};
+  s.gpu.copy_out(s.stream, values.data(), s.scalars.data(), s.scalars.bytes());
+  s.gpu.synchronize(s.stream);
+  return {values[loss_slot], static_cast<std::size_t>(values[correct_slot]),
+          s.counted.value_or(static_cast<std::size_t>(values[counted_slot]))};
+}
+
+} // namespace
+
+executor::executor(device& where, std::shared_ptr<const plan> what)
+  : state_(std::make_unique<executor_state>(where, std::move(what))) {
+  auto& s = *state_;
+  check_supported(*s.what);
+  s.arena = {where, s.what->arena_elements()};
+  s.weights = {where, s.what->parameters().size()};
+  s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
+  allocate_feeds(s);
+  allocate_space(s);
+  const auto& loss = s.what->loss();
+  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
+    const auto& output = s.what->instructions()[i].output;
+    if (loss.exists() && output.where == loss.where && output.index == loss.index)
+      s.loss_instruction = i;
+  }
+  write_constants(s);
+}
+
+executor::~executor() = default;
+executor::executor(executor&&) noexcept = default;
+executor& executor::operator=(executor&&) noexcept = default;
+
+run_result executor::run(const run_arguments<float>& arguments) {
+  auto& s = *state_;
+  check(s, arguments);
+  begin(s, arguments);
+  const auto& buckets = s.what->buckets();
+  std::size_t bucket = 0;
+  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
+    execute(s, i);
+    if (arguments.on_instruction)
+      arguments.on_instruction(i);
+    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
+      hand_over(s, arguments, bucket);
+  }
+  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
+    hand_over(s, arguments, bucket);
+  return result_of(s);
+}
+
+std::span<const float> executor::fetched(std::size_t index) {
+  auto& s = *state_;
+  const auto& from = s.what->fetches().at(index);
+  s.fetched.resize(s.elements(from));
+  if (!s.fetched.empty()) {
+    s.gpu.copy_out(s.stream, s.fetched.data(), s.read(from), s.fetched.size() * sizeof(float));
+    s.gpu.synchronize(s.stream);
+  }
+  return s.fetched;
+}
+
+std::span<float> executor::weights() const noexcept {
+  return {state_->weights.data(), state_->weights.size()};
+}
+
+std::span<float> executor::gradient() const noexcept {
+  return {state_->gradient.data(), state_->gradient.size()};
+}
+
+stream executor::where() const noexcept {
+  return state_->stream;
+}
+
+const plan& executor::what() const noexcept {
+  return *state_->what;
+}
+
+std::size_t executor::memory_bytes() const noexcept {
+  const auto& s = *state_;
+  auto result = s.arena.bytes() + s.weights.bytes() + s.gradient.bytes() + s.space.bytes()
+    + s.positions.bytes() + s.scalars.bytes() + s.keys.bytes();
+  for (std::size_t i = 0; i < s.values.size(); ++i)
+    result += s.values[i].bytes() + s.labels[i].bytes();
+  return result;
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "kernels/cpu/executor.hpp"
+#include "kernels/cuda/device.hpp"
+#include "kernels/plan/plan.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace troupe::cuda {
+
+struct executor_state;
+
+/// What the GPU computes in one step.
+const fusion_table& fusion();
+
+/// Options of a plan for a GPU.
+inline plan_options gpu_plan_options() {
+  plan_options result;
+  result.fusion = &fusion();
+  return result;
+}
+
+/// Runs a plan on a GPU, as troupe::executor does on the CPU.
+///
+/// All device memory is allocated by the constructor; `run` allocates none. One run at a time. The
+/// device must outlive the executor. Same input, same bits, on one kind of device: kernels add up
+/// in a fixed order, without atomics.
+class executor {
+public:
+  /// Throws input_error if a GPU cannot compute an operation of the plan; device_error if there is
+  /// not enough device memory.
+  executor(device& where, std::shared_ptr<const plan> what);
+  ~executor();
+  executor(executor&&) noexcept;
+  executor& operator=(executor&&) noexcept;
+
+  /// As troupe::executor::run, with memory of the host: copies weights and feeds to the device, and
+  /// each bucket of the gradient back before on_bucket is called. Two differences: without weights,
+  /// those of the last run are used, or what was written to weights() since; with an empty
+  /// gradient, it stays in gradient(), and on_bucket is not called. Throws device_error if the
+  /// device fails, std::invalid_argument if the arguments do not fit the plan.
+  run_result run(const run_arguments<float>& arguments);
+
+  /// Values of fetch `index` of the last run, copied to the host. Valid until the next call.
+  std::span<const float> fetched(std::size_t index);
+
+  /// The flat vectors of the layout in device memory, for updates there. The gradient is empty for
+  /// a plan without.
+  std::span<float> weights() const noexcept;
+  std::span<float> gradient() const noexcept;
+  stream where() const noexcept;
+
+  const plan& what() const noexcept;
+  /// Bytes of device memory.
+  std::size_t memory_bytes() const noexcept;
+
+private:
+  std::unique_ptr<executor_state> state_;
+};
+
+} // namespace troupe::cuda

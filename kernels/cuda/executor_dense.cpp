@@ -1,0 +1,136 @@
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/losses.hpp"
+#include "kernels/cuda/operation_table.hpp"
+#include "kernels/cuda/reductions.hpp"
+
+#include <algorithm>
+#include <vector>
+
+// Products, chains, reductions and losses.
+
+namespace troupe::cuda {
+
+namespace {
+
+void run_matmul(const step& s) {
+  const auto& x = s.x;
+  const auto a = s.matrix(x.inputs[0]);
+  const auto b = s.matrix(x.inputs[1]);
+  s.run.gpu.multiply(s.where(),
+                     {.m = x.transpose_a ? a.columns : a.rows,
+                      .n = x.transpose_b ? b.rows : b.columns,
+                      .k = x.transpose_a ? a.rows : a.columns,
+                      .transpose_a = x.transpose_a,
+                      .transpose_b = x.transpose_b,
+                      .a = s.a,
+                      .b = s.b,
+                      .c = s.out});
+  finish(s, s.matrix(x.output).columns, 1);
+}
+
+void run_chain(const step& s) {
+  std::array<const float*, most_chain_inputs> inputs{};
+  const auto n = std::min(s.x.inputs.size(), inputs.size());
+  for (std::size_t i = 0; i < n; ++i)
+    inputs[i] = s.operand(i);
+  elementwise(s.where(), s.x.program, s.elements(), std::span{inputs}.first(n), s.x.temporaries,
+              s.out);
+}
+
+/// A value per channel, as by_channel; x is the first operand, if there are two.
+void run_by_channel(const step& s, channel_operation how, std::size_t channels, std::size_t inner) {
+  const bool broadcast = how == channel_operation::broadcast;
+  by_channel(
+    s.where(), how,
+    {s.elements(), channels, inner, broadcast ? nullptr : s.a, broadcast ? s.a : s.b, {}, s.out});
+}
+
+void run_softmax_loss(const step& s) {
+  const auto& x = s.x;
+  auto& run = s.run;
+  const auto size = s.matrix(x.inputs[0]);
+  const bool counts = x.correct.exists() && run.what->correct().exists()
+    && x.correct.index == run.what->correct().index;
+  double* const slots = run.scalars.data();
+  const auto slot = [&](scalar_slot i) { return counts ? slots + i : nullptr; };
+  softmax_cross_entropy(s.where(),
+                        {size.rows, size.columns, s.a, run.labels_of(x.inputs[1]), x.labels,
+                         x.factor, run.write(x.gradient), s.space() + sum_space, s.space()},
+                        run.scalar(x.output), {slot(correct_slot), run.write(x.correct)},
+                        {slot(counted_slot), nullptr});
+}
+
+void run_binary_correct(const step& s) {
+  auto out = s.run.scalar(s.x.output);
+  out.exact = s.run.scalars.data() + correct_slot;
+  s.run.counted = s.run.elements(s.x.inputs[0]);
+  binary_correct(s.where(), *s.run.counted, s.a, s.run.labels_of(s.x.inputs[1]), s.space(), out);
+}
+
+} // namespace
+
+std::span<const operation_row> dense_rows() {
+  using op = operation;
+  using s = const step&;
+  using how = channel_operation;
+  static const operation_row rows[] = {
+    {.op = op::matmul, .run = run_matmul, .takes_epilogue = true, .bias = op::add_bias},
+    {op::add_bias, [](s i) { run_by_channel(i, how::add, i.matrix(i.x.output).columns, 1); }},
+    {op::elementwise, run_chain},
+    {op::sum,
+     [](s i) {
+       sum(i.where(), i.run.elements(i.x.inputs[0]), i.a, 1, i.space(), i.run.scalar(i.x.output));
+     }},
+    {.op = op::sum_leading,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.inputs[0]);
+         sum_leading(i.where(), size.rows, size.columns, i.a, i.space(), i.out);
+       },
+     .space =
+       [](const instruction& x, std::size_t rows) {
+         const auto size = matrix_extent(x.inputs[0].shape, rows);
+         return row_parts(size.rows, size.columns) * size.columns;
+       }},
+    {op::sum_last,
+     [](s i) {
+       const auto size = i.matrix(i.x.inputs[0]);
+       sum_last(i.where(), size.rows, size.columns, i.a, i.out);
+     }},
+    {op::broadcast, [](s i) { run_by_channel(i, how::broadcast, 1, 1); }},
+    {op::broadcast_leading,
+     [](s i) { run_by_channel(i, how::broadcast, i.matrix(i.x.output).columns, 1); }},
+    {op::broadcast_last,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       run_by_channel(i, how::broadcast, size.rows, size.columns);
+     }},
+    {op::softmax,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       softmax(i.where(), size.rows, size.columns, 0, i.a, i.out);
+     }},
+    {.op = op::softmax_cross_entropy,
+     .run = run_softmax_loss,
+     .space =
+       [](const instruction& x, std::size_t rows) {
+         return sum_space + 3 * matrix_extent(x.inputs[0].shape, rows).rows;
+       }},
+    {op::binary_correct, run_binary_correct},
+    {op::squared_error,
+     [](s i) {
+       squared_error(i.where(), i.run.elements(i.x.inputs[0]), i.a, i.b, i.x.factor, i.space(),
+                     i.run.scalar(i.x.output));
+     }},
+    {op::to_float,
+     [](s i) { to_float(i.where(), i.elements(), i.run.labels_of(i.x.inputs[0]), i.out); }},
+    {op::dropout,
+     [](s i) {
+       dropout(i.where(), i.elements(), i.a, i.x.factor, i.run.keys.data() + i.run.key_of.at(&i.x),
+               i.out);
+     }},
+  };
+  return rows;
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,112 @@
+#include "kernels/cuda/convolution.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/normalization.hpp"
+#include "kernels/cuda/operation_table.hpp"
+#include "kernels/cuda/reductions.hpp"
+
+// Convolutions, pooling and batch normalization.
+
+namespace troupe::cuda {
+
+namespace {
+
+struct image_step : step {
+  image_step(const step& s) : step(s) {}
+
+  images input = of(0);
+  images output = cpu::images_of(x.output, run.rows);
+  const window& how = x.window;
+
+  images of(std::size_t i) const { return cpu::images_of(x.inputs[i], run.rows); }
+  const float* bias() const { return run.read(x.bias); }
+};
+
+channel_sizes channels_of(const images& size) {
+  return {size.count, size.channels, size.pixels()};
+}
+
+template <class F>
+operation_row row(operation_row rest, F) {
+  rest.run = [](const step& s) { F{}(image_step{s}); };
+  return rest;
+}
+
+void by_channel_of(const image_step& s, channel_operation how, const float* x, const float* b) {
+  const auto& size = s.output;
+  by_channel(s.where(), how, {s.elements(), size.channels, size.pixels(), x, b, {}, s.out});
+}
+
+/// summed_mean, summed_variance: part `from` of the moments, times `factor`.
+void scale_moments(const step& s, std::size_t from, double factor) {
+  const float* const inputs[] = {s.a + from * s.elements()};
+  const element_step program[] = {{operation::scale, 0, 0, 0, 1, factor}};
+  elementwise(s.where(), program, s.elements(), inputs, 0, s.out);
+}
+
+} // namespace
+
+std::span<const operation_row> image_rows() {
+  using op = operation;
+  using s = const image_step&;
+  using how = channel_operation;
+  static const operation_row rows[] = {
+    row({.op = op::conv2d, .takes_epilogue = true, .bias = op::add_channel_bias},
+        [](s i) {
+          conv2d(i.where(), i.input, i.output, i.how, i.a, i.b, i.bias(), i.last(), i.out);
+        }),
+    row({.op = op::conv2d_input_gradient, .takes_epilogue = true, .bias = op::add_channel_bias},
+        [](s i) {
+          conv2d_input_gradient(i.where(), i.output, i.input, i.how, i.a, i.b, i.bias(), i.last(),
+                                i.out);
+        }),
+    row({.op = op::conv2d_weight_gradient,
+         .space =
+           [](const instruction& x, std::size_t rows) {
+             const auto parts = weight_gradient_parts(cpu::images_of(x.inputs[0], rows),
+                                                      cpu::images_of(x.inputs[1], rows), x.window);
+             return parts * x.output.shape.elements(rows);
+           }},
+        [](s i) {
+          conv2d_weight_gradient(i.where(), i.input, i.of(1), i.how, i.a, i.b, i.space(), i.out);
+        }),
+    row({op::add_channel_bias}, [](s i) { by_channel_of(i, how::add, i.a, i.b); }),
+    row({op::multiply_channels}, [](s i) { by_channel_of(i, how::multiply, i.a, i.b); }),
+    row({op::broadcast_channels}, [](s i) { by_channel_of(i, how::broadcast, nullptr, i.a); }),
+    row({op::sum_channels},
+        [](s i) {
+          sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.a, i.out);
+        }),
+    row({op::channel_moments},
+        [](s i) { channel_moments(i.where(), channels_of(i.input), i.a, i.out); }),
+    row({op::normalize_channels},
+        [](s i) {
+          normalize_channels(i.where(), channels_of(i.output), i.a, i.b, i.x.factor, i.out);
+        }),
+    row({op::normalize_channels_gradient},
+        [](s i) {
+          normalize_channels_gradient(i.where(), channels_of(i.output), i.a, i.b, i.operand(2),
+                                      i.x.factor, i.out);
+        }),
+    {op::summed_mean, [](const step& i) { scale_moments(i, 0, static_cast<double>(i.run.rows)); }},
+    {op::summed_variance,
+     [](const step& i) {
+       const auto samples = static_cast<double>(i.run.rows);
+       const auto n = samples * i.x.factor;
+       scale_moments(i, 1, samples * (n > 1 ? n / (n - 1) : 1));
+     }},
+    row({op::max_pool_select},
+        [](s i) { max_pool_select(i.where(), i.input, i.output, i.how, i.a, i.b, i.out); }),
+    row({.op = op::max_pool_gradient, .takes_epilogue = true},
+        [](s i) {
+          max_pool_gradient(i.where(), i.output, i.input, i.how, i.a, i.b, i.out);
+          finish(i, 1, 1);
+        }),
+    row({op::average_pool},
+        [](s i) { average_pool(i.where(), i.input, i.output, i.how, i.a, i.out); }),
+    row({op::average_pool_gradient},
+        [](s i) { average_pool_gradient(i.where(), i.output, i.input, i.how, i.a, i.out); }),
+  };
+  return rows;
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,130 @@
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/losses.hpp"
+#include "kernels/cuda/movement.hpp"
+#include "kernels/cuda/normalization.hpp"
+#include "kernels/cuda/operation_table.hpp"
+
+#include <array>
+
+// Operations on sequences. Recurrence is not there yet.
+
+namespace troupe::cuda {
+
+namespace {
+
+void run_transpose(const step& s) {
+  const auto& y = s.x.output;
+  const auto& x = s.x.inputs[0];
+  const auto rank = y.shape.rank();
+  std::array<std::size_t, cpu::most_axes> sizes{};
+  std::array<std::size_t, cpu::most_axes> strides{};
+  for (std::size_t i = 0; i < rank; ++i) {
+    sizes[i] = s.run.extent(y, i);
+    strides[i] = s.run.extents(x, s.x.axes[i] + 1, rank);
+  }
+  gather_strided(s.where(), std::span{sizes}.first(rank), std::span{strides}.first(rank),
+                 s.run.elements(x), s.a, s.out);
+}
+
+void run_batched_matmul(const step& s) {
+  const auto& x = s.x;
+  const auto rank = x.output.shape.rank();
+  s.run.gpu.multiply(s.where(),
+                     {.m = s.run.extent(x.output, rank - 2),
+                      .n = s.run.extent(x.output, rank - 1),
+                      .k = s.run.extent(x.inputs[0], x.transpose_a ? rank - 2 : rank - 1),
+                      .transpose_a = x.transpose_a,
+                      .transpose_b = x.transpose_b,
+                      .a = s.a,
+                      .b = s.b,
+                      .c = s.out,
+                      .batch = s.run.extents(x.output, 0, rank - 2)});
+}
+
+/// Moves along an axis: dimensions behind it move together, dimensions before it are rows.
+struct move_step {
+  const step& s;
+  std::size_t axis = s.x.axes[0];
+  std::size_t inner = s.run.extents(s.x.output, axis + 1, s.x.output.shape.rank());
+  std::size_t rows = s.run.extents(s.x.output, 0, axis);
+  /// Of a row of the result, and of the first operand.
+  std::size_t width = width_of(s.x.output);
+  std::size_t from = width_of(s.x.inputs[0]);
+
+  std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
+  /// First element of slice and place.
+  std::size_t begin() const { return s.x.axes[1] * inner; }
+};
+
+void run_slice(const step& s) {
+  const move_step move{s};
+  copy_rows(s.where(), {move.rows, move.width, s.a + move.begin(), move.from, s.out, move.width});
+}
+
+void run_place(const step& s) {
+  const move_step move{s};
+  fill_zero(s.where(), s.elements(), s.out);
+  copy_rows(s.where(), {move.rows, move.from, s.a, move.from, s.out + move.begin(), move.width});
+}
+
+void run_concat(const step& s) {
+  const move_step move{s};
+  float* to = s.out;
+  for (std::size_t i = 0; i < s.x.inputs.size(); ++i) {
+    const auto size = move.width_of(s.x.inputs[i]);
+    copy_rows(s.where(), {move.rows, size, s.operand(i), size, to, move.width});
+    to += size;
+  }
+}
+
+} // namespace
+
+std::span<const operation_row> sequence_rows() {
+  using op = operation;
+  using s = const step&;
+  static const operation_row rows[] = {
+    {op::transpose, run_transpose},
+    {op::batched_matmul, run_batched_matmul},
+    {op::slice, run_slice},
+    {op::place, run_place},
+    {op::concat, run_concat},
+    {op::embedding,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       embedding(i.where(), size.rows, i.run.extent(i.x.inputs[0], 0), size.columns,
+                 i.run.labels_of(i.x.inputs[1]), i.a, i.out);
+     }},
+    {.op = op::embedding_gradient,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.output);
+         embedding_gradient(i.where(), i.run.elements(i.x.inputs[1]), size.rows, size.columns,
+                            i.run.labels_of(i.x.inputs[1]), i.a, i.run.positions.data(), i.out);
+       },
+     .positions = [](const instruction& x,
+                     std::size_t rows) { return x.inputs[1].shape.elements(rows); }},
+    {op::normalize_rows,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       normalize_rows(i.where(), size.rows, size.columns, i.a, i.x.factor, i.out);
+     }},
+    {op::normalize_rows_gradient,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       normalize_rows_gradient(i.where(), size.rows, size.columns, i.a, i.b, i.x.factor, i.out);
+     }},
+    {op::multiply_rows,
+     [](s i) {
+       by_channel(i.where(), channel_operation::multiply,
+                  {i.elements(), i.matrix(i.x.output).columns, 1, i.a, i.b, {}, i.out});
+     }},
+    {op::causal_softmax,
+     [](s i) {
+       const auto size = i.matrix(i.x.output);
+       softmax(i.where(), size.rows, size.columns, size.columns, i.a, i.out);
+     }},
+  };
+  return rows;
+}
+
+} // namespace troupe::cuda

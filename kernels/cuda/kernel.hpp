@@ -1,0 +1,217 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#ifndef __CUDACC__
+#include "kernels/function_ref.hpp"
+
+#include <cstring>
+#include <source_location>
+#endif
+
+// The language of the kernels of this folder. A kernel is a struct: its members are the arguments,
+// and `operator()(const thread&) const` is what each thread does. It touches memory through views
+// alone, and meets other threads at barriers and in shuffles.
+//
+// A file of kernels is compiled twice. nvcc makes device code of it: a view is a pointer, a barrier
+// is __syncthreads(). A C++ compiler makes host code of it, which the tests run: there, a thread is
+// a fiber, and each access is checked (tests/kernels/cuda/simulator.hpp).
+
+#ifdef __CUDACC__
+#define TROUPE_DEVICE __device__ __forceinline__
+#else
+#define TROUPE_DEVICE inline
+#endif
+
+namespace troupe::cuda {
+
+/// Threads of a warp, and of every block.
+inline constexpr unsigned warp_threads = 32;
+inline constexpr unsigned block_threads = 256;
+inline constexpr unsigned block_warps = block_threads / warp_threads;
+/// More blocks than this bring nothing: loops over elements go on in strides.
+inline constexpr std::size_t most_blocks = 4096;
+
+/// Blocks for n pieces of work, `each` of them per block and round.
+constexpr std::size_t blocks_for(std::size_t n, std::size_t each = block_threads) {
+  return std::min((n + each - 1) / each, most_blocks);
+}
+
+/// How a kernel is launched: blocks of block_threads threads. No blocks: nothing happens.
+struct launch_size {
+  std::size_t blocks = 0;
+  /// Shared memory of a block.
+  std::size_t shared_bytes = 0;
+};
+
+#ifdef __CUDACC__
+
+/// Memory that kernels touch: size elements of T.
+template <class T>
+struct view {
+  T* data = nullptr;
+  std::size_t size = 0;
+
+  TROUPE_DEVICE std::remove_const_t<T> load(std::size_t i) const { return data[i]; }
+  TROUPE_DEVICE void store(std::size_t i, T x) const { data[i] = x; }
+};
+
+/// What a thread knows, and how it meets others.
+struct thread {
+  /// Within the block, and of the block.
+  TROUPE_DEVICE unsigned index() const { return threadIdx.x; }
+  TROUPE_DEVICE std::size_t block() const { return blockIdx.x; }
+  TROUPE_DEVICE std::size_t blocks() const { return gridDim.x; }
+  /// All threads of the block must call it. Each sees what the others wrote before.
+  TROUPE_DEVICE void barrier() const { __syncthreads(); }
+  /// The x of the lane with the number (lane ^ mask). All lanes of the warp must call it.
+  template <class T>
+  TROUPE_DEVICE T shuffle_xor(T x, unsigned mask) const {
+    return __shfl_xor_sync(0xffffffffU, x, static_cast<int>(mask));
+  }
+  /// The first n elements of the block's shared memory.
+  template <class T>
+  TROUPE_DEVICE view<T> shared(std::size_t n) const {
+    extern __shared__ double memory[];
+    return {reinterpret_cast<T*>(memory), n};
+  }
+
+  TROUPE_DEVICE unsigned lane() const { return index() % warp_threads; }
+  TROUPE_DEVICE unsigned warp() const { return index() / warp_threads; }
+  /// Among all threads, and their number.
+  TROUPE_DEVICE std::size_t first() const { return block() * block_threads + index(); }
+  TROUPE_DEVICE std::size_t stride() const { return blocks() * block_threads; }
+  /// The same for warps.
+  TROUPE_DEVICE std::size_t first_warp() const { return block() * block_warps + warp(); }
+  TROUPE_DEVICE std::size_t warp_stride() const { return blocks() * block_warps; }
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(block_threads) run_kernel(const Kernel kernel) {
+  kernel(thread{});
+}
+
+/// Runs a kernel in the stream. Throws device_error if it cannot be launched.
+template <class Kernel>
+void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
+  static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
+  if (size.blocks == 0)
+    return;
+  run_kernel<<<static_cast<unsigned>(size.blocks), block_threads, size.shared_bytes,
+               static_cast<cudaStream_t>(where.handle)>>>(kernel);
+  check_launch(name, size.blocks, size.shared_bytes);
+}
+
+#else
+
+// What the tests define: see simulator.hpp there.
+namespace simulation {
+
+struct place {
+  unsigned index = 0;
+  std::size_t block = 0;
+  std::size_t blocks = 0;
+};
+
+/// The thread that runs.
+const place& here() noexcept;
+/// Fails unless the thread may read (write) element i of `size` elements at `data`.
+void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
+void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
+void barrier(const std::source_location& where);
+/// Gives the value of this lane; returns that of lane ^ mask.
+std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
+void* shared(std::size_t bytes);
+void run(const char* name, const launch_size& size, function_ref<void()> kernel);
+
+} // namespace simulation
+
+template <class T>
+struct view {
+  T* data = nullptr;
+  std::size_t size = 0;
+
+  std::remove_const_t<T> load(std::size_t i) const {
+    simulation::check_read(data, i, size, sizeof(T));
+    return data[i];
+  }
+  void store(std::size_t i, T x) const {
+    simulation::check_write(data, i, size, sizeof(T));
+    data[i] = x;
+  }
+};
+
+struct thread {
+  using location = std::source_location;
+
+  unsigned index() const { return simulation::here().index; }
+  std::size_t block() const { return simulation::here().block; }
+  std::size_t blocks() const { return simulation::here().blocks; }
+  void barrier(const location& where = location::current()) const { simulation::barrier(where); }
+  template <class T>
+  T shuffle_xor(T x, unsigned mask, const location& where = location::current()) const {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &x, sizeof(T));
+    bits = simulation::exchange(bits, mask, where);
+    std::memcpy(&x, &bits, sizeof(T));
+    return x;
+  }
+  template <class T>
+  view<T> shared(std::size_t n) const {
+    return {static_cast<T*>(simulation::shared(n * sizeof(T))), n};
+  }
+
+  unsigned lane() const { return index() % warp_threads; }
+  unsigned warp() const { return index() / warp_threads; }
+  std::size_t first() const { return block() * block_threads + index(); }
+  std::size_t stride() const { return blocks() * block_threads; }
+  std::size_t first_warp() const { return block() * block_warps + warp(); }
+  std::size_t warp_stride() const { return blocks() * block_warps; }
+};
+
+template <class Kernel>
+void launch(stream, const char* name, const launch_size& size, const Kernel& kernel) {
+  static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
+  simulation::run(name, size, [&] { kernel(thread{}); });
+}
+
+#endif
+
+// -- sums and maxima of a warp or block, the same in all of its threads, in a fixed order
+
+template <class T>
+TROUPE_DEVICE T warp_sum(const thread& t, T x) {
+  for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2)
+    x += t.shuffle_xor(x, mask);
+  return x;
+}
+
+/// NaNs are ignored, as by the CPU.
+TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
+  for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2) {
+    const float other = t.shuffle_xor(x, mask);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+/// `space`: block_warps elements of shared memory, used by nothing else.
+template <class T>
+TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
+  x = warp_sum(t, x);
+  t.barrier(); // an earlier sum in the same space has been read
+  if (t.lane() == 0)
+    space.store(t.warp(), x);
+  t.barrier();
+  T result = 0;
+  for (unsigned i = 0; i < block_warps; ++i)
+    result += space.load(i);
+  return result;
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,160 @@
+#include "kernels/cuda/movement.hpp"
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/kernel.hpp"
+
+#include <limits>
+
+namespace troupe::cuda {
+
+namespace {
+
+struct gather_kernel {
+  view<const float> x;
+  view<float> out;
+  std::size_t extents[cpu::most_axes];
+  std::size_t strides[cpu::most_axes];
+  unsigned axes;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      std::size_t from = 0;
+      auto rest = i;
+      for (auto axis = axes; axis-- > 0;) {
+        from += rest % extents[axis] * strides[axis];
+        rest /= extents[axis];
+      }
+      out.store(i, x.load(from));
+    }
+  }
+};
+
+struct copy_kernel {
+  view<const float> from;
+  view<float> to;
+  std::size_t size, from_stride, to_stride, n;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < n; i += t.stride())
+      to.store(i / size * to_stride + i % size, from.load(i / size * from_stride + i % size));
+  }
+};
+
+struct embedding_kernel {
+  view<const std::int32_t> ids; // (n)
+  view<const float> table;      // (entries, columns)
+  view<float> out;              // (n, columns)
+  std::size_t columns;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      // The conversion turns a negative id into a very large one.
+      const auto id = static_cast<std::size_t>(static_cast<std::uint32_t>(ids.load(i / columns)));
+      const bool exists = id < table.size / columns;
+      out.store(i,
+                exists ? table.load(id * columns + i % columns)
+                       : std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+};
+
+// Without atomics, which add up in any order: the first position of an id collects all of them.
+
+constexpr std::int32_t none = -1;
+
+/// next (n): the next position with the same id, or `none`.
+struct next_position_kernel {
+  view<const std::int32_t> ids; // (n)
+  view<std::int32_t> next;      // (n)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < ids.size; i += t.stride()) {
+      const auto own = ids.load(i);
+      auto j = i + 1;
+      while (j < ids.size && ids.load(j) != own)
+        ++j;
+      next.store(i, j < ids.size ? static_cast<std::int32_t>(j) : none);
+    }
+  }
+};
+
+/// A warp per position: only that of a first one works, and follows the chain.
+struct collect_kernel {
+  view<const std::int32_t> ids;  // (n)
+  view<const std::int32_t> next; // (n)
+  view<const float> dy;          // (n, columns)
+  view<float> out;               // (entries, columns)
+  std::size_t columns;
+
+  TROUPE_DEVICE bool is_first(const thread& t, std::size_t i, std::int32_t own) const {
+    unsigned before = 0;
+    for (std::size_t j = t.lane(); j < i; j += warp_threads)
+      before += ids.load(j) == own ? 1 : 0;
+    return warp_sum(t, before) == 0;
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first_warp(); i < ids.size; i += t.warp_stride()) {
+      const auto own = ids.load(i);
+      const auto row = static_cast<std::size_t>(static_cast<std::uint32_t>(own));
+      if (row >= out.size / columns || !is_first(t, i, own))
+        continue;
+      for (std::size_t c = t.lane(); c < columns; c += warp_threads) {
+        float total = 0;
+        for (auto j = static_cast<std::int32_t>(i); j != none;
+             j = next.load(static_cast<std::size_t>(j)))
+          total += dy.load(static_cast<std::size_t>(j) * columns + c);
+        out.store(row * columns + c, total);
+      }
+    }
+  }
+};
+
+} // namespace
+
+void gather_strided(stream where, std::span<const std::size_t> extents,
+                    std::span<const std::size_t> strides, std::size_t size, const float* x,
+                    float* out) {
+  gather_kernel kernel{};
+  std::size_t n = 1;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    kernel.extents[i] = extents[i];
+    kernel.strides[i] = strides[i];
+    n *= extents[i];
+  }
+  kernel.x = {x, size};
+  kernel.out = {out, n};
+  kernel.axes = static_cast<unsigned>(extents.size());
+  launch(where, "gather_strided", {blocks_for(n)}, kernel);
+}
+
+void copy_rows(stream where, const row_copy& what) {
+  const auto n = what.rows * what.size;
+  if (n == 0)
+    return;
+  const auto reach = [&](std::size_t stride) { return (what.rows - 1) * stride + what.size; };
+  launch(where, "copy_rows", {blocks_for(n)},
+         copy_kernel{{what.from, reach(what.from_stride)},
+                     {what.to, reach(what.to_stride)},
+                     what.size,
+                     what.from_stride,
+                     what.to_stride,
+                     n});
+}
+
+void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,
+               const std::int32_t* ids, const float* table, float* out) {
+  launch(where, "embedding", {blocks_for(n * columns)},
+         embedding_kernel{{ids, n}, {table, entries * columns}, {out, n * columns}, columns});
+}
+
+void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
+                        const std::int32_t* ids, const float* dy, std::int32_t* space, float* out) {
+  fill_zero(where, entries * columns, out);
+  launch(where, "next_position", {blocks_for(n)}, next_position_kernel{{ids, n}, {space, n}});
+  launch(
+    where, "embedding_gradient", {blocks_for(n, block_warps)},
+    collect_kernel{{ids, n}, {space, n}, {dy, n * columns}, {out, entries * columns}, columns});
+}
+
+} // namespace troupe::cuda

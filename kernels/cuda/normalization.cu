@@ -1,0 +1,219 @@
+#include "kernels/cuda/normalization.hpp"
+
+#include "kernels/cuda/kernel.hpp"
+
+#include <cmath>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// Sum of f(j) over a row of n elements, by a warp.
+template <class F>
+TROUPE_DEVICE double row_sum(const thread& t, std::size_t n, F f) {
+  double total = 0;
+  for (std::size_t j = t.lane(); j < n; j += warp_threads)
+    total += f(j);
+  return warp_sum(t, total);
+}
+
+struct row_moments {
+  double mean, scale;
+};
+
+/// Of a row that begins at `begin`.
+TROUPE_DEVICE row_moments moments_of(const thread& t, const view<const float>& x, std::size_t begin,
+                                     std::size_t n, double epsilon) {
+  const auto mean =
+    row_sum(t, n, [&](std::size_t j) { return static_cast<double>(x.load(begin + j)); })
+    / static_cast<double>(n);
+  const auto squares = row_sum(t, n, [&](std::size_t j) {
+    const auto d = static_cast<double>(x.load(begin + j)) - mean;
+    return d * d;
+  });
+  return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
+}
+
+/// A warp per row; each lane reads and writes its own columns.
+struct rows_kernel {
+  view<const float> x; // (rows, columns)
+  view<float> out;     // (rows, columns)
+  std::size_t rows, columns;
+  double epsilon;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
+      const auto begin = r * columns;
+      const auto m = moments_of(t, x, begin, columns, epsilon);
+      const auto mean = static_cast<float>(m.mean);
+      const auto scale = static_cast<float>(m.scale);
+      for (std::size_t j = t.lane(); j < columns; j += warp_threads)
+        out.store(begin + j, (x.load(begin + j) - mean) * scale);
+    }
+  }
+};
+
+/// scale (dy - mean(dy) - y mean(dy y)), y = (x - mean) scale.
+struct rows_gradient_kernel {
+  view<const float> dy, x; // (rows, columns)
+  view<float> out;         // (rows, columns)
+  std::size_t rows, columns;
+  double epsilon;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto n = static_cast<double>(columns);
+    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
+      const auto begin = r * columns;
+      const auto m = moments_of(t, x, begin, columns, epsilon);
+      const auto sum =
+        row_sum(t, columns, [&](std::size_t j) { return static_cast<double>(dy.load(begin + j)); });
+      const auto product = m.scale * row_sum(t, columns, [&](std::size_t j) {
+                             return static_cast<double>(dy.load(begin + j))
+                               * (static_cast<double>(x.load(begin + j)) - m.mean);
+                           });
+      const auto mean = static_cast<float>(m.mean);
+      const auto scale = static_cast<float>(m.scale);
+      const auto g_mean = static_cast<float>(sum / n);
+      const auto y_mean = static_cast<float>(product / n);
+      for (std::size_t j = t.lane(); j < columns; j += warp_threads) {
+        const auto centered = x.load(begin + j) - mean;
+        out.store(begin + j, scale * (dy.load(begin + j) - g_mean - centered * scale * y_mean));
+      }
+    }
+  }
+};
+
+// -- channels: a block for each, whose threads read and write their own elements
+
+struct channel_loop {
+  channel_sizes size;
+
+  TROUPE_DEVICE std::size_t each() const { return size.count * size.pixels; }
+  /// Place of element k of channel c.
+  TROUPE_DEVICE std::size_t at(std::size_t c, std::size_t k) const {
+    return (k / size.pixels * size.channels + c) * size.pixels + k % size.pixels;
+  }
+  template <class F>
+  TROUPE_DEVICE double sum(const thread& t, std::size_t c, F f) const {
+    double total = 0;
+    for (std::size_t k = t.index(); k < each(); k += block_threads)
+      total += f(at(c, k));
+    return block_sum(t, total, t.shared<double>(block_warps));
+  }
+};
+
+TROUPE_DEVICE float channel_scale(float variance, double epsilon) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(variance) + epsilon));
+}
+
+struct moments_kernel {
+  channel_loop all;
+  view<const float> x;
+  view<float> out; // (2, channels)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto n = static_cast<double>(all.each() > 0 ? all.each() : 1);
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
+      const auto mean =
+        all.sum(t, c, [&](std::size_t i) { return static_cast<double>(x.load(i)); }) / n;
+      const auto squares = all.sum(t, c, [&](std::size_t i) {
+        const auto d = static_cast<double>(x.load(i)) - mean;
+        return d * d;
+      });
+      if (t.index() == 0) {
+        out.store(c, static_cast<float>(mean));
+        out.store(all.size.channels + c, static_cast<float>(squares / n));
+      }
+    }
+  }
+};
+
+struct channels_kernel {
+  channel_loop all;
+  view<const float> x, moments; // (2, channels)
+  view<float> out;
+  double epsilon;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
+      const auto mean = moments.load(c);
+      const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
+      for (std::size_t k = t.index(); k < all.each(); k += block_threads) {
+        const auto i = all.at(c, k);
+        out.store(i, (x.load(i) - mean) * scale);
+      }
+    }
+  }
+};
+
+/// scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean))).
+struct channels_gradient_kernel {
+  channel_loop all;
+  view<const float> dy, x, moments; // (2, channels)
+  view<float> out;
+  double epsilon;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto n = static_cast<double>(all.each() > 0 ? all.each() : 1);
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
+      const auto mean = moments.load(c);
+      const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
+      const auto sum =
+        all.sum(t, c, [&](std::size_t i) { return static_cast<double>(dy.load(i)); });
+      const auto product = all.sum(t, c, [&](std::size_t i) {
+        return static_cast<double>(dy.load(i)) * static_cast<double>(x.load(i) - mean);
+      });
+      const auto exact = static_cast<double>(scale);
+      const auto dy_mean = static_cast<float>(sum / n);
+      const auto slope = static_cast<float>(exact * exact * product / n);
+      for (std::size_t k = t.index(); k < all.each(); k += block_threads) {
+        const auto i = all.at(c, k);
+        const auto centered = x.load(i) - mean;
+        out.store(i, scale * (dy.load(i) - dy_mean - centered * slope));
+      }
+    }
+  }
+};
+
+launch_size per_channel(const channel_sizes& size) {
+  return {std::min(size.channels, most_blocks), block_warps * sizeof(double)};
+}
+
+} // namespace
+
+void normalize_rows(stream where, std::size_t rows, std::size_t columns, const float* x,
+                    double epsilon, float* out) {
+  const auto n = rows * columns;
+  launch(where, "normalize_rows", {blocks_for(rows, block_warps)},
+         rows_kernel{{x, n}, {out, n}, rows, columns, epsilon});
+}
+
+void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns, const float* dy,
+                             const float* x, double epsilon, float* out) {
+  const auto n = rows * columns;
+  launch(where, "normalize_rows_gradient", {blocks_for(rows, block_warps)},
+         rows_gradient_kernel{{dy, n}, {x, n}, {out, n}, rows, columns, epsilon});
+}
+
+void channel_moments(stream where, const channel_sizes& size, const float* x, float* out) {
+  const auto n = size.count * size.channels * size.pixels;
+  launch(where, "channel_moments", per_channel(size),
+         moments_kernel{{size}, {x, n}, {out, 2 * size.channels}});
+}
+
+void normalize_channels(stream where, const channel_sizes& size, const float* x,
+                        const float* moments, double epsilon, float* out) {
+  const auto n = size.count * size.channels * size.pixels;
+  launch(where, "normalize_channels", per_channel(size),
+         channels_kernel{{size}, {x, n}, {moments, 2 * size.channels}, {out, n}, epsilon});
+}
+
+void normalize_channels_gradient(stream where, const channel_sizes& size, const float* dy,
+                                 const float* x, const float* moments, double epsilon, float* out) {
+  const auto n = size.count * size.channels * size.pixels;
+  launch(where, "normalize_channels_gradient", per_channel(size),
+         channels_gradient_kernel{
+           {size}, {dy, n}, {x, n}, {moments, 2 * size.channels}, {out, n}, epsilon});
+}
+
+} // namespace troupe::cuda

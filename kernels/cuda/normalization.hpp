@@ -1,0 +1,35 @@
+#pragma once
+
+#include "kernels/cuda/stream.hpp"
+
+#include <cstddef>
+
+namespace troupe::cuda {
+
+// Layer and batch normalization; formulas: kernels/graph/sequence_operations.hpp and
+// kernels/graph/channel_operations.hpp. Sums are added up in double, in a fixed order.
+
+/// out (rows, columns) = (x - mean) / sqrt(variance + epsilon) of each row. `out` may be x.
+void normalize_rows(stream where, std::size_t rows, std::size_t columns, const float* x,
+                    double epsilon, float* out);
+/// Its gradient, (rows, columns). `out` may be dy or x.
+void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns, const float* dy,
+                             const float* x, double epsilon, float* out);
+
+/// Images (count, channels, pixels).
+struct channel_sizes {
+  std::size_t count = 0;
+  std::size_t channels = 0;
+  std::size_t pixels = 0;
+};
+
+/// out (2, channels): means and variances; 0 if there are no images.
+void channel_moments(stream where, const channel_sizes& size, const float* x, float* out);
+/// `out` may be x.
+void normalize_channels(stream where, const channel_sizes& size, const float* x,
+                        const float* moments, double epsilon, float* out);
+/// `out` may be dy or x.
+void normalize_channels_gradient(stream where, const channel_sizes& size, const float* dy,
+                                 const float* x, const float* moments, double epsilon, float* out);
+
+} // namespace troupe::cuda

@@ -1,0 +1,76 @@
+#include "kernels/cuda/operation_table.hpp"
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/graph/operation_traits.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// A chain of one.
+void run_element(const step& s) {
+  const auto last = static_cast<std::uint32_t>(s.x.inputs.size() - 1);
+  const element_step program[] = {
+    {s.x.op, 0, std::min(1U, last), std::min(2U, last), last + 1, s.x.factor}};
+  std::array<const float*, 3> inputs{};
+  for (std::size_t i = 0; i < s.x.inputs.size(); ++i)
+    inputs[i] = s.operand(i);
+  elementwise(s.where(), program, s.elements(), std::span{inputs}.first(s.x.inputs.size()), 0,
+              s.out);
+}
+
+auto all_rows() {
+  std::array<operation_row, operation_count> result;
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (const auto op = static_cast<operation>(i); is_elementwise(op))
+      result[i] = {.op = op, .run = run_element};
+  for (const auto& rows : {dense_rows(), image_rows(), sequence_rows()})
+    for (const auto& row : rows)
+      result[static_cast<std::size_t>(row.op)] = row;
+  return result;
+}
+
+/// Functions of an element, or of an element and another one, without a factor, that a launch with
+/// a bias can end with.
+constexpr operation endings[] = {
+  operation::relu,          operation::relu_gradient, operation::tanh,
+  operation::tanh_gradient, operation::sigmoid,       operation::sigmoid_gradient,
+  operation::gelu,          operation::gelu_gradient, operation::add};
+
+} // namespace
+
+const operation_row& row_of(operation op) {
+  static const auto table = all_rows();
+  return table[static_cast<std::size_t>(op)];
+}
+
+void finish(const step& s, std::size_t channels, std::size_t inner) {
+  const auto n = s.elements();
+  if (s.x.bias.exists()) {
+    by_channel(s.where(), channel_operation::add,
+               {n, channels, inner, s.out, s.run.read(s.x.bias), s.last(), s.out});
+  } else if (s.x.after) {
+    const auto* const operand = s.last().operand;
+    const float* const inputs[] = {s.out, operand != nullptr ? operand : s.out};
+    const element_step program[] = {{*s.x.after, 0, 1, 1, 2}};
+    elementwise(s.where(), program, n, inputs, 0, s.out);
+  }
+}
+
+const fusion_table& fusion() {
+  static const auto table = [] {
+    fusion_table result;
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const auto& row = row_of(static_cast<operation>(i));
+      result[i] = {row.takes_epilogue, row.bias,
+                   std::ranges::find(endings, static_cast<operation>(i)) != std::end(endings)};
+    }
+    return result;
+  }();
+  return table;
+}
+
+} // namespace troupe::cuda

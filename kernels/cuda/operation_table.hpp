@@ -1,0 +1,58 @@
+#pragma once
+
+#include "kernels/cuda/element.hpp"
+#include "kernels/cuda/executor_state.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+// What a GPU does with each operation. Internal to the executor. Rows stand beside their launches:
+// executor_dense.cpp and its siblings.
+
+namespace troupe::cuda {
+
+/// An instruction of a run, and what most operations need of it.
+struct step {
+  executor_state& run;
+  const instruction& x;
+  /// The first two inputs: null if there is none, or if it is not of float32.
+  const float* a = operand(0);
+  const float* b = operand(1);
+  float* out = run.write(x.output);
+
+  const float* operand(std::size_t i) const {
+    return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
+  }
+  std::size_t elements() const { return run.elements(x.output); }
+  troupe::extent matrix(const troupe::operand& of) const { return run.matrix(of); }
+  stream where() const { return run.stream; }
+  double* space() const { return run.space.data(); }
+  ending last() const { return {x.after.value_or(operation::end), run.read(x.epilogue_operand)}; }
+};
+
+/// Adds the bias of the instruction to its result, one per `inner` elements of `channels`, and
+/// applies what comes after.
+void finish(const step& s, std::size_t channels, std::size_t inner);
+
+struct operation_row {
+  operation op = operation::placeholder;
+  void (*run)(const step&) = nullptr;
+  /// Doubles of work space in a run of `rows` samples.
+  std::size_t (*space)(const instruction& x, std::size_t rows) = nullptr;
+  /// Numbers of rows, as work space.
+  std::size_t (*positions)(const instruction& x, std::size_t rows) = nullptr;
+  /// See fusion_traits.
+  bool takes_epilogue = false;
+  std::optional<operation> bias = std::nullopt;
+};
+
+std::span<const operation_row> dense_rows();
+std::span<const operation_row> image_rows();
+std::span<const operation_row> sequence_rows();
+
+/// The row of an operation; `run` is null for operations that no instruction has, and for those
+/// that a GPU cannot compute yet.
+const operation_row& row_of(operation op);
+
+} // namespace troupe::cuda

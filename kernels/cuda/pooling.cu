@@ -1,0 +1,193 @@
+#include "kernels/cuda/convolution.hpp"
+#include "kernels/cuda/kernel.hpp"
+
+namespace troupe::cuda {
+
+namespace {
+
+/// A range of lines, columns or windows.
+struct part {
+  int begin, end;
+};
+
+/// One direction of a window over an image. An image has fewer than 2^31 pixels.
+struct axis {
+  int window, stride, pad, image, windows;
+
+  /// What a window covers of the image.
+  TROUPE_DEVICE part under(int position) const {
+    const auto begin = position * stride - pad;
+    const auto end = begin + window;
+    return {begin > 0 ? begin : 0, end < image ? end : image};
+  }
+  /// The windows that cover a line of the image.
+  TROUPE_DEVICE part over(int line) const {
+    const auto first = line + pad - window + 1;
+    const auto last = (line + pad) / stride + 1;
+    return {first > 0 ? (first + stride - 1) / stride : 0, last < windows ? last : windows};
+  }
+};
+
+struct pooling {
+  axis y, x;
+  std::size_t planes; // images times channels
+
+  TROUPE_DEVICE std::size_t pixels() const { return static_cast<std::size_t>(y.image * x.image); }
+  TROUPE_DEVICE std::size_t positions() const {
+    return static_cast<std::size_t>(y.windows * x.windows);
+  }
+  TROUPE_DEVICE unsigned at(int line, int column) const {
+    return static_cast<unsigned>(line * x.image + column);
+  }
+  /// Offset of the largest element under window (i, j) of a plane; the first of equal ones, or the
+  /// first NaN.
+  TROUPE_DEVICE std::size_t largest(const view<const float>& from, std::size_t begin, int i,
+                                    int j) const {
+    const auto lines = y.under(i);
+    const auto columns = x.under(j);
+    auto best = at(lines.begin, columns.begin);
+    auto value = from.load(begin + best);
+    for (auto u = lines.begin; u < lines.end; ++u)
+      for (auto v = columns.begin; v < columns.end; ++v) {
+        const auto other = from.load(begin + at(u, v));
+        if (other > value || (other != other && value == value)) {
+          best = at(u, v);
+          value = other;
+        }
+      }
+    return best;
+  }
+};
+
+/// A thread per element of the result.
+struct max_select_kernel {
+  pooling how;
+  view<const float> v, x; // (planes, pixels)
+  view<float> out;        // (planes, positions)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < out.size; k += t.stride()) {
+      const auto begin = k / how.positions() * how.pixels();
+      const auto position = static_cast<int>(k % how.positions());
+      out.store(
+        k,
+        v.load(begin + how.largest(x, begin, position / how.x.windows, position % how.x.windows)));
+    }
+  }
+};
+
+/// A thread per element of the image: it gathers from the windows that cover it, in their order.
+struct max_gradient_kernel {
+  pooling how;
+  view<const float> dy; // (planes, positions)
+  view<const float> x;  // (planes, pixels)
+  view<float> dx;       // (planes, pixels)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < dx.size; k += t.stride()) {
+      const auto plane = k / how.pixels();
+      const auto pixel = static_cast<unsigned>(k % how.pixels());
+      const auto rows = how.y.over(static_cast<int>(pixel) / how.x.image);
+      const auto columns = how.x.over(static_cast<int>(pixel) % how.x.image);
+      float total = 0;
+      for (auto i = rows.begin; i < rows.end; ++i)
+        for (auto j = columns.begin; j < columns.end; ++j)
+          if (how.largest(x, plane * how.pixels(), i, j) == pixel)
+            total +=
+              dy.load(plane * how.positions() + static_cast<std::size_t>(i * how.x.windows + j));
+      dx.store(k, total);
+    }
+  }
+};
+
+struct average_kernel {
+  pooling how;
+  view<const float> x; // (planes, pixels)
+  view<float> out;     // (planes, positions)
+  float share;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < out.size; k += t.stride()) {
+      const auto begin = k / how.positions() * how.pixels();
+      const auto position = static_cast<int>(k % how.positions());
+      const auto lines = how.y.under(position / how.x.windows);
+      const auto columns = how.x.under(position % how.x.windows);
+      float total = 0;
+      for (auto u = lines.begin; u < lines.end; ++u)
+        for (auto v = columns.begin; v < columns.end; ++v)
+          total += x.load(begin + how.at(u, v));
+      out.store(k, share * total);
+    }
+  }
+};
+
+struct average_gradient_kernel {
+  pooling how;
+  view<const float> dy; // (planes, positions)
+  view<float> dx;       // (planes, pixels)
+  float share;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < dx.size; k += t.stride()) {
+      const auto plane = k / how.pixels();
+      const auto pixel = static_cast<int>(k % how.pixels());
+      const auto rows = how.y.over(pixel / how.x.image);
+      const auto columns = how.x.over(pixel % how.x.image);
+      float total = 0;
+      for (auto i = rows.begin; i < rows.end; ++i)
+        for (auto j = columns.begin; j < columns.end; ++j)
+          total += share
+            * dy.load(plane * how.positions() + static_cast<std::size_t>(i * how.x.windows + j));
+      dx.store(k, total);
+    }
+  }
+};
+
+pooling pooling_of(const images& in, const images& out, const window& how) {
+  const auto number = [](auto x) { return static_cast<int>(x); };
+  return {{number(how.height), number(how.stride_y), number(how.pad_y), number(in.height),
+           number(out.height)},
+          {number(how.width), number(how.stride_x), number(how.pad_x), number(in.width),
+           number(out.width)},
+          in.count * in.channels};
+}
+
+float share_of(const window& how) {
+  return 1.0F / static_cast<float>(how.height * how.width);
+}
+
+std::size_t elements(const images& x) {
+  return x.count * x.per_image();
+}
+
+} // namespace
+
+void max_pool_select(stream where, const images& in, const images& out, const window& how,
+                     const float* v, const float* x, float* y) {
+  launch(where, "max_pool_select", {blocks_for(elements(out))},
+         max_select_kernel{
+           pooling_of(in, out, how), {v, elements(in)}, {x, elements(in)}, {y, elements(out)}});
+}
+
+void max_pool_gradient(stream where, const images& in, const images& out, const window& how,
+                       const float* dy, const float* x, float* dx) {
+  launch(where, "max_pool_gradient", {blocks_for(elements(in))},
+         max_gradient_kernel{
+           pooling_of(in, out, how), {dy, elements(out)}, {x, elements(in)}, {dx, elements(in)}});
+}
+
+void average_pool(stream where, const images& in, const images& out, const window& how,
+                  const float* x, float* y) {
+  launch(
+    where, "average_pool", {blocks_for(elements(out))},
+    average_kernel{pooling_of(in, out, how), {x, elements(in)}, {y, elements(out)}, share_of(how)});
+}
+
+void average_pool_gradient(stream where, const images& in, const images& out, const window& how,
+                           const float* dy, float* dx) {
+  launch(where, "average_pool_gradient", {blocks_for(elements(in))},
+         average_gradient_kernel{
+           pooling_of(in, out, how), {dy, elements(out)}, {dx, elements(in)}, share_of(how)});
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,259 @@
+#include "kernels/cuda/updates.hpp"
+
+#include "kernels/cuda/kernel.hpp"
+
+#include "kernels/cuda/reductions.hpp"
+#include "kernels/optimizers/update_formulas.hpp"
+
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// The vectors of an update, n elements each; null for state that the rule does not use.
+struct update_vectors {
+  view<const float> w;
+  view<const float> g;
+  view<float> s0, s1;
+  view<float> out;
+};
+
+/// What every element of an update needs.
+struct element_update {
+  optimizer_kind kind;
+  /// `scaled` makes the gradient of a step whole if there is a penalty l1; `f` does so otherwise.
+  update_factors<float> f, scaled;
+  float l1;
+
+  TROUPE_DEVICE float gradient(float g, float w) const {
+    return decayed_gradient(f, l1 != 0 ? penalized_gradient(scaled, l1, g, w) : g, w);
+  }
+
+  /// Updates the state of element i; returns the step before the rate, d the gradient of the step.
+  TROUPE_DEVICE float direction(const update_vectors& x, std::size_t i, float w, float d) const {
+    switch (kind) {
+    case optimizer_kind::sgd:
+      return d;
+    case optimizer_kind::momentum:
+    case optimizer_kind::nesterov: {
+      const auto v = next_velocity(f, x.s0.load(i), d);
+      x.s0.store(i, v);
+      return kind == optimizer_kind::nesterov || f.look_ahead ? next_velocity(f, v, d) : v;
+    }
+    case optimizer_kind::adagrad: {
+      const auto s = next_sum_of_squares(x.s0.load(i), d);
+      x.s0.store(i, s);
+      return normalized_gradient(f, d, s);
+    }
+    case optimizer_kind::rmsprop: {
+      const auto s = next_mean_square(f, x.s0.load(i), d);
+      x.s0.store(i, s);
+      const auto normalized = normalized_gradient(f, d, s);
+      if (x.s1.data == nullptr)
+        return normalized;
+      const auto v = next_velocity(f, x.s1.load(i), normalized);
+      x.s1.store(i, v);
+      return f.look_ahead ? next_velocity(f, v, normalized) : v;
+    }
+    default: {
+      const auto m = next_mean(f, x.s0.load(i), d);
+      const auto s = next_mean_square(f, x.s1.load(i), d);
+      x.s0.store(i, m);
+      x.s1.store(i, s);
+      return of_moments(w, f.look_ahead ? next_mean(f, m, d) : m, s);
+    }
+    }
+  }
+  TROUPE_DEVICE float of_moments(float w, float mean, float square) const {
+    return kind == optimizer_kind::lamb ? lamb_direction(f, w, mean, square)
+                                        : moments_direction(f, mean, square);
+  }
+};
+
+struct update_kernel {
+  update_vectors x;
+  element_update how;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < x.out.size; i += t.stride()) {
+      const auto w = x.w.load(i);
+      const auto step = how.direction(x, i, w, how.gradient(x.g.load(i), w));
+      x.out.store(i, std::fma(-how.f.rate, step, how.f.shrink * w));
+    }
+  }
+};
+
+struct update_rows_kernel {
+  update_vectors x; // g (ids, columns), the others (rows, columns)
+  element_update how;
+  view<const std::int32_t> ids;
+  std::size_t columns;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < x.g.size; k += t.stride()) {
+      const auto i = static_cast<std::size_t>(ids.load(k / columns)) * columns + k % columns;
+      const auto w = x.w.load(i);
+      const auto step = how.direction(x, i, w, how.gradient(x.g.load(k), w));
+      x.out.store(i, std::fma(-how.f.rate, step, how.f.shrink * w));
+    }
+  }
+};
+
+// -- lamb: state and norms; the trust ratio; weights
+
+constexpr std::size_t norm_blocks = sum_space / 2;
+
+struct lamb_state_kernel {
+  update_vectors x;
+  element_update how;
+  view<double> norms; // (2, norm_blocks): squares of weights, of directions
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    double weights = 0;
+    double directions = 0;
+    for (auto i = t.first(); i < x.out.size; i += t.stride()) {
+      const auto w = x.w.load(i);
+      const auto d = static_cast<double>(how.direction(x, i, w, how.gradient(x.g.load(i), w)));
+      weights += static_cast<double>(w) * static_cast<double>(w);
+      directions += d * d;
+    }
+    const auto space = t.shared<double>(block_warps);
+    weights = block_sum(t, weights, space);
+    directions = block_sum(t, directions, space);
+    if (t.index() == 0) {
+      norms.store(t.block(), weights);
+      norms.store(norm_blocks + t.block(), directions);
+    }
+  }
+};
+
+/// norms[0] = trust.
+struct lamb_trust_kernel {
+  view<double> norms;
+  std::size_t blocks;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    static_assert(norm_blocks <= block_threads);
+    const bool mine = t.index() < blocks;
+    const auto space = t.shared<double>(block_warps);
+    const auto weights = block_sum(t, mine ? norms.load(t.index()) : 0, space);
+    const auto directions = block_sum(t, mine ? norms.load(norm_blocks + t.index()) : 0, space);
+    if (t.index() == 0)
+      norms.store(0, weights > 0 && directions > 0 ? std::sqrt(weights / directions) : 1);
+  }
+};
+
+struct lamb_weights_kernel {
+  update_vectors x;
+  element_update how;
+  view<const double> norms;
+  double rate;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto step = static_cast<float>(rate * norms.load(0));
+    for (auto i = t.first(); i < x.out.size; i += t.stride()) {
+      const auto w = x.w.load(i);
+      auto mean = x.s0.load(i);
+      if (how.f.look_ahead)
+        mean = next_mean(how.f, mean, how.gradient(x.g.load(i), w));
+      x.out.store(i, std::fma(-step, how.of_moments(w, mean, x.s1.load(i)), w));
+    }
+  }
+};
+
+void require(bool condition, const char* what) {
+  if (!condition)
+    throw std::invalid_argument(what);
+}
+
+element_update element_update_of(const optimizer& rule, const update_arguments<float>& arguments) {
+  const auto scaled = update_factors_of(rule, arguments);
+  return {rule.kind, rule.l1 != 0 ? for_whole_gradients(scaled) : scaled, scaled,
+          static_cast<float>(rule.l1)};
+}
+
+/// Checks the sizes.
+update_vectors vectors_of(const optimizer& rule, const update_arguments<float>& a) {
+  const auto n = a.weights.size();
+  const auto apart = a.moment.empty() ? std::nullopt : rule.moment_slot();
+  const auto slots = rule.slots() - (apart ? 1 : 0);
+  const auto stride = a.stride > 0 ? a.stride : n;
+  require(a.updated.size() == n && (slots == 0 || a.state.size() == (slots - 1) * stride + n)
+            && (a.moment.empty() || a.moment.size() == n),
+          "update: weights, state and result are not of one size");
+  view<float> found[2];
+  for (std::size_t i = 0, in_state = 0; i < rule.slots(); ++i)
+    found[i] = {i == apart ? a.moment.data() : a.state.data() + stride * in_state++, n};
+  return {{a.weights.data(), n},
+          {a.gradient.data(), a.gradient.size()},
+          found[0],
+          found[1],
+          {a.updated.data(), n}};
+}
+
+} // namespace
+
+void update(stream where, const optimizer& rule, const update_arguments<float>& arguments,
+            double* space) {
+  const auto n = arguments.weights.size();
+  require(arguments.gradient.size() == n, "update: weights and gradient are not of one size");
+  const auto x = vectors_of(rule, arguments);
+  const auto how = element_update_of(rule, arguments);
+  if (!rule.by_tensor()) {
+    launch(where, "update", {blocks_for(n)}, update_kernel{x, how});
+    return;
+  }
+  const auto blocks = std::min(blocks_for(n), norm_blocks);
+  constexpr auto shared = block_warps * sizeof(double);
+  const view<double> norms{space, sum_space};
+  launch(where, "lamb_state", {blocks, shared}, lamb_state_kernel{x, how, norms});
+  launch(where, "lamb_trust", {1, shared}, lamb_trust_kernel{norms, blocks});
+  launch(where, "lamb_weights", {blocks_for(n)},
+         lamb_weights_kernel{x, how, {space, sum_space}, arguments.rate});
+}
+
+void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
+                 std::span<const std::int32_t> ids, std::size_t columns) {
+  require(!rule.by_tensor(), "update_rows: this rule works on whole tensors");
+  require(arguments.gradient.size() == ids.size() * columns,
+          "update_rows: ids and gradient are not of one size");
+  require(arguments.updated.data() == arguments.weights.data(), "update_rows: it works in place");
+  launch(where, "update_rows", {blocks_for(arguments.gradient.size())},
+         update_rows_kernel{vectors_of(rule, arguments),
+                            element_update_of(rule, arguments),
+                            {ids.data(), ids.size()},
+                            columns});
+}
+
+namespace {
+
+struct statistics_kernel {
+  view<const float> w, sum;
+  view<float> out;
+  double scale, decay;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const double old = w.load(i);
+      out.store(i,
+                static_cast<float>(old + decay * (scale * static_cast<double>(sum.load(i)) - old)));
+    }
+  }
+};
+
+} // namespace
+
+void update_statistics(stream where, std::span<const float> weights, std::span<const float> sum,
+                       double scale, double decay, std::span<float> updated) {
+  const auto n = weights.size();
+  require(sum.size() == n && updated.size() == n,
+          "update_statistics: the ranges are not of one size");
+  launch(
+    where, "update_statistics", {blocks_for(n)},
+    statistics_kernel{{weights.data(), n}, {sum.data(), n}, {updated.data(), n}, scale, decay});
+}
+
+} // namespace troupe::cuda

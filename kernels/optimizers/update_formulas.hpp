@@ -1,0 +1,146 @@
+#pragma once
+
+#include "kernels/host_device.hpp"
+#include "kernels/optimizers/optimizer.hpp"
+
+#include <cmath>
+#include <limits>
+
+// What an update does with an element, for the CPU and for CUDA kernels; the formulas stand beside
+// `optimizer`. Internal to kernels/.
+//
+// Explicit fused multiply-adds (this folder is compiled with -ffp-contract=off): vectors and the
+// last elements of a range round alike, so results do not depend on where a range begins or ends.
+
+namespace troupe {
+
+/// Scalars of an update in the type of its elements. What a rule does not use is 0.
+template <class T>
+struct update_factors {
+  T rate;
+  T scale;
+  /// Bound of the gradient's elements; infinity where they are not clipped.
+  T clip;
+  /// Of the weight, within the gradient.
+  T decay;
+  /// adamw: what remains of the weight.
+  T shrink;
+  T momentum;
+  T epsilon;
+  /// First and second moments: what is kept of the old, and taken of the new.
+  T keep1, take1;
+  T keep2, take2;
+  /// adam: 1 / sqrt(1 - beta2^t).
+  T root_scale;
+  /// lamb: 1 / (1 - beta1^t), and the weight's factor within the direction.
+  T mean_scale;
+  T direction_decay;
+  bool look_ahead;
+};
+
+inline bool uses_moments(optimizer_kind kind) {
+  return kind == optimizer_kind::adam || kind == optimizer_kind::adamw
+    || kind == optimizer_kind::lamb;
+}
+
+template <class T>
+update_factors<T> update_factors_of(const optimizer& rule, const update_arguments<T>& arguments) {
+  const bool adam = uses_moments(rule.kind);
+  const bool lamb = rule.kind == optimizer_kind::lamb;
+  const bool shrinks = rule.kind == optimizer_kind::adamw;
+  const auto t = static_cast<double>(arguments.step);
+  const auto own = arguments.moment_step > 0 ? static_cast<double>(arguments.moment_step) : t;
+  const double first = adam ? 1 - std::pow(rule.beta1, own + (arguments.look_ahead ? 1 : 0)) : 1;
+  const double second = adam ? 1 - std::pow(rule.beta2, t) : 1;
+  const double keep2 = adam ? rule.beta2 : rule.smoothing;
+  const double clip =
+    rule.clip_value > 0 ? rule.clip_value : std::numeric_limits<double>::infinity();
+  const double decay = rule.weight_decay;
+  const auto cast = [](double x) { return static_cast<T>(x); };
+  return {
+    .rate = cast(lamb ? arguments.rate : arguments.rate / first),
+    .scale = cast(arguments.scale),
+    .clip = cast(clip),
+    .decay = cast(shrinks || lamb ? 0 : decay),
+    .shrink = cast(shrinks ? 1 - arguments.rate * decay : 1),
+    .momentum = cast(rule.momentum),
+    .epsilon = cast(rule.epsilon),
+    .keep1 = cast(rule.beta1),
+    .take1 = cast(1 - rule.beta1),
+    .keep2 = cast(keep2),
+    .take2 = cast(1 - keep2),
+    .root_scale = cast(1 / std::sqrt(second)),
+    .mean_scale = cast(1 / first),
+    .direction_decay = cast(lamb ? decay : 0),
+    .look_ahead = arguments.look_ahead,
+  };
+}
+
+// A NaN passes through the comparisons.
+template <class T>
+TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T weight) {
+  const T scaled = f.scale * gradient;
+  const T low = scaled < -f.clip ? -f.clip : scaled;
+  const T clipped = low > f.clip ? f.clip : low;
+  return std::fma(f.decay, weight, clipped);
+}
+
+/// The gradient of a step, whole, with the penalty on absolute weights.
+template <class T>
+TROUPE_HOST_DEVICE T penalized_gradient(const update_factors<T>& f, T l1, T gradient, T weight) {
+  const T sign = static_cast<T>(weight > 0) - static_cast<T>(weight < 0);
+  return std::fma(l1, sign, decayed_gradient(f, gradient, weight));
+}
+
+/// Of gradients that are whole already.
+template <class T>
+update_factors<T> for_whole_gradients(update_factors<T> f) {
+  f.scale = 1;
+  f.clip = std::numeric_limits<T>::infinity();
+  f.decay = 0;
+  return f;
+}
+
+// -- state, from the gradient of a step
+
+template <class T>
+TROUPE_HOST_DEVICE T next_velocity(const update_factors<T>& f, T velocity, T gradient) {
+  return std::fma(f.momentum, velocity, gradient);
+}
+
+template <class T>
+TROUPE_HOST_DEVICE T next_sum_of_squares(T sum, T gradient) {
+  return std::fma(gradient, gradient, sum);
+}
+
+template <class T>
+TROUPE_HOST_DEVICE T next_mean_square(const update_factors<T>& f, T mean, T gradient) {
+  return std::fma(f.keep2, mean, f.take2 * gradient * gradient);
+}
+
+template <class T>
+TROUPE_HOST_DEVICE T next_mean(const update_factors<T>& f, T mean, T gradient) {
+  return std::fma(f.keep1, mean, f.take1 * gradient);
+}
+
+// -- directions
+
+/// adagrad, rmsprop.
+template <class T>
+TROUPE_HOST_DEVICE T normalized_gradient(const update_factors<T>& f, T gradient, T square) {
+  return gradient / (std::sqrt(square) + f.epsilon);
+}
+
+/// adam: before the rate.
+template <class T>
+TROUPE_HOST_DEVICE T moments_direction(const update_factors<T>& f, T mean, T square) {
+  return mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);
+}
+
+template <class T>
+TROUPE_HOST_DEVICE T lamb_direction(const update_factors<T>& f, T weight, T mean, T square) {
+  const T step = f.mean_scale * mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);
+  return std::fma(f.direction_decay, weight, step);
+}
+
+} // namespace troupe

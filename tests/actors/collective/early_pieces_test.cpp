@@ -1,0 +1,154 @@
+#include "actors/collective/early_pieces.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <stdexcept>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+/// A piece of all-reduce 1 of 100 float32 over 4 ranks: 25 elements each, 10 in a chunk.
+struct piece {
+  explicit piece(const member_options& options, std::uint32_t from, std::uint32_t segment,
+                 std::uint32_t chunk = 0, std::uint32_t step = 1) {
+    header = whole_of(options, 1, element_kind::float32, 100);
+    header.set_from(from);
+    header.set_segment(segment);
+    header.set_chunk(chunk);
+    header.set_step(step);
+    data = payload::floats(chunk == 2 ? 5 : 10);
+  }
+
+  proto::CollectivePiece header;
+  payload data;
+};
+
+member_options options_of(all_reduce_schedule schedule) {
+  member_options result{.rank = 2, .ranks = 4, .schedule = schedule};
+  result.chunk_bytes = 40;
+  result.max_bytes = 400;
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(early_pieces_of_other_ranks)
+
+BOOST_AUTO_TEST_CASE(pieces_that_can_come_early_are_kept_once) {
+  const auto direct = options_of(all_reduce_schedule::direct);
+  early_pieces x{direct};
+  for (int twice = 0; twice < 2; ++twice)
+    for (const std::uint32_t from : {0, 1, 3})
+      for (const std::uint32_t chunk : {0, 1, 2}) {
+        const piece y{direct, from, 2, chunk};
+        BOOST_TEST(x.keep(y.header, y.data) == "");
+      }
+  BOOST_TEST(x.take().size() == 9u);
+  BOOST_TEST(x.take().empty());
+
+  // The left neighbour sends its own segment, then the sums of one and two others.
+  const auto ring = options_of(all_reduce_schedule::ring);
+  early_pieces z{ring};
+  for (const std::uint32_t step : {1, 2, 3}) {
+    const piece y{ring, 1, (2 + 4 - step) % 4, 0, step};
+    BOOST_TEST(z.keep(y.header, y.data) == "");
+  }
+  BOOST_TEST(z.take().size() == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(all_others_are_refused) {
+  const auto direct = options_of(all_reduce_schedule::direct);
+  const auto ring = options_of(all_reduce_schedule::ring);
+  const auto refused = [](const member_options& how, const piece& x, const std::string& text) {
+    early_pieces y{how};
+    const auto found = y.keep(x.header, x.data);
+    BOOST_TEST(found.find(text) != std::string::npos, found);
+    BOOST_TEST(y.take().empty());
+  };
+  refused(direct, piece{direct, 4, 2}, "it says it is of rank 4");
+  refused(direct, piece{direct, 2, 2}, "it says it is of rank 2");
+  refused(direct, piece{direct, 0, 7}, "there is no such segment");
+  refused(direct, piece{direct, 0, 2, 3}, "there is no such chunk");
+  refused(direct, piece{direct, 0, 1}, "it is not due here");
+  // A sum needs this rank's part.
+  refused(direct, piece{direct, 0, 0, 0, 2}, "it is not due here");
+  refused(ring, piece{ring, 1, 2, 0, 4}, "it is not due here");
+  refused(ring, piece{ring, 1, 1, 0, 0}, "it is not due here");
+  refused(ring, piece{ring, 0, 1, 0, 1}, "it is not due here");
+  refused(direct, piece{ring, 1, 1}, "has schedule ring, this rank direct");
+  piece x{direct, 0, 2};
+  x.data = payload::floats(9);
+  refused(direct, x, "its size is wrong");
+  x.data = payload::allocate(48).slice(1, 40);
+  refused(direct, x, "its bytes are not aligned");
+  x = piece{direct, 0, 2};
+  x.header.set_ranks(5);
+  refused(direct, x, "a number of ranks of 5");
+  x = piece{direct, 0, 2};
+  x.header.set_kind(9);
+  refused(direct, x, "of an unknown kind");
+  // Longer than the group allows, however little of it has come.
+  x = piece{direct, 0, 2};
+  x.header.set_elements(101);
+  refused(direct, x, "longer than the 400 bytes");
+  x.header.set_elements(~std::uint64_t{0});
+  refused(direct, x, "longer than the 400 bytes");
+  x = piece{direct, 0, 2};
+  x.header.set_chunk_elements(~std::uint64_t{0});
+  refused(direct, x, "elements per chunk");
+}
+
+BOOST_AUTO_TEST_CASE(all_are_of_one_vector) {
+  const auto direct = options_of(all_reduce_schedule::direct);
+  early_pieces x{direct};
+  const piece first{direct, 0, 2};
+  BOOST_TEST(x.keep(first.header, first.data) == "");
+  piece other{direct, 1, 2};
+  other.header.set_elements(99);
+  const auto found = x.keep(other.header, other.data);
+  BOOST_TEST(found.find("has a vector of 99 float32, rank 0 100 float32") == 0u, found);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(choice_of_a_schedule)
+
+BOOST_AUTO_TEST_CASE(by_the_length_of_a_vector) {
+  constexpr std::size_t chunk = 1000;
+  for (const std::size_t ranks : {1, 2, 3, 17}) {
+    const auto choice = [&](std::size_t bytes) { return schedule_for(ranks, bytes, chunk); };
+    BOOST_TEST((choice(0) == all_reduce_schedule::direct));
+    BOOST_TEST((choice(ranks * chunk) == all_reduce_schedule::direct));
+    BOOST_TEST((choice(ranks * (chunk + 1))
+                == (ranks < 3 ? all_reduce_schedule::direct : all_reduce_schedule::ring)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(one_that_is_given_stays) {
+  member_options how{.rank = 0, .ranks = 3, .schedule = std::nullopt};
+  how.chunk_bytes = 8;
+  const auto chosen = [&](std::size_t elements) {
+    return static_cast<all_reduce_schedule>(
+      whole_of(how, 1, element_kind::float64, elements).schedule());
+  };
+  BOOST_TEST((chosen(3) == all_reduce_schedule::direct));
+  BOOST_TEST((chosen(6) == all_reduce_schedule::ring));
+  how.schedule = all_reduce_schedule::direct;
+  BOOST_TEST((chosen(6) == all_reduce_schedule::direct));
+  how.schedule = all_reduce_schedule::ring;
+  BOOST_TEST((chosen(3) == all_reduce_schedule::ring));
+}
+
+BOOST_AUTO_TEST_CASE(elements_that_are_not_aligned) {
+  const auto bytes = payload::allocate(64);
+  auto sum = payload::allocate(16);
+  BOOST_TEST(aligned(element_kind::float32, bytes.slice(4, 16)));
+  BOOST_TEST(!aligned(element_kind::float64, bytes.slice(4, 16)));
+  BOOST_TEST(!aligned(element_kind::float32, bytes.slice(2, 16)));
+  BOOST_CHECK_THROW(add(element_kind::float64, bytes.slice(4, 16), bytes.slice(0, 16), sum),
+                    std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

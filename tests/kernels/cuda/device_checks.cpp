@@ -1,0 +1,334 @@
+#include "tests/kernels/cuda/device_checks.hpp"
+
+#include "kernels/cuda/updates.hpp"
+#include "kernels/graph/channel_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+#include "kernels/optimizers/optimizer.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::test {
+
+namespace {
+
+double largest(const std::vector<double>& x) {
+  double result = 0;
+  for (const double v : x)
+    result = std::max(result, std::fabs(v));
+  return result;
+}
+
+} // namespace
+
+executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, expression loss,
+                    const std::vector<expression>& fetches, bool gradients, expression correct) {
+  auto options = cuda::gpu_plan_options();
+  options.max_rows = std::max<std::size_t>(values.rows, 1);
+  options.loss = loss;
+  options.correct = correct;
+  options.fetches = fetches;
+  options.gradients = gradients;
+  cuda::executor run(gpu, std::make_shared<const plan>(g, options));
+
+  std::vector<std::vector<float>> weights;
+  std::vector<const float*> pointers;
+  for (const auto& x : values.weights)
+    weights.emplace_back(x.begin(), x.end());
+  for (const auto& x : weights)
+    pointers.push_back(x.data());
+  std::vector<std::vector<float>> floats(values.feeds.size());
+  std::vector<std::vector<std::int32_t>> labels(values.feeds.size());
+  std::vector<feed<float>> feeds;
+  for (std::size_t i = 0; i < values.feeds.size(); ++i) {
+    const auto& x = values.feeds[i];
+    if (g.at(g.placeholders()[i]).type == dtype::int32) {
+      labels[i].assign(x.begin(), x.end());
+      feeds.emplace_back(labels[i].data());
+    } else {
+      floats[i].assign(x.begin(), x.end());
+      feeds.emplace_back(floats[i].data());
+    }
+  }
+  std::vector<float> gradient(gradients ? g.parameters().size() : 0);
+  run_arguments<float> arguments;
+  arguments.rows = values.rows;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  arguments.gradient = gradient;
+  const auto result = run.run(arguments);
+
+  executed out;
+  out.loss = result.loss;
+  out.correct = result.correct;
+  out.counted = result.counted;
+  out.gradient.assign(gradient.begin(), gradient.end());
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    const auto x = run.fetched(i);
+    out.fetches.emplace_back(x.begin(), x.end());
+  }
+  return out;
+}
+
+void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance) {
+  const auto what = [&](std::size_t rows) {
+    return y.name() + " with " + std::to_string(rows) + " rows";
+  };
+  for (const std::size_t rows : {0, 1, 2, 7, 33}) {
+    const auto values = random_leaves(g, rows);
+    const auto expected = reference_value(g, y.id(), values);
+    check_close(execute_on(gpu, g, values, {}, {y}, false).fetches[0], expected, tolerance,
+                tolerance * largest(expected), what(rows));
+  }
+  auto differentiated = g;
+  const auto loss = to_scalar({differentiated, y.id()});
+  for (const std::size_t rows : {1, 7}) {
+    const auto values = random_leaves(g, rows);
+    const auto expected = execute<double>(differentiated, values, loss, {}, true);
+    const auto actual = execute_on(gpu, differentiated, values, loss, {}, true);
+    check_close(std::vector{actual.loss}, std::vector{expected.loss}, 10 * tolerance,
+                10 * tolerance, "loss of " + what(rows));
+    check_close(actual.gradient, expected.gradient, 10 * tolerance,
+                10 * tolerance * largest(expected.gradient), "gradient of " + what(rows));
+  }
+}
+
+const std::vector<window> windows{
+  {3, 3}, {2, 3, 2, 1}, {3, 2, 1, 2, 1, 1}, {1, 1, 2, 2}, {5, 5, 3, 2, 2, 2}};
+
+namespace {
+
+// A convolution adds up at most 1,000 products in float: errors grow as the root of their number,
+// times 2^-24, relative to the largest element.
+constexpr double convolution_tolerance = 4e-6;
+// Everything else adds up in double, or a few products in float, and rounds a few times.
+constexpr double tolerance = 2e-6;
+
+} // namespace
+
+void check_convolutions(cuda::device& gpu) {
+  for (const auto& how : windows)
+    for (const std::int64_t groups : {1, 2}) {
+      auto grouped = how;
+      grouped.groups = groups;
+      graph g;
+      const auto x = g.placeholder("x", {shape::batch, 4, 9, 7});
+      const auto w = g.variable("w", {6, 4 / groups, how.height, how.width});
+      const auto y = add_channel_bias(conv2d(x, w, grouped), g.variable("b", {6}));
+      check_on(gpu, g, tanh(y), convolution_tolerance);
+    }
+}
+
+void check_large_convolutions(cuda::device& gpu) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 9, 12, 11});
+  const auto h = conv2d(x, g.variable("w", {70, 9, 3, 3}), {3, 3});
+  const auto y = conv2d(h, g.variable("v", {3, 70, 2, 2}), {2, 2, 2, 2});
+  const auto values = random_leaves(g, 9);
+  const auto loss = to_scalar(y);
+  const auto expected = execute<double>(g, values, loss, {y}, true);
+  const auto actual = execute_on(gpu, g, values, loss, {y}, true);
+  check_close(actual.fetches[0], expected.fetches[0], convolution_tolerance,
+              convolution_tolerance * largest(expected.fetches[0]), "two convolutions");
+  check_close(actual.gradient, expected.gradient, 10 * convolution_tolerance,
+              10 * convolution_tolerance * largest(expected.gradient), "their gradients");
+}
+
+void check_pooling(cuda::device& gpu) {
+  for (const auto& how : windows) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 3, 9, 7});
+    const auto scaled = multiply_channels(x, g.variable("scale", {3}));
+    check_on(gpu, g, max_pool(scaled, how), tolerance);
+    check_on(gpu, g, average_pool(scaled, how), tolerance);
+  }
+}
+
+void check_batch_normalization(cuda::device& gpu) {
+  for (const std::int64_t pixels : {1, 5, 17}) { // 33 rows of 17 * 17 are more than a block
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 3, pixels, pixels});
+    const auto scaled = multiply_channels(x, g.variable("scale", {3}));
+    const batch_norm_variables variables{g.variable("gain", {3}), g.variable("bias", {3}),
+                                         g.variable("mean", {3}, {}, parameter_kind::state),
+                                         g.variable("variance", {3}, {}, parameter_kind::state)};
+    check_on(gpu, g, batch_norm(scaled, variables), tolerance * 10);
+  }
+}
+
+void check_channels(cuda::device& gpu) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 3, 4, 5});
+  const auto y = multiply(x, broadcast_channels(sum_channels(x), x.shape()));
+  check_on(gpu, g, add_channel_bias(y, g.variable("b", {3})), tolerance);
+}
+
+void check_moves(cuda::device& gpu) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4, 3, 5});
+  const auto y = multiply(x, broadcast_leading(g.variable("w", {5}), x.shape()));
+  check_on(gpu, g, transpose(y, {0, 2, 3, 1}), tolerance);
+  check_on(gpu, g, slice(y, 1, 1, 3), tolerance);
+  check_on(gpu, g, place(y, 3, 2, {shape::batch, 4, 3, 9}), tolerance);
+  check_on(gpu, g, concat({y, slice(y, 2, 0, 2), y}, 2), tolerance);
+}
+
+void check_layer_normalization(cuda::device& gpu) {
+  for (const std::int64_t columns : {1, 31, 33, 70}) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 3, columns});
+    const auto y = multiply_rows(x, g.variable("w", {columns}));
+    check_on(gpu, g, layer_norm(y, g.variable("gain", {columns}), g.variable("bias", {columns})),
+             10 * tolerance);
+  }
+}
+
+void check_attention(cuda::device& gpu) {
+  graph g;
+  const auto ids = g.placeholder("ids", {shape::batch, 12}, dtype::int32);
+  const auto x = embedding(g.variable("table", {3, 8}), ids);
+  const auto q = dense(x, g.variable("q", {8, 8}));
+  const auto k = dense(x, g.variable("k", {8, 8}));
+  check_on(gpu, g, causal_attention(q, k, x, 2), 10 * tolerance);
+}
+
+void build_classifier(model& m) {
+  const auto x = m.g.placeholder("x", {shape::batch, 37});
+  const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto h = dropout(dense_layer(x, "dense_1", 29, activation::relu), 0.2, "drop");
+  const auto k = dense_layer(h, "dense_2", 17, activation::tanh);
+  const auto logits =
+    dense_layer(dense_layer(k, "dense_3", 17, activation::gelu) + k, "dense_4", 5);
+  m.loss = softmax_cross_entropy(logits, labels) + 0.01 * sum(multiply(k, k));
+  m.correct = softmax_correct(logits, labels);
+  m.fetches = {logits, softmax(logits), sum_last(k)};
+}
+
+void build_network(model& m) {
+  auto& g = m.g;
+  const auto x = g.placeholder("x", {shape::batch, 3, 10, 9});
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto h = conv2d(x, g.variable("conv_1.weight", {8, 3, 3, 3}), {3, 3, 1, 1, 1, 1});
+  const auto normal = batch_norm(h,
+                                 {g.variable("gain", {8}), g.variable("bias", {8}),
+                                  g.variable("mean", {8}, {}, parameter_kind::state),
+                                  g.variable("variance", {8}, {}, parameter_kind::state)});
+  const auto pooled = max_pool(relu(normal), {2, 2, 2, 2});
+  const auto k = conv2d_layer(pooled, "conv_2", 6, {3, 3, 1, 1, 1, 1, 2}, activation::tanh);
+  const auto logits = dense_layer(flatten(average_pool(k, {2, 2, 2, 2})), "dense", 4);
+  m.loss = softmax_cross_entropy(logits, labels, {0.1, std::nullopt});
+  m.correct = softmax_correct(logits, labels);
+  m.fetches = {logits};
+}
+
+void check_same(const results& gpu, const results& cpu, double tolerance) {
+  const auto scale = [](const std::vector<float>& x) {
+    double result = 1e-3;
+    for (const auto v : x)
+      result = std::max(result, std::abs(static_cast<double>(v)));
+    return result;
+  };
+  check_close(std::vector{gpu.result.loss}, std::vector{cpu.result.loss}, tolerance, tolerance,
+              "loss");
+  BOOST_TEST(gpu.result.correct == cpu.result.correct);
+  BOOST_TEST(gpu.result.counted == cpu.result.counted);
+  BOOST_TEST(gpu.buckets == cpu.buckets, boost::test_tools::per_element());
+  check_close(gpu.gradient, as_doubles(cpu.gradient), tolerance, tolerance * scale(cpu.gradient),
+              "gradient");
+  for (std::size_t i = 0; i < cpu.fetched.size(); ++i)
+    check_close(gpu.fetched[i], as_doubles(cpu.fetched[i]), tolerance,
+                tolerance * scale(cpu.fetched[i]), "fetch " + std::to_string(i));
+}
+
+void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance) {
+  constexpr std::size_t max_rows = 33;
+  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), max_rows));
+  troupe::executor<float> here(m.plan_for(cpu_plan_options(), max_rows));
+  for (const std::size_t rows : {33, 0, 1, 7}) {
+    m.draw(rows, classes);
+    check_same(run(m, there), run(m, here), tolerance);
+  }
+}
+
+void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
+  for (const auto kind : {optimizer_kind::nesterov, optimizer_kind::adamw}) {
+    m.draw(33, classes);
+    cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
+    troupe::executor<float> here(m.plan_for(cpu_plan_options(), 33));
+    const auto n = m.g.parameters().size();
+    optimizer rule;
+    rule.kind = kind;
+    rule.weight_decay = 0.01F;
+    std::vector<float> w;
+    for (const auto& x : m.weights)
+      w.insert(w.end(), x.begin(), x.end());
+    std::vector<float> state(rule.slots() * n);
+    std::vector<float> gradient(n);
+    const cuda::buffer<float> device_state(gpu, n * rule.slots());
+    const auto where = there.where();
+    gpu.copy_in(where, device_state.data(), state.data(), device_state.bytes());
+    gpu.copy_in(where, there.weights().data(), w.data(), n * sizeof(float));
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+      m.draw(33, classes, step); // other feeds; its weights are not used
+      const auto feeds = m.feeds();
+      std::vector<const float*> pointers;
+      for (const auto& entry : m.g.parameters().entries())
+        pointers.push_back(w.data() + entry.offset);
+      run_arguments<float> arguments;
+      arguments.rows = 33;
+      arguments.feeds = feeds;
+      arguments.seed = step;
+      const auto device_loss = there.run(arguments).loss;
+      arguments.weights = pointers;
+      arguments.gradient = gradient;
+      const auto loss = here.run(arguments).loss;
+      check_close(std::vector{device_loss}, std::vector{loss}, 1e-5, 1e-5, "loss");
+      const update_arguments<float> update_here{.weights = w,
+                                                .gradient = gradient,
+                                                .state = state,
+                                                .updated = w,
+                                                .rate = 0.01,
+                                                .scale = 1.0 / 33,
+                                                .step = step};
+      auto update_there = update_here;
+      update_there.weights = there.weights();
+      update_there.gradient = there.gradient();
+      update_there.state = {device_state.data(), state.size()};
+      update_there.updated = there.weights();
+      update<float>(rule, update_here);
+      cuda::update(where, rule, update_there, nullptr);
+    }
+    std::vector<float> result(n);
+    gpu.copy_out(where, result.data(), there.weights().data(), n * sizeof(float));
+    gpu.synchronize(where);
+    // AdamW divides by the root of a mean of squares: an element whose gradients nearly cancel
+    // moves by a step of the rate's size with a relative error of these gradients.
+    check_close(result, as_doubles(w), 1e-5, kind == optimizer_kind::adamw ? 1e-4 : 1e-6,
+                "weights after five steps");
+  }
+}
+
+void check_regression(cuda::device& gpu) {
+  model m;
+  const auto x = m.g.placeholder("x", {shape::batch, 9});
+  const auto t = m.g.placeholder("t", {shape::batch, 1});
+  const auto y = dense_layer(dense_layer(x, "hidden", 6, activation::sigmoid), "out", 1);
+  m.loss = mean_squared_error(y, t);
+  m.fetches = {y};
+  check_against_cpu(gpu, m, 2);
+
+  model two;
+  const auto z = two.g.placeholder("x", {shape::batch, 9});
+  const auto labels = two.g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto logit = dense_layer(z, "out", 1);
+  two.loss = binary_cross_entropy(logit, to_float(labels, {shape::batch, 1}));
+  two.correct = binary_correct(logit, labels);
+  check_against_cpu(gpu, two, 2);
+}
+
+} // namespace troupe::test

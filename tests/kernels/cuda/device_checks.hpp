@@ -1,0 +1,143 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/executor.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troupe::test {
+
+// Checks of what a device computes: gpu_test makes them with a GPU, cuda_kernels_test with the
+// simulator.
+
+// -- single operations
+
+/// As execute(), on a device.
+executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, expression loss,
+                    const std::vector<expression>& fetches, bool gradients,
+                    expression correct = {});
+
+/// Compares y with the reference for several numbers of rows, and the gradient of to_scalar(y) with
+/// that of the CPU in double; in float, within `tolerance` of the largest element (ten times as
+/// much for the gradient).
+void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance);
+
+/// Windows with all that they may have.
+extern const std::vector<window> windows;
+
+void check_convolutions(cuda::device& gpu);
+/// More filters, patches and positions than a tile, in several parts.
+void check_large_convolutions(cuda::device& gpu);
+void check_pooling(cuda::device& gpu);
+void check_batch_normalization(cuda::device& gpu);
+void check_channels(cuda::device& gpu);
+void check_moves(cuda::device& gpu);
+void check_layer_normalization(cuda::device& gpu);
+void check_attention(cuda::device& gpu);
+
+// -- models
+
+/// A model with random leaves, for a plan of each device.
+struct model {
+  model() = default;
+  model(const model&) = delete; // expressions point to the graph
+  model& operator=(const model&) = delete;
+
+  graph g;
+  expression loss;
+  expression correct;
+  std::vector<expression> fetches;
+  leaves values;
+  std::vector<std::vector<float>> weights;
+  std::vector<std::vector<float>> floats;
+  std::vector<std::vector<std::int32_t>> labels;
+
+  std::shared_ptr<const plan> plan_for(plan_options options, std::size_t max_rows) const {
+    options.max_rows = max_rows;
+    options.loss = loss;
+    options.correct = correct;
+    options.fetches = fetches;
+    options.gradients = loss.valid();
+    options.bucket_bytes = 256;
+    return std::make_shared<const plan>(g, options);
+  }
+
+  void draw(std::size_t rows, std::int64_t classes, std::uint64_t salt = 0) {
+    values = random_leaves(g, rows, classes, salt);
+    weights.clear();
+    for (const auto& x : values.weights)
+      weights.emplace_back(x.begin(), x.end());
+    floats.assign(values.feeds.size(), {});
+    labels.assign(values.feeds.size(), {});
+    for (std::size_t i = 0; i < values.feeds.size(); ++i) {
+      const auto& x = values.feeds[i];
+      if (g.at(g.placeholders()[i]).type == dtype::int32)
+        labels[i].assign(x.begin(), x.end());
+      else
+        floats[i].assign(x.begin(), x.end());
+    }
+  }
+
+  std::vector<feed<float>> feeds() const {
+    std::vector<feed<float>> result;
+    for (std::size_t i = 0; i < floats.size(); ++i)
+      result.push_back(labels[i].empty() ? feed<float>(floats[i].data())
+                                         : feed<float>(labels[i].data()));
+    return result;
+  }
+  std::vector<const float*> pointers() const {
+    std::vector<const float*> result;
+    for (const auto& x : weights)
+      result.push_back(x.data());
+    return result;
+  }
+};
+
+/// A classifier 37-29-17-5 that uses most of what dense models have.
+void build_classifier(model& m);
+/// Convolutions, batch normalization, both kinds of pooling: (batch, 3, 10, 9) to 4 classes.
+void build_network(model& m);
+
+struct results {
+  run_result result;
+  std::vector<float> gradient;
+  std::vector<std::vector<float>> fetched;
+  std::vector<std::size_t> buckets;
+};
+
+template <class Executor>
+results run(const model& m, Executor& executor) {
+  results out;
+  out.gradient.resize(executor.what().has_gradients() ? m.g.parameters().size() : 0);
+  const auto feeds = m.feeds();
+  const auto pointers = m.pointers();
+  run_arguments<float> arguments;
+  arguments.rows = m.values.rows;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  arguments.seed = 7;
+  arguments.gradient = out.gradient;
+  const auto on_bucket = [&](std::size_t i) { out.buckets.push_back(i); };
+  arguments.on_bucket = on_bucket;
+  out.result = executor.run(arguments);
+  for (std::size_t i = 0; i < m.fetches.size(); ++i) {
+    const auto x = executor.fetched(i);
+    out.fetched.emplace_back(x.begin(), x.end());
+  }
+  return out;
+}
+
+/// Sums in another order, in double instead of float: so many roundings of 2^-24, relative to the
+/// largest element of a tensor.
+void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
+/// Runs on both, with several numbers of rows.
+void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
+/// Five steps on both, whose weights, gradients and state stay on the device.
+void check_training(cuda::device& gpu, model& m, std::int64_t classes);
+/// Mean squared error, and two classes.
+void check_regression(cuda::device& gpu);
+
+} // namespace troupe::test

@@ -1,0 +1,40 @@
+#include "kernels/cuda/cublas.hpp"
+#include "kernels/cuda/device.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+
+// The CUDA runtime is part of this program. Without a driver it says so.
+
+using namespace troupe;
+
+BOOST_AUTO_TEST_SUITE(cuda_driver)
+
+BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
+  try {
+    cuda::open_device(999);
+    BOOST_ERROR("GPU 999 was opened");
+  } catch (const cuda::device_error& e) {
+    const std::string text = e.what();
+    const bool no_driver = text.starts_with("no driver for NVIDIA GPUs was found");
+    const bool old_driver = text.starts_with("the driver for NVIDIA GPUs is too old");
+    const bool no_device = text.starts_with("there is no GPU 999: this machine has ");
+    BOOST_TEST((no_driver || old_driver || no_device), text);
+  }
+}
+
+// Loads the library, if it is there. Without a driver, it does not start.
+BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
+  try {
+    const cuda::cublas products;
+  } catch (const cuda::device_error& e) {
+    const std::string text = e.what();
+    const bool missing = text.starts_with("cuBLAS cannot be loaded: ");
+    const bool fails = text.starts_with("cuBLAS: it does not start: ");
+    BOOST_TEST((missing || fails), text);
+    BOOST_TEST_MESSAGE(text);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,119 @@
+#include "kernels/cuda/executor.hpp"
+
+#include "kernels/error.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sparse_operations.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+#include <stdexcept>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cuda_executor)
+
+BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
+  model m;
+  build_classifier(m);
+  simulated_device gpu;
+  check_against_cpu(gpu, m, 5);
+}
+
+// Normal numbers as weights make sums of a hundred units, whose errors the normalization keeps.
+BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {
+  model m;
+  build_network(m);
+  simulated_device gpu;
+  check_against_cpu(gpu, m, 4, 2e-5);
+}
+
+BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
+  simulated_device gpu;
+  check_regression(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(same_input_same_bits) {
+  model m;
+  build_classifier(m);
+  m.draw(33, 5);
+  simulated_device gpu;
+  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
+  const auto before = gpu.allocations();
+  const auto first = run(m, there);
+  BOOST_TEST(gpu.allocations() == before); // in a run, no memory is allocated
+  in_all_orders([&] {
+    const auto again = run(m, there);
+    BOOST_TEST(again.result.loss == first.result.loss);
+    BOOST_TEST(same_bits(again.gradient, first.gradient));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(training_steps_of_a_dense_model) {
+  model m;
+  build_classifier(m);
+  simulated_device gpu;
+  check_training(gpu, m, 5);
+}
+
+BOOST_AUTO_TEST_CASE(training_steps_of_a_convolutional_network) {
+  model m;
+  build_network(m);
+  simulated_device gpu;
+  check_training(gpu, m, 4);
+}
+
+BOOST_AUTO_TEST_CASE(losses_that_are_constants_or_weights) {
+  simulated_device gpu;
+  model m;
+  m.loss = sum(m.g.variable("w", {3}));
+  check_against_cpu(gpu, m, 2);
+  model constant;
+  constant.g.variable("w", {2});
+  constant.loss = constant.g.constant(2.5);
+  check_against_cpu(gpu, constant, 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_it_refuses) {
+  simulated_device gpu;
+  model m;
+  const auto x = m.g.placeholder("x", {shape::batch, 9}, dtype::sparse);
+  m.fetches = {sparse_matmul(x, m.g.variable("w", {9, 2}))};
+  const auto text = error_of([&] { cuda::executor(gpu, m.plan_for(cuda::gpu_plan_options(), 4)); });
+  BOOST_TEST(contains(text, "a GPU cannot compute sparse_matmul yet; use a CPU for this model"));
+
+  model dense;
+  build_classifier(dense);
+  dense.draw(3, 5);
+  cuda::executor there(gpu, dense.plan_for(cuda::gpu_plan_options(), 4));
+  const auto feeds = dense.feeds();
+  run_arguments<float> arguments;
+  arguments.feeds = feeds;
+  arguments.rows = 5;
+  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+  arguments.rows = 3;
+  std::vector<const float*> one(1);
+  arguments.weights = one;
+  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+  arguments.weights = {};
+  std::vector<float> short_gradient(3);
+  arguments.gradient = short_gradient;
+  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_counted) {
+  model m;
+  build_classifier(m);
+  simulated_device gpu;
+  const cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 8));
+  BOOST_TEST(there.memory_bytes()
+             >= (there.what().arena_elements() + 2 * m.g.parameters().size() + 8 * 37 + 8)
+               * sizeof(float));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,95 @@
+#include "kernels/cpu/convolution.hpp"
+#include "kernels/cuda/convolution.hpp"
+#include "kernels/cuda/normalization.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <limits>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cuda_images)
+
+BOOST_AUTO_TEST_CASE(convolutions) {
+  simulated_device gpu;
+  check_convolutions(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(convolutions_larger_than_a_tile) {
+  simulated_device gpu;
+  in_all_orders([&] { check_large_convolutions(gpu); });
+}
+
+BOOST_AUTO_TEST_CASE(pooling) {
+  simulated_device gpu;
+  check_pooling(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(batch_normalization) {
+  simulated_device gpu;
+  check_batch_normalization(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(channels) {
+  simulated_device gpu;
+  check_channels(gpu);
+}
+
+// Equal elements, and one that is not a number: the bits of the CPU, and so the same choice.
+BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
+  const cpu::images in{2, 2, 6, 5};
+  for (const auto& how : windows) {
+    const cpu::images out{2, 2, static_cast<std::size_t>(how.rows(6)),
+                          static_cast<std::size_t>(how.columns(5))};
+    std::vector<float> x(in.count * in.per_image());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(i * 7 % 3);
+    x[8] = std::numeric_limits<float>::quiet_NaN();
+    const auto v = random_floats(x.size(), "v");
+    const auto dy = random_floats(out.count * out.per_image(), "dy");
+    std::vector<float> y(dy.size());
+    std::vector<float> dx(x.size());
+    cpu::max_pool_select<float>(in, out, how, v.data(), x.data(), y.data(), {0, 4});
+    cpu::max_pool_gradient<float>(in, out, how, dy.data(), x.data(), {}, dx.data(), {0, 4});
+    const device_array<float> device_v(v);
+    const device_array<float> device_x(x);
+    const device_array<float> device_dy(dy);
+    const device_array<float> device_y(y.size());
+    const device_array<float> device_dx(x.size());
+    cuda::max_pool_select({}, in, out, how, device_v.data(), device_x.data(), device_y.data());
+    cuda::max_pool_gradient({}, in, out, how, device_dy.data(), device_x.data(), device_dx.data());
+    BOOST_TEST(same_bits(device_y.values(), y));
+    BOOST_TEST(same_bits(device_dx.values(), dx));
+  }
+}
+
+// Results over their operands.
+BOOST_AUTO_TEST_CASE(normalization_in_place) {
+  const cuda::channel_sizes size{3, 2, 150};
+  const auto x = random_floats(900, "x");
+  const auto dy = random_floats(900, "dy");
+  const device_array<float> a(x);
+  const device_array<float> b(dy);
+  const device_array<float> moments(4);
+  const device_array<float> apart(900);
+  in_all_orders([&] {
+    cuda::channel_moments({}, size, a.data(), moments.data());
+    cuda::normalize_channels_gradient({}, size, b.data(), a.data(), moments.data(), 1e-5,
+                                      apart.data());
+    const device_array<float> over_dy(dy);
+    cuda::normalize_channels_gradient({}, size, over_dy.data(), a.data(), moments.data(), 1e-5,
+                                      over_dy.data());
+    BOOST_TEST(same_bits(over_dy.values(), apart.values()));
+    cuda::normalize_channels({}, size, a.data(), moments.data(), 1e-5, apart.data());
+    const device_array<float> over_x(x);
+    cuda::normalize_channels({}, size, over_x.data(), moments.data(), 1e-5, over_x.data());
+    BOOST_TEST(same_bits(over_x.values(), apart.values()));
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

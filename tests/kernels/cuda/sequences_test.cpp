@@ -1,0 +1,80 @@
+#include "kernels/cpu/sequences.hpp"
+#include "kernels/cuda/movement.hpp"
+#include "kernels/cuda/normalization.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cuda_sequences)
+
+BOOST_AUTO_TEST_CASE(moves) {
+  simulated_device gpu;
+  check_moves(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(layer_normalization) {
+  simulated_device gpu;
+  check_layer_normalization(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(attention) {
+  simulated_device gpu;
+  check_attention(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(tables) {
+  for (const std::size_t n : {0, 1, 31, 256, 257, 600})
+    for (const std::size_t columns : {1, 33}) {
+      const std::size_t entries = 50;
+      std::vector<std::int32_t> ids(n);
+      for (std::size_t i = 0; i < n; ++i) // some are beyond the table
+        ids[i] = static_cast<std::int32_t>(i * i % 53) - (i % 29 == 28 ? 100 : 0);
+      const auto table = random_floats(entries * columns, "table");
+      const auto dy = random_floats(n * columns, "dy");
+      std::vector<float> rows(n * columns);
+      std::vector<float> gradient(table.size());
+      cpu::embedding<float>(ids, entries, columns, table.data(), rows.data());
+      cpu::embedding_gradient<float>(ids, entries, columns, {0, columns}, dy.data(),
+                                     gradient.data());
+      const device_array<std::int32_t> device_ids(ids);
+      const device_array<float> device_table(table);
+      const device_array<float> device_dy(dy);
+      in_all_orders([&] {
+        const device_array<float> out(rows.size());
+        cuda::embedding({}, n, entries, columns, device_ids.data(), device_table.data(),
+                        out.data());
+        BOOST_TEST(same_bits(out.values(), rows));
+        const device_array<std::int32_t> space(n);
+        const device_array<float> sums(table.size());
+        cuda::embedding_gradient({}, n, entries, columns, device_ids.data(), device_dy.data(),
+                                 space.data(), sums.data());
+        BOOST_TEST(same_bits(sums.values(), gradient)); // added up in the same order
+      });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(rows_over_their_operands) {
+  const auto x = random_floats(9 * 70, "x");
+  const auto dy = random_floats(9 * 70, "dy");
+  const device_array<float> a(x);
+  const device_array<float> b(dy);
+  const device_array<float> apart(x.size());
+  in_all_orders([&] {
+    cuda::normalize_rows_gradient({}, 9, 70, b.data(), a.data(), 1e-5, apart.data());
+    const device_array<float> over(dy);
+    cuda::normalize_rows_gradient({}, 9, 70, over.data(), a.data(), 1e-5, over.data());
+    BOOST_TEST(same_bits(over.values(), apart.values()));
+    cuda::normalize_rows({}, 9, 70, a.data(), 1e-5, apart.data());
+    const device_array<float> over_x(x);
+    cuda::normalize_rows({}, 9, 70, over_x.data(), 1e-5, over_x.data());
+    BOOST_TEST(same_bits(over_x.values(), apart.values()));
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,176 @@
+#include "tests/kernels/cuda/simulator.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+// The simulator sees the faults that it is there for.
+
+using namespace troupe;
+using namespace troupe::cuda;
+using namespace troupe::test;
+
+namespace {
+
+/// The text of the error of a launch of `f`, or "(no error)".
+template <class F>
+std::string fault_of(F f, std::size_t blocks = 1, std::size_t shared_bytes = 0) {
+  try {
+    launch({}, "faulty", {blocks, shared_bytes}, f);
+  } catch (const simulation_error& e) {
+    return e.what();
+  }
+  return "(no error)";
+}
+
+bool contains(const std::string& text, const char* part) {
+  BOOST_TEST_CONTEXT(text << " should contain " << part)
+  BOOST_TEST((text.find(part) != std::string::npos));
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(simulator)
+
+BOOST_AUTO_TEST_CASE(threads_meet_at_barriers_and_in_shuffles) {
+  in_all_orders([] {
+    device_array<int> out(2 * block_threads);
+    const view<int> y{out.data(), out.size()};
+    launch({}, "meet", {2, block_threads * sizeof(int)}, [&](const thread& t) {
+      const auto space = t.shared<int>(block_threads);
+      space.store(t.index(), static_cast<int>(t.index()));
+      t.barrier();
+      const auto other = space.load(block_threads - 1 - t.index());
+      y.store(t.first(), warp_sum(t, other));
+    });
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      // The sum of the other warp's 32 numbers.
+      const auto first =
+        static_cast<int>(block_threads - warp_threads * (1 + i % block_threads / 32));
+      BOOST_TEST(out.values()[i] == 32 * first + 31 * 16);
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(accesses_beyond_memory) {
+  const device_array<int> a(std::vector<int>(10, 1));
+  const view<int> x{a.data(), 10};
+  const view<int> too_long{a.data(), 11};
+  contains(fault_of([&](const thread& t) { x.store(t.index() + 5, 0); }),
+           "thread 5: a write of element 10 of a view of 10");
+  contains(fault_of([&](const thread& t) {
+             if (t.index() == 7)
+               too_long.load(10);
+           }),
+           "thread 7: a read of element 10 of a view that is not all in one allocation");
+  std::vector<int> host(4);
+  contains(fault_of([&](const thread&) {
+             view<int>{host.data(), 4}.load(0);
+           }),
+           "not all in one allocation of the device");
+  contains(fault_of([&](const thread& t) { t.shared<int>(3); }, 1, 8),
+           "12 bytes of shared memory are used; the launch has 8");
+}
+
+BOOST_AUTO_TEST_CASE(writes_past_a_view_are_found_later) {
+  auto* const memory = static_cast<int*>(allocate_simulated(12));
+  memory[3] = 0;
+  BOOST_CHECK_EXCEPTION(free_simulated(memory), simulation_error, [](const auto& e) {
+    return contains(e.what(), "the guard band of an allocation was written to");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(reads_of_nothing) {
+  const device_array<float> a(8);
+  contains(fault_of([&](const thread&) {
+             view<const float>{a.data(), 8}.load(0);
+           }),
+           "a read of memory that nothing has written");
+  contains(fault_of([&](const thread& t) { t.shared<float>(2).load(1); }, 1, 8),
+           "a read of memory that nothing has written");
+}
+
+BOOST_AUTO_TEST_CASE(races) {
+  const device_array<int> a(std::vector<int>(block_threads, 1));
+  const view<int> x{a.data(), a.size()};
+  const auto next = [](const thread& t) { return (t.index() + 1) % block_threads; };
+  in_all_orders([&] {
+    // Another thread's element, without a barrier between write and read, and the other way round.
+    contains(fault_of([&](const thread& t) {
+               x.store(t.index(), 1);
+               x.load(next(t));
+             }),
+             "a race");
+    contains(fault_of([&](const thread& t) {
+               const auto y = x.load(next(t));
+               x.store(t.index(), y);
+             }),
+             "a race");
+    contains(fault_of([&](const thread&) { x.store(0, 1); }), "a race: a write over");
+    // No barrier orders the threads of two blocks.
+    contains(fault_of(
+               [&](const thread& t) {
+                 if (t.index() == 0)
+                   x.store(3, 1);
+                 t.barrier();
+               },
+               2),
+             "a race");
+    BOOST_TEST(fault_of([&](const thread& t) {
+                 const auto y = x.load(next(t));
+                 t.barrier();
+                 x.store(t.index(), y);
+                 t.barrier();
+                 x.load(next(t));
+               })
+               == "(no error)");
+    // Another launch sees what this one wrote.
+    BOOST_TEST(fault_of([&](const thread& t) { x.load(next(t)); }) == "(no error)");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(divergent_barriers_and_shuffles) {
+  contains(fault_of([](const thread& t) {
+             if (t.index() != 40)
+               t.barrier();
+           }),
+           "thread 40: does not reach a barrier");
+  contains(fault_of([](const thread& t) {
+             if (t.index() % 2 == 0)
+               t.barrier();
+             else
+               t.barrier();
+           }),
+           "thread 1: waits in a barrier at line");
+  contains(fault_of([](const thread& t) {
+             if (t.lane() != 3)
+               t.shuffle_xor(1, 1);
+           }),
+           "thread 3: does not reach a shuffle");
+  contains(fault_of([](const thread& t) { t.shuffle_xor(1, t.lane() == 9 ? 2 : 1); }),
+           "lanes of a warp shuffle by different masks");
+  // A whole warp may stay away from a shuffle.
+  BOOST_TEST(fault_of([](const thread& t) {
+               if (t.warp() == 1)
+                 t.shuffle_xor(1, 1);
+               t.barrier();
+             })
+             == "(no error)");
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_the_kernel_and_leave_a_usable_simulator) {
+  contains(fault_of(
+             [](const thread& t) {
+               if (t.block() == 2 && t.index() == 0)
+                 t.shared<int>(1);
+               t.barrier();
+             },
+             3),
+           "kernel faulty, block 2, thread 0: ");
+  BOOST_TEST(fault_of([](const thread& t) { t.barrier(); }) == "(no error)");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

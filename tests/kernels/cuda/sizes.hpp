@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tests/kernels/numeric.hpp"
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace troupe::test {
+
+/// Nothing, one, around a warp and a block, a prime, and more than a round of all blocks of small
+/// launches.
+inline const std::vector<std::size_t> element_counts{0,   1,   31,  32,  33,   255,
+                                                     256, 257, 997, 513, 20011};
+
+inline std::vector<float> random_floats(std::size_t n, std::string_view name) {
+  const auto x = random_values(n, name);
+  return {x.begin(), x.end()};
+}
+
+inline std::vector<double> as_doubles(const std::vector<float>& x) {
+  return {x.begin(), x.end()};
+}
+
+} // namespace troupe::test
