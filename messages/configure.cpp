@@ -2,6 +2,7 @@
 
 #include "messages/collective.hpp"
 #include "messages/errors.hpp"
+#include "messages/store.hpp"
 #include "messages/types.hpp"
 
 #include <random>
@@ -16,6 +17,7 @@ const char* version() noexcept {
 void configure(caf::actor_system_config& cfg) {
   cfg.add_message_types<caf::id_block::troupe>();
   cfg.add_message_types<caf::id_block::troupe_collective>();
+  cfg.add_message_types<caf::id_block::troupe_store>();
   cfg.error_renderers.emplace(caf::atom("troupe"),
                               [](std::uint8_t code, caf::atom_value, const caf::message& context) {
                                 return explain({code, caf::atom("troupe"), context});

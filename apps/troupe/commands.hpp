@@ -185,6 +185,29 @@ struct bench_allreduce_command {
   int parent = 0;
 };
 
+/// `troupe bench ps`: the speed of a parameter store of threads or processes of this host.
+struct bench_ps_command {
+  std::uint32_t servers = 1;
+  std::uint32_t workers = 1;
+  std::vector<std::string> bytes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
+  /// Instead of `bytes`: so many ranges, each of so many bytes.
+  std::uint32_t keys = 0;
+  std::uint32_t bytes_per_key = 256;
+  /// Round trips per size.
+  std::uint32_t rounds = 20;
+  bool processes = false;
+  /// Between processes: "auto", "tcp" or "basp".
+  std::string transport = "auto";
+  bool json = false;
+  /// Of a process that the command started: what it is, where all servers of all sizes and where
+  /// all workers listen, and the process with which it must end.
+  std::optional<std::uint32_t> server;
+  std::uint32_t worker = 0;
+  std::vector<std::string> stores;
+  std::vector<std::string> meeting;
+  int parent = 0;
+};
+
 /// All return an exit code, and throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
@@ -195,6 +218,7 @@ int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
 int run(const bench_async_command& x);
 int run(const bench_allreduce_command& x);
+int run(const bench_ps_command& x);
 int run(const bench_cluster_command& x);
 int run(const export_command& x);
 

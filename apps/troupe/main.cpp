@@ -263,7 +263,7 @@ CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& 
   sub->add_option("--rounds", x.rounds, "How often to measure each")->capture_default_str();
   sub->add_option("--schedule", x.schedule, "Who sends what to whom")
     ->capture_default_str()
-    ->type_name("{direct,ring}");
+    ->type_name("{auto,direct,ring}");
   sub->add_flag("--processes", x.processes, "A process per rank, instead of a thread");
   sub->add_option("--transport", x.transport, "Between processes; auto: shared memory")
     ->capture_default_str()
@@ -281,6 +281,41 @@ CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& 
   sub->footer("Examples:\n"
               "  troupe bench allreduce --ranks=4\n"
               "  troupe bench allreduce --ranks=4 --sizes=1MiB,64MiB --processes --peer=gloo");
+  return *sub;
+}
+
+CLI::App& add_bench_ps(CLI::App& bench, troupe::bench_ps_command& x) {
+  auto* sub = bench.add_subcommand(
+    "ps", "Push, momentum update and pull, with a parameter store of this host");
+  sub->add_option("--servers", x.servers, "How many servers")->capture_default_str();
+  sub->add_option("--workers", x.workers, "How many clients")->capture_default_str();
+  auto* bytes = sub->add_option("--bytes", x.bytes, "Length of a push: bytes, KiB or MiB")
+                  ->delimiter(',')
+                  ->allow_extra_args(false)
+                  ->capture_default_str()
+                  ->type_name("BYTES,...");
+  auto* keys = sub
+                 ->add_option("--keys", x.keys,
+                              "Instead of --bytes: so many ranges in each push, with gaps between")
+                 ->excludes(bytes);
+  sub->add_option("--bytes-per-key", x.bytes_per_key, "Length of each range")
+    ->capture_default_str()
+    ->needs(keys);
+  sub->add_option("--rounds", x.rounds, "Round trips per size")->capture_default_str();
+  sub->add_flag("--processes", x.processes, "A process per server and worker, instead of threads");
+  sub->add_option("--transport", x.transport, "Between processes; auto: shared memory")
+    ->capture_default_str()
+    ->type_name("{auto,tcp,basp}");
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->add_option("--server", x.server)->group("");
+  sub->add_option("--worker", x.worker)->group("");
+  sub->add_option("--parent", x.parent)->group("");
+  sub->add_option("--stores", x.stores)->delimiter(',')->allow_extra_args(false)->group("");
+  sub->add_option("--meeting", x.meeting)->delimiter(',')->allow_extra_args(false)->group("");
+  sub->footer("Examples:\n"
+              "  troupe bench ps --workers=8 --bytes=4KiB\n"
+              "  troupe bench ps --servers=2 --workers=2 --bytes=16MiB --processes\n"
+              "  troupe bench ps --keys=1024 --bytes-per-key=256 --processes --transport=tcp");
   return *sub;
 }
 
@@ -325,7 +360,7 @@ CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
 void add_bench(CLI::App& app, troupe::bench_train_command& train,
                troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
                troupe::bench_allreduce_command& allreduce, troupe::bench_cluster_command& cluster,
-               std::function<int()>& action) {
+               troupe::bench_ps_command& ps, std::function<int()>& action) {
   auto* sub =
     app.add_subcommand("bench", "Measure how fast this machine trains, and what asynchrony costs");
   sub->require_subcommand(1);
@@ -387,6 +422,12 @@ void add_bench(CLI::App& app, troupe::bench_train_command& train,
     action = [&] {
       troupe::unblock_stop_signals();
       return troupe::run(allreduce);
+    };
+  });
+  add_bench_ps(*sub, ps).callback([&] {
+    action = [&] {
+      troupe::unblock_stop_signals();
+      return troupe::run(ps);
     };
   });
   add_bench_cluster(*sub, cluster).callback([&] {
@@ -473,6 +514,7 @@ int main(int argc, char** argv) {
   troupe::bench_kernels_command bench_kernels;
   troupe::bench_async_command bench_async;
   troupe::bench_allreduce_command bench_allreduce;
+  troupe::bench_ps_command bench_ps;
   troupe::bench_cluster_command bench_cluster;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
@@ -486,7 +528,8 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, bench_cluster, action);
+  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, bench_cluster, bench_ps,
+            action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

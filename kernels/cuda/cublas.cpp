@@ -18,6 +18,9 @@ constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJO
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
 
+/// What cuBLAS advises for Hopper, the most of all devices.
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
 struct close_library {
   void operator()(void* library) const noexcept { ::dlclose(library); }
 };
@@ -34,9 +37,11 @@ int to_int(std::size_t x) {
 struct cublas::library {
   std::unique_ptr<void, close_library> handle;
   cublasHandle_t context = nullptr;
+  void* workspace = nullptr;
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
   decltype(&cublasSetStream_v2) set_stream = nullptr;
+  decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
   decltype(&cublasSgemmStridedBatched) sgemm = nullptr;
   decltype(&cublasGetStatusString) text_of = nullptr;
 
@@ -53,7 +58,7 @@ struct cublas::library {
   }
 };
 
-cublas::cublas() : library_(std::make_unique<library>()) {
+cublas::cublas(stream where) : library_(std::make_unique<library>()) {
   auto& l = *library_;
   l.handle.reset(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL));
   if (!l.handle)
@@ -63,20 +68,26 @@ cublas::cublas() : library_(std::make_unique<library>()) {
   l.find("cublasCreate_v2", l.create);
   l.find("cublasDestroy_v2", l.destroy);
   l.find("cublasSetStream_v2", l.set_stream);
+  l.find("cublasSetWorkspace_v2", l.set_workspace);
   l.find("cublasSgemmStridedBatched", l.sgemm);
   l.check(l.create(&l.context), "it does not start");
+  l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
+  // After the stream: that resets it. Memory of its own could not be recorded.
+  if (cudaMalloc(&l.workspace, workspace_bytes) != cudaSuccess)
+    throw device_error("cuBLAS: there is no memory for its work space of 32 MiB");
+  l.check(l.set_workspace(l.context, l.workspace, workspace_bytes), "work space");
 }
 
 cublas::~cublas() {
   if (library_->context != nullptr)
     library_->destroy(library_->context);
+  cudaFree(library_->workspace);
 }
 
-void cublas::multiply(stream where, const product& x) {
+void cublas::multiply(const product& x) {
   if (x.m == 0 || x.n == 0 || x.batch == 0)
     return;
   auto& l = *library_;
-  l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
   const float one = 1;
   const float zero = 0;
   const auto how = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };

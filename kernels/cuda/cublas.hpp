@@ -10,13 +10,14 @@ namespace troupe::cuda {
 /// that programs run on machines without it.
 class cublas {
 public:
-  /// For the current device. Throws device_error if the library is not there or does not start.
-  cublas();
+  /// For a stream of the current device. Throws device_error if the library is not there or does
+  /// not start.
+  explicit cublas(stream where);
   ~cublas();
   cublas(const cublas&) = delete;
   cublas& operator=(const cublas&) = delete;
 
-  void multiply(stream where, const product& x);
+  void multiply(const product& x);
 
 private:
   struct library;

@@ -18,6 +18,28 @@ std::string megabytes(std::size_t bytes) {
   return std::to_string(bytes / 1'000'000) + " MB";
 }
 
+cudaStream_t handle_of(stream x) {
+  return static_cast<cudaStream_t>(x.handle);
+}
+
+class cuda_graph final : public recording {
+public:
+  /// Takes the graph over.
+  explicit cuda_graph(cudaGraph_t graph) {
+    const auto error = cudaGraphInstantiate(&executable_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(error, "a CUDA graph");
+  }
+  ~cuda_graph() override { cudaGraphExecDestroy(executable_); }
+
+  void replay(stream where) override {
+    check(cudaGraphLaunch(executable_, handle_of(where)), "a CUDA graph");
+  }
+
+private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
 class cuda_device final : public device {
 public:
   explicit cuda_device(std::size_t index) {
@@ -25,10 +47,13 @@ public:
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "properties of a GPU");
     name_ = properties.name;
-    cublas_ = std::make_unique<cublas>();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    cublas_ = std::make_unique<cublas>(stream{stream_});
   }
-  ~cuda_device() override { cudaStreamDestroy(stream_); }
+  ~cuda_device() override {
+    cublas_.reset();
+    cudaStreamDestroy(stream_);
+  }
 
   std::string name() const override { return name_; }
   stream main_stream() const override { return {stream_}; }
@@ -59,11 +84,19 @@ public:
   void synchronize(stream where) override {
     check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
-  void multiply(stream where, const product& x) override { cublas_->multiply(where, x); }
+  void multiply(stream, const product& x) override { cublas_->multiply(x); }
+
+  void begin_recording(stream where) override {
+    check(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
+          "recording a CUDA graph");
+  }
+  std::unique_ptr<recording> end_recording(stream where) override {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(handle_of(where), &graph), "recording a CUDA graph");
+    return std::make_unique<cuda_graph>(graph);
+  }
 
 private:
-  static cudaStream_t handle_of(stream x) { return static_cast<cudaStream_t>(x.handle); }
-
   std::string name_;
   std::unique_ptr<cublas> cublas_;
   cudaStream_t stream_ = nullptr;

@@ -32,6 +32,18 @@ struct product {
   std::size_t batch = 1;
 };
 
+/// Work that a device has recorded, to be done any number of times: a CUDA graph.
+class recording {
+public:
+  recording() = default;
+  recording(const recording&) = delete;
+  recording& operator=(const recording&) = delete;
+  virtual ~recording() = default;
+
+  /// Does it all, with the same arguments, on what the memory holds now.
+  virtual void replay(stream where) = 0;
+};
+
 /// A GPU, as far as an executor needs it beside kernels: memory, copies, and products of matrices.
 /// Work is done in the order of a stream; calls return before it is done. One thread at a time.
 class device {
@@ -54,6 +66,11 @@ public:
   /// Waits for all work of the stream. Throws device_error if a kernel has failed.
   virtual void synchronize(stream where) = 0;
   virtual void multiply(stream where, const product& x) = 0;
+
+  /// Kernels and products that are submitted to the stream until `end_recording` are recorded, and
+  /// not done. No copies, and no waiting, in between.
+  virtual void begin_recording(stream where) = 0;
+  virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
 
 /// Opens GPU number `index` of this machine, with cuBLAS, which is loaded now. Throws device_error

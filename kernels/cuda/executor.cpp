@@ -153,6 +153,9 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
     s.gpu.copy_in(s.stream, s.keys.data(), keys.data(), s.keys.bytes());
   constexpr std::array<double, scalar_slots> zeros{};
   s.gpu.copy_in(s.stream, s.scalars.data(), zeros.data(), s.scalars.bytes());
+}
+
+void clear_gradients(executor_state& s) {
   for (const auto& part : s.what->zero_gradients())
     fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
 }
@@ -178,10 +181,50 @@ void hand_over(executor_state& s, const run_arguments<float>& arguments, std::si
     arguments.on_bucket(bucket);
 }
 
-run_result result_of(executor_state& s) {
+/// If the loss is a constant, or a variable.
+void copy_loss(executor_state& s) {
   const auto& loss = s.what->loss();
-  if (loss.exists() && s.loss_instruction == ~std::size_t{0}) // a constant, or a variable
+  if (loss.exists() && s.loss_instruction == ~std::size_t{0})
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
+}
+
+/// Results stay on the device: one submission, recorded by the first run of so many rows.
+void run_recorded(executor_state& s) {
+  constexpr std::size_t most_recordings = 8;
+  auto found = s.recorded.find(s.rows);
+  if (found == s.recorded.end()) {
+    if (s.recorded.size() >= most_recordings)
+      s.recorded.clear();
+    s.gpu.begin_recording(s.stream);
+    clear_gradients(s);
+    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
+      execute(s, i);
+    copy_loss(s);
+    auto work = s.gpu.end_recording(s.stream);
+    found =
+      s.recorded.emplace(s.rows, executor_state::recorded_run{std::move(work), s.counted}).first;
+  }
+  s.counted = found->second.counted;
+  found->second.work->replay(s.stream);
+}
+
+void run_by_step(executor_state& s, const run_arguments<float>& arguments) {
+  clear_gradients(s);
+  const auto& buckets = s.what->buckets();
+  std::size_t bucket = 0;
+  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
+    execute(s, i);
+    if (arguments.on_instruction)
+      arguments.on_instruction(i);
+    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
+      hand_over(s, arguments, bucket);
+  }
+  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
+    hand_over(s, arguments, bucket);
+  copy_loss(s);
+}
+
+run_result result_of(executor_state& s) {
   std::array<double, scalar_slots> values{};
   s.gpu.copy_out(s.stream, values.data(), s.scalars.data(), s.scalars.bytes());
   s.gpu.synchronize(s.stream);
@@ -217,17 +260,10 @@ run_result executor::run(const run_arguments<float>& arguments) {
   auto& s = *state_;
   check(s, arguments);
   begin(s, arguments);
-  const auto& buckets = s.what->buckets();
-  std::size_t bucket = 0;
-  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
-    execute(s, i);
-    if (arguments.on_instruction)
-      arguments.on_instruction(i);
-    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
-      hand_over(s, arguments, bucket);
-  }
-  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
-    hand_over(s, arguments, bucket);
+  if (arguments.gradient.empty() && !arguments.on_instruction)
+    run_recorded(s);
+  else
+    run_by_step(s, arguments);
   return result_of(s);
 }
 

@@ -37,10 +37,12 @@ public:
   executor& operator=(executor&&) noexcept;
 
   /// As troupe::executor::run, with memory of the host: copies weights and feeds to the device, and
-  /// each bucket of the gradient back before on_bucket is called. Two differences: without weights,
-  /// those of the last run are used, or what was written to weights() since; with an empty
-  /// gradient, it stays in gradient(), and on_bucket is not called. Throws device_error if the
-  /// device fails, std::invalid_argument if the arguments do not fit the plan.
+  /// each bucket of the gradient back before on_bucket is called. Two differences. Without weights,
+  /// those of the last run are used, or what was written to weights() since. With an empty
+  /// gradient, it stays in gradient(), and on_bucket is not called: unless there is on_instruction,
+  /// the first run of so many rows records all work, and later ones submit it at once (a CUDA
+  /// graph). Throws device_error if the device fails, std::invalid_argument if the arguments do not
+  /// fit the plan.
   run_result run(const run_arguments<float>& arguments);
 
   /// Values of fetch `index` of the last run, copied to the host. Valid until the next call.

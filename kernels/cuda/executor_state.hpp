@@ -51,6 +51,13 @@ struct executor_state {
   std::optional<std::size_t> counted;
   std::vector<float> fetched;
 
+  /// All instructions of a run of so many rows.
+  struct recorded_run {
+    std::unique_ptr<recording> work;
+    std::optional<std::size_t> counted;
+  };
+  std::map<std::size_t, recorded_run> recorded;
+
   const float* read(const operand& x) const;
   float* write(const operand& x) const;
   const std::int32_t* labels_of(const operand& x) const { return labels[x.index].data(); }

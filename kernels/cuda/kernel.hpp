@@ -8,9 +8,8 @@
 #include <type_traits>
 
 #ifndef __CUDACC__
-#include "kernels/function_ref.hpp"
-
 #include <cstring>
+#include <functional>
 #include <source_location>
 #endif
 
@@ -127,7 +126,7 @@ void barrier(const std::source_location& where);
 /// Gives the value of this lane; returns that of lane ^ mask.
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);
-void run(const char* name, const launch_size& size, function_ref<void()> kernel);
+void run(const char* name, const launch_size& size, std::function<void()> kernel);
 
 } // namespace simulation
 
@@ -177,7 +176,7 @@ struct thread {
 template <class Kernel>
 void launch(stream, const char* name, const launch_size& size, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
-  simulation::run(name, size, [&] { kernel(thread{}); });
+  simulation::run(name, size, [kernel] { kernel(thread{}); });
 }
 
 #endif

@@ -242,13 +242,57 @@ class AllReduce(Bench):
             (["--sizes=6"], "a multiple of 4"),
             (["--ranks=1"], "--ranks must be 2 to 64"),
             (["--rounds=3"], "--rounds must be at least 4"),
-            (["--schedule=tree"], "direct or ring was expected"),
+            (["--schedule=tree"], "auto, direct or ring was expected"),
             (["--transport=tcp"], "--transport=tcp is for --processes"),
             (["--processes", "--transport=udp"], "auto or tcp was expected"),
             (["--peer=nccl"], "gloo was expected"),
             (["--peer=gloo", "--python=/no/such/python"], "there is no program /no/such/python"),
         ):
             self.assertIn(said, self.run_program("allreduce", *arguments, code=2)[1])
+
+
+class ParameterStore(Bench):
+    QUICK = ("--bytes=64,4KiB", "--rounds=3")
+
+    def check(self, results, **expected):
+        for x in results:
+            self.assertLessEqual(expected.items(), x.items())
+            time = x["microseconds"]
+            self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
+            # A push and a pull.
+            self.assertAlmostEqual(x["gb_per_second"] * time["median"] * 1e3, 2 * x["bytes"], delta=1)
+            self.assertGreater(x["pushes_per_second"], 0)
+
+    def test_threads(self):
+        results = self.results("ps", "--servers=2", "--workers=3", *self.QUICK)
+        self.assertEqual([x["bytes"] for x in results], [64, 4096])
+        self.check(results, servers=2, workers=3, processes=False, times=3)
+
+    def test_processes(self):
+        for transport in ("auto", "tcp", "basp"):
+            with self.subTest(transport=transport):
+                results = self.results("ps", "--servers=2", "--workers=2", "--processes", f"--transport={transport}",
+                                       *self.QUICK)
+                self.check(results, servers=2, workers=2, processes=True, times=3, transport=transport)
+
+    def test_keys(self):
+        results = self.results("ps", "--keys=100", "--bytes-per-key=16", "--rounds=1")
+        self.check(results, bytes=1600, keys=100)
+
+    def test_table(self):
+        output, _ = self.run_program("ps", *self.QUICK)
+        self.assertIn("pushes/s", output)
+
+    def test_bad_input(self):
+        for arguments, said in (
+            (["--bytes=4KB"], "--bytes=4KB: expected bytes"),
+            (["--workers=0"], "--servers and --workers must be 1 to 64"),
+            (["--rounds=0"], "--rounds must be at least 1"),
+            (["--keys=3", "--bytes-per-key=6"], "of a multiple of 4 bytes"),
+            (["--transport=tcp"], "--transport=tcp is for --processes"),
+            (["--processes", "--transport=udp"], "auto, tcp or basp was expected"),
+        ):
+            self.assertIn(said, self.run_program("ps", *arguments, code=2)[1])
 
 
 class Cluster(Bench):

@@ -74,6 +74,9 @@ WITHOUT_CAF = (
     "actors/ring/ring_step.*",
     "actors/schedules/*",
     "actors/status/activity_board.*",
+    "actors/store/store_order.*",
+    "actors/store/store_request.*",
+    "actors/store/store_values.*",
 )
 
 

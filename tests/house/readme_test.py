@@ -9,7 +9,8 @@ import unittest
 
 # Pages with C++, and the programs that each takes it from.
 PROGRAMS = {
-    "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp"),
+    "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp",
+                                   "apps/examples/store/store.cpp"),
     "apps/manual/own_protocol.md": ("apps/examples/gossip/gossip.cpp",),
 }
 # What a fenced block may be. tests/apps/manual_test.py says what it does with each.

@@ -58,5 +58,6 @@ use_package(foreign "${SOURCE}")
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")
+use_package(store "${WORK}/prefix/share/troupe/examples/store")
 # The installed program finds its libraries, too.
 run("${WORK}/prefix/bin/troupe" --version)

@@ -1,6 +1,7 @@
 #include "actors/collective/collective.hpp"
 #include "apps/troupe/bench/free_addresses.hpp"
 #include "apps/troupe/bench/gloo_peer.hpp"
+#include "apps/troupe/bench/parse_size.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
 #include "apps/troupe/children.hpp"
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,21 +34,6 @@ constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up = 5;
 /// Other ranks wait while the peer has its turn.
 constexpr std::chrono::minutes patience{10};
-
-/// Bytes of "64KiB", "16MiB" or "4096".
-std::size_t parse_size(const std::string& text) {
-  std::size_t number = 0;
-  const auto* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  const std::string unit{end, last};
-  const std::size_t shift = unit == "KiB" ? 10 : unit == "MiB" ? 20 : 0;
-  if (error != std::errc{} || (shift == 0 && !unit.empty()) || number == 0
-      || number > (std::size_t{1} << 34) >> shift || (number << shift) % sizeof(float) != 0)
-    throw input_error{fmt::format("--sizes={}: expected bytes, such as 4096, 64KiB or 16MiB, a "
-                                  "multiple of {} and at most 16384MiB",
-                                  text, sizeof(float))};
-  return number << shift;
-}
 
 /// A rank's vectors of one size: two, so that no sum is that of the time before. All sums are
 /// exact.
@@ -108,7 +93,7 @@ std::vector<measurement> run_rank(collective& group, const bench_allreduce_comma
   const auto each = (x.rounds + turns - 1) / turns;
   for (const auto& text : x.sizes) {
     auto& result = results.emplace_back();
-    result.bytes = parse_size(text);
+    result.bytes = parse_size("--sizes", text);
     const auto elements = result.bytes / sizeof(float);
     const vectors data{group, elements};
     run_turn(group, data, warm_up);
@@ -123,6 +108,7 @@ std::vector<measurement> run_rank(collective& group, const bench_allreduce_comma
   return results;
 }
 
+/// Absent for "auto", and what is no schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
   for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
     if (text == to_string(x))
@@ -136,7 +122,7 @@ collective_options options_of(const bench_allreduce_command& x) {
   result.addresses = x.addresses;
   result.deadline = patience;
   result.share_memory = x.transport == "auto";
-  result.schedule = *parse_schedule(x.schedule);
+  result.schedule = parse_schedule(x.schedule);
   return result;
 }
 
@@ -270,9 +256,9 @@ void check(const bench_allreduce_command& x) {
   if (x.rounds < turns)
     throw input_error{fmt::format("--rounds must be at least {}", turns)};
   for (const auto& text : x.sizes)
-    parse_size(text);
-  if (!parse_schedule(x.schedule))
-    throw input_error{fmt::format("--schedule={}: direct or ring was expected", x.schedule)};
+    parse_size("--sizes", text);
+  if (x.schedule != "auto" && !parse_schedule(x.schedule))
+    throw input_error{fmt::format("--schedule={}: auto, direct or ring was expected", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
     throw input_error{fmt::format("--transport={}: auto or tcp was expected", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())

@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
 // Loads the library, if it is there. Without a driver, it does not start.
 BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
   try {
-    const cuda::cublas products;
+    const cuda::cublas products({});
   } catch (const cuda::device_error& e) {
     const std::string text = e.what();
     const bool missing = text.starts_with("cuBLAS cannot be loaded: ");

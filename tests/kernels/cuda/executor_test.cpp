@@ -54,6 +54,37 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   });
 }
 
+// What is recorded holds no seeds, and no pointers of the host; each number of rows has its own.
+BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
+  simulated_device gpu;
+  model m;
+  build_classifier(m);
+  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
+  cuda::executor by_step(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
+  for (std::uint64_t round = 0; round < 3; ++round)
+    for (const std::size_t rows : {33, 7, 0}) {
+      m.draw(rows, 5, round);
+      const auto feeds = m.feeds();
+      const auto pointers = m.pointers();
+      run_arguments<float> arguments;
+      arguments.rows = rows;
+      arguments.weights = pointers;
+      arguments.feeds = feeds;
+      arguments.seed = round;
+      const auto result = there.run(arguments);
+      std::vector<float> expected(m.g.parameters().size());
+      arguments.gradient = expected;
+      const auto same = by_step.run(arguments);
+      BOOST_TEST(result.loss == same.loss);
+      BOOST_TEST(result.correct == same.correct);
+      BOOST_TEST(result.counted == same.counted);
+      std::vector<float> gradient(expected.size());
+      gpu.copy_out({}, gradient.data(), there.gradient().data(), gradient.size() * sizeof(float));
+      BOOST_TEST(same_bits(gradient, expected));
+    }
+  BOOST_TEST(gpu.recordings() == 3U);
+}
+
 BOOST_AUTO_TEST_CASE(training_steps_of_a_dense_model) {
   model m;
   build_classifier(m);

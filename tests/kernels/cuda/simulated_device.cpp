@@ -34,7 +34,9 @@ void simulated_device::copy_out(cuda::stream, void* to, const void* from, std::s
   std::memcpy(to, from, bytes);
 }
 
-void simulated_device::multiply(cuda::stream, const cuda::product& x) {
+namespace {
+
+void multiply_now(const cuda::product& x) {
   const auto scratch = make_aligned<float>(cpu::gemm_scratch_elements<float>());
   check_written(x.a, x.batch * x.m * x.k * sizeof(float));
   check_written(x.b, x.batch * x.k * x.n * sizeof(float));
@@ -45,6 +47,30 @@ void simulated_device::multiply(cuda::stream, const cuda::product& x) {
     cpu::gemm<float>(x.m, x.n, x.k, x.transpose_a ? a.transposed() : a,
                      x.transpose_b ? b.transposed() : b, x.c + i * x.m * x.n, x.n, scratch.get());
   }
+}
+
+} // namespace
+
+void simulated_device::multiply(cuda::stream, const cuda::product& x) {
+  submit([x] { multiply_now(x); });
+}
+
+void simulated_device::begin_recording(cuda::stream) {
+  ++recordings_;
+  test::begin_recording();
+}
+
+std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream) {
+  struct kept final : cuda::recording {
+    std::vector<std::function<void()>> work;
+    void replay(cuda::stream) override {
+      for (const auto& x : work)
+        x();
+    }
+  };
+  auto result = std::make_unique<kept>();
+  result->work = test::end_recording();
+  return result;
 }
 
 } // namespace troupe::test

@@ -17,12 +17,17 @@ public:
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void synchronize(cuda::stream) override {}
   void multiply(cuda::stream where, const cuda::product& x) override;
+  void begin_recording(cuda::stream where) override;
+  std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
   /// Allocations so far.
   std::size_t allocations() const noexcept { return allocations_; }
+  /// Recordings so far.
+  std::size_t recordings() const noexcept { return recordings_; }
 
 private:
   std::size_t allocations_ = 0;
+  std::size_t recordings_ = 0;
 };
 
 } // namespace troupe::test

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -34,6 +35,12 @@ void set_order(thread_order order);
 
 /// Kernels that were launched so far.
 std::size_t launches() noexcept;
+
+/// Launches, and work that is submitted, until `end_recording` are kept and not done.
+void begin_recording();
+std::vector<std::function<void()>> end_recording();
+/// Does it now, or keeps it while something is recorded.
+void submit(std::function<void()> work);
 
 /// Calls f once for each order.
 template <class F>

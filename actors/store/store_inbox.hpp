@@ -1,0 +1,62 @@
+#pragma once
+
+#include "messages/caf_shim.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace troupe {
+
+/// Makes requests for a thread that waits for the answers itself. An answer that comes is put into
+/// its place by the thread that brings it; the actor framework queues and schedules nothing. One
+/// thread at a time asks and waits.
+class store_inbox : public caf::actor_proxy {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// By make_inbox().
+  using caf::actor_proxy::actor_proxy;
+  ~store_inbox() override;
+
+  /// Sends a request. Its number, for take() or forget().
+  std::uint64_t ask(const caf::strong_actor_ptr& receiver, caf::message request);
+
+  /// The answer; blocks until it comes. An answer that is an error counts. Nothing if it does not
+  /// come before `deadline`.
+  std::optional<caf::message> take(std::uint64_t number, clock::time_point deadline);
+
+  /// The answer is not wanted any more.
+  void forget(std::uint64_t number);
+
+  /// Of the framework: an answer.
+  void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) override;
+  void kill_proxy(caf::execution_unit* context, caf::error reason) override;
+
+private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::uint64_t last_ = 0;
+  /// Empty: it has not come.
+  std::map<std::uint64_t, std::optional<caf::message>> answers_;
+};
+
+/// Owns an inbox, and ends it.
+class inbox_owner {
+public:
+  explicit inbox_owner(caf::actor_system& sys);
+  ~inbox_owner();
+  inbox_owner(const inbox_owner&) = delete;
+  inbox_owner& operator=(const inbox_owner&) = delete;
+
+  store_inbox& operator*() const noexcept;
+  store_inbox* operator->() const noexcept { return &**this; }
+
+private:
+  caf::strong_actor_ptr actor_;
+};
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "actors/store/store_rule.hpp"
+#include "kernels/range.hpp"
+#include "messages/buffer.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// The values of one server: a part of all elements, with the state of its update rule. Plain
+/// state.
+///
+/// A pull of more than half of the values lends their memory. As long as a reader holds it, an
+/// update is made in other memory, and copies what it does not change. So no reader sees an update
+/// under way, and the copies are at most twice what was pulled. Smaller pulls are copied, and
+/// updates are made in place.
+class store_values {
+public:
+  /// Zeros. `where`: its part of all elements.
+  store_values(range where, const store_rule& rule);
+
+  const range& where() const noexcept { return where_; }
+
+  /// Updates by the rule. `ranges`: ascending, without overlap, within where(). `values`: of all
+  /// ranges, one after another. adam and adamw count all pushes as steps, whatever their ranges.
+  void push(std::span<const range> ranges, std::span<const float> values);
+
+  /// Sets values. The state of the rule stays as it is.
+  void assign(std::span<const range> ranges, std::span<const float> values);
+
+  /// The values of the ranges, one after another.
+  payload pull(std::span<const range> ranges) const;
+
+  /// Pushes and assignments so far.
+  std::uint64_t version() const noexcept { return version_; }
+
+private:
+  template <class Change>
+  void change(std::span<const range> ranges, std::span<const float> values, Change change);
+
+  range where_;
+  store_rule rule_;
+  payload values_;
+  std::vector<float> state_;
+  std::uint64_t version_ = 0;
+  std::uint64_t pushes_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+#include "messages/caf_shim.hpp"
+#include "messages/proto/store.pb.h"
+
+// The messages between the clients and servers of a parameter store, and what a server is for its
+// clients. Their block of type IDs follows that of collective.hpp, with room for more there.
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe_store, caf::first_custom_type_id + 2300)
+
+CAF_ADD_TYPE_ID(troupe_store, (troupe::proto::StoreOpen))
+CAF_ADD_TYPE_ID(troupe_store, (troupe::proto::StoreOpened))
+CAF_ADD_TYPE_ID(troupe_store, (troupe::proto::StoreRequest))
+CAF_ADD_TYPE_ID(troupe_store, (troupe::proto::StoreAnswer))
+CAF_ADD_TYPE_ID(troupe_store, (troupe::proto::StoreClose))
+
+CAF_END_TYPE_ID_BLOCK(troupe_store)
+
+namespace troupe {
+
+/// A server of a parameter store.
+using store_actor =
+  caf::typed_actor<rpc<proto::StoreOpened, proto::StoreOpen>,
+                   rpc<reply<proto::StoreAnswer, payload>, proto::StoreRequest, payload>,
+                   rpc<void, proto::StoreClose>>;
+
+} // namespace troupe

@@ -1,0 +1,87 @@
+// A server or a client of a parameter store of processes:
+// store_pusher INDEX|client DEADLINE_MS automatic|tcp|basp HOST:PORT ...
+// A client pushes ones until a server fails. Then it sends again what had no answer until that
+// works, and says whether each push took effect once. All others run until they are killed.
+
+#include "actors/store/store.hpp"
+#include "messages/configure.hpp"
+#include "messages/errors.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include <unistd.h>
+
+namespace {
+
+constexpr std::size_t elements = 100'000;
+
+int run_server(caf::actor_system& sys, troupe::store_options options, std::size_t index) {
+  const auto host = troupe::store_host::listen(sys, index, options);
+  std::cout << "listens" << std::endl;
+  for (;;)
+    ::pause();
+}
+
+int run_client(caf::actor_system& sys, const troupe::store_options& options) {
+  auto store = troupe::store_client::connect(sys, options);
+  const troupe::store_client::ranges all{{0, elements}};
+  auto ones = troupe::payload::floats(elements);
+  std::ranges::fill(ones.as_mutable_floats(), 1.0F);
+  std::uint64_t pushes = 0;
+  try {
+    for (;;) {
+      const auto last = store.push(all, ones);
+      ++pushes;
+      if (pushes % 5 == 0)
+        store.wait(last);
+      if (pushes == 20)
+        std::cout << "works" << std::endl;
+    }
+  } catch (const troupe::store_error& error) {
+    const auto& x = error.failure();
+    std::cout << to_string(x.code) << ", server " << x.server << ": " << x.text << std::endl;
+  }
+  for (;;)
+    try {
+      store.retry();
+      const auto found = store.wait(store.pull(all)).values;
+      const auto values = found.as_floats();
+      const auto wanted = static_cast<float>(pushes);
+      const bool right = std::ranges::count(values, wanted) == std::ptrdiff_t{elements};
+      std::cout << (right ? "each once" : "wrong") << std::endl;
+      return right ? 0 : 2;
+    } catch (const troupe::store_error& error) {
+      if (error.failure().code == troupe::errc::fenced) {
+        std::cout << "again: " << error.what() << std::endl;
+        return 3;
+      }
+    }
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+  caf::actor_system_config cfg;
+  troupe::configure(cfg);
+  cfg.load<caf::io::middleman>();
+  caf::actor_system sys{cfg};
+  using transport = troupe::peer_host_options::transport;
+  const std::string_view by{arguments[3]};
+  troupe::store_options options;
+  options.elements = elements;
+  options.deadline = std::chrono::milliseconds{std::stol(arguments[2])};
+  options.transport = by == "tcp" ? transport::tcp
+    : by == "basp"                ? transport::basp
+                                  : transport::automatic;
+  options.connect_timeout = std::chrono::seconds{1};
+  options.addresses.assign(arguments + 4, arguments + count);
+  const std::string_view role{arguments[1]};
+  return role == "client" ? run_client(sys, options)
+                          : run_server(sys, options, std::stoul(arguments[1]));
+}

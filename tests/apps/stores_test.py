@@ -1,0 +1,67 @@
+"""A parameter store of processes: the example, and servers that are killed, stopped or started again."""
+
+import os
+import signal
+
+from program import SOURCE, TestCase, free_ports, run_tests
+
+EXAMPLE = os.environ.get("TROUPE_STORE", str(SOURCE / "build/release/apps/store"))
+PUSHER = os.environ.get("TROUPE_STORE_PUSHER", str(SOURCE / "build/release/tests/apps/store_pusher"))
+
+DEADLINE_MS = 3000
+
+
+class Store(TestCase):
+    def addresses(self, servers):
+        return [f"127.0.0.1:{port}" for port in free_ports(servers)]
+
+    def test_the_example_with_threads_and_processes(self):
+        alone = self.start(program=(EXAMPLE,), name="threads")
+        self.assert_exit(alone, 0)
+        self.assertEqual(alone.output.split(), ["1.000", "2.000", "3.000", "4.000"] * 3)
+        addresses = self.addresses(2)
+        servers = [self.start("server", str(x), *addresses, program=(EXAMPLE,)) for x in range(2)]
+        clients = [self.start("client", str(x), *addresses, program=(EXAMPLE,)) for x in range(3)]
+        for client in clients:
+            self.assert_exit(client, 0)
+        for server in servers:
+            self.assertTrue(server.running(), server.output)
+
+    def start_server(self, index, transport, addresses):
+        server = self.start(str(index), str(DEADLINE_MS), transport, *addresses, program=(PUSHER,))
+        server.wait_for("listens")
+        return server
+
+    def start_all(self, transport):
+        """Two servers, and two clients that are seen to push."""
+        addresses = self.addresses(2)
+        servers = [self.start_server(x, transport, addresses) for x in range(2)]
+        client = self.start("client", str(DEADLINE_MS), transport, *addresses, program=(PUSHER,), name="client")
+        client.wait_for("works")
+        return addresses, servers, client
+
+    def test_a_server_that_is_killed_and_started_again(self):
+        for transport in ("automatic", "tcp", "basp"):
+            with self.subTest(transport=transport):
+                addresses, servers, client = self.start_all(transport)
+                servers[1].send(signal.SIGKILL)
+                self.assertRegex(client.wait_for(", server 1: "), "^(link lost|timed out), server 1: server 1 at ")
+                # Its values are gone.
+                servers[1].wait()
+                self.start_server(1, transport, addresses)
+                self.assert_exit(client, 3)
+                self.assertIn("the server has started again", client.output)
+
+    def test_a_server_that_is_stopped(self):
+        for transport in ("automatic", "tcp", "basp"):
+            with self.subTest(transport=transport):
+                _, servers, client = self.start_all(transport)
+                servers[0].send(signal.SIGSTOP)
+                self.assertRegex(client.wait_for(", server 0: "), "^(link lost|timed out), server 0: server 0 at ")
+                servers[0].send(signal.SIGCONT)
+                self.assert_exit(client, 0)
+                self.assertIn("each once", client.output)
+
+
+if __name__ == "__main__":
+    run_tests()
