@@ -59,6 +59,7 @@ cluster_choice choose_cluster(const cluster_sources& sources) {
                                       "TF_CONFIG to the same text"}};
   cluster_choice result;
   result.name = file.cluster ? sources.file : variable;
+  result.secret_file = file.cluster ? file.secret_file : environment.secret_file;
   result.cluster = file.cluster ? std::move(*file.cluster) : std::move(*environment.cluster);
   if (const auto choice = choose_task(sources, file.task, environment.task))
     result.process = find_process(result.cluster, choice->task, choice->who, result.name);

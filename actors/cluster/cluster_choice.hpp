@@ -26,6 +26,8 @@ struct cluster_choice {
   std::string name;
   /// This process; absent if no source names it.
   std::optional<cluster_process> process;
+  /// The file with the cluster's secret, from the same source as the cluster; empty: none.
+  std::string secret_file;
 };
 
 /// Decides about each value separately: the command line takes precedence over the file, and the

@@ -20,7 +20,16 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
-/// How long a stopping node waits for others.
+/// Nodes that have said Hello and are no peers yet. One more is not answered.
+constexpr std::size_t max_newcomers = 256;
+
+/// Resolving and trying all addresses takes less.
+constexpr std::chrono::minutes probe_limit{2};
+
+/// See link_options::window.
+constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
+
+/// A stopping node waits this long for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
 } // namespace
@@ -33,10 +42,21 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
 
 cluster_node::behavior_type cluster_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
+  set_default_handler(
+    [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
+      refuse_stranger("something unknown");
+      return caf::sec::unexpected_message;
+    });
   return {
     [this](const proto::Hello& x) { on_hello(x); },
-    [this](const proto::OpenView& x) { return on_open_view(x); },
-    [this](const proto::Shutdown& x) {
+    [this](const proto::OpenView& x) -> caf::result<proto::ViewReady> {
+      if (auto error = refuse_stranger("OpenView"))
+        return std::move(*error);
+      return on_open_view(x);
+    },
+    [this](const proto::Shutdown& x) -> caf::result<proto::Ack> {
+      if (auto error = refuse_stranger("Shutdown"))
+        return std::move(*error);
       end_with(x.failed() ? x.reason() : "");
       return proto::Ack{};
     },
@@ -53,6 +73,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x, caf::actor_cast<caf::actor>(current_sender())); },
+    [this](const link_notice& x) { on_notice(x); },
     [this](const dialled& x) { on_dialled(x); },
     [this](const begin_node& x) { on_begin(x); },
     [this](crash_node) { quit(caf::exit_reason::kill); },
@@ -85,8 +106,9 @@ bool cluster_node::hosts(const task_name& task) const {
   return std::ranges::find(options_.tasks, task) != options_.tasks.end();
 }
 
-void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor) {
-  local_->add(name, std::move(actor));
+void cluster_node::host(const endpoint& name, caf::strong_actor_ptr actor,
+                        const std::optional<link_peer>& only) {
+  local_->add(name, std::move(actor), only);
   flush_waiting();
 }
 
@@ -209,16 +231,50 @@ void cluster_node::on_dialled(const dialled& x) {
 void cluster_node::on_hello(const proto::Hello& x) {
   if (ended_ || !current_sender())
     return;
-  if (begun_)
+  if (begun_) {
     accept(current_sender(), x);
-  else
-    early_.emplace_back(current_sender(), x);
+    return;
+  }
+  early_.emplace_back(current_sender(), x);
+  if (early_.size() > max_newcomers)
+    early_.pop_front();
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
-  // A peer with another wire version notices it in our Welcome and gives up.
+  // A peer with another wire version sees that in our Welcome and gives up.
+  // One that is not answered comes again.
+  if (newcomers_.size() >= max_newcomers
+      || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
+    return;
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
-  system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+  admit({peer,
+         caf::actor_cast<caf::actor>(system().spawn<link>(caf::actor_cast<caf::actor>(this), local_,
+                                                          std::move(how), options_.links))});
+}
+
+void cluster_node::admit(newcomer x) {
+  newcomers_.push_back(std::move(x));
+}
+
+void cluster_node::forget_newcomer(const caf::actor& link) {
+  std::erase_if(newcomers_, [&](auto& x) { return x.link == link; });
+}
+
+// For requests that only the coordinator makes, over a link or in this process.
+std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
+  const auto& sender = current_sender();
+  if (sender && sender->node() == system().node())
+    return std::nullopt;
+  const std::string text = std::string{"another program sent "} + message + " to "
+    + to_string(options_.tasks.front()) + ", which hears it only of the coordinator's link";
+  if (strangers_refused_++ == 0)
+    on_notice({"refused: " + text + "; others like it are counted, not shown"});
+  return make_error(errc::malformed, text);
+}
+
+void cluster_node::on_notice(const link_notice& x) {
+  if (told_.size() < max_newcomers && told_.insert(x.text).second)
+    notice(x.text, notice_level::warning);
 }
 
 void cluster_node::on_link_up(const link_up& x) {
@@ -230,14 +286,19 @@ void cluster_node::on_link_up(const link_up& x) {
   const auto address = addresses_.find(x.peer);
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
+  forget_newcomer(caf::actor_cast<caf::actor>(current_sender()));
+  if (const auto i = links_.find(x.peer); i != links_.end())
+    anon_send(i->second.handle, end_link{});
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
+  x.session->limit(options_.links.window);
   monitor(links_[x.peer].handle);
   flush_waiting();
 }
 
 void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   spdlog::debug("link to {} is down: {}", to_string(x.peer), x.reason);
+  forget_newcomer(which);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_)
@@ -289,6 +350,16 @@ void cluster_node::on_tick() {
 
 // A separate actor answers, because it resolves names and connects, which may block.
 caf::result<proto::Probed> cluster_node::on_probe() {
+  if (probes_.size() >= max_newcomers)
+    return make_error(errc::failed, "too many probes wait for an answer of this node");
+  probes_.push_back(make_response_promise<proto::Probed>());
+  auto result = probes_.back();
+  if (probes_.size() == 1)
+    begin_probing();
+  return result;
+}
+
+void cluster_node::begin_probing() {
   auto cluster = options_.cluster;
   for (auto& [task, address] : addresses_)
     cluster[task] = address;
@@ -303,7 +374,13 @@ caf::result<proto::Probed> cluster_node::on_probe() {
     x.set_address(address);
     x.set_connected(links_.contains(front_of(task)));
   }
-  return delegate(options_.spawner.spawn_heavy<prober>(system()), std::move(order));
+  const auto answer_all = [this](auto x) {
+    for (auto& waiting : std::exchange(probes_, {}))
+      waiting.deliver(x);
+  };
+  request(options_.spawner.spawn_heavy<prober>(system()), probe_limit, std::move(order))
+    .then([answer_all](const proto::Probed& x) { answer_all(x); },
+          [answer_all](const caf::error& error) { answer_all(error); });
 }
 
 // -- joining ------------------------------------------------------------------------------------
@@ -312,7 +389,7 @@ void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
   if (options_.coordinator) {
     auto& setup = *options_.coordinator;
-    suspect_as(setup.context->job);
+    limit_links(*setup.context);
     coordinator_options how;
     how.context = setup.context;
     how.data = setup.data;
@@ -382,7 +459,7 @@ void cluster_node::on_joined(const proto::Joined& x) {
     context_ =
       make_job_context(job, shape, traits_of(options_.protocols), {},
                        x.has_fingerprint() ? std::optional{x.fingerprint()} : std::nullopt);
-    suspect_as(job);
+    limit_links(*context_);
     if (context_->hash != x.job_hash())
       throw input_error{
         "the coordinator's job is read differently here (another hash): run the same "
@@ -392,10 +469,16 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-void cluster_node::suspect_as(const proto::Job& job) {
-  options_.links.suspect_after = std::chrono::milliseconds{job.runtime().suspect_after_ms()};
+// A peer can have a few copies of all weights and states on their way: those of a checkpoint to
+// continue from, gradients, and weights.
+void cluster_node::limit_links(const job_context& context) {
+  const auto bytes = context.parameters().size() * sizeof(float);
+  auto& limits = options_.links;
+  limits.suspect_after = std::chrono::milliseconds{context.job.runtime().suspect_after_ms()};
+  limits.window =
+    std::min<std::uint64_t>(limits.window, std::max<std::uint64_t>(least_window, 16 * bytes));
   for (auto& [peer, x] : links_)
-    anon_send(x.handle, change_patience{options_.links.suspect_after});
+    anon_send(x.handle, change_limits{limits.suspect_after, limits.window});
 }
 
 // -- end ----------------------------------------------------------------------------------------
@@ -474,6 +557,9 @@ void cluster_node::end_actors(const std::string& reason) {
   workers_.clear();
   waiting_.clear();
   early_.clear();
+  newcomers_.clear();
+  for (auto& x : std::exchange(probes_, {}))
+    x.deliver(make_error(errc::failed, reason));
   coordinator_ = nullptr;
   opening_.clear();
   dialling_.clear();
@@ -481,9 +567,9 @@ void cluster_node::end_actors(const std::string& reason) {
   local_->clear();
 }
 
-void cluster_node::notice(const std::string& text) {
+void cluster_node::notice(const std::string& text, notice_level level) {
   if (options_.observer)
-    send(options_.observer, run_notice{text});
+    send(options_.observer, run_notice{text, level});
 }
 
 patience cluster_node::requests() const {

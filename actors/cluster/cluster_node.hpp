@@ -11,10 +11,12 @@
 #include "messages/configure.hpp"
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,7 +63,8 @@ struct begin_node {
   std::string address;
 };
 
-/// Ends the node and all its actors at once, without any message: a simulated power failure.
+/// Ends the node and all its actors at once, without a message to other nodes. Nothing else ends a
+/// node from outside: it ignores the framework's exit messages, which any program can send.
 struct crash_node {};
 
 /// Repeats an attempt to connect to a task.
@@ -80,9 +83,9 @@ namespace troupe {
 using node_shell =
   node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
                      rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
-                     rpc<void, dialled>, rpc<void, begin_node>, rpc<void, crash_node>,
-                     rpc<void, redial>, rpc<void, stop_run>, rpc<void, evaluator_ready>,
-                     rpc<void, tick>>;
+                     rpc<void, link_notice>, rpc<void, dialled>, rpc<void, begin_node>,
+                     rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>,
+                     rpc<void, evaluator_ready>, rpc<void, tick>>;
 
 /// A process of the cluster (or a simulated one). It runs the actors of its tasks, connects to
 /// other nodes and joins the coordinator. When the view opens, it starts its tasks' actors, and it
@@ -90,9 +93,13 @@ using node_shell =
 ///
 /// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
-class cluster_node : public node_shell::base, private protocol_host {
+///
+/// Other processes reach it through the framework's own protocol: any program that connects to its
+/// port. It hears Hello and Probe of all, within bounds, and the rest only of actors of its own
+/// process, such as the ports of its links. Nothing but its own code ends it: send it crash_node.
+class cluster_node : public guarded<node_shell::base>, private protocol_host {
 public:
-  using super = node_shell::base;
+  using super = guarded<node_shell::base>;
 
   cluster_node(caf::actor_config& cfg, node_options options);
 
@@ -127,13 +134,26 @@ private:
     std::map<endpoint, caf::strong_actor_ptr> ports;
   };
 
+  /// A node that has said Hello, until it is a peer.
+  struct newcomer {
+    caf::strong_actor_ptr peer;
+    caf::actor link;
+  };
+
+  // -- strangers --
+  std::optional<caf::error> refuse_stranger(const char* message);
+  void on_notice(const link_notice& x);
+  void admit(newcomer x);
+  void forget_newcomer(const caf::actor& link);
+
   // -- reaching actors --
   void reach(const endpoint& name, on_reached then) override;
   template <class Handle>
   void reach_as(const endpoint& name, std::function<void(Handle)> then);
   caf::strong_actor_ptr lookup(const endpoint& name);
   void flush_waiting();
-  void host(const endpoint& name, caf::strong_actor_ptr actor) override;
+  void host(const endpoint& name, caf::strong_actor_ptr actor,
+            const std::optional<link_peer>& only = {}) override;
   void start(const caf::strong_actor_ptr& actor) override;
   caf::actor_system& home() override { return system(); }
   const troupe::spawner& threads() const override { return options_.spawner; }
@@ -142,6 +162,7 @@ private:
   bool hosts(const task_name& task) const;
   task_name front_of(const task_name& task) const;
   caf::result<proto::Probed> on_probe();
+  void begin_probing();
   void dial_if_ours(const task_name& task);
   void try_dial(const task_name& task);
   void on_dialled(const dialled& x);
@@ -154,7 +175,7 @@ private:
   // -- life cycle --
   void on_begin(const begin_node& x);
   void join_as(const task_name& task);
-  void suspect_as(const proto::Job& job);
+  void limit_links(const job_context& context);
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;
@@ -172,7 +193,7 @@ private:
   void end(const run_summary& summary);
   void end_actors(const std::string& reason);
   void end_with(const std::string& failure);
-  void notice(const std::string& text);
+  void notice(const std::string& text, notice_level level = notice_level::info);
   template <class Actor, class... Args>
   auto spawn_task(bool heavy, Args&&... args);
   patience requests() const;
@@ -190,8 +211,14 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
-  /// Peers that connected before this node began. Their requests wait until it begins.
-  std::vector<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
+  /// Peers that connected before this node began. Their requests wait until it has.
+  std::deque<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
+  std::deque<newcomer> newcomers_;
+  /// Probes that wait for the one prober.
+  std::vector<caf::typed_response_promise<proto::Probed>> probes_;
+  std::uint64_t strangers_refused_ = 0;
+  /// Notices about peers and strangers: each is given once.
+  std::set<std::string> told_;
   bool begun_ = false;
   std::uint64_t jitter_;
 

@@ -40,6 +40,8 @@ public:
         result.cluster = read_cluster(value);
       else if (key == "task")
         result.task = read_task(value);
+      else if (key == "secret_file")
+        result.secret_file = read_secret_file(value);
       else
         check_extra(key);
     return result;
@@ -52,9 +54,16 @@ private:
     throw input_error{name_ + ": " + place + ": " + what};
   }
 
-  /// Launchers write more than these two keys.
+  std::string read_secret_file(const json& x) const {
+    if (!x.is_string() || x.get<std::string>().empty())
+      fail("secret_file",
+           std::string{"expected the name of a file, as in \"secret\", got "} + json_excerpt(x));
+    return x.get<std::string>();
+  }
+
+  /// Launchers write more than these.
   void check_extra(const std::string& key) const {
-    const auto text = suggestion(key, std::vector<std::string>{"cluster", "task"});
+    const auto text = suggestion(key, std::vector<std::string>{"cluster", "task", "secret_file"});
     if (text.starts_with("did you mean"))
       fail(key, "there is no such field; " + text);
   }
@@ -239,6 +248,8 @@ cluster_config load_cluster_config(const std::filesystem::path& path) {
                                      path.string());
   if (!result.cluster)
     throw input_error{no_cluster(path.string())};
+  if (!result.secret_file.empty())
+    result.secret_file = (path.parent_path() / result.secret_file).string();
   return result;
 }
 

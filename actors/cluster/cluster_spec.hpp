@@ -49,11 +49,13 @@ struct cluster_config {
   std::optional<cluster_spec> cluster;
   /// The task of the reading process.
   std::optional<task_choice> task;
+  /// The file with the cluster's secret; empty: none.
+  std::string secret_file;
 };
 
 /// Reads {"cluster": {"coordinator": ["host:port"], "ps": [...], "worker": [...]}, "task": {"type":
-/// "ps", "index": 0}}; both parts are optional. Other keys are ignored, because launchers for
-/// TensorFlow write some, unless one looks like a misspelling.
+/// "ps", "index": 0}, "secret_file": "PATH"}; all parts are optional. Other keys, which launchers
+/// for TensorFlow write, are ignored unless one looks like a misspelling.
 ///
 /// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
 /// clusters without parameter servers), and at most one `evaluator`. Or as in TensorFlow:
@@ -73,7 +75,8 @@ cluster_spec parse_cluster(std::string_view text, std::string_view name);
 /// Like `parse_cluster`, for a file.
 cluster_spec load_cluster(const std::filesystem::path& path);
 
-/// Like `parse_cluster_config`, for a file that must contain a cluster.
+/// `parse_cluster_config` of a file that must hold a cluster. The name of its secret file is
+/// relative to its folder.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
 /// The process that runs a task of the cluster file. `coordinator` means the process that runs it,

@@ -35,6 +35,7 @@ peer_node::behavior_type peer_node::make_behavior() {
     [this](const dialled& x) { on_dialled(x); },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x); },
+    [](const link_notice& x) { spdlog::warn(x.text); },
     [this](const dial_peer& x) { dial(x.peer); },
     [this](tick) { on_tick(); },
   };

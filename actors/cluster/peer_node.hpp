@@ -68,7 +68,8 @@ namespace troupe {
 
 using peer_node_actor =
   caf::typed_actor<rpc<peers_connected, connect_peers>, rpc<void, proto::Hello>, rpc<void, dialled>,
-                   rpc<void, link_up>, rpc<void, link_down>, rpc<void, dial_peer>, rpc<void, tick>>;
+                   rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
+                   rpc<void, dial_peer>, rpc<void, tick>>;
 
 /// Connects an actor of this process to actors of other processes, with a link to each process. For
 /// programs without a coordinator. If a process may not connect, it learns the reason.

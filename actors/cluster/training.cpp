@@ -139,7 +139,7 @@ void training::on_exit() {
   if (answer_.pending())
     answer_.deliver(make_error(errc::interrupted, "the training was ended from outside"));
   if (node_)
-    anon_send_exit(node_, caf::exit_reason::user_shutdown);
+    anon_send(node_, crash_node{});
   node_ = nullptr;
   options_ = {};
 }

@@ -1,5 +1,6 @@
 #include "actors/link/channel_host.hpp"
 
+#include "actors/link/link_secret.hpp"
 #include "actors/link/sockets.hpp"
 
 #include <spdlog/spdlog.h>
@@ -14,7 +15,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -32,20 +32,9 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 /// Returned memory and acknowledgements wait this long for a message that carries them along.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 
-std::string random_text() {
-  std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    fail_with("no random numbers");
-  std::string result;
-  for (const auto x : bytes) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    result += digits[x >> 4];
-    result += digits[x & 15];
-  }
-  return result;
-}
+/// What waits to be written when all ends is given up after this.
 
-/// Identifies the host and its boot; empty if unknown.
+/// Of the host, since it started; empty if that is not known.
 std::string boot_id() {
   std::string result;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;

@@ -2,9 +2,10 @@
 
 namespace troupe {
 
-void directory::add(const endpoint& name, caf::strong_actor_ptr actor) {
+void directory::add(const endpoint& name, caf::strong_actor_ptr actor,
+                    const std::optional<link_peer>& only) {
   std::lock_guard guard{mutex_};
-  actors_[name] = std::move(actor);
+  actors_[name] = {std::move(actor), only};
 }
 
 void directory::remove(const endpoint& name) {
@@ -13,15 +14,15 @@ void directory::remove(const endpoint& name) {
 }
 
 void directory::clear() {
-  std::map<endpoint, caf::strong_actor_ptr> dropped;
+  std::map<endpoint, entry> dropped;
   std::lock_guard guard{mutex_};
   dropped.swap(actors_);
 }
 
-caf::strong_actor_ptr directory::find(const endpoint& name) const {
+directory::entry directory::entry_of(const endpoint& name) const {
   std::lock_guard guard{mutex_};
   auto i = actors_.find(name);
-  return i == actors_.end() ? nullptr : i->second;
+  return i == actors_.end() ? entry{} : i->second;
 }
 
 } // namespace troupe

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "actors/link/permissions.hpp"
 #include "messages/names.hpp"
 
 #include <caf/actor_control_block.hpp>
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace troupe {
 
@@ -13,18 +15,28 @@ namespace troupe {
 /// a node and its links share it.
 class directory {
 public:
-  void add(const endpoint& name, caf::strong_actor_ptr actor);
+  /// @param only if set, the one task that may send to this actor
+  void add(const endpoint& name, caf::strong_actor_ptr actor,
+           const std::optional<link_peer>& only = {});
   void remove(const endpoint& name);
 
   /// Removes all actors, so that none is kept alive at the end of a run.
   void clear();
 
-  /// Null if this node has no such actor.
-  caf::strong_actor_ptr find(const endpoint& name) const;
+  struct entry {
+    /// Null if no such actor lives here.
+    caf::strong_actor_ptr actor;
+    std::optional<link_peer> only;
+  };
+
+  entry entry_of(const endpoint& name) const;
+
+  /// Null if no such actor lives here.
+  caf::strong_actor_ptr find(const endpoint& name) const { return entry_of(name).actor; }
 
 private:
   mutable std::mutex mutex_;
-  std::map<endpoint, caf::strong_actor_ptr> actors_;
+  std::map<endpoint, entry> actors_;
 };
 
 } // namespace troupe

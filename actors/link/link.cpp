@@ -16,10 +16,29 @@ struct sweep {};
 /// It is time to show that this side is alive.
 struct sign_of_life {};
 
-/// A message has at most one payload, as its last element.
+/// Time by which both ends must have introduced themselves.
+struct introduction_limit {};
+
+constexpr std::chrono::seconds introduction_time{10};
+
+/// A message has at most one payload, in last place.
 std::size_t payload_size(const caf::message& content) {
   const auto n = content.size();
   return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
+}
+
+/// One of two nodes has no secret.
+std::string secret_problem(const task_name& peer, bool peer_has_none) {
+  return to_string(peer)
+    + (peer_has_none
+         ? " has no secret, and this cluster has one: give it the same secret_file in its cluster "
+           "file as here"
+         : " wants a secret, and this node has none: give both the same secret_file in their "
+           "cluster files");
+}
+
+std::string secret_differs(const task_name& peer) {
+  return to_string(peer) + " has another secret: give it the same secret_file as here";
 }
 
 payload exchange_payload(caf::message& content, payload with) {
@@ -32,20 +51,35 @@ payload exchange_payload(caf::message& content, payload with) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sweep)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sign_of_life)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::introduction_limit)
 
 namespace troupe {
 
 link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local, dial_to how,
            link_options options)
-  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
-    how_(std::move(how)), options_(options) {}
+  : super(cfg), owner_(std::move(owner)), local_(std::move(local)), how_(std::move(how)),
+    options_(options) {}
 
 link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local,
            accept_from how, link_options options)
-  : caf::event_based_actor(cfg), owner_(std::move(owner)), local_(std::move(local)),
-    how_(std::move(how)), options_(options) {}
+  : super(cfg), owner_(std::move(owner)), local_(std::move(local)), how_(std::move(how)),
+    options_(options) {}
 
 link::~link() = default;
+
+// Others can reach this actor, too.
+bool link::from_peer() const {
+  // The framework's getter is not const.
+  return peer_ && const_cast<link*>(this)->current_sender() == peer_;
+}
+
+template <class... Ts>
+auto link::by_peer(void (link::*handle)(const Ts&...)) {
+  return [this, handle](const Ts&... xs) {
+    if (from_known_peer())
+      (this->*handle)(xs...);
+  };
+}
 
 caf::behavior link::make_behavior() {
   set_down_handler([this](caf::down_msg& x) {
@@ -57,34 +91,52 @@ caf::behavior link::make_behavior() {
   // If a message cannot be decoded, it arrives with a type that has no handler below.
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
-      shut(to_string(peer_task_) + " sent a message that cannot be decoded");
+      if (from_known_peer())
+        shut(to_string(peer_task_) + " sent a message that cannot be decoded");
       return caf::sec::unexpected_message;
     });
   monitor(owner_);
   session_ = std::make_shared<link_session>(system(), local_, ctrl());
+  delayed_send(this, introduction_time, introduction_limit{});
   greet();
   return {
     [this](const proto::Welcome& x) { on_welcome(x); },
-    [this](const proto::ChannelRefused&) { on_channel_refused(); },
+    [this](const proto::Proof& x) {
+      if (from_peer())
+        on_proof(x);
+    },
+    by_peer(&link::on_channel_refused),
     [this](const proto::Failure& x) { on_refused(x); },
     [this](const channel_settled& x) { on_channel_settled(x); },
     [this](const channel_lost& x) { lose(x.reason); },
     [this](outbound& x) { on_outbound(x); },
-    [this](const proto::Frame& x, const caf::message& content) { on_frame(x, content); },
-    [this](const proto::Chunk& x, const payload& data) { on_chunk(x, data); },
-    [this](const proto::Credit& x) { on_credit(x); },
+    [this](const message_refused& x) {
+      send(owner_, link_notice{"refused: " + x.text + "; others like it are counted, not shown"});
+    },
+    by_peer(&link::on_frame),
+    by_peer(&link::on_chunk),
+    by_peer(&link::on_credit),
     [this](sweep) { on_sweep(); },
     [this](sign_of_life) { on_sign_of_life(); },
-    [this](const change_patience& x) { options_.suspect_after = x.suspect_after; },
+    [this](introduction_limit) {
+      if (!introduced_ || offer_)
+        lose("it did not introduce itself");
+    },
+    [this](const link_notice& x) { send(owner_, x); },
+    [this](end_link) { lose("it has connected again"); },
+    [this](const change_limits& x) { on_limits(x); },
   };
 }
 
 void link::greet() {
+  if (!options_.secret.empty())
+    nonce_ = random_text();
   if (auto* dial = std::get_if<dial_to>(&how_)) {
     proto::Hello hello;
     hello.set_wire_version(wire_version);
     *hello.mutable_task() = to_proto(dial->self_task);
     hello.set_incarnation(dial->incarnation);
+    hello.set_nonce(nonce_);
     peer_task_ = dial->peer_task;
     monitor(dial->peer_node);
     send(caf::actor_cast<caf::actor>(dial->peer_node), std::move(hello));
@@ -93,37 +145,122 @@ void link::greet() {
   auto& accepted = std::get<accept_from>(how_);
   peer_ = accepted.peer_link;
   monitor(peer_);
-  proto::Welcome welcome;
-  welcome.set_wire_version(wire_version);
-  *welcome.mutable_task() = to_proto(accepted.self_task);
-  welcome.set_incarnation(accepted.incarnation);
-  introduce(accepted.hello.task(), accepted.hello.incarnation());
+  const auto& hello = accepted.hello;
+  peer_nonce_ = hello.nonce();
+  if (!from_proto(hello.task(), peer_task_)) {
+    send(caf::actor_cast<caf::actor>(peer_), make_welcome());
+    shut("a peer introduced itself as unknown job '" + hello.task().job() + "'");
+  } else if (options_.secret.empty() && peer_nonce_.empty()) {
+    welcome();
+  } else {
+    auto x = make_welcome();
+    x.set_nonce(nonce_);
+    if (!options_.secret.empty() && !peer_nonce_.empty())
+      x.set_proof(proof_of(link_side::dialled, introduction({peer_task_, hello.incarnation()}),
+                           options_.secret));
+    send(caf::actor_cast<caf::actor>(peer_), x);
+    // An end without a secret sees that the other has one, and reports it, too.
+    if (x.proof().empty())
+      refuse_newcomer(secret_problem(peer_task_, peer_nonce_.empty()));
+  }
+}
+
+proto::Welcome link::make_welcome() const {
+  const auto& accepted = std::get<accept_from>(how_);
+  proto::Welcome result;
+  result.set_wire_version(wire_version);
+  *result.mutable_task() = to_proto(accepted.self_task);
+  result.set_incarnation(accepted.incarnation);
+  return result;
+}
+
+// The peer is known: it may use the link.
+void link::welcome() {
+  auto x = make_welcome();
+  introduce(std::get<accept_from>(how_).hello.incarnation());
   if (options_.channels) {
     offer_ = options_.channels->offer(channel_listener());
-    *welcome.mutable_channel() = *offer_;
+    *x.mutable_channel() = *offer_;
   }
-  send(caf::actor_cast<caf::actor>(peer_), std::move(welcome));
+  send(caf::actor_cast<caf::actor>(peer_), std::move(x));
   if (!offer_)
     announce_up();
 }
 
-void link::on_welcome(const proto::Welcome& x) {
-  if (peer_ || !current_sender())
+void link::refuse_newcomer(const std::string& text) {
+  send(owner_, link_notice{"refused " + text});
+  shut(text);
+}
+
+link_introduction link::introduction(const link_peer& peer) const {
+  if (const auto* dial = std::get_if<dial_to>(&how_))
+    return {{dial->self_task, dial->incarnation}, peer, nonce_, peer_nonce_};
+  const auto& accepted = std::get<accept_from>(how_);
+  return {peer, {accepted.self_task, accepted.incarnation}, peer_nonce_, nonce_};
+}
+
+void link::on_proof(const proto::Proof& x) {
+  const auto* accepted = std::get_if<accept_from>(&how_);
+  if (!accepted || introduced_ || options_.secret.empty())
     return;
-  peer_ = current_sender();
-  monitor(peer_);
+  const auto expected =
+    proof_of(link_side::dialling, introduction({peer_task_, accepted->hello.incarnation()}),
+             options_.secret);
+  if (equal_in_constant_time(x.proof(), expected))
+    welcome();
+  else
+    refuse_newcomer(secret_differs(peer_task_));
+}
+
+// Of the node that was dialled; and if the cluster has a secret, of the same link twice.
+bool link::hear_welcome(const proto::Welcome& x) {
+  const auto* dial = std::get_if<dial_to>(&how_);
+  const auto& sender = current_sender();
+  if (!dial || introduced_ || !sender || sender->node() != dial->peer_node->node()
+      || (peer_ && sender != peer_))
+    return false;
+  if (!peer_) {
+    peer_ = sender;
+    monitor(peer_);
+  }
   if (x.wire_version() != wire_version) {
     shut("the peer speaks wire version " + std::to_string(x.wire_version()) + ", this node "
          + std::to_string(wire_version) + ": run the same troupe version on all nodes");
-    return;
+    return false;
   }
   task_name peer;
   if (!from_proto(x.task(), peer) || peer != peer_task_) {
     shut("the node at that address is " + x.task().job() + '/' + std::to_string(x.task().index())
          + ", not " + to_string(peer_task_) + ": check the cluster file");
-    return;
+    return false;
   }
-  introduce(x.task(), x.incarnation());
+  return true;
+}
+
+// False if the second Welcome must follow, or the link is over.
+bool link::prove(const proto::Welcome& x) {
+  if (proven_ || (options_.secret.empty() && x.nonce().empty()))
+    return true;
+  if (options_.secret.empty() || x.nonce().empty()) {
+    shut(secret_problem(peer_task_, x.nonce().empty()));
+    return false;
+  }
+  peer_nonce_ = x.nonce();
+  const auto known = introduction({peer_task_, x.incarnation()});
+  proto::Proof own;
+  own.set_proof(proof_of(link_side::dialling, known, options_.secret));
+  // Also where the secrets differ: the peer then reports it, too.
+  send(caf::actor_cast<caf::actor>(peer_), std::move(own));
+  proven_ = equal_in_constant_time(x.proof(), proof_of(link_side::dialled, known, options_.secret));
+  if (!proven_)
+    shut(secret_differs(peer_task_));
+  return false;
+}
+
+void link::on_welcome(const proto::Welcome& x) {
+  if (!hear_welcome(x) || !prove(x))
+    return;
+  introduce(x.incarnation());
   if (!x.has_channel())
     announce_up();
   else if (options_.channels)
@@ -141,10 +278,10 @@ void link::on_refused(const proto::Failure& x) {
   shut(to_string(peer_task_) + " refuses this node: " + x.reason().substr(0, longest), {}, true);
 }
 
-void link::introduce(const proto::TaskName& peer, std::uint64_t incarnation) {
+void link::introduce(std::uint64_t incarnation) {
   peer_incarnation_ = incarnation;
-  if (!from_proto(peer, peer_task_))
-    shut("a peer introduced itself as unknown job '" + peer.job() + "'");
+  introduced_ = true;
+  session_->introduce({peer_task_, incarnation});
 }
 
 void link::announce_up() {
@@ -175,6 +312,12 @@ channel_host::on_channel link::channel_listener() {
   };
 }
 
+void link::on_limits(const change_limits& x) {
+  options_.suspect_after = x.suspect_after;
+  options_.window = x.window;
+  session_->limit(x.window);
+}
+
 void link::on_channel_settled(const channel_settled& x) {
   offer_.reset();
   if (!x.problem.empty()) {
@@ -193,7 +336,7 @@ void link::on_handle_lost(const std::string& reason) {
     lose(reason);
 }
 
-void link::on_channel_refused() {
+void link::on_channel_refused(const proto::ChannelRefused&) {
   if (!offer_)
     return;
   options_.channels->withdraw(*offer_);
@@ -210,10 +353,17 @@ void link::on_outbound(outbound& x) {
     send(peer, std::move(x.frame), std::move(x.content));
     return;
   }
+  auto waiting = size;
+  for (auto& [id, other] : sending_)
+    waiting += other.bytes;
+  if (!sending_.empty() && waiting > options_.window) {
+    lose(beyond_window(options_.window));
+    return;
+  }
   x.frame.set_chunked_bytes(size);
   const ticket id{x.frame.kind(), x.frame.id()};
   outgoing_transfer transfer{exchange_payload(x.content, {}), options_.transfer};
-  auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now()});
+  auto [pos, added] = sending_.emplace(id, sending{std::move(transfer), clock().now(), size});
   send(peer, std::move(x.frame), std::move(x.content));
   start_sweeping();
   send_chunks(id, pos->second);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/link/channel_host.hpp"
+#include "actors/link/guarded.hpp"
+#include "actors/link/link_secret.hpp"
 #include "actors/link/link_session.hpp"
 #include "actors/link/port.hpp"
 #include "messages/interfaces.hpp"
@@ -44,9 +46,13 @@ struct channel_lost {
   std::string reason;
 };
 
-/// Changes link_options::suspect_after.
-struct change_patience {
+/// Ends the link: the peer has another one.
+struct end_link {};
+
+/// Changes these link_options.
+struct change_limits {
   std::chrono::milliseconds suspect_after;
+  std::uint64_t window = 0;
 };
 
 } // namespace troupe
@@ -55,7 +61,8 @@ TROUPE_LOCAL_MESSAGE(troupe::link_up)
 TROUPE_LOCAL_MESSAGE(troupe::link_down)
 TROUPE_LOCAL_MESSAGE(troupe::channel_settled)
 TROUPE_LOCAL_MESSAGE(troupe::channel_lost)
-TROUPE_LOCAL_MESSAGE(troupe::change_patience)
+TROUPE_LOCAL_MESSAGE(troupe::end_link)
+TROUPE_LOCAL_MESSAGE(troupe::change_limits)
 
 namespace troupe {
 
@@ -70,7 +77,12 @@ struct link_options {
   /// on another host, it counts as lost only if, in addition, the connection cannot be restored
   /// within channel_host_options::grace.
   std::chrono::milliseconds suspect_after{10'000};
-  /// Makes a channel for the messages of each link. If null, messages use the framework's protocol.
+  /// Bytes for the peer that may wait here: not sent, not acknowledged, or lent to it. The link
+  /// ends if more wait, unless all of them are one message.
+  std::uint64_t window = std::uint64_t{1} << 36;
+  /// The cluster's secret, which both ends of a link must prove to know; empty: none.
+  std::string secret;
+  /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
   std::shared_ptr<channel_host> channels;
 };
 
@@ -81,11 +93,19 @@ struct link_options {
 /// directly, without this actor. If there is no channel, this actor sends and receives the messages
 /// over the handle, with large payloads in chunks.
 ///
-/// If either breaks, all pending requests fail with `errc::link_lost`, the owner receives
-/// `link_down`, and the link quits. The node owns the ports to the link and must kill them.
-class link : public caf::event_based_actor {
+/// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret, the
+/// dialling end answers with a Proof, and a second Welcome follows, which offers the channel.
+/// Before that, neither end hears anything else.
+///
+/// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
+/// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
+///
+/// It hears messages of the other end alone.
+class link : public guarded<caf::event_based_actor> {
 public:
-  /// For the dialling end, which introduces itself to `peer_node` as `self_task`.
+  using super = guarded<caf::event_based_actor>;
+
+  /// The dialling end: introduces itself to `peer_node` as `self_task`.
   struct dial_to {
     caf::strong_actor_ptr peer_node;
     task_name peer_task;
@@ -123,6 +143,7 @@ private:
   struct sending {
     outgoing_transfer transfer;
     time_point moved;
+    std::uint64_t bytes = 0;
   };
 
   struct receiving {
@@ -133,9 +154,21 @@ private:
   };
 
   void greet();
+  bool from_peer() const;
+  bool from_known_peer() const { return introduced_ && from_peer(); }
+  template <class... Ts>
+  auto by_peer(void (link::*handle)(const Ts&...));
+  void welcome();
+  void refuse_newcomer(const std::string& text);
+  bool hear_welcome(const proto::Welcome& x);
+  bool prove(const proto::Welcome& x);
   void on_welcome(const proto::Welcome& x);
+  void on_proof(const proto::Proof& x);
+  proto::Welcome make_welcome() const;
+  link_introduction introduction(const link_peer& peer) const;
+  void on_limits(const change_limits& x);
   void on_channel_settled(const channel_settled& x);
-  void on_channel_refused();
+  void on_channel_refused(const proto::ChannelRefused& x);
   void on_refused(const proto::Failure& x);
   void on_handle_lost(const std::string& reason);
   void on_outbound(outbound& x);
@@ -147,7 +180,7 @@ private:
 
   void send_chunks(const ticket& id, sending& x);
   channel_host::on_channel channel_listener();
-  void introduce(const proto::TaskName& peer, std::uint64_t incarnation);
+  void introduce(std::uint64_t incarnation);
   void announce_up();
   void lose(const std::string& cause);
   void shut(const std::string& reason, const std::string& cause = {}, bool refused = false);
@@ -161,6 +194,13 @@ private:
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
   std::uint64_t peer_incarnation_ = 0;
+  /// The peer is who it says, as far as the cluster's secret can show it.
+  bool introduced_ = false;
+  /// If the cluster has a secret: the random text of this node, and of the peer.
+  std::string nonce_;
+  std::string peer_nonce_;
+  /// A proof was sent, and the peer's is checked: the second Welcome follows.
+  bool proven_ = false;
   std::shared_ptr<link_session> session_;
   /// The offer to the peer.
   std::optional<proto::ChannelOffer> offer_;

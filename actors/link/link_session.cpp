@@ -20,12 +20,26 @@ bool link_session::use(std::shared_ptr<stream_channel> channel) {
   const std::lock_guard guard{mutex_};
   if (!closed_)
     channel_ = std::move(channel);
+  if (channel_ && window_)
+    channel_->limit(*window_);
   return !closed_;
 }
 
 bool link_session::has_channel() const {
   const std::lock_guard guard{mutex_};
   return channel_ != nullptr;
+}
+
+void link_session::limit(std::uint64_t window) {
+  const std::lock_guard guard{mutex_};
+  window_ = window;
+  if (channel_)
+    channel_->limit(window);
+}
+
+void link_session::introduce(const link_peer& peer) {
+  const std::lock_guard guard{mutex_};
+  peer_ = peer;
 }
 
 bool link_session::keep_alive(std::chrono::nanoseconds suspect_after) {
@@ -94,25 +108,65 @@ void link_session::receive(const proto::Frame& frame, caf::message content,
     return;
   }
   const bool is_request = frame.kind() == proto::Frame::REQUEST;
+  endpoint to;
+  directory::entry target;
+  if (from_proto(frame.to(), to))
+    target = local_->entry_of(to);
+  if (const auto why = problem_of(to, target.only, content); !why.empty()) {
+    refuse(frame, why, context);
+    return;
+  }
   caf::strong_actor_ptr sender;
   auto mid = caf::make_message_id();
   if (is_request) {
     sender = make_port(sys_, shared_from_this(), frame.id());
     mid = caf::make_message_id(1);
   }
-  endpoint to;
-  caf::strong_actor_ptr target;
-  if (from_proto(frame.to(), to))
-    target = local_->find(to);
-  if (target) {
-    target->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
-                    context);
+  if (target.actor) {
+    target.actor->enqueue(caf::make_mailbox_element(std::move(sender), mid, {}, std::move(content)),
+                          context);
   } else if (is_request) {
     auto error = make_error(errc::no_such_endpoint, to_string(to) + " is not on this node");
     answer(frame.id(), caf::make_message(std::move(error)), context);
   } else {
     spdlog::debug("dropped a message for {}, which is not on this node", to_string(to));
   }
+}
+
+std::string link_session::problem_of(const endpoint& to, const std::optional<link_peer>& only,
+                                     const caf::message& content) const {
+  std::optional<link_peer> peer;
+  {
+    const std::lock_guard guard{mutex_};
+    peer = peer_;
+  }
+  if (!peer)
+    return "a node that has not introduced itself sent a message to " + to_string(to);
+  auto why = refusal(*peer, to, content);
+  if (why.empty() && only && !speaks_for(*peer, *only))
+    why = "a message that only " + to_string(only->task) + " may send there";
+  if (why.empty())
+    return why;
+  const auto type = content.empty() ? "()" : sys_.types().portable_name(content.type(0));
+  return to_string(peer->task) + " sent " + type + " to " + to_string(to) + ": " + why;
+}
+
+void link_session::refuse(const proto::Frame& frame, const std::string& text,
+                          caf::execution_unit* context) {
+  spdlog::debug("refused: {}", text);
+  if (frame.kind() == proto::Frame::REQUEST)
+    answer(frame.id(), caf::make_message(make_error(errc::malformed, text)), context);
+  if (refused_++ > 0)
+    return;
+  caf::strong_actor_ptr link;
+  {
+    const std::lock_guard guard{mutex_};
+    link = link_;
+  }
+  if (link)
+    link->enqueue(
+      caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, message_refused{text}),
+      context);
 }
 
 void link_session::receive_answer(std::uint64_t id, caf::message content,

@@ -6,10 +6,13 @@
 
 #include "messages/caf_shim.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -21,9 +24,14 @@ struct outbound {
   caf::message content;
 };
 
-/// The state that a link shares with its ports and its channel: the requests that wait for an
-/// answer, and how messages are sent. If there is a channel, a message passes through no other
-/// actor on its way. Thread-safe.
+/// Tells a link of the first message that its peer may not send.
+struct message_refused {
+  std::string text;
+};
+
+/// What a link, its ports and its channel share: the requests that wait for an answer, and how
+/// messages travel. A message passes through no other actor on its way if there is a channel.
+/// Thread-safe.
 class link_session : public std::enable_shared_from_this<link_session> {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -37,7 +45,16 @@ public:
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
-  /// See stream_channel::keep_alive(). True if there is no channel.
+  /// The peer is who it says. Before, it may send nothing.
+  void introduce(const link_peer& peer);
+
+  /// Messages that the peer may not send, so far.
+  std::uint64_t refused() const noexcept { return refused_; }
+
+  /// See stream_channel::limit().
+  void limit(std::uint64_t window);
+
+  /// See stream_channel::keep_alive(). True without a channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
   /// Sends a message from a local actor to an actor of the peer. If it is a request, the sender
@@ -47,7 +64,8 @@ public:
   /// Answers the peer's request number `id`.
   void answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
 
-  /// Delivers a message of the peer to its receiver.
+  /// Hands a message of the peer to the actor it is for, if the peer may send it (permissions.hpp).
+  /// Otherwise a request is answered with an error, and another message is dropped.
   void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
 
   /// Drops requests that were made before `limit`. Returns true if other requests are left.
@@ -64,6 +82,10 @@ private:
   };
 
   void transmit(proto::Frame frame, caf::message content, caf::execution_unit* context);
+  /// Why the peer may not send this message; empty if it may.
+  std::string problem_of(const endpoint& to, const std::optional<link_peer>& only,
+                         const caf::message& content) const;
+  void refuse(const proto::Frame& frame, const std::string& text, caf::execution_unit* context);
   void receive_answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
 
   caf::actor_system& sys_;
@@ -71,12 +93,15 @@ private:
 
   mutable std::mutex mutex_;
   bool closed_ = false;
+  std::optional<link_peer> peer_;
+  std::optional<std::uint64_t> window_;
   /// Null after close().
   caf::strong_actor_ptr link_;
   /// If null, the link sends the messages.
   std::shared_ptr<stream_channel> channel_;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, pending_request> requests_;
+  std::atomic<std::uint64_t> refused_ = 0;
 };
 
 } // namespace troupe
@@ -84,3 +109,4 @@ private:
 template <>
 struct troupe::is_local_message<troupe::outbound> : std::true_type {};
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::outbound)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::message_refused)

@@ -78,7 +78,11 @@ std::string text_of(int error) {
 
 } // namespace
 
-/// Memory of the peer, in use until the last reference is gone.
+/// The peer's memory, until the last reference is gone.
+std::string beyond_window(std::uint64_t window) {
+  return "more than " + std::to_string(window >> 20) + " MiB wait for it, and it takes nothing";
+}
+
 class stream_channel::borrowed final : public buffer {
 public:
   borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
@@ -100,7 +104,8 @@ private:
 
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
                                stream_options options)
-  : sys_(sys), socket_(std::move(socket)), options_(std::move(options)), staged_(staging_bytes) {}
+  : sys_(sys), socket_(std::move(socket)), options_(std::move(options)), window_(options_.window),
+    staged_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
 
@@ -128,7 +133,7 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
                       "a message of " + std::to_string(encoded.size()) + " bytes is too long");
   outgoing x;
   const std::lock_guard guard{mutex_};
-  if (broken_ || ended_)
+  if (broken_ || ended_ || overflowed_ || overflows(body, encoded.size()))
     return caf::none;
   if (options_.lends && !body.empty() && body.storage()->shared().number != 0)
     lend(frame, body, x);
@@ -144,6 +149,25 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   push_news();
   push(std::move(x));
   return caf::none;
+}
+
+// The thread that watches the socket ends the channel.
+bool stream_channel::overflows(const payload& body, std::size_t head) {
+  if (waiting_ == 0 || waiting_ + body.size() + head <= window_)
+    return false;
+  overflowed_ = true;
+  options_.wake();
+  return true;
+}
+
+void stream_channel::limit(std::uint64_t window) {
+  const std::lock_guard guard{mutex_};
+  window_ = window;
+}
+
+std::uint64_t stream_channel::waiting() const {
+  const std::lock_guard guard{mutex_};
+  return waiting_;
 }
 
 void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) {
@@ -170,7 +194,9 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
     known_.push_back(file.number);
   }
   lent_.emplace(loan.number(), x);
+  waiting_ += x.size();
   out.lent = x;
+  out.loan = loan.number();
 }
 
 void stream_channel::greet(const std::string& token, std::uint16_t port) {
@@ -193,6 +219,7 @@ void stream_channel::end() {
 }
 
 void stream_channel::push(outgoing x) {
+  waiting_ += x.bytes();
   queue_.push_back(std::move(x));
   // Otherwise, earlier records are still waiting for the socket.
   if (queue_.size() == 1)
@@ -288,6 +315,8 @@ void stream_channel::flush() {
     if (written_ == x.head.size() + x.body.size()) {
       if (options_.resumes && x.numbered)
         sent_.push_back(std::move(x));
+      else
+        waiting_ -= x.bytes();
       queue_.pop_front();
       written_ = 0;
     }
@@ -300,6 +329,8 @@ void stream_channel::on_writable() {
 }
 
 void stream_channel::on_tick() {
+  if (end_overflow())
+    return;
   const std::lock_guard guard{mutex_};
   if (broken_)
     return;
@@ -365,7 +396,11 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     cut_ = false;
     heard_ = clock::now();
     written_ = 0;
-    std::erase_if(queue_, [](auto& x) { return !x.numbered; });
+    std::erase_if(queue_, [this](auto& x) {
+      if (!x.numbered)
+        waiting_ -= x.bytes();
+      return !x.numbered;
+    });
     holding_ = greeting == nullptr;
     if (greeting != nullptr)
       possible = acknowledge(greeting->received(), dropped);
@@ -374,8 +409,11 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     x.set_token(token);
     x.set_received(acknowledged_ = received_);
     queue_.push_front({record_of(proto::GREETING, x), {}, -1, {}, false});
+    waiting_ += queue_.front().bytes();
     flush();
   }
+  if (end_overflow())
+    return;
   if (!possible)
     mistrust("a number of records that it cannot have received");
 }
@@ -384,6 +422,7 @@ bool stream_channel::acknowledge(std::uint64_t received, std::deque<outgoing>& d
   if (received < first_sent_ || received - first_sent_ > sent_.size())
     return false;
   for (; first_sent_ < received; ++first_sent_) {
+    waiting_ -= sent_.front().bytes();
     dropped.push_back(std::move(sent_.front()));
     sent_.pop_front();
   }
@@ -408,6 +447,28 @@ void stream_channel::give_up(const std::string& reason) {
     sent_.swap(not_acknowledged);
   }
   fail(reason);
+}
+
+// Too much waits. Loans whose records are not written are free; the peer may still read the others.
+bool stream_channel::end_overflow() {
+  std::deque<outgoing> not_sent;
+  std::deque<outgoing> not_acknowledged;
+  std::uint64_t window = 0;
+  {
+    const std::lock_guard guard{mutex_};
+    if (!overflowed_ || broken_)
+      return false;
+    broken_ = true;
+    window = window_;
+    for (std::size_t i = written_ > 0 ? 1 : 0; i < queue_.size(); ++i)
+      lent_.erase(queue_[i].loan);
+    queue_.swap(not_sent);
+    sent_.swap(not_acknowledged);
+  }
+  keep_loans();
+  fail(beyond_window(window));
+  options_.wake(); // The socket can be closed.
+  return true;
 }
 
 // -- receiving ----------------------------------------------------------------------------------
@@ -707,8 +768,10 @@ void stream_channel::on_return(const proto::Return& x) {
   {
     const std::lock_guard guard{mutex_};
     for (const auto loan : x.loan())
-      if (auto y = lent_.extract(loan))
+      if (auto y = lent_.extract(loan)) {
+        waiting_ -= y.mapped().size();
         free.push_back(std::move(y.mapped()));
+      }
   }
   for (const auto number : x.freed())
     if (auto y = opened_.extract(number))

@@ -24,6 +24,9 @@ struct msghdr;
 
 namespace troupe {
 
+/// Why a link ends for which too much waits.
+std::string beyond_window(std::uint64_t window);
+
 struct stream_options {
   /// True if the peer runs on this host and the socket can pass descriptors. Payloads in shared
   /// memory are then lent to the peer instead of sent.
@@ -33,7 +36,9 @@ struct stream_options {
   bool resumes = false;
   /// Limit for the size of a payload, and for the total shared memory, that the peer may announce.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
-  /// Requests a call of on_tick() soon. May be called on any thread.
+  /// See stream_channel::limit().
+  std::uint64_t window = std::uint64_t{1} << 36;
+  /// Asks for a call of on_tick() soon, from any thread.
   std::function<void()> wake;
 };
 
@@ -46,8 +51,10 @@ struct stream_options {
 /// other, even if the link has already ended. The end of the socket proves that the peer no longer
 /// reads.
 ///
-/// A socket between hosts may break. The channel is then *cut*: messages wait until resume()
-/// provides another socket. Each message that has not arrived yet is then sent over that socket.
+/// A socket between hosts may break. The channel is then *cut*: messages wait, until resume() gives
+/// it another socket, over which each message arrives that has not arrived before.
+///
+/// What waits for the peer is bounded: if it takes or acknowledges nothing, the channel ends.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least this many bytes are not copied into a record.
@@ -75,9 +82,15 @@ public:
   /// Returns an error if the message cannot be sent at all.
   caf::error send(proto::Frame frame, caf::message content);
 
-  /// Sends the first record, if this side has connected.
-  /// @param port the port on which this process listens; the peer can use it to test whether this
-  /// process still runs
+  /// At most so many bytes may wait: not written, not acknowledged, or lent to the peer. The
+  /// channel fails at the message that exceeds it, unless nothing else waits. Thread-safe.
+  void limit(std::uint64_t window);
+
+  /// Bytes that wait. Thread-safe.
+  std::uint64_t waiting() const;
+
+  /// The first record of the side that connected.
+  /// @param port where this process listens, for a peer that wants to know whether it still runs
   void greet(const std::string& token, std::uint16_t port);
 
   /// Reports that this side's link has ended. Thread-safe.
@@ -152,6 +165,10 @@ private:
     payload lent = {};
     /// True if the record counts for Greeting::received.
     bool numbered = true;
+    /// Number of the loan.
+    std::uint64_t loan = 0;
+
+    std::uint64_t bytes() const { return head.size() + body.size(); }
   };
 
   using clock = std::chrono::steady_clock;
@@ -161,6 +178,7 @@ private:
   void push(outgoing x);
   void push_news();
   void flush();
+  bool overflows(const payload& body, std::size_t head);
   /// False if the peer cannot have received this many messages.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
   void resend();
@@ -180,6 +198,7 @@ private:
   payload borrow(const proto::Loan& x);
   void mistrust(const std::string& sent);
   void fail(const std::string& reason);
+  bool end_overflow();
 
   caf::actor_system& sys_;
   file_descriptor socket_;
@@ -191,6 +210,10 @@ private:
   /// Number of bytes written of the first record in the queue.
   std::size_t written_ = 0;
   bool broken_ = false;
+  std::uint64_t window_;
+  std::uint64_t waiting_ = 0;
+  /// A message was left out because too much waits: nothing follows it.
+  bool overflowed_ = false;
   bool ended_ = false;
   /// Records that were written but not acknowledged. Empty if the channel cannot resume.
   std::deque<outgoing> sent_;

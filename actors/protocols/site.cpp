@@ -17,4 +17,9 @@ std::size_t worker_site::rank() const {
                                   - workers.begin());
 }
 
+member worker_site::left() const {
+  const auto workers = view.of(job_kind::worker);
+  return workers[(rank() + workers.size() - 1) % workers.size()];
+}
+
 } // namespace troupe

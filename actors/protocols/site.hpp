@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/link/permissions.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/replica/replica_account.hpp"
 #include "actors/spawner.hpp"
@@ -10,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 // The environment in which a protocol starts its actors on a node.
@@ -26,8 +28,10 @@ public:
   /// reached. This may be at once, or never.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
-  /// Makes this actor reachable by this name.
-  virtual void host(const endpoint& name, caf::strong_actor_ptr actor) = 0;
+  /// Makes this actor reachable by that name.
+  /// @param only if set, no other task's node may send to it
+  virtual void host(const endpoint& name, caf::strong_actor_ptr actor,
+                    const std::optional<link_peer>& only) = 0;
 
   /// Ties this actor to the node: it ends with the node. If it fails earlier, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
@@ -81,9 +85,14 @@ struct task_site {
   }
 
   /// Makes the actor reachable as this service of the task.
+  /// @param only if set, no other task may send to it
   template <class Handle>
-  void host(proto::Service service, const Handle& actor) const {
-    node->host({task, service}, caf::actor_cast<caf::strong_actor_ptr>(actor));
+  void host(proto::Service service, const Handle& actor,
+            const std::optional<member>& only = {}) const {
+    std::optional<link_peer> sender;
+    if (only)
+      sender = link_peer{only->task, only->incarnation};
+    node->host({task, service}, caf::actor_cast<caf::strong_actor_ptr>(actor), sender);
   }
 
 private:
@@ -113,6 +122,9 @@ struct worker_site : task_site {
 
   /// This worker's rank in the view, from 0.
   std::size_t rank() const;
+
+  /// The worker before this one in the ring of ranks.
+  member left() const;
 };
 
 /// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.

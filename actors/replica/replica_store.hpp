@@ -59,7 +59,12 @@ public:
   /// to stage the next version.
   std::vector<part> newest();
 
-  /// A copy of this range of the weights, or of one slot of the optimizer's state. The store must
+  /// The newest weights of a bucket, until the next publish().
+  std::span<const float> published(std::size_t bucket) const {
+    return buckets_.at(bucket)->versions.published();
+  }
+
+  /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
   /// hold that state.
   payload weights(range where) const;
   payload state(std::size_t slot, range where) const;

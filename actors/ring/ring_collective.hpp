@@ -20,6 +20,8 @@ struct ring_place {
   bool in_halves = false;
   /// The element type of all vectors.
   element_kind elements = element_kind::float32;
+  /// Elements of the vector by which the ranks compare their replicas; 0: they never do.
+  std::size_t checked = 0;
 };
 
 /// The work of a ring_collective: an all-reduce, or one half of it.

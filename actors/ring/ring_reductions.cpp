@@ -13,13 +13,15 @@ ring_reductions::ring_reductions(const ring_place& place, std::vector<std::size_
   }
   left_out_ = static_cast<std::uint32_t>(sizes_.size());
   sizes_.push_back(place.ranks);
+  sizes_.push_back(place.checked);
   sizes_.insert(sizes_.end(), sums.begin(), sums.end());
 }
 
 bool ring_reductions::exists(const reduction_id& id) const noexcept {
-  if (id.attempt == 0)
-    return id.bucket < sizes_.size() && id.bucket != left_out_;
-  return id.attempt == 1 && id.bucket <= left_out_;
+  if (id.attempt > 0)
+    return id.attempt == 1 && id.bucket <= left_out_;
+  const bool checks = id.bucket == left_out_ + 1;
+  return id.bucket < sizes_.size() && id.bucket != left_out_ && (!checks || place_.checked > 0);
 }
 
 ring_collective& ring_reductions::collective(const reduction_id& id) {
@@ -27,7 +29,7 @@ ring_collective& ring_reductions::collective(const reduction_id& id) {
   if (place_.in_halves && id.bucket < left_out_)
     work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
   auto place = place_;
-  if (id.bucket > left_out_)
+  if (id.bucket >= first_sum())
     place.elements = element_kind::float64;
   return open_.try_emplace(id, place, sizes_[id.bucket], work).first->second;
 }

@@ -41,13 +41,13 @@ struct reduction {
 /// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
-/// bucket i has number i and its all-gather has number `buckets` + i. If one of the sums is not
-/// finite, a second attempt repeats the collectives. It adds one more, with the next number and one
-/// element per rank, which shows the ranks that were left out. Sums over the workers' batches, in
-/// float64, have the numbers after that, and belong to the first attempt. A rank starts an attempt
-/// or a step only when all its earlier collectives have ended. Therefore the left neighbour is at
-/// most one step ahead, and pieces of earlier steps are repetitions. Memory is bounded by the
-/// collectives of two steps.
+/// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
+/// a second attempt repeats the collectives and adds one, with the next number and one element per
+/// rank: which ranks were left out. The number after that is for comparing the replicas
+/// (ring_place::checked), in some steps. Sums over the workers' batches, in float64, are numbered
+/// after that. Both belong to the first attempt. A rank starts an attempt or a step only when all
+/// its earlier collectives have ended. So the left neighbour is at most one step ahead, and pieces
+/// of earlier steps are repetitions: memory is bounded by the collectives of two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -76,7 +76,7 @@ public:
   std::size_t ranks() const noexcept { return place_.ranks; }
 
   /// The number of the first of `sums`.
-  std::uint32_t first_sum() const noexcept { return left_out_ + 1; }
+  std::uint32_t first_sum() const noexcept { return left_out_ + 2; }
 
   /// Number of pieces that arrived again and were ignored.
   std::uint64_t repeated() const noexcept { return repeated_; }

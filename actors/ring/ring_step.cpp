@@ -28,9 +28,25 @@ void ring_step::begin(std::uint64_t step) {
   attempt_ = 0;
   buckets_.assign(replica_.buckets(), {});
   committed_ = false;
+  comparing_ = compares();
   finite_ = true;
   left_out_.reset();
   outcome_.reset();
+}
+
+bool ring_step::compares() const {
+  return place_.checked > 0 && replica_.version() % context_->job.ring().verify_every_steps() == 0;
+}
+
+void ring_step::compare(std::vector<ring_contribution>& start) {
+  if (!comparing_)
+    return;
+  std::vector<std::uint64_t> hashes;
+  for (std::size_t i = 0; i < replica_.buckets(); ++i)
+    hashes.push_back(hash_of_bits(replica_.published(i)));
+  auto own = zeros(place_.checked);
+  put_hashes(hashes, place_.rank, own.as_mutable_floats());
+  start.push_back({{step_, 0, left_out_number() + 1}, 0, std::move(own)});
 }
 
 void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
@@ -53,8 +69,13 @@ bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
 }
 
 bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
-  if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_)
+  if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_ || difference_)
     return true;
+  if (x.id.bucket == left_out_number() + 1) {
+    comparing_ = false;
+    difference_ = compare_hashes(x.sum.as_floats(), place_.ranks);
+    return advance(start);
+  }
   if (place_.in_halves && x.id.bucket < buckets_.size())
     return take_part(x, start);
   if (x.id.bucket == left_out_number())
@@ -104,8 +125,8 @@ bool ring_step::take(const reduction& x) {
 }
 
 bool ring_step::advance(std::vector<ring_contribution>& start) {
-  if (!committed_ || !std::ranges::all_of(buckets_, &bucket_state::reduced)
-      || (attempt_ == 1 && !left_out_))
+  if (!committed_ || comparing_ || difference_
+      || !std::ranges::all_of(buckets_, &bucket_state::reduced) || (attempt_ == 1 && !left_out_))
     return true;
   if (finite_ || attempt_ == 1)
     return decide();

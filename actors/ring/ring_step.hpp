@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/replica/replica_check.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_reductions.hpp"
 
@@ -47,8 +48,17 @@ public:
   /// Begins a step. The previous step must have an outcome. Steps count from 0 in each run.
   void begin(std::uint64_t step);
 
-  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions that
-  /// must be reduced. Ignores a range that is not a bucket or that was contributed already.
+  /// Appends a contribution by which all ranks compare their newest weights, if the step has begun
+  /// at a version that is due (`ring.verify_every_steps`). Called once per step. It makes one pass
+  /// over the weights. Two bits that differ stay unseen with a chance of 2^-64.
+  void compare(std::vector<ring_contribution>& start);
+
+  /// Present if the weights with which this step began are not equal on all ranks; the step has no
+  /// outcome then. The same on all ranks.
+  const std::optional<replica_difference>& difference() const noexcept { return difference_; }
+
+  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
+  /// reduce. Ignores a range that is not a bucket or was contributed already.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
@@ -76,6 +86,7 @@ private:
 
   /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_number() const;
+  bool compares() const;
   bool take(const reduction& x);
   bool take_part(const reduction& x, std::vector<ring_contribution>& start);
   bool advance(std::vector<ring_contribution>& start);
@@ -92,6 +103,9 @@ private:
   std::vector<bucket_state> buckets_;
   std::uint64_t own_samples_ = 0;
   bool committed_ = false;
+  /// The ranks' hashes have not arrived.
+  bool comparing_ = false;
+  std::optional<replica_difference> difference_;
   bool own_finite_ = true;
   /// True if all sums of this attempt so far are finite.
   bool finite_ = true;

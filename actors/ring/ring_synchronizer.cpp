@@ -22,6 +22,8 @@ ring_place place_of(const job_context& context, std::size_t rank, std::size_t ra
   const auto bytes = context.job.runtime().ring_chunk_bytes();
   result.chunk_elements = std::max<std::size_t>(bytes / sizeof(float), 1);
   result.in_halves = divides_state(context, ranks);
+  if (ranks > 1 && context.job.ring().verify_every_steps() > 0)
+    result.checked = check_elements(ranks, context.buckets().size());
   return result;
 }
 
@@ -67,6 +69,9 @@ void ring_synchronizer::on_acquire(const acquire& x) {
   for (auto& part : replica_.newest())
     result.ranges.push_back({part.begin, {part.version}, std::move(part.data)});
   send(worker_, std::move(result));
+  std::vector<ring_contribution> start;
+  round_.compare(start);
+  proceed(true, std::move(start));
 }
 
 void ring_synchronizer::on_contribute(const contribute& x) {
@@ -102,10 +107,34 @@ void ring_synchronizer::on_abandon(const abandon& x) {
 void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> start) {
   for (auto& x : start)
     send(options_.ring, reduce_bucket{std::move(x), caf::actor_cast<reduction_listener>(this)});
-  if (staged)
+  if (round_.difference()) {
+    if (std::exchange(under_way_, false))
+      send(worker_, broken{text_of(*round_.difference())});
+  } else if (staged)
     finish_if_decided();
   else // There are fewer readers (the trainer, a snapshot) than versions, so only a bug leads here.
     send(worker_, broken{"all versions of a bucket are held by readers"});
+}
+
+// Which ranks, and where in the model.
+std::string ring_synchronizer::text_of(const replica_difference& x) const {
+  const auto names = [this](const auto& ranks) {
+    std::string result;
+    for (const auto rank : ranks)
+      result += (result.empty() ? "" : ", ") + to_string(workers_[rank].task);
+    return result;
+  };
+  const auto where = replica_.where(x.bucket);
+  std::string tensors;
+  for (const auto& tensor : context_->parameters().entries())
+    if (!intersect(tensor.elements(), where).empty())
+      tensors += (tensors.empty() ? "" : ", ") + tensor.name;
+  return "at step " + std::to_string(step_) + " the weights of "
+    + (x.majority ? names(x.ranks) + " differ from those of the other workers"
+                  : "the workers differ (" + names(x.ranks) + ")")
+    + ", in " + tensors
+    + ". Steps since the last comparison (ring.verify_every_steps) cannot be trusted: check the "
+      "memory and the processor of that host, and continue from a checkpoint before them";
 }
 
 void ring_synchronizer::finish_if_decided() {

@@ -43,8 +43,11 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// weights round the ring. The bits are the same, and the optimizer's state is divided among the
 /// ranks.
 ///
-/// For a checkpoint, each rank sends an equal share of the parameters and of the optimizer's state
-/// to the coordinator, and continues. While two such captures are in transit, it sends no other.
+/// Every `ring.verify_every_steps` steps the ranks compare hashes of their weights. If they differ,
+/// the run ends, and the error names the rank.
+///
+/// For a checkpoint each rank sends its even share of the parameters and of the optimizer's state
+/// to the coordinator, and continues. While two such captures are in transit, no other is sent.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -71,6 +74,7 @@ private:
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
   void proceed(bool staged, std::vector<ring_contribution> start);
   void finish_if_decided();
+  std::string text_of(const replica_difference& x) const;
   void record(const ring_outcome& x);
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
   std::vector<captured> captured_state(bool with_state) const;

@@ -80,7 +80,7 @@ simulation::simulation(simulation_options options)
 
 simulation::~simulation() {
   for (auto& node : nodes_)
-    caf::anon_send_exit(node, caf::exit_reason::kill);
+    caf::anon_send(node, crash_node{});
   nodes_.clear();
   caf::anon_send_exit(observer_, caf::exit_reason::kill);
   observer_ = nullptr;

@@ -1,5 +1,6 @@
 #include "apps/troupe/commands.hpp"
 
+#include "actors/cluster/secret_file.hpp"
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/choose.hpp"
 #include "apps/troupe/limits.hpp"
@@ -76,6 +77,12 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.node.memory_problem = node_memory_problem;
   result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
   result.node.cluster = chosen.cluster.tasks;
+  if (!chosen.secret_file.empty()) {
+    auto secret = read_secret(chosen.secret_file);
+    result.node.links.secret = std::move(secret.text);
+    if (!secret.warning.empty())
+      spdlog::warn("{}", secret.warning);
+  }
   if (x.join_timeout)
     result.node.join_timeout =
       std::chrono::milliseconds{static_cast<std::int64_t>(*x.join_timeout * 1e3)};

@@ -200,9 +200,8 @@ run_summary run_session(session_options options) {
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
-    caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
-    // A message instead of an exit message, which would overtake output that has not been shown
-    // yet.
+    caf::anon_send(node, crash_node{});
+    // Not an exit message, which would overtake output that is still to be shown.
     caf::anon_send(observer, close_console{});
   };
   try {

@@ -194,6 +194,50 @@ class Strangers(TestCase):
         self.assertIn("worker/1 is not in the cluster of this coordinator", worker.output)
         self.train()
 
+    def with_secret(self, name, text):
+        """The same cluster file, with a secret."""
+        (self.folder / "secret").write_text(text)
+        (self.folder / "secret").chmod(0o600)
+        return self.file(name, json.dumps({"cluster": self.addresses, "secret_file": "secret"}))
+
+    def copy_with_secret(self, text):
+        """As on another machine: another folder."""
+        folder = self.folder / "other"
+        folder.mkdir(exist_ok=True)
+        (folder / "secret").write_text(text)
+        (folder / "secret").chmod(0o644)
+        (folder / "cluster.json").write_text(json.dumps({"cluster": self.addresses, "secret_file": "secret"}))
+        return str(folder / "cluster.json")
+
+    def test_a_secret(self):
+        self.coordinator.kill()
+        good = self.with_secret("secret.json", "0123456789abcdef\n")
+        self.coordinator = self.start_task("coordinator", 0, good, f"--job={self.job}")
+        for path, here, there in (
+                (self.path, "coordinator/0 wants a secret, and this node has none", "worker/0 has no secret"),
+                (self.copy_with_secret("fedcba9876543210"), "coordinator/0 has another secret",
+                 "worker/0 has another secret")):
+            worker = self.start_task("worker", 0, path, "--join-timeout=2")
+            self.assertIn("secret_file", self.coordinator.wait_for(there))
+            self.assert_exit(worker, 1)
+            self.assertIn(here, worker.output)
+        self.assertIn("chmod 600", worker.output)
+        self.path = good
+        self.train()
+        self.assertNotIn("chmod", self.coordinator.output)
+
+    def test_a_secret_that_the_coordinator_does_not_have(self):
+        worker = self.start_task("worker", 0, self.copy_with_secret("0123456789abcdef"), "--join-timeout=2")
+        self.coordinator.wait_for("worker/0 wants a secret, and this node has none")
+        self.assert_exit(worker, 1)
+        self.assertIn("coordinator/0 has no secret", worker.output)
+        self.train()
+
+    def test_a_bad_secret_file(self):
+        worker = self.start_task("worker", 0, self.copy_with_secret("short"))
+        self.assert_exit(worker, 2)
+        self.assertIn("at least 16", worker.output)
+
     def test_one_that_never_comes(self):
         self.coordinator.kill()
         coordinator = self.start_task("coordinator", 0, self.path, f"--job={self.job}", "--join-timeout=2")

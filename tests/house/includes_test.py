@@ -67,6 +67,7 @@ WITHOUT_CAF = (
     "actors/protocols/sync_ps/sync_policy.*",
     "actors/protocols/protocol.hpp",
     "actors/replica/replica_account.*",
+    "actors/replica/replica_check.*",
     "actors/replica/replica_store.*",
     "actors/ring/ring_collective.*",
     "actors/ring/ring_reductions.*",

@@ -18,7 +18,7 @@ void start_local_sgd_worker(const worker_site& site) {
     how.coordinator = site.coordinator;
   const auto synchronizer = site.spawn_heavy<local_sgd_synchronizer>(
     site.context, how, caf::actor_cast<worker_actor>(site.worker));
-  site.host(proto::RING_NODE, synchronizer);
+  site.host(proto::RING_NODE, synchronizer, site.left());
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
   join_ring(site, how.ring,

@@ -24,11 +24,10 @@ std::vector<std::size_t> sums_of_step(const worker_site& site) {
 
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
   const auto workers = site.view.of(job_kind::worker);
-  const auto self = site.rank();
-  // The left neighbour needs a link to this node, and this node may be the one that must dial.
-  const auto left = workers[(self + workers.size() - 1) % workers.size()].task;
+  // The left neighbour needs a link to this node, and this node may have to dial it.
+  const auto left = site.left().task;
   site.reach<caf::actor>({left, proto::RING_NODE}, [](const caf::actor&) {});
-  const auto right = workers[(self + 1) % workers.size()].task;
+  const auto right = workers[(site.rank() + 1) % workers.size()].task;
   site.reach<ring_actor>({right, proto::RING_NODE}, [rank, right, left, then](ring_actor x) {
     caf::anon_send(rank, ring_neighbour{right, std::move(x), left});
     then();
@@ -41,7 +40,7 @@ void start_ring_worker(const worker_site& site) {
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
   const auto rank = spawn_ring_node(site, std::move(sizes), sums);
-  site.host(proto::RING_NODE, rank);
+  site.host(proto::RING_NODE, rank, site.left());
   ring_synchronizer_options how;
   how.view = site.view;
   how.worker = site.task.index;

@@ -195,7 +195,7 @@ void start_gossip(const troupe::worker_site& site) {
   const auto counters =
     troupe::spawn_ring_node(site, {troupe::replica_account::elements(workers.size())});
   const auto synchronizer = site.spawn_heavy<gossip_synchronizer>(site, counters);
-  site.host(proto::RING_NODE, counters);
+  site.host(proto::RING_NODE, counters, site.left());
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
   const auto right = workers[(site.rank() + 1) % workers.size()].task;

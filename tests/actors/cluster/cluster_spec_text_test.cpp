@@ -1,9 +1,13 @@
 #include "actors/cluster/cluster_spec.hpp"
 
+#include "actors/cluster/secret_file.hpp"
 #include "kernels/formats/json_text.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 #include <nlohmann/json.hpp>
+
+#include <fstream>
 
 BOOST_AUTO_TEST_SUITE(cluster_spec_text)
 
@@ -87,6 +91,34 @@ BOOST_AUTO_TEST_CASE(what_launchers_write) {
   const auto only_task = parse_cluster_config(R"({"task": {"type": "evaluator"}})", "TF_CONFIG");
   BOOST_TEST(!only_task.cluster.has_value());
   BOOST_TEST(to_string(*only_task.task) == "evaluator/0");
+}
+
+BOOST_AUTO_TEST_CASE(files_with_secrets) {
+  const temporary_directory folder;
+  const std::string cluster = R"({"cluster": {"worker": ["a:1"]})";
+  const auto with = [&](const std::string& name) {
+    std::ofstream{folder / "x.json"} << cluster << ", \"secret_file\": \"" << name << "\"}";
+    return load_cluster_config(folder / "x.json").secret_file;
+  };
+  BOOST_TEST(with("key") == (folder / "key").string());
+  BOOST_TEST(with("/etc/key") == "/etc/key");
+  BOOST_TEST(parse_cluster_config(cluster + "}", "x.json").secret_file == "");
+  for (const std::string wrong : {"1", "\"\"", "[\"a\"]"})
+    BOOST_TEST(contains(parse_error(cluster + ", \"secret_file\": " + wrong + "}"),
+                        "x.json: secret_file: expected the name of a file"));
+  BOOST_TEST(contains(parse_error(cluster + R"(, "secretfile": "a"})"), "did you mean"));
+
+  std::ofstream{folder / "key"} << "0123456789abcdef \n\n";
+  std::filesystem::permissions(folder / "key", std::filesystem::perms{0600});
+  BOOST_TEST(read_secret(folder / "key").text == "0123456789abcdef");
+  BOOST_TEST(read_secret(folder / "key").warning == "");
+  for (const unsigned mode : {0640U, 0604U, 0644U}) {
+    std::filesystem::permissions(folder / "key", std::filesystem::perms{mode});
+    BOOST_TEST(contains(read_secret(folder / "key").warning, "chmod 600"));
+  }
+  std::ofstream{folder / "key"} << "0123456789abcde\n";
+  BOOST_TEST(contains(error_of([&] { read_secret(folder / "key"); }), "at least 16"));
+  BOOST_TEST(contains(error_of([&] { read_secret(folder / "none"); }), "none"));
 }
 
 BOOST_AUTO_TEST_CASE(wrong_texts) {

@@ -83,7 +83,7 @@ run_summary train(std::shared_ptr<storage> files, bool stop = false) {
   auto result = ended.get_future();
   if (result.wait_for(std::chrono::minutes{4}) == std::future_status::ready)
     return result.get();
-  caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
+  caf::anon_send(node, crash_node{});
   run_summary late;
   late.failure = "the run did not end";
   return late;

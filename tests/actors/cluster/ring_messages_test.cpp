@@ -28,17 +28,17 @@ std::vector<std::size_t> sizes_of(const job_context& context) {
 }
 
 struct ring_fixture {
-  ring_fixture() {
+  /// @param compared how often the ranks compare their weights; 0: never
+  explicit ring_fixture(int compared = 0) {
     configure(config);
     system.emplace(config);
     self.emplace(*system);
-    const auto job =
-      example_job("digits_mlp",
-                  {"data.digits={train: 64 test: 20}", "model.layer[0].dense.units=8",
-                   "protocol=RING", "runtime.bucket_bytes=4"});
+    const auto job = example_job(
+      "digits_mlp",
+      {"data.digits={train: 64 test: 20}", "model.layer[0].dense.units=8", "protocol=RING",
+       "runtime.bucket_bytes=4", "ring.verify_every_steps=" + std::to_string(compared)});
     context = make_job_context(job, shape_of(*build_data(job).train));
-    const ring_place place{0, 2, 1000};
-    ring = system->spawn<ring_node>(current_view, place, sizes_of(*context),
+    ring = system->spawn<ring_node>(current_view, place_of(*context, 0, 2), sizes_of(*context),
                                     std::make_shared<activity_board>());
     ring_synchronizer_options options;
     options.view.number = current_view;
@@ -50,12 +50,18 @@ struct ring_fixture {
                   ring_neighbour{{job_kind::worker, 1},
                                  caf::actor_cast<ring_actor>(*self),
                                  {job_kind::worker, 1}});
-    right.emplace(ring_place{1, 2, 1000}, sizes_of(*context));
+    right.emplace(place_of(*context, 1, 2), sizes_of(*context));
   }
 
   ~ring_fixture() {
     caf::anon_send_exit(ring, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(synchronizer, caf::exit_reason::user_shutdown);
+  }
+
+  static ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks) {
+    auto result = troupe::place_of(context, rank, ranks);
+    result.chunk_elements = 1000;
+    return result;
   }
 
   payload gradient(float value) const {
@@ -313,6 +319,28 @@ BOOST_AUTO_TEST_CASE(a_piece_of_another_view_is_left_alone) {
   (*self)->send(synchronizer, finished(step, 1));
   pass_on(context->buckets().size());
   BOOST_TEST((wait_for<committed>().outcome == proto::APPLIED));
+}
+
+struct comparing_fixture : ring_fixture {
+  comparing_fixture() : ring_fixture(1) {}
+};
+
+// Rank 1 says that it has other weights: the worker is told, and the step does not end.
+BOOST_FIXTURE_TEST_CASE(replicas_that_differ, comparing_fixture) {
+  const auto buckets = context->buckets().size();
+  const auto step = begin();
+  auto hashes = payload::floats(check_elements(2, buckets));
+  std::ranges::fill(hashes.as_mutable_floats(), 0.0F);
+  right_contributes({{0, 0, static_cast<std::uint32_t>(buckets + 1)}, 0, hashes});
+  pass_on(1);
+  const auto text = wait_for<broken>().reason;
+  for (const auto* part : {"step 0", "worker/0, worker/1", "verify_every_steps"})
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+  contribute_all(step, gradient(1));
+  contribute_right(0, gradient(1), 6);
+  (*self)->send(synchronizer, finished(step, 1));
+  pass_on(1 + buckets);
+  BOOST_TEST(pull().first == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -35,7 +35,7 @@ public:
   }
 
   ~cluster_in_steps() {
-    caf::anon_send_exit(node_, caf::exit_reason::user_shutdown);
+    caf::anon_send(node_, crash_node{});
     while (scheduler_->try_run_once())
       ;
     scheduler_->clock().cancel_all();

@@ -111,7 +111,7 @@ run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32
   auto result = ended.get_future();
   if (result.wait_for(patience_limit) == std::future_status::ready)
     return result.get();
-  caf::anon_send_exit(node, caf::exit_reason::user_shutdown);
+  caf::anon_send(node, crash_node{});
   run_summary late;
   late.failure = "the run did not end";
   return late;

@@ -7,6 +7,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -304,6 +305,54 @@ BOOST_AUTO_TEST_CASE(a_dead_peer_has_let_go) {
   BOOST_TEST(data.unique(), "nothing is lent any more");
 }
 
+// -- peers that take nothing ----------------------------------------------------------------------
+
+namespace {
+
+std::size_t resident_bytes() {
+  std::ifstream in{"/proc/self/statm"};
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  in >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+} // namespace
+
+// A stopped process: its socket and the memory that it was lent stay as they are.
+BOOST_AUTO_TEST_CASE(a_stopped_peer) {
+  for (const bool lends : {false, true})
+    BOOST_TEST_CONTEXT((lends ? "lends" : "writes")) {
+      connection x{lends};
+      x.a->channel->limit(4 << 20);
+      const auto before = resident_bytes();
+      for (std::uint64_t i = 1; i <= 10'000; ++i) {
+        x.a->send(i, patterned(100'000));
+        x.a->run();
+      }
+      BOOST_TEST(contains(x.a->closed, "more than 4 MiB"));
+      BOOST_TEST(resident_bytes() < before + (std::size_t{64} << 20));
+      BOOST_TEST(x.a->channel->finished());
+      x.run();
+      BOOST_TEST(x.b->messages.size() < 100U);
+      for (auto& m : x.b->messages)
+        BOOST_TEST(equal(m.data(), patterned(100'000)), "as it was sent");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(one_message_may_exceed_the_window) {
+  connection x{false};
+  x.a->channel->limit(1 << 20);
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    x.a->send(i, patterned(3 << 20));
+    for (int k = 0; k < 10; ++k)
+      x.run();
+  }
+  BOOST_TEST(x.b->messages.size() == 3U);
+  BOOST_TEST(x.a->channel->waiting() == 0U);
+  BOOST_TEST(x.a->closed == "");
+}
+
 // -- sockets that break -------------------------------------------------------------------------
 
 namespace {
@@ -398,6 +447,46 @@ BOOST_AUTO_TEST_CASE(cut_anywhere) {
     }
   }
   BOOST_TEST(cuts > 10U);
+}
+
+// The peer reads all, and acknowledges nothing.
+BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
+  codec system;
+  const auto sockets = breaking::new_pair();
+  end_point a{system.system(), sockets[0], false, 1 << 30, true};
+  a.listen();
+  a.channel->limit(1 << 20);
+  std::vector<char> read(1 << 16);
+  const auto data = patterned(100'000);
+  for (std::uint64_t i = 1; i <= 1'000; ++i) {
+    a.send(i, data);
+    for (int k = 0; k < 40; ++k) {
+      a.run();
+      while (::recv(sockets[1], read.data(), read.size(), MSG_DONTWAIT) > 0)
+        ;
+    }
+    BOOST_TEST_REQUIRE(a.channel->waiting() <= (1U << 20));
+  }
+  BOOST_TEST(contains(a.closed, "more than 1 MiB"));
+  BOOST_TEST(data.unique(), "nothing is kept");
+  ::close(sockets[1]);
+}
+
+// What was left out while the connection was broken must not be missing after it.
+BOOST_AUTO_TEST_CASE(too_much_for_a_broken_connection) {
+  breaking x;
+  x.a->channel->limit(1 << 20);
+  x.a->send(1, patterned(100));
+  x.run_once();
+  x.cut();
+  for (std::uint64_t i = 2; i <= 40; ++i)
+    x.a->send(i, patterned(100'000));
+  x.connect();
+  for (int i = 0; i < 400; ++i)
+    x.run_once();
+  BOOST_TEST(contains(x.a->closed, "more than 1 MiB"));
+  for (std::size_t i = 0; i < x.b->messages.size(); ++i)
+    BOOST_TEST(x.b->messages[i].frame.id() == i + 1);
 }
 
 BOOST_AUTO_TEST_CASE(cut_again_and_again) {

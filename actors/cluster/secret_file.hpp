@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace troupe {
+
+struct cluster_secret {
+  /// The file's contents without white space at the end.
+  std::string text;
+  /// What is wrong with the file's permissions; empty: nothing.
+  std::string warning;
+};
+
+/// Reads the secret of a cluster.
+/// @throws input_error: the file cannot be read, or has fewer than 16 bytes.
+cluster_secret read_secret(const std::filesystem::path& path);
+
+} // namespace troupe

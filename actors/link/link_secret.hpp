@@ -1,0 +1,37 @@
+#pragma once
+
+#include "actors/link/permissions.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// HMAC-SHA256 (RFC 2104), 32 bytes.
+std::string hmac_sha256(std::string_view key, std::string_view text);
+
+/// Compares texts of equal length in a time that does not depend on their contents.
+bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept;
+
+/// 128 random bits of the system as 32 hexadecimal digits. Throws std::system_error.
+std::string random_text();
+
+/// What the two nodes of a new link know of it. Each proves that it knows the cluster's secret by
+/// an HMAC over all of this, so that a proof is good for one link, one direction and these two
+/// nodes alone.
+struct link_introduction {
+  link_peer dialling;
+  link_peer dialled;
+  /// Random texts of the two nodes.
+  std::string dialling_nonce;
+  std::string dialled_nonce;
+};
+
+enum class link_side : std::uint8_t { dialling, dialled };
+
+/// The proof of one of the two nodes.
+std::string proof_of(link_side who, const link_introduction& x, std::string_view secret);
+
+} // namespace troupe
