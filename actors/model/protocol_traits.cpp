@@ -385,6 +385,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "hogwild",
       .weights = weights_at::shards,
       .in_step = false,
+      .one_process = true,
       .decided_by = "parameter server",
       .exchange =
         [](const proto::Job&) {

@@ -43,6 +43,8 @@ struct protocol_traits {
   /// Workers can normalize over the samples of all of them (batch_norm.sync): they go in step, and
   /// get a ring_node for sums (actors/protocols/ring/ring.hpp).
   bool sums_over_workers = false;
+  /// True if all workers and shards must be in one process.
+  bool one_process = false;
   /// True if shard 0 needs to know which workers hold no lease (proto::IdleWorkers).
   bool tells_idle = false;
   /// True if shards buffer gradients before they make an update. At the end of an epoch, all shards

@@ -394,6 +394,7 @@ int run(const check_command& x) {
   check_workers(job, cluster.workers);
   divide_batch(job, cluster.workers);
   const auto processes = processes_of(x, cluster);
+  require_one_process(job, processes.size() > 1);
   print_job(job);
   std::optional<job_data> data;
   std::string problem;

@@ -92,6 +92,13 @@ void require_shards(const proto::Job& job, std::size_t ps) {
                       + without_shards()};
 }
 
+void require_one_process(const proto::Job& job, bool several) {
+  if (const auto& protocol = traits_of(job); several && protocol.one_process)
+    throw input_error{protocol.name
+                      + " needs all workers and parameter servers in one process; use `troupe "
+                        "train` without --processes, or use another protocol"};
+}
+
 coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
                                          std::size_t ps, const std::optional<std::string>& resume) {
   require_shards(given, ps);

@@ -36,6 +36,10 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
 /// Throws input_error if the job's protocol needs parameter shards and there are none.
 void require_shards(const proto::Job& job, std::size_t ps);
 
+/// Throws input_error if the job's protocol needs all tasks in one process, and they are in
+/// several.
+void require_one_process(const proto::Job& job, bool several);
+
 /// Everything that the coordinator of a cluster with `ps` parameter shards needs. The data is read,
 /// the model is built, the output directory is created, and a checkpoint is read if `resume`
 /// requests it (see choose_checkpoint). The caller fills in the tasks. Throws input_error.

@@ -105,6 +105,7 @@ int run(const train_command& x) {
   if (x.workers == 0)
     throw input_error{"--workers=0: at least one worker is needed"};
   const auto job = load_job(x.job, x.overrides, x.protocol, x.out);
+  require_one_process(job, x.processes);
   const auto ps = x.ps.value_or(traits_of(job).default_shards());
   auto setup = with_job_lines(x.job, x.overrides,
                               [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });

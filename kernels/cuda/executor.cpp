@@ -60,6 +60,10 @@ void check_supported(const plan& what) {
     if (row_of(x.op).run == nullptr || sparse)
       throw input_error("\"" + x.output.name + "\": a GPU cannot compute "
                         + std::string(to_string(x.op)) + " yet; use a CPU for this model");
+    if (x.op != operation::dropout && x.key != 0)
+      throw input_error("\"" + x.output.name
+                        + "\": a GPU cannot normalize over the batches of all workers yet; set "
+                          "batch_norm.sync: false, or use a CPU");
   }
 }
 

@@ -56,9 +56,10 @@ class Train(TestCase):
     def test_workers_that_share_weights_must_share_a_process(self):
         job = self.file("job.textproto", QUICK_JOB)
         for protocol in IN_ONE_PROCESS:
-            process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", "--processes")
-            self.assert_exit(process, 1)
-            self.assertIn("use `troupe train` without --processes", process.output)
+            for command in ("train", "check"):
+                process = self.start(command, f"--job={job}", f"--protocol={protocol}", "--workers=2", "--processes")
+                self.assert_exit(process, 2)
+                self.assertIn("use `troupe train` without --processes", process.output)
 
     def test_parameter_servers_are_idle_in_a_ring(self):
         for more in ([], ["--processes"]):
