@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
   BOOST_TEST(adapted_traits(job).gradients_of_step(job, 4) == 4U);
   job = with({"protocol=SYNC_PS", "sync_ps.backup_workers=1"});
   BOOST_TEST(!adapted_traits(job).in_step);
-  BOOST_TEST(adapted_traits(job).needs_all);
+  BOOST_TEST(!adapted_traits(job).needs_all);
   BOOST_TEST(adapted_traits(job).gradients_of_step(job, 4) == 3U);
   BOOST_TEST(adapted_traits(job).exchange(job)
              == "the gradients of a step are added up, and applied, without the last one, whose "
