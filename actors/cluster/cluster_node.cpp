@@ -44,7 +44,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
   set_default_handler(
     [this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
-      refuse_stranger("something unknown");
+      refuse_stranger("an unknown message");
       return caf::sec::unexpected_message;
     });
   return {
@@ -266,7 +266,7 @@ std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
   if (sender && sender->node() == system().node())
     return std::nullopt;
   const std::string text = std::string{"another program sent "} + message + " to "
-    + to_string(options_.tasks.front()) + ", which hears it only of the coordinator's link";
+    + to_string(options_.tasks.front()) + "; only the coordinator may";
   if (strangers_refused_++ == 0)
     on_notice({"refused: " + text + "; others like it are counted, not shown"});
   return make_error(errc::malformed, text);

@@ -1,0 +1,288 @@
+// Other programs send messages to the ports of a run's nodes, over real sockets of this host.
+
+#include "actors/cluster/basp_transport.hpp"
+#include "actors/cluster/cluster_node.hpp"
+#include "tests/support/example_job.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+BOOST_AUTO_TEST_SUITE(strangers_at_ports)
+
+namespace {
+
+constexpr auto patience_limit = 120s;
+
+proto::Job job_of_test() {
+  return example_job("digits_mlp",
+                     {"data.digits={train: 640 test: 20}", "data.batch=16", "epochs=8",
+                      "protocol=SYNC_PS", "model.layer[0].dense.units=16"});
+}
+
+/// Collects what an operator would read.
+class listener : public run_observer::base {
+public:
+  listener(caf::actor_config& cfg, std::shared_ptr<std::vector<std::string>> notices,
+           std::shared_ptr<std::mutex> mutex)
+    : run_observer::base(cfg), notices_(std::move(notices)), mutex_(std::move(mutex)) {}
+
+  behavior_type make_behavior() override {
+    return {
+      [](const run_progress&) {},
+      [](const epoch_report&) {},
+      [](const run_summary&) {},
+      [this](const run_notice& x) {
+        const std::lock_guard guard{*mutex_};
+        notices_->push_back(x.text);
+      },
+    };
+  }
+
+private:
+  std::shared_ptr<std::vector<std::string>> notices_;
+  std::shared_ptr<std::mutex> mutex_;
+};
+
+/// An actor system with a port.
+struct process {
+  caf::actor_system_config cfg;
+  std::unique_ptr<caf::actor_system> sys;
+
+  process() {
+    configure(cfg);
+    tune(cfg);
+    cfg.set("scheduler.max-threads", std::size_t{2});
+    cfg.load<caf::io::middleman>();
+    sys = std::make_unique<caf::actor_system>(cfg);
+  }
+};
+
+/// A node in an actor system of its own, as in a process of its own.
+struct node_process : process {
+  std::promise<run_summary> ended;
+  std::shared_ptr<std::vector<std::string>> notices = std::make_shared<std::vector<std::string>>();
+  std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();
+  run_observer observer = sys->spawn<listener>(notices, mutex);
+  std::shared_ptr<channel_host> channels;
+  caf::actor node;
+  std::uint16_t port = 0;
+
+  node_process(node_options how, bool with_channels) {
+    if (with_channels)
+      channels = std::make_shared<channel_host>(*sys, channel_host_options{});
+    how.links.channels = channels;
+    how.net = std::make_shared<basp_transport>(*sys);
+    how.observer = observer;
+    how.on_end = [this](const run_summary& x) { ended.set_value(x); };
+    node = caf::actor_cast<caf::actor>(sys->spawn<cluster_node>(std::move(how)));
+    port =
+      basp_transport::listen(*sys, caf::actor_cast<caf::strong_actor_ptr>(node), "127.0.0.1", 0);
+  }
+
+  ~node_process() {
+    caf::anon_send(node, crash_node{});
+    node = nullptr;
+    caf::anon_send_exit(observer, caf::exit_reason::user_shutdown);
+    observer = nullptr;
+    if (channels)
+      channels->stop();
+  }
+
+  void begin() { caf::anon_send(node, begin_node{"127.0.0.1:" + std::to_string(port)}); }
+
+  std::string all_notices() {
+    const std::lock_guard guard{*mutex};
+    std::string result;
+    for (auto& x : *notices)
+      result += x + '\n';
+    return result;
+  }
+};
+
+/// A coordinator, a shard and two workers.
+struct cluster {
+  std::vector<std::unique_ptr<node_process>> nodes;
+  std::future<run_summary> end;
+
+  explicit cluster(bool with_channels, const std::function<void(node_options&)>& change = {}) {
+    const auto job = job_of_test();
+    coordinator_setup setup;
+    setup.data = build_data(job);
+    setup.context = make_job_context(job, shape_of(*setup.data.train));
+    const std::vector<task_name> tasks{
+      {job_kind::ps, 0}, {job_kind::worker, 0}, {job_kind::worker, 1}};
+    for (auto& task : tasks)
+      setup.tasks.push_back({task, "127.0.0.1:0"});
+    node_options first;
+    first.tasks = {coordinator_task};
+    first.incarnation = 100;
+    first.coordinator = std::move(setup);
+    if (change)
+      change(first);
+    nodes.push_back(std::make_unique<node_process>(std::move(first), with_channels));
+    for (auto& task : tasks) {
+      node_options how;
+      how.tasks = {task};
+      how.incarnation = 100 + nodes.size();
+      how.coordinator_address = "127.0.0.1:" + std::to_string(nodes[0]->port);
+      how.source = build_data;
+      if (change)
+        change(how);
+      nodes.push_back(std::make_unique<node_process>(std::move(how), with_channels));
+    }
+    end = nodes[0]->ended.get_future();
+  }
+
+  void begin() {
+    for (auto& x : nodes)
+      x->begin();
+  }
+
+  run_summary result() {
+    BOOST_TEST_REQUIRE((end.wait_for(patience_limit) == std::future_status::ready));
+    return end.get();
+  }
+};
+
+/// Whose Hello a node answers with a Welcome, from the link that it starts.
+class visitor : public caf::event_based_actor {
+public:
+  visitor(caf::actor_config& cfg, std::shared_ptr<std::atomic<int>> welcomed)
+    : caf::event_based_actor(cfg), welcomed_(std::move(welcomed)) {}
+
+  caf::behavior make_behavior() override {
+    set_default_handler(caf::drop);
+    return {[this](const proto::Welcome&) {
+      ++*welcomed_;
+      // To its own link: orders, garbage, and messages that only a peer sends.
+      const auto link = caf::actor_cast<caf::actor>(current_sender());
+      send(link, proto::Frame{}, caf::make_message(proto::Shutdown{}));
+      send(link, caf::exit_msg{address(), caf::exit_reason::kill});
+      send(link, std::string{"unknown"});
+    }};
+  }
+
+private:
+  std::shared_ptr<std::atomic<int>> welcomed_;
+};
+
+/// A program that is no node.
+class stranger : process {
+public:
+  ~stranger() {
+    for (auto& x : visitors_)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+  }
+
+  /// Says and orders all sorts of things to the node at a port.
+  void attack(std::uint16_t port) {
+    const auto found = sys->middleman().remote_actor("127.0.0.1", port);
+    if (!found)
+      return; // The run is over.
+    const auto node = *found;
+    caf::scoped_actor self{*sys};
+    for (const auto reason : {caf::exit_reason::kill, caf::exit_reason::user_shutdown}) {
+      caf::anon_send_exit(node, reason);
+      self->send_exit(node, reason);
+      self->send(node, caf::down_msg{node.address(), reason});
+    }
+    self->send(node, caf::make_error(caf::sec::runtime_error));
+    self->send(node, std::string{"unknown"});
+    self->send(node, proto::Shutdown{});
+    self->send(node, proto::OpenView{});
+    self->send(node, proto::Welcome{});
+    self->send(node, proto::Frame{}, caf::make_message(proto::Shutdown{}));
+    self->send(node, proto::ChannelRefused{});
+    self->request(node, 1s, proto::Shutdown{})
+      .receive([](const proto::Ack&) {}, [](const caf::error&) {});
+    for (int i = 0; i < 50; ++i)
+      self->send(node, proto::Probe{});
+    ++attacks;
+  }
+
+  /// Says Hello as a task of the run.
+  void say_hello(std::uint16_t port, int count) {
+    const auto node = sys->middleman().remote_actor("127.0.0.1", port);
+    if (!node)
+      return;
+    proto::Hello hello;
+    hello.set_wire_version(wire_version);
+    hello.mutable_task()->set_job("worker");
+    hello.set_incarnation(7);
+    for (int i = 0; i < count; ++i) {
+      hello.mutable_task()->set_index(static_cast<std::uint32_t>(i % 3));
+      visitors_.push_back(sys->spawn<visitor>(welcomed_));
+      const auto from = caf::actor_cast<caf::strong_actor_ptr>(visitors_.back());
+      caf::actor_cast<caf::strong_actor_ptr>(*node)->enqueue(
+        caf::make_mailbox_element(from, caf::make_message_id(), {}, hello), nullptr);
+    }
+  }
+
+  int attacks = 0;
+  int welcomed() const { return *welcomed_; }
+
+private:
+  std::vector<caf::actor> visitors_;
+  std::shared_ptr<std::atomic<int>> welcomed_ = std::make_shared<std::atomic<int>>(0);
+};
+
+std::string undisturbed() {
+  static const auto result = [] {
+    cluster x{true};
+    x.begin();
+    const auto summary = x.result();
+    BOOST_TEST(summary.failure == "");
+    for (auto& node : x.nodes)
+      BOOST_TEST(!contains(node->all_notices(), "refused"));
+    return summary.weights_sha256;
+  }();
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(orders_of_strangers) {
+  for (const bool channels : {true, false})
+    BOOST_TEST_CONTEXT((channels ? "channels" : "BASP")) {
+      cluster x{channels};
+      stranger other;
+      for (auto& node : x.nodes)
+        other.attack(node->port);
+      x.begin();
+      while (x.end.wait_for(1ms) != std::future_status::ready && other.attacks < 1000)
+        for (auto& node : x.nodes)
+          other.attack(node->port);
+      const auto summary = x.result();
+      BOOST_TEST(summary.failure == "");
+      BOOST_TEST(summary.weights_sha256 == undisturbed());
+      BOOST_TEST(other.attacks >= 8);
+      for (auto& node : x.nodes) {
+        BOOST_TEST(contains(node->all_notices(), "would have ended"));
+        BOOST_TEST(contains(node->all_notices(), "refused: another program sent"));
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(many_hellos) {
+  cluster x{true};
+  stranger other;
+  x.begin();
+  for (auto& node : x.nodes)
+    other.say_hello(node->port, 2'500);
+  const auto summary = x.result();
+  BOOST_TEST(summary.failure == "");
+  BOOST_TEST(summary.weights_sha256 == undisturbed());
+  BOOST_TEST(other.welcomed() > 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
