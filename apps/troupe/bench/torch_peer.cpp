@@ -88,6 +88,10 @@ void torch_peer::start(const std::string& python, const work& what, const materi
     version_ = hello.at("version");
     blas_ = hello.at("blas");
   }
+  if (blas_ == "reference BLAS")
+    fmt::print(stderr,
+               "troupe: this PyTorch multiplies with the reference BLAS, which is slow; for a fair "
+               "comparison: apt-get install libopenblas0-pthread\n");
   for (auto& process : processes_)
     process->pause();
 }

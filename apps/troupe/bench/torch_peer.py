@@ -136,9 +136,9 @@ def blas():
     for known in ("openblas", "mkl_rt", "mkl_core", "blis", "atlas"):
         if any(known in name for name in names):
             return known
-    if "mkl" in torch.__config__.show().lower().replace("mkl-dnn", "").replace("use_mkl", ""):
-        return "mkl"
-    return "reference BLAS" if any(name.startswith("libblas.so") for name in names) else "unknown"
+    if any(name.startswith("libblas.so") for name in names):
+        return "reference BLAS"
+    return "mkl" if "blas_info=mkl" in torch.__config__.show().lower() else "unknown"
 
 
 def optimizer_of(model, rule):
