@@ -81,10 +81,11 @@ TROUPE_HOST_DEVICE inline float tanh(float x) {
 /// Relative error below 2 ulp; -infinity for 0 (and denormals), NaN below 0. x = 2^n m,
 /// sqrt(1/2) <= m < sqrt(2), log(m) by a polynomial in m - 1 (coefficients of Cephes' logf).
 TROUPE_HOST_DEVICE inline float log(float x) {
-  const auto bits = std::bit_cast<std::int32_t>(x);
-  constexpr std::int32_t root_half = 0x3f3504f3;
-  const std::int32_t n = (bits - root_half) >> 23;
-  const float f = std::bit_cast<float>(bits - (n << 23)) - 1.0F;
+  // Unsigned: negative x wrap around.
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  constexpr std::uint32_t root_half = 0x3f3504f3;
+  const std::int32_t n = static_cast<std::int32_t>(bits - root_half) >> 23;
+  const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(n) << 23)) - 1.0F;
   const float e = static_cast<float>(n);
   const float z = f * f;
   float p = 7.0376836292e-2F;
