@@ -278,7 +278,7 @@ void collective_member::blame(errc code, std::size_t rank, const std::string& wh
   collective_failure why;
   why.code = code;
   why.rank = rank;
-  why.number = number_;
+  why.number = part_ ? number_ : number_ + 1;
   why.text = rank_text(rank) + ' ' + what + " (";
   if (part_) {
     why.step = part_->awaited_step();
@@ -289,7 +289,7 @@ void collective_member::blame(errc code, std::size_t rank, const std::string& wh
       + std::to_string(why.waited.count()) + " ms)";
   } else {
     why.text += "found by " + rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
-      + " after all-reduce " + std::to_string(number_) + ')';
+      + ", which has not begun all-reduce " + std::to_string(why.number) + ')';
   }
   fail(std::move(why), true);
 }

@@ -37,7 +37,8 @@ struct collective_failure {
   errc code = errc::none;
   /// The rank at fault, if known.
   std::size_t rank = 0;
-  /// The number of the all-reduce, and the missing step of its schedule; both count from 1.
+  /// The number of the all-reduce, and the missing step of its schedule; both count from 1. If the
+  /// rank that found it is between two all-reduces: the number of the next one, and step 0.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
   /// How long nothing had arrived when the first rank gave up.

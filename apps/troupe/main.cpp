@@ -1,8 +1,10 @@
 #include "actors/model/protocol_traits.hpp"
+#include "apps/troupe/bench/command_line.hpp"
 #include "apps/troupe/command_line.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/completion.hpp"
 #include "apps/troupe/session.hpp"
+#include "apps/troupe/within.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
 
@@ -31,18 +33,6 @@ constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
 /// The names of all protocols, as the type name of an option.
 std::string protocols() {
   return fmt::format("{{{}}}", fmt::join(troupe::protocol_names(), ","));
-}
-
-/// A number from `low` to `high`. Refuses NaN.
-CLI::Validator within(double low, double high) {
-  return {[low, high](const std::string& text) {
-            char* end = nullptr;
-            const double x = std::strtod(text.c_str(), &end);
-            return x >= low && x <= high && *end == '\0'
-              ? std::string{}
-              : fmt::format("expected a number from {:g} to {:g}, got {}", low, high, text);
-          },
-          ""};
 }
 
 void add_job(CLI::App& sub, std::string& job, std::vector<std::string>& overrides) {
@@ -193,7 +183,7 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     ->add_option(
       "--temperature", x.temperature,
       "0: always the likeliest character; 1: draw with the model's probabilities; default: 1")
-    ->check(within(0, 100))
+    ->check(troupe::within(0, 100))
     ->type_name("NUMBER")
     ->needs(generate);
   sub->add_option("--seed", x.text_seed, "Seed of the drawn characters; default: 1")
@@ -206,244 +196,6 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --generate=300 "
     "--prompt=\"ROMEO:\"");
   return *sub;
-}
-
-CLI::App& add_bench_async(CLI::App& bench, troupe::bench_async_command& x) {
-  auto* sub = bench.add_subcommand(
-    "async", "Measure the cost of staleness, and the effect of each compensation");
-  sub
-    ->add_option("--work", x.works,
-                 "Works, separated by commas: mlp, nesterov, sgd, adam, rate4, standardized, "
-                 "digits, a9a, slow, slow_in_turns, lenet, lstm, straggler, replicas, backup")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("NAME,...");
-  sub->add_option("--workers", x.workers, "Numbers of workers")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("N,...");
-  sub
-    ->add_option("--recipes", x.recipes,
-                 "Kinds of async_ps.compensation, BUFFERED, PULL_AHEAD, SSP (ssp.staleness: 4), "
-                 "HOGWILD or SYNC_PS (default: all)")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->type_name("NAME,...");
-  sub->add_option("--seeds", x.seeds, "Runs of each kind")->capture_default_str();
-  sub->add_option("--epochs", x.epochs, "Passes over the data (default: the number of the work)");
-  sub->add_option("--ps", x.ps, "Parameter shards")->capture_default_str();
-  sub->add_option("--rounds", x.rounds, "Number of measurements of speed; 0: none")
-    ->capture_default_str();
-  sub->add_option("--jobs", x.jobs,
-                  "Parallel runs, except while speeds are measured (default: one per processor)");
-  sub->add_option("--peer", x.peer, "Also train the work mlp with this program")->type_name("{tf}");
-  sub
-    ->add_option("--python", x.python,
-                 "Interpreter that has TensorFlow (default: python3, then /usr/bin/python3)")
-    ->type_name("PATH");
-  sub->add_flag("--json", x.json, "Results as JSON");
-  sub->footer("The data is read from $TROUPE_DATA; `--work=digits` needs no data.\n\n"
-              "Examples:\n"
-              "  troupe bench async --work=digits --workers=4,16 --seeds=1\n"
-              "  troupe bench async --work=mlp,adam --workers=8,16,32,64 --recipes=AUTO,NONE\n"
-              "  troupe bench async --work=straggler --seeds=1\n"
-              "  troupe bench async --work=replicas --workers=4\n"
-              "  troupe bench async --work=backup --seeds=3");
-  return *sub;
-}
-
-CLI::App& add_bench_allreduce(CLI::App& bench, troupe::bench_allreduce_command& x) {
-  auto* sub =
-    bench.add_subcommand("allreduce", "Measure all-reduces over threads or processes of this host");
-  sub->add_option("--ranks", x.ranks, "Number of threads or processes")->capture_default_str();
-  sub->add_option("--sizes", x.sizes, "Lengths of the vector: bytes, KiB or MiB")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("BYTES,...");
-  sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
-  sub->add_option("--schedule", x.schedule, "Schedule of the messages")
-    ->capture_default_str()
-    ->type_name("{auto,direct,ring}");
-  sub->add_flag("--processes", x.processes, "Run each rank in a process instead of a thread");
-  sub->add_option("--transport", x.transport, "Transport between processes; auto: shared memory")
-    ->capture_default_str()
-    ->type_name("{auto,tcp}");
-  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
-    ->type_name("{gloo}");
-  sub
-    ->add_option("--python", x.python,
-                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
-    ->type_name("PATH");
-  sub->add_flag("--json", x.json, "Results as JSON");
-  sub->add_option("--rank", x.rank)->group("");
-  sub->add_option("--parent", x.parent)->group("");
-  sub->add_option("--addresses", x.addresses)->delimiter(',')->allow_extra_args(false)->group("");
-  sub->footer("Examples:\n"
-              "  troupe bench allreduce --ranks=4\n"
-              "  troupe bench allreduce --ranks=4 --sizes=1MiB,64MiB --processes --peer=gloo");
-  return *sub;
-}
-
-CLI::App& add_bench_ps(CLI::App& bench, troupe::bench_ps_command& x) {
-  auto* sub = bench.add_subcommand(
-    "ps", "Push, momentum update and pull, with a parameter store of this host");
-  sub->add_option("--servers", x.servers, "How many servers")->capture_default_str();
-  sub->add_option("--workers", x.workers, "How many clients")->capture_default_str();
-  auto* bytes = sub->add_option("--bytes", x.bytes, "Length of a push: bytes, KiB or MiB")
-                  ->delimiter(',')
-                  ->allow_extra_args(false)
-                  ->capture_default_str()
-                  ->type_name("BYTES,...");
-  auto* keys = sub
-                 ->add_option("--keys", x.keys,
-                              "Instead of --bytes: so many ranges in each push, with gaps between")
-                 ->excludes(bytes);
-  sub->add_option("--bytes-per-key", x.bytes_per_key, "Length of each range")
-    ->capture_default_str()
-    ->needs(keys);
-  sub->add_option("--rounds", x.rounds, "Round trips per size")->capture_default_str();
-  sub->add_flag("--processes", x.processes, "A process per server and worker, instead of threads");
-  sub->add_option("--transport", x.transport, "Between processes; auto: shared memory")
-    ->capture_default_str()
-    ->type_name("{auto,tcp,basp}");
-  sub->add_flag("--json", x.json, "Results as JSON");
-  sub->add_option("--server", x.server)->group("");
-  sub->add_option("--worker", x.worker)->group("");
-  sub->add_option("--parent", x.parent)->group("");
-  sub->add_option("--stores", x.stores)->delimiter(',')->allow_extra_args(false)->group("");
-  sub->add_option("--meeting", x.meeting)->delimiter(',')->allow_extra_args(false)->group("");
-  sub->footer("Examples:\n"
-              "  troupe bench ps --workers=8 --bytes=4KiB\n"
-              "  troupe bench ps --servers=2 --workers=2 --bytes=16MiB --processes\n"
-              "  troupe bench ps --keys=1024 --bytes-per-key=256 --processes --transport=tcp");
-  return *sub;
-}
-
-CLI::App& add_bench_cluster(CLI::App& bench, troupe::bench_cluster_command& x) {
-  auto* sub = bench.add_subcommand("cluster", "Measure workers that train together on this host");
-  sub->add_option("--workers", x.workers, "Number of workers")->capture_default_str();
-  sub->add_option("--work", x.works, "Models: mlp-64, mlp-256, cnn")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("NAME,...");
-  sub->add_option("--protocols", x.protocols, "Protocols")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("NAME,...");
-  sub
-    ->add_option("--transports", x.transports,
-                 "threads: one process; auto, tcp, basp: a process per task")
-    ->delimiter(',')
-    ->allow_extra_args(false)
-    ->capture_default_str()
-    ->type_name("NAME,...");
-  sub->add_option("--epochs", x.epochs, "Passes over the data")->capture_default_str();
-  sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
-  sub
-    ->add_option("--set", x.overrides,
-                 "Change a field of the job, as with `train`; may be repeated")
-    ->allow_extra_args(false)
-    ->type_name("FIELD=VALUE");
-  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
-    ->type_name("{ddp}");
-  sub
-    ->add_option("--python", x.python,
-                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
-    ->type_name("PATH");
-  sub->add_flag("--json", x.json, "Results as JSON");
-  sub->footer("Examples:\n"
-              "  troupe bench cluster --peer=ddp\n"
-              "  troupe bench cluster --work=mlp-256,cnn --protocols=ring --transports=auto,tcp");
-  return *sub;
-}
-
-void add_bench(CLI::App& app, troupe::bench_train_command& train,
-               troupe::bench_kernels_command& kernels, troupe::bench_async_command& async,
-               troupe::bench_allreduce_command& allreduce, troupe::bench_cluster_command& cluster,
-               troupe::bench_ps_command& ps, std::function<int()>& action) {
-  auto* sub = app.add_subcommand(
-    "bench", "Measure the speed of training on this machine, and the cost of asynchrony");
-  sub->require_subcommand(1);
-  sub->footer("Examples:\n"
-              "  troupe bench train --peer=torch\n"
-              "  troupe bench async --work=digits --workers=4,16 --seeds=1");
-  const auto positive = within(1e-6, 3600);
-  auto* models =
-    sub->add_subcommand("train", "Measure training steps of some models, also with PyTorch");
-  models->add_option("--peer", train.peer, "Another program to measure in turns with this one")
-    ->type_name("{torch}");
-  models
-    ->add_option("--python", train.python,
-                 "Interpreter that has PyTorch (default: python3, then /usr/bin/python3)")
-    ->type_name("PATH");
-  models->add_option("--work", train.works, "Model to measure; may be repeated (default: all)")
-    ->allow_extra_args(false)
-    ->type_name("NAME");
-  models->add_option("--threads", train.threads, "Number of threads")->capture_default_str();
-  models->add_option("--rounds", train.rounds, "Number of measurements")->capture_default_str();
-  models->add_option("--seconds", train.seconds, "Shortest duration of a round")
-    ->check(positive)
-    ->capture_default_str();
-  models->add_flag("--processor-time", train.processor_time,
-                   "Measure the processor time of the computing thread, for busy machines");
-  models->add_flag("--profile", train.profile, "Also show where the time of a step goes");
-  models->add_flag("--json", train.json, "Results as JSON");
-  models->footer("Examples:\n"
-                 "  troupe bench train --peer=torch\n"
-                 "  troupe bench train --work=mlp-64 --work=cnn --threads=2 --profile");
-  models->callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(train);
-    };
-  });
-  auto* parts = sub->add_subcommand("kernels", "Measure matrix products, updates and operations");
-  parts->add_option("--rounds", kernels.rounds, "Number of measurements")->capture_default_str();
-  parts->add_option("--seconds", kernels.seconds, "Time for each comparison")
-    ->check(positive)
-    ->capture_default_str();
-  parts
-    ->add_option("--elements", kernels.elements,
-                 "Length of arrays that are too large for the cache")
-    ->capture_default_str();
-  parts->add_flag("--json", kernels.json, "Results as JSON");
-  parts->footer("Examples:\n"
-                "  troupe bench kernels --rounds=5");
-  parts->callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(kernels);
-    };
-  });
-  add_bench_async(*sub, async).callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(async);
-    };
-  });
-  add_bench_allreduce(*sub, allreduce).callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(allreduce);
-    };
-  });
-  add_bench_ps(*sub, ps).callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(ps);
-    };
-  });
-  add_bench_cluster(*sub, cluster).callback([&] {
-    action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(cluster);
-    };
-  });
 }
 
 CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
@@ -518,12 +270,7 @@ int main(int argc, char** argv) {
   troupe::predict_command predict;
   troupe::export_command exporting;
   troupe::doctor_command doctor;
-  troupe::bench_train_command bench_train;
-  troupe::bench_kernels_command bench_kernels;
-  troupe::bench_async_command bench_async;
-  troupe::bench_allreduce_command bench_allreduce;
-  troupe::bench_ps_command bench_ps;
-  troupe::bench_cluster_command bench_cluster;
+  troupe::bench_commands bench;
   std::string shell;
   add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
   add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
@@ -536,8 +283,7 @@ int main(int argc, char** argv) {
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
-  add_bench(app, bench_train, bench_kernels, bench_async, bench_allreduce, bench_cluster, bench_ps,
-            action);
+  troupe::add_bench(app, bench, action);
   add_completion(app, shell).callback([&] {
     action = [&] {
       fmt::print("{}", troupe::completion_script(app, shell));

@@ -273,6 +273,31 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
     }
 }
 
+// The rank that finds it has not begun the all-reduce.
+BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
+  config cfg;
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  const auto member = sys.spawn<collective_member>(member_options{.rank = 0, .ranks = 3});
+  for (std::uint32_t rank = 1; rank < 3; ++rank) {
+    const std::size_t elements = 9 * rank;
+    auto header = whole_of({.rank = rank, .ranks = 3}, 1, element_kind::float32, elements);
+    header.set_step(1);
+    self->send(member, header, payload::floats(elements / 3));
+  }
+  std::optional<collective_failure> found;
+  self->request(member, 30s, all_reduce{payload::floats(9)})
+    .receive([](const all_reduced&) {},
+             [&](const caf::error& error) { found = failure_of(error); });
+  BOOST_REQUIRE(found);
+  BOOST_TEST((found->code == errc::malformed));
+  BOOST_TEST(found->rank == 2u);
+  BOOST_TEST(found->number == 1u);
+  BOOST_TEST(found->step == 0u);
+  BOOST_TEST(found->text.find("has not begun all-reduce 1") != std::string::npos, found->text);
+  self->send_exit(member, caf::exit_reason::user_shutdown);
+}
+
 // Members whose programs gave them different options. Either of them may notice it first.
 BOOST_AUTO_TEST_CASE(another_option) {
   config cfg;
