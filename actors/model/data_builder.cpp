@@ -66,6 +66,7 @@ job_data build_source(const proto::Job& job) {
     return build_text(job);
   case proto::Data::kLibsvm:
     return build_libsvm(job);
+  case proto::Data::kImageFolder:
   case proto::Data::SOURCE_NOT_SET:
     break;
   }

@@ -203,6 +203,7 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
     return check_text(data.text(), problems);
   case proto::Data::kLibsvm:
     return check_libsvm(data, problems);
+  case proto::Data::kImageFolder:
   case proto::Data::SOURCE_NOT_SET:
     problems.require(origin == data_from::program, "data",
                      "no source; add one of idx, csv, digits, npy, npz, text, libsvm");

@@ -26,6 +26,8 @@ activation activation_of(proto::Activation how) {
     return activation::leaky_relu;
   case proto::GELU:
     return activation::gelu;
+  case proto::SILU:
+    break;
   }
   return activation::none;
 }

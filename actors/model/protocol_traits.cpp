@@ -97,6 +97,9 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
                        "expected SGD");
 }
 
+/// Largest pull_ahead.
+constexpr std::uint32_t most_ahead = 8;
+
 /// Largest number of gradients that can form one update.
 constexpr std::uint32_t most_buffered = 1024;
 
@@ -220,6 +223,16 @@ void check_ring(const proto::Job& job, problem_list& problems) {
                      + remedy + "set optimizer.clip_value instead of clip_norm");
 }
 
+void check_ssp(const proto::Job& job, problem_list& problems) {
+  const auto bound = job.ssp().staleness();
+  problems.require(job.pull_ahead() <= bound, "pull_ahead",
+                   std::to_string(job.pull_ahead())
+                     + ", but with ssp.staleness: " + std::to_string(bound)
+                     + " a step needs all updates that are more than " + std::to_string(bound)
+                     + " steps older, also the worker's own; expected at most "
+                     + std::to_string(bound) + ", or a larger ssp.staleness");
+}
+
 // Like async_shard_state. Without slack, it counts the versions that slower workers have yet to
 // read.
 std::size_t ssp_shard_state(const proto::Job& job, std::size_t workers) {
@@ -249,30 +262,21 @@ void check_placement(const proto::Job& job, bool no_shards, problem_list& proble
                    "placement: BY_TENSOR");
 }
 
-/// Steps ahead, at most.
-constexpr std::uint32_t most_ahead = 8;
-
-void check_pull_ahead(const proto::Job& job, problem_list& problems) {
+void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem_list& problems) {
   const auto ahead = job.pull_ahead();
   if (ahead == 0)
     return;
-  if (job.protocol() != proto::ASYNC_PS && job.protocol() != proto::SSP) {
+  if (row.most_ahead == 0) {
     problems.add("pull_ahead",
                  proto::Protocol_Name(job.protocol())
                    + " does not pull weights while it computes; leave it out, or set protocol: "
                      "ASYNC_PS or SSP");
     return;
   }
-  problems.require(ahead <= most_ahead, "pull_ahead",
-                   std::to_string(ahead) + "; expected at most " + std::to_string(most_ahead)
+  problems.require(ahead <= row.most_ahead, "pull_ahead",
+                   std::to_string(ahead) + "; expected at most " + std::to_string(row.most_ahead)
                      + ": each step ahead holds one more version of the weights per worker, and "
                        "makes gradients as stale as one more worker per worker would");
-  const auto bound = job.ssp().staleness();
-  problems.require(job.protocol() != proto::SSP || ahead <= bound, "pull_ahead",
-                   std::to_string(ahead) + ", but with ssp.staleness: " + std::to_string(bound)
-                     + " a step needs all updates that are more than " + std::to_string(bound)
-                     + " steps older, also the worker's own; expected at most "
-                     + std::to_string(bound) + ", or a larger ssp.staleness");
 }
 
 /// Layers that normalize over all workers need all of them in the same step.
@@ -317,6 +321,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "async_ps",
       .weights = weights_at::shards,
       .in_step = false,
+      .most_ahead = most_ahead,
       .decided_by = "parameter server",
       .exchange = describe_async_ps,
       .settings = "async_ps",
@@ -401,6 +406,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "ssp",
       .weights = weights_at::shards,
       .in_step = false,
+      .most_ahead = most_ahead,
       .decided_by = "parameter server",
       .exchange =
         [](const proto::Job& job) {
@@ -409,6 +415,7 @@ std::span<const protocol_traits> builtin_traits() {
             + std::to_string(most) + (most == 1 ? " step" : " steps") + " ahead of the slowest";
         },
       .settings = "ssp",
+      .validate = check_ssp,
       .shard_state = ssp_shard_state,
     },
   };
@@ -477,10 +484,11 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
     refuse("custom_protocol", "CUSTOM");
   if (found != nullptr && found->validate)
     found->validate(job, problems);
-  if (found != nullptr)
+  if (found != nullptr) {
     check_synchronized_layers(job, adapted_traits(job, own), problems);
+    check_pull_ahead(job, *found, problems);
+  }
   check_placement(job, found != nullptr && !found->uses_shards(), problems);
-  check_pull_ahead(job, problems);
 }
 
 std::string custom_parameter(const proto::Job& job, const std::string& name) {

@@ -52,6 +52,8 @@ struct protocol_traits {
   bool holds_back = false;
   /// A worker computes its next gradient while its last one is decided.
   bool overlaps = false;
+  /// Largest pull_ahead. 0 if workers do not pull weights while they compute.
+  std::uint32_t most_ahead = 0;
   /// The tasks that decide about a gradient, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.

@@ -2,6 +2,7 @@
 
 #include "kernels/graph/node_builder.hpp"
 
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -43,13 +44,13 @@ shape slid(operation op, const shape& image, const window& how, std::int64_t cha
 
 // -- shapes -------------------------------------------------------------------------------------
 
-expression reshape(expression x, const shape& dims) {
+expression reshape(expression x, shape dims) {
   const bool same =
     dims.has_batch() == x.shape().has_batch() && dims.elements(1) == x.shape().elements(1);
   if (!same)
     refuse(operation::reshape,
            describe(x) + " to " + to_string(dims) + ": expected the same number of elements");
-  return append(operation::reshape, {x}, dims);
+  return append(operation::reshape, {x}, std::move(dims));
 }
 
 expression flatten(expression x) {
@@ -73,13 +74,12 @@ expression conv2d(expression x, expression w, const window& how) {
   return append(op, {x, w}, slid(op, x.shape(), how, dims[0]), how);
 }
 
-expression conv2d_input_gradient(expression dy, expression w, const window& how,
-                                 const shape& dims) {
+expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims) {
   constexpr auto op = operation::conv2d_input_gradient;
   check_image(op, dy);
   if (dy.shape() != slid(op, dims, how, w.shape()[0]))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
-  return append(op, {dy, w}, dims, how);
+  return append(op, {dy, w}, std::move(dims), how);
 }
 
 expression conv2d_weight_gradient(expression x, expression dy, const window& how) {
@@ -105,11 +105,11 @@ expression sum_channels(expression x) {
   return append(operation::sum_channels, {x}, {x.shape()[1]});
 }
 
-expression broadcast_channels(expression x, const shape& dims) {
+expression broadcast_channels(expression x, shape dims) {
   if (dims.rank() < 2 || x.shape() != shape{dims[1]})
     refuse(operation::broadcast_channels,
            describe(x) + " to " + to_string(dims) + ": expected an element per channel");
-  return append(operation::broadcast_channels, {x}, dims);
+  return append(operation::broadcast_channels, {x}, std::move(dims));
 }
 
 // -- pooling ------------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ expression average_pool(expression x, const window& how) {
   return append(op, {x}, slid(op, x.shape(), how, x.shape()[1]), how);
 }
 
-expression average_pool_gradient(expression dy, const window& how, const shape& dims) {
+expression average_pool_gradient(expression dy, const window& how, shape dims) {
   constexpr auto op = operation::average_pool_gradient;
   check_image(op, dy);
   if (dy.shape() != slid(op, dims, how, dims[1]))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
-  return append(op, {dy}, dims, how);
+  return append(op, {dy}, std::move(dims), how);
 }
 
 expression global_average_pool(expression x) {

@@ -11,7 +11,7 @@ namespace troupe {
 // shapes and window do not fit, and names them.
 
 /// The same elements in row-major order, in another shape. The batch stays in front. Costs nothing.
-expression reshape(expression x, const shape& dims);
+expression reshape(expression x, shape dims);
 /// (batch, ...) as (batch, elements of a sample).
 expression flatten(expression x);
 
@@ -21,7 +21,7 @@ expression flatten(expression x);
 /// group.
 expression conv2d(expression x, expression w, const window& how);
 /// d sum(y * dy) / dx of conv2d. x has shape `dims`. Linear in dy and in w.
-expression conv2d_input_gradient(expression dy, expression w, const window& how, const shape& dims);
+expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims);
 /// d sum(y * dy) / dw of conv2d. Linear in x and in dy.
 expression conv2d_weight_gradient(expression x, expression dy, const window& how);
 
@@ -30,7 +30,7 @@ expression add_channel_bias(expression x, expression b);
 /// (batch, C, ...) -> (C): sum over samples and positions.
 expression sum_channels(expression x);
 /// (C) -> dims = (batch, C, ...), repeated.
-expression broadcast_channels(expression x, const shape& dims);
+expression broadcast_channels(expression x, shape dims);
 
 /// The largest element under the window, per channel. If several are equal, the first one counts.
 /// NaN is larger than any number.
@@ -45,7 +45,7 @@ expression max_pool_gradient(expression dy, expression x, const window& how);
 expression average_pool(expression x, const window& how);
 /// The adjoint of average_pool: spreads each dy evenly under its window. The result has shape
 /// `dims`.
-expression average_pool_gradient(expression dy, const window& how, const shape& dims);
+expression average_pool_gradient(expression dy, const window& how, shape dims);
 /// (batch, C, H, W) -> (batch, C, 1, 1): the mean of each channel.
 expression global_average_pool(expression x);
 

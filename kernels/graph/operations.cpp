@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace troupe {
 
@@ -277,15 +278,15 @@ expression broadcast_to(operation op, expression x, const shape& dims, const sha
 
 } // namespace
 
-expression broadcast(expression x, const shape& dims) {
+expression broadcast(expression x, shape dims) {
   return broadcast_to(operation::broadcast, x, dims, {});
 }
 
-expression broadcast_leading(expression x, const shape& dims) {
+expression broadcast_leading(expression x, shape dims) {
   return broadcast_to(operation::broadcast_leading, x, dims, {dims.last()});
 }
 
-expression broadcast_last(expression x, const shape& dims) {
+expression broadcast_last(expression x, shape dims) {
   return broadcast_to(operation::broadcast_last, x, dims, leading(dims));
 }
 
@@ -366,7 +367,7 @@ expression binary_correct(expression logits, expression labels) {
   return append(op, {logits, labels}, {});
 }
 
-expression to_float(expression labels, const shape& dims) {
+expression to_float(expression labels, shape dims) {
   constexpr auto op = operation::to_float;
   if (labels.node().type != dtype::int32)
     refuse(op, describe(labels) + " is not int32");
@@ -375,7 +376,7 @@ expression to_float(expression labels, const shape& dims) {
   if (!same)
     refuse(op,
            describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
-  return append(op, {labels}, dims);
+  return append(op, {labels}, std::move(dims));
 }
 
 expression dropout(expression x, double rate, const std::string& name) {

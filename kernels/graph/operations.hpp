@@ -111,11 +111,11 @@ expression sum_leading(expression x);
 /// Sum of each row: (R, n) -> (R).
 expression sum_last(expression x);
 /// A scalar, repeated to `dims`.
-expression broadcast(expression x, const shape& dims);
+expression broadcast(expression x, shape dims);
 /// (n) -> dims = (R, n), repeated for each row.
-expression broadcast_leading(expression x, const shape& dims);
+expression broadcast_leading(expression x, shape dims);
 /// (R) -> dims = (R, n), each element repeated n times.
-expression broadcast_last(expression x, const shape& dims);
+expression broadcast_last(expression x, shape dims);
 
 // -- Losses: scalars, *summed* over the samples
 //
@@ -153,7 +153,7 @@ expression hinge(expression outputs, expression targets);
 expression binary_correct(expression logits, expression labels);
 /// int32 labels as numbers, in a shape with the same number of elements, for example (batch) to
 /// (batch, 1). No gradient.
-expression to_float(expression labels, const shape& dims);
+expression to_float(expression labels, shape dims);
 
 // -- Layers
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace troupe {
 
@@ -90,7 +91,7 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
   return append(std::move(result), {x});
 }
 
-expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims) {
+expression place(expression x, std::size_t axis, std::int64_t begin, shape dims) {
   constexpr auto op = operation::place;
   check_float(op, x);
   check_axis(op, x, axis);
@@ -101,7 +102,7 @@ expression place(expression x, std::size_t axis, std::int64_t begin, const shape
     refuse(op,
            describe(x) + " at " + std::to_string(begin) + " along axis " + std::to_string(axis)
              + " does not fit into " + to_string(dims));
-  auto result = make_node(op, dims);
+  auto result = make_node(op, std::move(dims));
   result.axes = {axis, static_cast<std::size_t>(begin)};
   return append(std::move(result), {x});
 }

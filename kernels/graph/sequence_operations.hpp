@@ -20,7 +20,7 @@ expression transpose(expression x, const std::vector<std::size_t>& axes);
 expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end);
 /// A tensor of shape `dims` with x at positions [begin, ...) along `axis`, and 0 elsewhere: the
 /// adjoint of slice.
-expression place(expression x, std::size_t axis, std::int64_t begin, const shape& dims);
+expression place(expression x, std::size_t axis, std::int64_t begin, shape dims);
 /// Joins tensors along `axis`. Their other extents must be equal.
 expression concat(const std::vector<expression>& xs, std::size_t axis);
 /// Returns x, but gradients() treats it as a constant.

@@ -164,16 +164,14 @@ void check_batch_normalization(cuda::device& gpu) {
 void check_channels(cuda::device& gpu) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3, 4, 5});
-  const shape whole = x.shape();
-  const auto y = multiply(x, broadcast_channels(sum_channels(x), whole));
+  const auto y = multiply(x, broadcast_channels(sum_channels(x), x.shape()));
   check_on(gpu, g, add_channel_bias(y, g.variable("b", {3})), tolerance);
 }
 
 void check_moves(cuda::device& gpu) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 4, 3, 5});
-  const shape whole = x.shape();
-  const auto y = multiply(x, broadcast_leading(g.variable("w", {5}), whole));
+  const auto y = multiply(x, broadcast_leading(g.variable("w", {5}), x.shape()));
   check_on(gpu, g, transpose(y, {0, 2, 3, 1}), tolerance);
   check_on(gpu, g, slice(y, 1, 1, 3), tolerance);
   check_on(gpu, g, place(y, 3, 2, {shape::batch, 4, 3, 9}), tolerance);
