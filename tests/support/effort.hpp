@@ -4,15 +4,28 @@
 
 namespace troupe::test {
 
-/// The number of cases that a test tries out of `n`: all in an optimized build, but only a tenth
-/// under a sanitizer. A sanitizer makes each case ten times as slow, and it needs only a
-/// few cases to find an error.
-constexpr std::uint64_t tries(std::uint64_t n) {
+// A sanitizer makes each case of a test ten times as slow, and needs only a few cases to find an
+// error.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return n < 10 ? 1 : n / 10;
+inline constexpr bool under_sanitizer = true;
 #else
-  return n;
+inline constexpr bool under_sanitizer = false;
 #endif
+
+/// The number of cases that a test tries out of `n`: all in an optimized build, but only a tenth
+/// under a sanitizer.
+constexpr std::uint64_t tries(std::uint64_t n) {
+  return !under_sanitizer ? n : n < 10 ? 1 : n / 10;
 }
+
+/// Chooses the cases of nested loops that a test tries: all in an optimized build, but only every
+/// seventh under a sanitizer. `if (!chosen()) continue;`
+class some_cases {
+public:
+  bool operator()() { return !under_sanitizer || seen_++ % 7 == 0; }
+
+private:
+  std::uint64_t seen_ = 0;
+};
 
 } // namespace troupe::test

@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
+#include "tests/support/effort.hpp"
 #include "tests/support/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -96,7 +97,7 @@ BOOST_AUTO_TEST_CASE(updates_are_fewer_and_gradients_are_all_applied) {
 BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   std::uint64_t lost = 0;
   std::uint64_t repeated = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(300); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       const std::size_t workers = 1 + seed % 5;
       const auto buffer = 2 + seed % 7;
@@ -135,8 +136,8 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
         if (task.task.job == job_kind::ps)
           BOOST_TEST(task.steps == 2 * updates_of(buffer));
     }
-  BOOST_TEST(lost > 300U);
-  BOOST_TEST(repeated > 300U);
+  BOOST_TEST(lost > tries(300));
+  BOOST_TEST(repeated > tries(300));
 }
 
 BOOST_AUTO_TEST_CASE(workers_that_leave_or_vanish) {

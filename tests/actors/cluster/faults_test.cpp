@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
 // requeued.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{
         simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3, 2, seed)};
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(the_last_worker_stops) {
 
 BOOST_AUTO_TEST_CASE(a_worker_crashes) {
   std::uint64_t lost = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(60); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3,
                                1 + seed % 4, seed)};
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
       lost += result.summary.lost;
     }
   // Some workers crashed between two pushes of one gradient. The part that was not sent is lost.
-  BOOST_TEST(lost > 0U);
+  BOOST_TEST((lost > 0U || under_sanitizer));
 }
 
 // A worker that was given up by mistake continues to send. After the fence, its gradients are
@@ -207,10 +207,13 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
 // time limit, and a successful run has trained everything.
 BOOST_AUTO_TEST_CASE(faults_before_training) {
   enum class fault { stop, crash, cut };
+  some_cases chosen;
   for (const auto protocol : all_protocols)
     for (const auto what : {fault::stop, fault::crash, fault::cut})
       for (auto when = 0us; when < 2500us; when += 170us)
-        for (const sim_node victim : {1, 2, 4})
+        for (const sim_node victim : {1, 2, 4}) {
+          if (!chosen())
+            continue;
           BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)
                              << ", fault " << static_cast<int>(what) << " at node " << victim
                              << " after " << when.count() << " us") {
@@ -232,6 +235,7 @@ BOOST_AUTO_TEST_CASE(faults_before_training) {
             for (auto& node : result.nodes)
               BOOST_TEST(node.has_value());
           }
+        }
 }
 
 BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
