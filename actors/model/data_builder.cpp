@@ -67,10 +67,26 @@ job_data build_source(const proto::Job& job) {
   case proto::Data::kLibsvm:
     return build_libsvm(job);
   case proto::Data::kImageFolder:
+    return build_image_folder(job);
   case proto::Data::SOURCE_NOT_SET:
     break;
   }
-  throw input_error("data: no source; add one of idx, csv, digits, npy, npz, text, libsvm");
+  throw input_error(
+    "data: no source; add one of idx, csv, digits, npy, npz, text, libsvm, image_folder");
+}
+
+void check_augment(const proto::Data& how, const job_data& data) {
+  if (!how.has_augment())
+    return;
+  const auto& record = data.train->record();
+  if (record.features != feature_kind::numbers || record.dims.rank() != 3)
+    throw input_error("data.augment: records of " + to_string(record)
+                      + "; expected images (channels, height, width)");
+  const auto padding = how.augment().crop_padding();
+  if (padding >= record.dims[1] || padding >= record.dims[2])
+    throw input_error("data.augment.crop_padding: " + std::to_string(padding)
+                      + "; expected less than the height and width of images of "
+                      + to_string(record.dims));
 }
 
 void check_batch(const proto::Job& job, const job_data& data) {
@@ -86,6 +102,7 @@ void check_batch(const proto::Job& job, const job_data& data) {
 
 job_data build_data(const proto::Job& job) {
   auto result = normalize(job.data(), build_source(job));
+  check_augment(job.data(), result);
   check_targets(job.model(), result);
   check_batch(job, result);
   return result;
@@ -107,6 +124,7 @@ job_data given_data(const proto::Job& job, job_data data) {
   if (data.validation && to_string(data.validation->record()) != train)
     throw input_error("data: training records have " + train + ", validation records "
                       + to_string(data.validation->record()) + "; expected the same");
+  check_augment(job.data(), data);
   check_targets(job.model(), data);
   check_batch(job, data);
   return data;

@@ -240,8 +240,8 @@ private:
       for (std::uint64_t row = 0; row < table_.rows; ++row)
         values[row * width + j] = features_[j][row];
     std::shared_ptr<const dataset> whole = std::make_shared<const array_dataset>(
-      shape{static_cast<std::int64_t>(width)}, std::vector<std::uint8_t>{},
-      scaled_columns(values, moments_, names_, path_), std::move(labels));
+      shape{static_cast<std::int64_t>(width)}, scaled_columns(values, moments_, names_, path_),
+      std::move(labels));
     if (kept_.size() < table_.rows)
       whole = subset(whole, kept_);
     job_data result;

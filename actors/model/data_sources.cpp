@@ -2,8 +2,11 @@
 
 #include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/token_input.hpp"
 #include "kernels/data/arrays.hpp"
+#include "kernels/data/joined.hpp"
 #include "kernels/data/normalized.hpp"
+#include "kernels/data/picture_files.hpp"
 #include "kernels/data/sparse.hpp"
 #include "kernels/data/text.hpp"
 #include "kernels/error.hpp"
@@ -12,7 +15,7 @@
 #include "kernels/formats/npz.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,28 +24,68 @@ namespace troupe {
 
 namespace {
 
-/// An array in memory, and its name in errors.
+/// An array and its name in errors.
 struct named_array {
   std::string name;
-  std::vector<std::byte> file;
+  shared_bytes memory;
   npy_array array;
 
-  named_array(std::string what, std::vector<std::byte> bytes)
-    : name(std::move(what)), file(std::move(bytes)), array(parse_npy(file, name)) {}
+  named_array(std::string what, shared_bytes bytes)
+    : name(std::move(what)), memory(std::move(bytes)), array(parse_npy(memory.bytes, name)) {}
 };
 
-/// The number of classes in both label arrays: a test file may contain a class that training does
-/// not.
-std::size_t classes_of_both(const proto::Model& model, const named_array& train,
-                            const named_array* test) {
-  const auto known = troupe::classes_of(model);
-  if (known != 0 || test == nullptr || !are_classes(train.array) || !are_classes(test->array))
-    return known;
-  double largest = 1;
-  for (const auto* x : {&train.array, &test->array})
-    for (std::uint64_t i = 0; i < x->size(); ++i)
-      largest = std::max(largest, x->at(i));
-  return static_cast<std::size_t>(std::min(largest, 1e9)) + 1;
+/// The parts of an array, which may be in several files.
+using array_parts = std::vector<named_array>;
+
+/// The largest number in these arrays.
+double largest_of(std::initializer_list<const array_parts*> arrays) {
+  double result = 1;
+  for (const auto* parts : arrays)
+    for (const auto& x : *parts)
+      for (std::uint64_t i = 0; i < x.array.size(); ++i)
+        result = std::max(result, x.array.at(i));
+  return result;
+}
+
+/// How all parts are read. They have the same classes and the same tokens: a file may lack some
+/// that another one has.
+array_reading reading_of(const proto::Model& model, const array_parts& features,
+                         const array_parts& labels, const array_parts& test_features,
+                         const array_parts& test_labels) {
+  constexpr double most = 1e9;
+  const bool several = labels.size() > 1 || !test_labels.empty();
+  array_reading result;
+  result.classes_per_position = model.loss() == proto::SOFTMAX_CROSS_ENTROPY;
+  const auto& first = labels.front().array;
+  result.classes = troupe::classes_of(model);
+  if (result.classes == 0 && several && has_whole_numbers(first)
+      && (are_classes(first) || result.classes_per_position))
+    result.classes =
+      static_cast<std::size_t>(std::min(largest_of({&labels, &test_labels}), most)) + 1;
+  const auto tokens = token_input(model);
+  if (tokens && has_whole_numbers(features.front().array))
+    result.vocabulary = *tokens != 0
+      ? *tokens
+      : static_cast<std::size_t>(std::min(largest_of({&features, &test_features}), most)) + 1;
+  return result;
+}
+
+std::shared_ptr<const dataset> join(const array_parts& features, const array_parts& labels,
+                                    const array_reading& how, const std::string& field) {
+  if (features.size() != labels.size())
+    throw input_error(field + ": " + std::to_string(features.size()) + " files of features, "
+                      + std::to_string(labels.size())
+                      + " of labels; expected the same number, paired in the order of their names");
+  std::vector<std::shared_ptr<const dataset>> parts;
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    const auto& x = features[i];
+    const auto& y = labels[i];
+    parts.push_back(npy_records(x.array, x.memory, x.name, y.array, y.name, how));
+    if (parts[i]->record() != parts[0]->record())
+      throw input_error(x.name + ": records of " + to_string(parts[i]->record()) + ", but "
+                        + features[0].name + " has " + to_string(parts[0]->record()));
+  }
+  return joined(std::move(parts));
 }
 
 /// Throws unless training and test records have the same shape.
@@ -56,22 +99,19 @@ void require_alike(const dataset& train, const dataset& test, const std::string&
 template <class Read>
 job_data build_arrays(const proto::Job& job, bool test_files, const std::string& source,
                       Read read) {
-  const named_array features = read("features");
-  const named_array labels = read("labels");
-  std::optional<named_array> test_features;
-  std::optional<named_array> test_labels;
+  const array_parts features = read("features");
+  const array_parts labels = read("labels");
+  array_parts test_features;
+  array_parts test_labels;
   if (test_files) {
-    test_features.emplace(read("test_features"));
-    test_labels.emplace(read("test_labels"));
+    test_features = read("test_features");
+    test_labels = read("test_labels");
   }
-  const auto classes = classes_of_both(job.model(), labels, test_labels ? &*test_labels : nullptr);
-  const auto make = [&](const named_array& x, const named_array& y) {
-    return npy_records(x.array, x.name, y.array, y.name, classes);
-  };
-  auto whole = make(features, labels);
+  const auto how = reading_of(job.model(), features, labels, test_features, test_labels);
+  auto whole = join(features, labels, how, source + ".features");
   std::shared_ptr<const dataset> test;
   if (test_files) {
-    test = make(*test_features, *test_labels);
+    test = join(test_features, test_labels, how, source + ".test_features");
     require_alike(*whole, *test, source + ".test_features");
   }
   return apply_split(job.data(), whole, std::move(test));
@@ -94,8 +134,10 @@ job_data build_npy(const proto::Job& job) {
       : field == "labels"                   ? npy.labels()
       : field == "test_features"            ? npy.test_features()
                                             : npy.test_labels();
-    const auto path = expand_environment(given, "data.npy." + field);
-    return named_array{path, read_plain_or_gzip(path)};
+    array_parts result;
+    for (const auto& path : files_of(expand_environment(given, "data.npy." + field)))
+      result.emplace_back(path.string(), map_plain_or_gzip(path));
+    return result;
   };
   return build_arrays(job, !npy.test_features().empty(), "data.npy", read);
 }
@@ -110,7 +152,9 @@ job_data build_npz(const proto::Job& job) {
       : field == "labels"                   ? npz.labels()
       : field == "test_features"            ? npz.test_features()
                                             : npz.test_labels();
-    return named_array{path + ": " + array, file.read(array, default_max_file_bytes)};
+    array_parts result;
+    result.emplace_back(path + ": " + array, share(file.read(array, default_max_file_bytes)));
+    return result;
   };
   return build_arrays(job, !npz.test_features().empty(), "data.npz", read);
 }
@@ -178,6 +222,30 @@ job_data build_libsvm(const proto::Job& job) {
   const auto whole = make(std::move(rows), path);
   return apply_split(job.data(), whole,
                      test_files ? make(std::move(test.second), test.first) : nullptr);
+}
+
+job_data build_image_folder(const proto::Job& job) {
+  const auto& how = job.data().image_folder();
+  const auto list = [](const std::string& given, const std::string& field,
+                       const std::vector<std::string>& classes) {
+    return list_pictures(expand_environment(given, field), classes);
+  };
+  auto pictures = list(how.path(), "data.image_folder.path", {});
+  const auto names = pictures.classes;
+  if (const auto units = classes_of(job.model()); units != 0 && names.size() > units)
+    throw input_error("data.image_folder.path: " + std::to_string(names.size())
+                      + " folders of classes, but the last layer has " + std::to_string(units)
+                      + " units");
+  const picture_size size{how.height(), how.width(), how.channels()};
+  const auto whole = picture_files(std::move(pictures), size);
+  std::shared_ptr<const dataset> test;
+  if (!how.test_path().empty()) {
+    test = picture_files(list(how.test_path(), "data.image_folder.test_path", names), size);
+    require_alike(*whole, *test, "data.image_folder.test_path");
+  }
+  auto result = apply_split(job.data(), whole, std::move(test));
+  result.class_names = names;
+  return result;
 }
 
 job_data normalize(const proto::Data& data, job_data x) {

@@ -12,6 +12,7 @@ job_data build_npy(const proto::Job& job);
 job_data build_npz(const proto::Job& job);
 job_data build_text(const proto::Job& job);
 job_data build_libsvm(const proto::Job& job);
+job_data build_image_folder(const proto::Job& job);
 
 /// The number of classes that the model has: the units of its last layer, for the softmax loss; 0
 /// if unknown.

@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint32_t max_batch = 1U << 24;
 constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
 constexpr std::uint32_t max_window = 1U << 20;
+constexpr std::uint32_t most_picture_size = 1U << 13;
 constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 
@@ -94,6 +95,25 @@ void check_npz(const proto::Data& data, problem_list& problems) {
   check_test_files(data, !npz.test_features().empty(), "data.npz.test_features", problems);
 }
 
+void check_image_folder(const proto::Data& data, problem_list& problems) {
+  const auto& how = data.image_folder();
+  const std::string field = "data.image_folder";
+  problems.require(!how.path().empty(), field + ".path", "missing; expected a path");
+  problems.require(how.channels() == 1 || how.channels() == 3, field + ".channels",
+                   std::to_string(how.channels()) + "; expected 1 (grey) or 3 (colours)");
+  problems.require(how.has_height() == how.has_width(), field,
+                   "height and width belong together; give both or none");
+  for (const auto* name : {"height", "width"}) {
+    const auto* size = proto::ImageFolder::descriptor()->FindFieldByName(name);
+    const auto value = how.GetReflection()->GetUInt32(how, size);
+    problems.require(
+      !how.GetReflection()->HasField(how, size) || (value >= 1 && value <= most_picture_size),
+      field + "." + name,
+      std::to_string(value) + "; expected 1 to " + std::to_string(most_picture_size));
+  }
+  check_test_files(data, !how.test_path().empty(), field + ".test_path", problems);
+}
+
 void check_text(const proto::Text& text, problem_list& problems) {
   problems.require(!text.path().empty(), "data.text.path", "missing; expected a path");
   problems.require(text.window() >= 1 && text.window() <= max_window, "data.text.window",
@@ -151,9 +171,10 @@ void check_normalize(const proto::Data& data, problem_list& problems) {
     return;
   const auto& how = data.normalize();
   const std::string path = "data.normalize";
-  problems.require(data.has_idx() || data.has_npy() || data.has_npz(), path,
+  problems.require(data.has_idx() || data.has_npy() || data.has_npz() || data.has_image_folder(),
+                   path,
                    data.has_csv() ? "not for data.csv; use data.csv.standardize"
-                                  : "for idx, npy and npz only");
+                                  : "for idx, npy, npz and image_folder only");
   const bool given = how.mean_size() > 0 || how.stddev_size() > 0;
   problems.require(how.has_kind() != given, path,
                    "give either kind (STANDARDIZE or UNIT_RANGE), or mean and stddev");
@@ -204,9 +225,11 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
   case proto::Data::kLibsvm:
     return check_libsvm(data, problems);
   case proto::Data::kImageFolder:
+    return check_image_folder(data, problems);
   case proto::Data::SOURCE_NOT_SET:
-    problems.require(origin == data_from::program, "data",
-                     "no source; add one of idx, csv, digits, npy, npz, text, libsvm");
+    problems.require(
+      origin == data_from::program, "data",
+      "no source; add one of idx, csv, digits, npy, npz, text, libsvm, image_folder");
   }
 }
 

@@ -17,6 +17,9 @@ namespace troupe {
 
 namespace {
 
+/// Separates the random numbers of augmentations from those of dropout.
+constexpr std::uint64_t augment_stream = 0x6175676d656e74; // "augment"
+
 std::span<const std::int32_t> integers_of(const payload& x) {
   return {reinterpret_cast<const std::int32_t*>(x.data()), x.size() / sizeof(std::int32_t)};
 }
@@ -60,6 +63,8 @@ input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_con
   : super(cfg), context_(std::move(context)), source_(std::move(source)),
     listener_(std::move(listener)) {
   records_.reserve(context_->batch());
+  const auto& how = context_->job.data().augment();
+  augmentation_ = {how.flip(), how.crop_padding()};
 }
 
 input_reader::behavior_type input_reader::make_behavior() {
@@ -168,6 +173,11 @@ sample_batch input_reader::read(std::uint32_t epoch, std::uint64_t begin, std::u
   else
     labels.targets = result.labels.as_mutable_floats();
   data_->read(records_, features, labels);
+  if (!augmentation_.empty())
+    for (std::size_t i = 0; i < records_.size(); ++i)
+      augment(features.numbers.subspan(i * shape.feature_width(), shape.feature_width()),
+              shape.dims, augmentation_,
+              stream_key(context_->job.seed(), {augment_stream, epoch, records_[i]}));
   return result;
 }
 

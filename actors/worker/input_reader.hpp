@@ -2,6 +2,7 @@
 
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_context.hpp"
+#include "kernels/data/augmentation.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <functional>
@@ -92,6 +93,7 @@ private:
   data_source source_;
   input_listener listener_;
   std::shared_ptr<const dataset> data_;
+  augmentation augmentation_;
   std::vector<std::uint64_t> records_;
 };
 

@@ -175,6 +175,8 @@ std::string source_of(const proto::Data& data) {
     return data.text().path();
   if (data.has_libsvm())
     return data.libsvm().path();
+  if (data.has_image_folder())
+    return data.image_folder().path();
   return data.has_csv() ? data.csv().path() : "generated digits";
 }
 
@@ -186,9 +188,10 @@ void print_data(const job_context& context, const job_data& data) {
   if (data.validation)
     records += count(data.validation->size(), "record") + " validate, ";
   records += shared ? "the same test" : count(data.test->size(), "record") + " test";
-  const std::string what = shape.features == feature_kind::tokens ? "character"
-    : shape.features == feature_kind::sparse                      ? "sparse feature"
-                                                                  : "feature";
+  const std::string what = shape.features == feature_kind::tokens
+    ? data.characters ? "character" : "token"
+    : shape.features == feature_kind::sparse ? "sparse feature"
+                                             : "feature";
   auto labels = shape.labels == label_kind::classes ? number(shape.label_width) + " classes"
                                                     : count(shape.label_width, "target");
   if (shape.labels_per_record > 1)

@@ -89,7 +89,7 @@ int run(const export_command& x) {
          std::string{"(feed it with unscaled features: the model normalizes them"}
            + (scaled_targets ? ", and its output is in the units of the data)" : ")"));
   print_rounded(data);
-  if (job.data().has_idx() || job.data().has_digits())
+  if (job.data().has_idx() || job.data().has_digits() || job.data().has_image_folder())
     line("", "(of bytes of pixels x, feed it with x / 255)");
   else if (job.data().has_npy() || job.data().has_npz())
     line("", "(of features x of uint8, feed it with x / 255)");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -24,36 +25,86 @@ std::vector<double> numbers_of(const npy_array& x) {
   return result;
 }
 
-std::vector<float> floats_of(const npy_array& x, std::string_view name) {
-  std::vector<float> result(x.size());
-  // Numbers that lose digits.
-  std::vector<float32_spread> spreads(x.type == npy_type::f32 ? 0 : x.size() / x.shape[0]);
-  for (std::uint64_t i = 0; i < result.size(); ++i) {
-    const double value = x.at(i);
-    if (!(std::abs(value) <= std::numeric_limits<float>::max()))
-      fail(name,
-           "record " + std::to_string(i / (result.size() / x.shape[0])) + " has the feature "
-             + number_text(value) + "; expected finite numbers that fit float32");
-    result[i] = static_cast<float>(value);
-    if (!spreads.empty())
-      spreads[i % spreads.size()].add(value);
-  }
-  for (std::size_t j = 0; j < spreads.size(); ++j)
-    spreads[j].check(name, "feature " + std::to_string(j));
-  return result;
+template <class T>
+array_values own(npy_type type, std::vector<T> numbers) {
+  const auto owner = std::make_shared<const std::vector<T>>(std::move(numbers));
+  return {type, std::as_bytes(std::span{*owner}), owner, false};
 }
 
-shape dims_of(const npy_array& x) {
+bool fits_float32(double x) noexcept {
+  return std::abs(x) <= std::numeric_limits<float>::max();
+}
+
+[[noreturn]] void refuse_number(std::string_view name, std::uint64_t record, double value) {
+  fail(name,
+       "record " + std::to_string(record) + " has the feature " + number_text(value)
+         + "; expected finite numbers that fit float32");
+}
+
+/// Throws unless all of these float32 numbers fit. `width` is the number per record.
+void check_floats(const npy_array& x, std::size_t width, std::string_view name) {
+  for (std::uint64_t i = 0; i < x.size(); ++i)
+    if (!fits_float32(x.at(i)))
+      refuse_number(name, i / width, x.at(i));
+}
+
+array_values floats_of(const npy_array& x, std::size_t width, std::string_view name) {
+  std::vector<float> result(x.size());
+  // Numbers that lose digits.
+  std::vector<float32_spread> spreads(width);
+  for (std::uint64_t i = 0; i < result.size(); ++i) {
+    const double value = x.at(i);
+    if (!fits_float32(value))
+      refuse_number(name, i / width, value);
+    result[i] = static_cast<float>(value);
+    spreads[i % width].add(value);
+  }
+  for (std::size_t j = 0; j < width; ++j)
+    spreads[j].check(name, "feature " + std::to_string(j));
+  return own(npy_type::f32, std::move(result));
+}
+
+array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabulary,
+                       std::string_view name) {
+  std::vector<std::int32_t> result(x.size());
+  for (std::uint64_t i = 0; i < result.size(); ++i) {
+    const double value = x.at(i);
+    if (!(value >= 0 && value < static_cast<double>(vocabulary)))
+      fail(name,
+           "record " + std::to_string(i / width) + " has the token " + number_text(value)
+             + "; expected 0 to " + std::to_string(vocabulary - 1)
+             + ", the entries of the embedding");
+    result[i] = static_cast<std::int32_t>(value);
+  }
+  return own(npy_type::i32, std::move(result));
+}
+
+array_values values_of(const npy_array& x, const shared_bytes& memory, std::size_t vocabulary,
+                       std::string_view name) {
+  const auto width = x.size() / x.shape[0];
+  if (vocabulary != 0 && has_whole_numbers(x))
+    return tokens_of(x, width, vocabulary, name);
+  if (x.type != npy_type::u8 && x.type != npy_type::f32)
+    return floats_of(x, width, name);
+  if (x.type == npy_type::f32 && !memory.mapped)
+    check_floats(x, width, name);
+  return {x.type, x.values, memory.owner, memory.mapped};
+}
+
+shape dims_of(const npy_array& x, npy_type kept) {
   std::vector<std::int64_t> dims(x.shape.begin() + 1, x.shape.end());
-  if (dims.empty() || (x.type == npy_type::u8 && dims.size() == 2))
+  if (dims.empty() || (kept == npy_type::u8 && dims.size() == 2))
     dims.insert(dims.begin(), 1);
   return shape{std::move(dims)};
 }
 
-stored_labels labels_of(const npy_array& x, std::size_t classes, std::string_view name) {
+stored_labels labels_of(const npy_array& x, const array_reading& how, std::string_view name) {
   const auto numbers = numbers_of(x);
-  if (are_classes(x))
-    return stored_labels::as_classes(numbers, class_numbers::from_zero, classes, name);
+  const bool per_position =
+    how.classes_per_position && x.shape.size() == 2 && x.size() > 0 && has_whole_numbers(x);
+  if (are_classes(x) || per_position)
+    return stored_labels::as_classes(numbers, class_numbers::from_zero, how.classes, name,
+                                     per_position ? x.size() / x.shape[0] : 1);
   if (x.shape.size() > 2 || x.size() == 0)
     fail(name,
          "labels of shape " + shape_text(x.shape) + "; expected (records), or (records, width)");
@@ -62,35 +113,55 @@ stored_labels labels_of(const npy_array& x, std::size_t classes, std::string_vie
 
 } // namespace
 
-bool are_classes(const npy_array& labels) noexcept {
-  return labels.shape.size() == 1 && labels.type != npy_type::f32 && labels.type != npy_type::f64;
+bool has_whole_numbers(const npy_array& x) noexcept {
+  return x.type != npy_type::f32 && x.type != npy_type::f64;
 }
 
-array_dataset::array_dataset(shape dims, std::vector<std::uint8_t> bytes, std::vector<float> floats,
-                             stored_labels labels)
-  : bytes_(std::move(bytes)), floats_(std::move(floats)), labels_(std::move(labels)) {
+bool are_classes(const npy_array& labels) noexcept {
+  return labels.shape.size() == 1 && has_whole_numbers(labels);
+}
+
+array_dataset::array_dataset(shape dims, array_values values, std::size_t vocabulary,
+                             stored_labels labels, std::string name)
+  : values_(std::move(values)), labels_(std::move(labels)), name_(std::move(name)) {
+  if (values_.type == npy_type::i32) {
+    record_.features = feature_kind::tokens;
+    record_.vocabulary = vocabulary;
+  }
   record_.dims = std::move(dims);
   record_.labels = labels_.kind();
   record_.label_width = labels_.width();
-  const auto numbers = bytes_.size() + floats_.size();
-  if ((!bytes_.empty() && !floats_.empty()) || numbers != labels_.size() * record_.feature_width())
-    throw input_error("arrays: " + std::to_string(numbers) + " numbers are not "
+  record_.labels_per_record = labels_.per_record();
+  const auto numbers = values_.bytes.size() / element_size(values_.type);
+  if (numbers != labels_.size() * record_.feature_width())
+    throw input_error(name_ + ": " + std::to_string(numbers) + " numbers are not "
                       + std::to_string(labels_.size()) + " records of " + to_string(record_.dims));
 }
+
+array_dataset::array_dataset(shape dims, std::vector<float> numbers, stored_labels labels)
+  : array_dataset(std::move(dims), own(npy_type::f32, std::move(numbers)), 0, std::move(labels),
+                  "arrays") {}
 
 void array_dataset::read(std::span<const std::uint64_t> records, feature_batch features,
                          label_batch labels) const {
   const auto width = record_.feature_width();
-  float* out = features.numbers.data();
-  for (const auto record : records) {
-    if (bytes_.empty()) {
-      std::copy_n(floats_.data() + record * width, width, out);
-    } else {
-      const std::uint8_t* row = bytes_.data() + record * width;
-      for (std::size_t j = 0; j < width; ++j)
-        out[j] = static_cast<float>(row[j]) / 255.0F;
+  const auto bytes = width * element_size(values_.type);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const auto* row = values_.bytes.data() + records[i] * bytes;
+    if (values_.type == npy_type::i32) {
+      std::memcpy(features.tokens.data() + i * width, row, bytes);
+      continue;
     }
-    out += width;
+    float* out = features.numbers.data() + i * width;
+    if (values_.type == npy_type::f32)
+      std::memcpy(out, row, bytes);
+    else
+      for (std::size_t j = 0; j < width; ++j)
+        out[j] = static_cast<float>(std::to_integer<std::uint8_t>(row[j])) / 255.0F;
+    if (values_.mapped && values_.type == npy_type::f32)
+      for (std::size_t j = 0; j < width; ++j)
+        if (!std::isfinite(out[j]))
+          refuse_number(name_, records[i], out[j]);
   }
   labels_.read(records, labels);
 }
@@ -100,9 +171,9 @@ bool array_dataset::read_labels(std::span<const std::uint64_t> records, label_ba
   return true;
 }
 
-std::shared_ptr<const dataset> npy_records(const npy_array& features,
+std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,
-                                           std::string_view labels_name, std::size_t classes) {
+                                           std::string_view labels_name, const array_reading& how) {
   if (features.shape.empty() || labels.shape.empty())
     fail(features.shape.empty() ? features_name : labels_name,
          "a single number; expected an array whose first dimension counts records");
@@ -113,17 +184,12 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features,
   if (features.size() == 0)
     fail(features_name,
          "shape " + shape_text(features.shape) + ": no records, or records without features");
-  auto label_values = labels_of(labels, classes, labels_name);
-  std::vector<std::uint8_t> bytes;
-  std::vector<float> floats;
-  if (features.type == npy_type::u8) {
-    const auto* first = reinterpret_cast<const std::uint8_t*>(features.values.data());
-    bytes.assign(first, first + features.values.size());
-  } else {
-    floats = floats_of(features, features_name);
-  }
-  return std::make_shared<const array_dataset>(dims_of(features), std::move(bytes),
-                                               std::move(floats), std::move(label_values));
+  auto label_values = labels_of(labels, how, labels_name);
+  auto values = values_of(features, memory, how.vocabulary, features_name);
+  const auto kept = values.type;
+  return std::make_shared<const array_dataset>(dims_of(features, kept), std::move(values),
+                                               how.vocabulary, std::move(label_values),
+                                               std::string{features_name});
 }
 
 } // namespace troupe

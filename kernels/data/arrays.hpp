@@ -1,51 +1,86 @@
 #pragma once
 
 #include "kernels/data/labels.hpp"
+#include "kernels/formats/file.hpp"
 #include "kernels/formats/npy.hpp"
 
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe {
 
-/// Arrays of numbers with labels. The numbers are bytes, read as x / 255, or floats.
+/// Numbers of records: bytes, float32, or int32 for tokens; (records, dims...), row-major.
+struct array_values {
+  npy_type type = npy_type::f32;
+  /// Without alignment.
+  std::span<const std::byte> bytes;
+  /// Keeps the bytes alive.
+  std::shared_ptr<const void> owner;
+  /// The bytes take no memory of their own. float32 numbers are checked when they are read.
+  bool mapped = false;
+};
+
+/// Arrays of numbers or tokens with labels. Bytes are read as x / 255.
 class array_dataset final : public dataset {
 public:
   /// @param dims shape of a record.
-  /// @param bytes, floats one of the two is empty; (records, dims...), row-major.
+  /// @param vocabulary number of different tokens; only for int32.
+  /// @param name the name of the input in errors.
   /// @throws input_error if the sizes do not fit.
-  array_dataset(shape dims, std::vector<std::uint8_t> bytes, std::vector<float> floats,
-                stored_labels labels);
+  array_dataset(shape dims, array_values values, std::size_t vocabulary, stored_labels labels,
+                std::string name);
+
+  /// Floats in memory.
+  array_dataset(shape dims, std::vector<float> numbers, stored_labels labels);
 
   std::uint64_t size() const noexcept override { return labels_.size(); }
   const record_shape& record() const noexcept override { return record_; }
   std::size_t memory_bytes() const noexcept override {
-    return bytes_.size() + floats_.size() * sizeof(float) + labels_.memory_bytes();
+    return (values_.mapped ? 0 : values_.bytes.size()) + labels_.memory_bytes();
   }
+  /// @throws input_error that names the record, if mapped numbers are not finite.
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
   bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
 private:
-  std::vector<std::uint8_t> bytes_;
-  std::vector<float> floats_;
+  array_values values_;
   stored_labels labels_;
   record_shape record_;
+  std::string name_;
 };
 
-/// A data set from two NumPy arrays in memory: features (records, ...), labels.
+/// How npy_records reads two arrays.
+struct array_reading {
+  /// Number of classes; 0: like in stored_labels.
+  std::size_t classes = 0;
+  /// Whole numbers are tokens below this number. 0: they are numbers.
+  std::size_t vocabulary = 0;
+  /// Whole numbers of shape (records, positions) are classes, one per position of a sequence.
+  bool classes_per_position = false;
+};
+
+/// A data set from two NumPy arrays.
 ///
 /// uint8 features are kept as bytes and read as x / 255; (records, rows, columns) of them are grey
-/// images, records of (1, rows, columns). Labels of a whole-number type and shape (records) are
-/// classes from 0; others are targets, (records) or (records, width).
-/// @param classes like in stored_labels.
+/// images, records of (1, rows, columns). Bytes and float32 stay where they are. Labels of a
+/// whole-number type and shape (records) are classes from 0; others are targets, (records) or
+/// (records, width).
+/// @param features the array in `memory`.
 /// @throws input_error that names the file: different numbers of features and labels, no records, a
-/// record without features, a number that is not finite as float32, labels of another rank, or a
-/// label outside the classes (with its record).
-std::shared_ptr<const dataset> npy_records(const npy_array& features,
+/// record without features, a number that is not finite as float32 (if the memory is mapped, when
+/// the record is read), a token outside the vocabulary, labels of another rank, or a label outside
+/// the classes (with its record).
+std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,
-                                           std::string_view labels_name, std::size_t classes = 0);
+                                           std::string_view labels_name,
+                                           const array_reading& how = {});
+
+/// True if the array has whole numbers.
+bool has_whole_numbers(const npy_array& x) noexcept;
 
 /// True if npy_records treats these labels as classes.
 bool are_classes(const npy_array& labels) noexcept;

@@ -39,8 +39,10 @@ class_numbers numbering_of(std::span<const double> labels) noexcept {
 }
 
 stored_labels stored_labels::as_classes(std::span<const double> labels, class_numbers numbering,
-                                        std::size_t classes, std::string_view name) {
+                                        std::size_t classes, std::string_view name,
+                                        std::size_t per_record) {
   stored_labels result;
+  result.per_record_ = per_record;
   result.width_ = std::max<std::size_t>(classes, 2);
   result.classes_.reserve(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -52,8 +54,8 @@ stored_labels stored_labels::as_classes(std::span<const double> labels, class_nu
         ? range_of(classes, numbering) + ": the model has " + std::to_string(classes) + " classes"
         : numbering == class_numbers::from_one ? "a whole number from 1"
                                                : "a whole number from 0";
-      throw input_error(std::string{name} + ": record " + std::to_string(i) + " has label "
-                        + number_text(labels[i]) + "; expected " + expected);
+      throw input_error(std::string{name} + ": record " + std::to_string(i / per_record)
+                        + " has label " + number_text(labels[i]) + "; expected " + expected);
     }
     result.classes_.push_back(static_cast<std::int32_t>(which));
     result.width_ = std::max(result.width_, static_cast<std::size_t>(which) + 1);
@@ -89,7 +91,8 @@ std::size_t stored_labels::memory_bytes() const noexcept {
 void stored_labels::read(std::span<const std::uint64_t> records, label_batch out) const {
   for (std::size_t i = 0; i < records.size(); ++i)
     if (kind_ == label_kind::classes)
-      out.classes[i] = classes_[records[i]];
+      std::copy_n(classes_.data() + records[i] * per_record_, per_record_,
+                  out.classes.data() + i * per_record_);
     else
       std::copy_n(targets_.data() + records[i] * width_, width_, out.targets.data() + i * width_);
 }

@@ -26,21 +26,29 @@ class stored_labels {
 public:
   stored_labels() = default;
 
+  /// @param labels (records, per_record), row-major.
   /// @param classes number of classes; 0: the largest class + 1, but at least 2.
   /// @param name the name of the input in errors.
+  /// @param per_record number of labels of a record, above 0.
   /// @throws input_error that names the record: not a whole number, or outside the classes.
   static stored_labels as_classes(std::span<const double> labels, class_numbers numbering,
-                                  std::size_t classes, std::string_view name);
+                                  std::size_t classes, std::string_view name,
+                                  std::size_t per_record = 1);
 
   /// @param labels (records, width), row-major; width > 0.
   /// @throws input_error that names the record: not finite as float32.
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 
-  std::uint64_t size() const noexcept { return classes_.size() + targets_.size() / width_; }
+  /// Number of records.
+  std::uint64_t size() const noexcept {
+    return classes_.size() / per_record_ + targets_.size() / width_;
+  }
   label_kind kind() const noexcept { return kind_; }
   /// For classes: their number. For targets: floats per record.
   std::size_t width() const noexcept { return width_; }
+  /// For classes: number of labels of a record.
+  std::size_t per_record() const noexcept { return per_record_; }
   std::size_t memory_bytes() const noexcept;
 
   /// Like dataset::read.
@@ -49,6 +57,7 @@ public:
 private:
   label_kind kind_ = label_kind::classes;
   std::size_t width_ = 1;
+  std::size_t per_record_ = 1;
   std::vector<std::int32_t> classes_;
   std::vector<float> targets_;
 };

@@ -1,9 +1,11 @@
 #include "kernels/formats/file.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/glob.hpp"
 #include "kernels/formats/gzip.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +47,39 @@ private:
   int fd_;
 };
 
+/// A file that is open for reading.
+class input_file : public descriptor {
+public:
+  explicit input_file(const std::filesystem::path& path)
+    : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (get() < 0)
+      fail(path, "cannot open", errno);
+    if (::fstat(get(), &info_) != 0)
+      fail(path, "cannot read", errno);
+    if (S_ISDIR(info_.st_mode))
+      throw input_error(path.string() + ": is a directory; expected a file");
+  }
+
+  /// 0 for what is not a regular file.
+  std::uint64_t size() const noexcept {
+    return S_ISREG(info_.st_mode) ? static_cast<std::uint64_t>(info_.st_size) : 0;
+  }
+
+private:
+  struct stat info_ {};
+};
+
+/// A mapped region of memory.
+struct mapping {
+  mapping(void* begin, std::size_t size) noexcept : begin(begin), size(size) {}
+  mapping(const mapping&) = delete;
+  mapping& operator=(const mapping&) = delete;
+  ~mapping() { ::munmap(begin, size); }
+
+  void* begin;
+  std::size_t size;
+};
+
 /// Reads up to out.size() bytes; fewer only at the end of the file.
 std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::path& path) {
   std::size_t done = 0;
@@ -70,17 +106,10 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 } // namespace
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.get() < 0)
-    fail(path, "cannot open", errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0)
-    fail(path, "cannot read", errno);
-  if (S_ISDIR(info.st_mode))
-    throw input_error(path.string() + ": is a directory; expected a file");
+  const input_file file{path};
   // The size is only a hint: pipes have none, and a file may grow in the meantime. One byte more
   // than the limit means "too long".
-  const auto hint = static_cast<std::uint64_t>(std::max<off_t>(info.st_size, 0));
+  const auto hint = file.size();
   std::vector<std::byte> result;
   std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
   while (true) {
@@ -106,6 +135,50 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
   // If a small compressed file claims more than this, the claim is not trusted.
   const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
+}
+
+shared_bytes share(std::vector<std::byte> bytes) {
+  const auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  return {owner, *owner, false};
+}
+
+shared_bytes map_plain_or_gzip(const std::filesystem::path& path, std::uint64_t map_from) {
+  {
+    const input_file file{path};
+    std::array<std::byte, 2> first{};
+    if (file.size() >= std::max<std::uint64_t>(map_from, first.size())
+        && read_some(file.get(), first, path) == first.size() && !is_gzip(first)) {
+      const auto size = static_cast<std::size_t>(file.size());
+      void* begin = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+      if (begin == MAP_FAILED)
+        fail(path, "cannot map", errno);
+      // Records are read in random order.
+      ::madvise(begin, size, MADV_RANDOM);
+      return {std::make_shared<const mapping>(begin, size),
+              {static_cast<const std::byte*>(begin), size},
+              true};
+    }
+  }
+  return share(read_plain_or_gzip(path));
+}
+
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
+  const auto pattern = path.filename().string();
+  if (pattern.find_first_of("*?") == std::string::npos)
+    return {path};
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path{"."};
+  std::vector<std::filesystem::path> result;
+  std::error_code error;
+  for (std::filesystem::directory_iterator i{folder, error}, end; !error && i != end;
+       i.increment(error))
+    if (matches_glob(pattern, i->path().filename().string()))
+      result.push_back(path.parent_path() / i->path().filename());
+  if (error)
+    fail(folder, "cannot read the directory", error.value());
+  if (result.empty())
+    throw input_error(path.string() + ": no file has such a name");
+  std::ranges::sort(result);
+  return result;
 }
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,29 @@ std::vector<std::byte> read_file(const std::filesystem::path& path,
 /// @throws input_error that names `path`, like `read_file` and `gunzip`.
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);
+
+/// Bytes that live as long as their owner.
+struct shared_bytes {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> bytes;
+  /// A mapped file: its pages are read when they are used, and take no memory of their own. The
+  /// file must not become shorter meanwhile (the process would end by SIGBUS).
+  bool mapped = false;
+};
+
+/// Takes ownership of the bytes.
+shared_bytes share(std::vector<std::byte> bytes);
+
+/// Like read_plain_or_gzip, but maps a plain file of at least `map_from` bytes into memory. Mapped
+/// files may be longer than default_max_file_bytes.
+/// @throws input_error like read_plain_or_gzip, or if the file cannot be mapped.
+shared_bytes map_plain_or_gzip(const std::filesystem::path& path,
+                               std::uint64_t map_from = std::uint64_t{256} << 20);
+
+/// The files that a path names: the path itself or, if its last part has `*` or `?`, the files in
+/// its directory that match (matches_glob), in the byte order of their names.
+/// @throws input_error that names `path`, if no file matches or its directory cannot be read.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 
 /// Writes `bytes` to `path` so that a reader sees either the old file or the complete new one:
 /// temporary file in the same directory, fsync, rename. Creates no directories.

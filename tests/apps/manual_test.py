@@ -15,6 +15,7 @@ import shlex
 import struct
 import subprocess
 import zipfile
+import zlib
 
 from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, free_ports, idx, run_tests
 
@@ -61,6 +62,15 @@ def npy(dims, values):
     header = header.ljust(-(10 + len(header) + 1) % 64 + len(header)) + "\n"
     header = struct.pack("<H", len(header)) + header.encode()
     return b"\x93NUMPY\x01\x00" + header + struct.pack(f"<{len(values)}f", *values)
+
+
+def grey_png(size, value):
+    """A PNG file: a square of one grey."""
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    header = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
+    rows = (b"\0" + bytes([value]) * size) * size
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 @functools.cache
@@ -112,6 +122,10 @@ class Manual(TestCase):
         (folder / "job.textproto").write_text(QUICK_JOB)
         (folder / "train-images-idx3-ubyte.gz").write_bytes(idx([100, 4, 4], [i % 251 for i in range(1600)]))
         (folder / "train-labels-idx1-ubyte.gz").write_bytes(idx([100], [i % 10 for i in range(100)]))
+        for name, value in (("daisy", 60), ("tulip", 200)):
+            (folder / "flowers" / name).mkdir(parents=True)
+            for i in range(50):
+                (folder / "flowers" / name / f"{i}.png").write_bytes(grey_png(8, value + i))
         # The arrays that arrays.py would write. The tests do not need NumPy.
         x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
         y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]

@@ -199,8 +199,9 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// The masks depend only on the batch. Running statistics are restored like other weights.
-BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
+// The masks depend only on the batch, and the changes to an image on its record and the epoch.
+// Running statistics are restored like other weights.
+BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
   const auto model = [](const std::string& rate) {
     return "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { activation: RELU "
            "} "
@@ -209,16 +210,18 @@ BOOST_AUTO_TEST_CASE(dropout_and_batch_normalization) {
   };
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
-      const auto job = forty_steps(protocol, workers, {model("0.3")});
+      const auto* const augment = "data.augment={flip: true crop_padding: 3}";
+      const auto job = forty_steps(protocol, workers, {model("0.3"), augment});
       site first{simulated(job, workers, ps)};
       const auto whole = simulate(first.options).summary;
       BOOST_TEST_REQUIRE(whole.failure == "");
       for (const std::uint64_t k : {3, 20, 33})
         BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
                    == whole.weights_sha256);
-      const auto other = forty_steps(protocol, workers, {model("0.2")});
-      BOOST_TEST(simulate(site{simulated(other, workers, ps)}.options).summary.weights_sha256
-                 != whole.weights_sha256);
+      for (const auto& other : {forty_steps(protocol, workers, {model("0.2"), augment}),
+                                forty_steps(protocol, workers, {model("0.3")})})
+        BOOST_TEST(simulate(site{simulated(other, workers, ps)}.options).summary.weights_sha256
+                   != whole.weights_sha256);
     }
 }
 

@@ -93,8 +93,7 @@ std::shared_ptr<const dataset> text(std::int32_t last) {
 std::shared_ptr<const dataset> targets(float last) {
   std::vector<double> labels(records, 0.5);
   labels[617] = static_cast<double>(last);
-  return std::make_shared<array_dataset>(shape{2}, std::vector<std::uint8_t>{},
-                                         std::vector<float>(records * 2, 1.0F),
+  return std::make_shared<array_dataset>(shape{2}, std::vector<float>(records * 2, 1.0F),
                                          stored_labels::as_targets(labels, 1, "labels"));
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/formats/npy.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/pictures.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <filesystem>
@@ -91,6 +92,118 @@ BOOST_FIXTURE_TEST_CASE(npy, files) {
   BOOST_TEST(contains(error(npy_job(tests)), "data.npy.test_features: records of (3) numbers"));
   BOOST_TEST(
     contains(error(npy_job("} split { train: 5 validation: 1 }")), "nothing is left for test"));
+}
+
+BOOST_FIXTURE_TEST_CASE(npy_in_several_files, files) {
+  // The third class is in the second file only.
+  write<float>("x-1.npy", npy_type::f32, {2, 2}, {0, 1, 2, 3});
+  write<float>("x-2.npy", npy_type::f32, {1, 2}, {4, 5});
+  write<std::int64_t>("y-1.npy", npy_type::i64, {2}, {0, 1});
+  write<std::int64_t>("y-2.npy", npy_type::i64, {1}, {2});
+  const auto several = [&](const std::string& features, const std::string& labels) {
+    auto result =
+      job("npy { features: \"" + path(features) + "\" labels: \"" + path(labels) + "\" }");
+    result.mutable_model()->clear_layer();
+    return result;
+  };
+  const auto data = build_data(several("x-*.npy", "y-?.npy"));
+  BOOST_TEST(data.train->size() == 3u);
+  BOOST_TEST(to_string(data.train->record()) == "(2) numbers and 3 classes");
+  BOOST_TEST(features_of(*data.train, 2) == (std::vector<float>{4, 5}));
+  BOOST_TEST(features_of(*data.train, 1) == (std::vector<float>{2, 3}));
+  std::vector<std::int32_t> classes(3);
+  BOOST_TEST(data.train->read_labels(std::vector<std::uint64_t>{2, 0, 1}, {classes, {}}));
+  BOOST_TEST(classes == (std::vector<std::int32_t>{2, 0, 1}));
+  BOOST_TEST(contains(error(several("x-*.npy", "y-1.npy")),
+                      "data.npy.features: 2 files of features, 1 of labels; expected"));
+  BOOST_TEST(contains(error(several("z-*.npy", "y-*.npy")), "z-*.npy: no file has such a name"));
+  BOOST_TEST(contains(error(several("none/x-*.npy", "y-*.npy")), "cannot read the directory"));
+  write<float>("x-2.npy", npy_type::f32, {1, 3}, {4, 5, 6});
+  BOOST_TEST(contains(error(several("x-*.npy", "y-*.npy")),
+                      "x-2.npy: records of (3) numbers and 3 classes, but "));
+}
+
+BOOST_FIXTURE_TEST_CASE(image_folder, files) {
+  const auto add = [&](const std::string& name, std::size_t height, std::uint8_t value) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    write_file(folder / name,
+               write_png(height, 2, PNG_FORMAT_GRAY, std::vector<std::uint8_t>(height * 2, value)));
+  };
+  add("all/cat/b.png", 3, 51);
+  add("all/cat/a.PNG", 3, 255);
+  add("all/ant/x.png", 3, 0);
+  write("all/ant/notes.txt", "not a picture");
+  write("all/ant/.hidden.png", "not a picture");
+  const auto pictures = [&](const std::string& more, const std::string& name = "all") {
+    return job("image_folder { path: \"" + path(name) + "\" " + more);
+  };
+  const auto data = build_data(pictures("channels: 1 }"));
+  BOOST_TEST(to_string(data.train->record()) == "(1, 3, 2) numbers and 2 classes");
+  BOOST_TEST(data.class_names == (std::vector<std::string>{"ant", "cat"}));
+  BOOST_TEST(data.train->size() == 3u);
+  // In the order of the names: ant/x, cat/a, cat/b.
+  BOOST_TEST(features_of(*data.train, 1) == std::vector<float>(6, 1.0F));
+  BOOST_TEST(features_of(*data.train, 2) == std::vector<float>(6, 51 / 255.0F));
+  std::vector<std::int32_t> classes(3);
+  data.train->read_labels(std::vector<std::uint64_t>{0, 1, 2}, {classes, {}});
+  BOOST_TEST(classes == (std::vector<std::int32_t>{0, 1, 1}));
+  BOOST_TEST(to_string(build_data(pictures("height: 5 width: 7 }")).train->record().dims)
+             == "(3, 5, 7)");
+  BOOST_TEST(contains(error(pictures("channels: 1 } augment { crop_padding: 2 }")),
+                      "data.augment.crop_padding: 2; expected less than"));
+  add("test/cat/c.png", 3, 9);
+  const auto with_test = "channels: 1 test_path: \"" + path("test") + "\" }";
+  BOOST_TEST(build_data(pictures(with_test)).test->size() == 1u);
+  add("test/dog/d.png", 3, 9);
+  BOOST_TEST(contains(error(pictures(with_test)), "the class \"dog\" has no folder among"));
+  add("all/cat/c.png", 4, 0);
+  BOOST_TEST(
+    contains(error_of([&] { features_of(*build_data(pictures("channels: 1 }")).train, 3); }),
+             "cat/c.png: a picture of 2 x 4 pixels, but the first one has 2 x 3"));
+  BOOST_TEST(contains(error(pictures("}", "none")), "none: cannot read the folder"));
+  std::filesystem::create_directories(folder / "empty");
+  BOOST_TEST(contains(error(pictures("}", "empty")), "empty: no pictures"));
+  std::filesystem::create_directories(folder / "all/eel");
+  std::filesystem::create_directories(folder / "all/fox");
+  BOOST_TEST(
+    contains(error(pictures("}")), "4 folders of classes, but the last layer has 3 units"));
+  write_arrays();
+  BOOST_TEST(contains(error(npy_job("} augment { flip: true }")),
+                      "data.augment: records of (2) numbers and 3 classes; expected images"));
+}
+
+BOOST_FIXTURE_TEST_CASE(tokens, files) {
+  write<std::int64_t>("x.npy", npy_type::i64, {2, 3}, {0, 1, 2, 5, 4, 3});
+  write<std::int32_t>("y.npy", npy_type::i32, {2}, {0, 1});
+  const auto tokens_with = [&](const std::string& embedding) {
+    return parse_job("model { layer { " + embedding
+                       + " } layer { flatten {} } "
+                         "layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY } "
+                         "data { batch: 2 npy { features: \""
+                       + path("x.npy") + "\" labels: \"" + path("y.npy") + "\" } }",
+                     "job");
+  };
+  const auto data = build_data(tokens_with("embedding { width: 4 }"));
+  BOOST_TEST(to_string(data.train->record()) == "(3) tokens of 6 and 3 classes");
+  BOOST_TEST(data.train->record().vocabulary == 6u);
+  std::vector<std::int32_t> row(3);
+  std::vector<std::int32_t> classes(1);
+  data.train->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
+  BOOST_TEST(row == (std::vector<std::int32_t>{5, 4, 3}));
+  const auto nested = "block { layer { embedding { width: 4 entries: 9 } } }";
+  BOOST_TEST(build_data(tokens_with(nested)).train->record().vocabulary == 9u);
+  BOOST_TEST(contains(error(tokens_with("embedding { width: 4 entries: 5 }")),
+                      "x.npy: record 1 has the token 5; expected 0 to 4"));
+  // Without an embedding, whole numbers are numbers.
+  BOOST_TEST(to_string(build_data(tokens_with("layer_norm {}")).train->record())
+             == "(3) numbers and 3 classes");
+  // A class per position.
+  write<std::int32_t>("y.npy", npy_type::i32, {2, 3}, {0, 1, 2, 2, 1, 0});
+  const auto tagged = build_data(tokens_with("embedding { width: 4 }"));
+  BOOST_TEST(tagged.train->record().labels_per_record == 3u);
+  classes.resize(3);
+  tagged.train->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
+  BOOST_TEST(classes == (std::vector<std::int32_t>{2, 1, 0}));
 }
 
 BOOST_FIXTURE_TEST_CASE(npz, files) {

@@ -2,8 +2,10 @@
 
 #include "kernels/data/normalized.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 #include <array>
+#include <cmath>
 
 BOOST_AUTO_TEST_SUITE(arrays)
 
@@ -23,7 +25,7 @@ struct made {
 };
 
 std::shared_ptr<const dataset> records_of(const made& features, const made& labels) {
-  return npy_records(features.array, "x.npy", labels.array, "y.npy");
+  return npy_records(features.array, share(features.file), "x.npy", labels.array, "y.npy");
 }
 
 std::vector<float> features_of(const dataset& x, std::vector<std::uint64_t> records) {
@@ -89,9 +91,27 @@ BOOST_AUTO_TEST_CASE(errors) {
   const made half{npy_type::i32, {2}, std::vector<std::int32_t>{0, -1}};
   BOOST_TEST(contains(error(x, half), "y.npy: record 1 has label -1"));
   BOOST_TEST(contains(error_of([&] {
-                        array_dataset{{3}, {}, {1, 2, 3, 4}, stored_labels{}};
+                        array_dataset{shape{3}, std::vector<float>{1, 2, 3, 4}, stored_labels{}};
                       }),
                       "are not 0 records"));
+}
+
+BOOST_AUTO_TEST_CASE(a_mapped_file_is_checked_when_it_is_read) {
+  const temporary_directory folder;
+  const made x{npy_type::f32, {2, 2}, std::vector<float>{1, 2, NAN, 4}};
+  write_file(folder / "x.npy", x.file);
+  const auto mapped = map_plain_or_gzip(folder / "x.npy", 1);
+  BOOST_TEST(mapped.mapped);
+  const auto data =
+    npy_records(parse_npy(mapped.bytes, "x.npy"), mapped, "x.npy", two_classes.array, "y.npy");
+  BOOST_TEST(data->memory_bytes() == 2 * sizeof(std::int32_t));
+  BOOST_TEST(features_of(*data, {0}) == (std::vector<float>{1, 2}));
+  BOOST_TEST(contains(error_of([&] {
+                        features_of(*data, {0, 1});
+                      }),
+                      "x.npy: record 1 has the feature nan"));
+  BOOST_TEST(!map_plain_or_gzip(folder / "x.npy", 1 << 20).mapped);
+  BOOST_TEST(contains(error_of([&] { records_of(x, two_classes); }), "record 1 has the feature"));
 }
 
 // -- normalization ------------------------------------------------------------------------------

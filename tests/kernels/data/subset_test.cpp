@@ -17,8 +17,7 @@ namespace {
 /// Three records with a feature and two targets: 1, 10, 100; 2, 20, 200; 3, 30, 300.
 std::shared_ptr<const dataset> numbers() {
   const std::vector<double> targets{10, 100, 20, 200, 30, 300};
-  return std::make_shared<const array_dataset>(shape{1}, std::vector<std::uint8_t>{},
-                                               std::vector<float>{1, 2, 3},
+  return std::make_shared<const array_dataset>(shape{1}, std::vector<float>{1, 2, 3},
                                                stored_labels::as_targets(targets, 2, "numbers"));
 }
 

@@ -1,0 +1,45 @@
+#include "actors/model/token_input.hpp"
+
+#include "actors/model/onnx/importer.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+using layers = google::protobuf::RepeatedPtrField<proto::Layer>;
+
+/// The embedding among these layers that reads the features, or null. In a block, `source` is the
+/// name of what the block reads.
+const proto::Embedding* reader_of(const layers& all, const std::string& source) {
+  for (int i = 0; i < all.size(); ++i) {
+    const auto& x = all[i];
+    const bool reads =
+      x.input().empty() ? i == 0 : std::ranges::find(x.input(), source) != x.input().end();
+    if (!reads)
+      continue;
+    if (x.has_embedding())
+      return &x.embedding();
+    if (const auto* inside = reader_of(x.block().layer(), "input"))
+      return inside;
+  }
+  return nullptr;
+}
+
+} // namespace
+
+std::optional<std::size_t> token_input(const proto::Model& model) {
+  if (!model.onnx_structure().empty()) {
+    const auto bytes = std::as_bytes(std::span{model.onnx_structure()});
+    const auto ports = onnx_inputs(onnx_model::parse_structure(bytes, model.onnx()));
+    const bool tokens = ports.size() == 1 && ports[0].type == dtype::int32;
+    return tokens ? std::optional<std::size_t>{0} : std::nullopt;
+  }
+  const auto* embedding = reader_of(model.layer(), "features");
+  return embedding == nullptr ? std::nullopt : std::optional<std::size_t>{embedding->entries()};
+}
+
+} // namespace troupe

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/graph/shape.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe {
+
+/// Random changes to training images.
+struct augmentation {
+  /// Half of the images are mirrored left to right.
+  bool flip = false;
+  /// Images get this many zeros on each side; then the original size is cut out at a random place.
+  std::size_t crop_padding = 0;
+
+  bool empty() const noexcept { return !flip && crop_padding == 0; }
+};
+
+/// Changes one image in place.
+/// @param image (channels, height, width), row-major.
+/// @param dims its shape.
+/// @param key decides about the change: the same key, the same change.
+void augment(std::span<float> image, const shape& dims, const augmentation& how,
+             std::uint64_t key) noexcept;
+
+} // namespace troupe

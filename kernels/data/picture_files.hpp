@@ -1,0 +1,45 @@
+#pragma once
+
+#include "kernels/data/dataset.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A folder with a folder of pictures for each class: `path/CLASS/*.png`, also .jpg and .jpeg, in
+/// small or capital letters. Other files, and names that begin with a point, are ignored.
+struct picture_folder {
+  std::filesystem::path path;
+  /// Names of the classes, in the byte order of the names.
+  std::vector<std::string> classes;
+  /// Paths below `path`, class by class, in the byte order of their names; a class for each.
+  std::vector<std::string> files;
+  std::vector<std::int32_t> labels;
+};
+
+/// Lists a folder.
+/// @param classes the classes that may occur; empty: those that the folder has.
+/// @throws input_error that names the folder: it cannot be read, it has no pictures, or a class
+/// that `classes` lacks.
+picture_folder list_pictures(const std::filesystem::path& path,
+                             const std::vector<std::string>& classes = {});
+
+/// How pictures become features.
+struct picture_size {
+  /// Pictures are scaled to this size. 0: the size of the first picture, which all must have.
+  std::size_t height = 0;
+  std::size_t width = 0;
+  std::size_t channels = 3; ///< 1 or 3
+};
+
+/// The pictures of a folder: features (channels, height, width), x / 255, and classes. A file is
+/// read and decoded each time its record is read, so the data may be larger than the memory.
+/// @throws input_error that names a file: see decode_picture; `read` also throws if a file is gone,
+/// or has another size than the first one although no size was given.
+std::shared_ptr<const dataset> picture_files(picture_folder folder, picture_size size);
+
+} // namespace troupe
