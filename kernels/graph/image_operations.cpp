@@ -118,6 +118,9 @@ expression conv_transpose2d(expression x, expression w, const window& how, std::
     refuse(op,
            "an output padding of " + std::to_string(extra_rows) + " and "
              + std::to_string(extra_columns) + "; expected at least 0 and less than the strides");
+  constexpr auto most = std::int64_t{1} << 48;
+  if (from[2] > most / how.stride_y || from[3] > most / how.stride_x)
+    refuse(op, "the image made of " + describe(x) + " would have more than 2^48 elements");
   const auto rows = (from[2] - 1) * how.stride_y - 2 * how.pad_y + how.extent_y() + extra_rows;
   const auto columns =
     (from[3] - 1) * how.stride_x - 2 * how.pad_x + how.extent_x() + extra_columns;

@@ -233,6 +233,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   auto t = g.variable("transposed", {4, 2, 3, 3});
   refused([&] { conv_transpose2d(x, w, three); }, "weights of shape (4, filters / groups, 3, 3)");
   refused([&] { conv_transpose2d(x, t, three, 1); }, "output padding of 1 and 0");
+  refused([&] { conv_transpose2d(x, t, {3, 3, std::int64_t{1} << 62}); }, "more than 2^48");
   refused([&] { add_channel_bias(x, g.variable("b", {5})); }, "a bias per channel");
 }
 
