@@ -1,5 +1,6 @@
 #include "actors/model/layer_builder.hpp"
 
+#include "actors/model/layer_values.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
@@ -11,69 +12,6 @@
 namespace troupe {
 
 namespace {
-
-activation activation_of(proto::Activation how) {
-  switch (how) {
-  case proto::NONE:
-    return activation::none;
-  case proto::RELU:
-    return activation::relu;
-  case proto::TANH:
-    return activation::tanh;
-  case proto::SIGMOID:
-    return activation::sigmoid;
-  case proto::LEAKY_RELU:
-    return activation::leaky_relu;
-  case proto::GELU:
-    return activation::gelu;
-  case proto::SILU:
-    break;
-  }
-  return activation::none;
-}
-
-initializer initializer_of(bool given, const proto::Initializer& x, initializer otherwise) {
-  if (!given)
-    return otherwise;
-  switch (x.kind_case()) {
-  case proto::Initializer::kConstant:
-    return initializer::constant(x.constant().value());
-  case proto::Initializer::kGlorotUniform:
-    return initializer::glorot_uniform();
-  case proto::Initializer::kHeUniform:
-    return initializer::he_uniform();
-  case proto::Initializer::kHeNormal:
-    return initializer::he_normal();
-  case proto::Initializer::kGlorotNormal:
-    return initializer::glorot_normal();
-  case proto::Initializer::kNormal:
-    return initializer::normal(x.normal().deviation());
-  case proto::Initializer::kUniform:
-    return initializer::uniform(x.uniform().bound());
-  case proto::Initializer::kOrthogonal:
-    return initializer::orthogonal(x.orthogonal().gain());
-  case proto::Initializer::KIND_NOT_SET:
-    break;
-  }
-  return otherwise;
-}
-
-/// Kernel, stride and padding of a convolution or pooling. A stride of 0 means that the stride
-/// equals the kernel.
-template <class Layer>
-window window_of(const Layer& x, std::int64_t stride) {
-  const auto pair = [](const auto& list, std::int64_t y, std::int64_t x) {
-    if (list.size() == 0)
-      return std::pair{y, x};
-    return std::pair<std::int64_t, std::int64_t>{list[0], list[list.size() - 1]};
-  };
-  window result;
-  std::tie(result.height, result.width) = pair(x.kernel(), 1, 1);
-  std::tie(result.stride_y, result.stride_x) =
-    pair(x.stride(), stride > 0 ? stride : result.height, stride > 0 ? stride : result.width);
-  std::tie(result.pad_y, result.pad_x) = pair(x.padding(), 0, 0);
-  return result;
-}
 
 shape with_batch(const google::protobuf::RepeatedField<std::uint32_t>& dims) {
   std::vector<std::int64_t> extents{shape::batch};
@@ -107,6 +45,23 @@ expression reduce(expression x, std::size_t axis, bool mean) {
 void check_sequence(expression x) {
   if (x.shape().rank() != 3)
     throw input_error("expected a sequence (batch, time, features)");
+}
+
+void check_images(expression x) {
+  if (x.shape().rank() != 4)
+    throw input_error("expected images (batch, channels, height, width)");
+}
+
+void check_groups(std::int64_t groups, std::int64_t channels, std::int64_t filters) {
+  if (channels % groups != 0 || filters % groups != 0)
+    throw input_error(std::to_string(groups) + " groups do not divide " + std::to_string(channels)
+                      + " channels and " + std::to_string(filters) + " filters");
+}
+
+std::int64_t channels_of(expression x) {
+  if (x.shape().rank() < 2)
+    throw input_error("expected a tensor (batch, channels, ...)");
+  return x.shape()[1];
 }
 
 } // namespace
@@ -165,7 +120,7 @@ expression layer_builder::build(const proto::Layer& layer, std::span<const expre
     const auto after = activation_of(how.activation());
     const bool sparse = x.node().type == dtype::sparse;
     const auto usual = sparse ? initializer::glorot_uniform() : initial_weights(after);
-    auto weights = initializer_of(how.has_weights(), how.weights(), usual);
+    auto weights = weights_of(how, usual);
     weights.inputs_first = sparse; // (inputs, units), so that each feature has a row
     const auto flat = x.shape().rank() == 4 ? flatten(x) : x;
     return activate(dense(flat, "weight", how.units(), weights, how.bias(), "bias"), after);
@@ -181,16 +136,20 @@ expression layer_builder::build(const proto::Layer& layer, std::span<const expre
   case proto::Layer::kSoftmax:
     return softmax(x);
   case proto::Layer::kConv2D:
+  case proto::Layer::kConvTranspose2D:
   case proto::Layer::kMaxPool:
   case proto::Layer::kAveragePool:
   case proto::Layer::kGlobalAveragePool:
   case proto::Layer::kBatchNorm:
+  case proto::Layer::kGroupNorm:
     return build_image(layer, x, training);
   case proto::Layer::kAdd:
   case proto::Layer::kMultiply:
   case proto::Layer::kConcat:
   case proto::Layer::kMatmul:
     return build_combination(layer, inputs);
+  case proto::Layer::kAttention:
+    return attention(x, inputs.back(), layer.attention());
   default:
     return build_sequence(layer, x);
   }
@@ -214,30 +173,33 @@ expression layer_builder::build_image(const proto::Layer& layer, expression x, b
   switch (layer.kind_case()) {
   case proto::Layer::kConv2D:
     return convolution(x, layer.conv2d());
+  case proto::Layer::kConvTranspose2D:
+    return transposed_convolution(x, layer.conv_transpose2d());
   case proto::Layer::kMaxPool:
-    return max_pool(x, window_of(layer.max_pool(), 0));
+    return max_pool(x, window_of(layer.max_pool()));
   case proto::Layer::kAveragePool:
-    return average_pool(x, window_of(layer.average_pool(), 0));
+    return average_pool(x, window_of(layer.average_pool()));
   case proto::Layer::kGlobalAveragePool:
     return flatten(global_average_pool(x));
+  case proto::Layer::kGroupNorm: {
+    const auto channels = channels_of(x);
+    const auto gain = variable("weight", {channels}, initializer::constant(1));
+    return group_norm(x, gain, variable("bias", {channels}), layer.group_norm().groups(),
+                      layer.group_norm().epsilon());
+  }
   default:
     return normalized_batch(x, layer.batch_norm(), training);
   }
 }
 
 expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
-  if (x.shape().rank() != 4)
-    throw input_error("expected images (batch, channels, height, width)");
-  auto window = window_of(how, 1);
-  window.groups = how.groups();
+  check_images(x);
+  const auto window = window_of(how);
   const auto channels = x.shape()[1];
   const std::int64_t filters = how.filters();
-  if (channels % window.groups != 0 || filters % window.groups != 0)
-    throw input_error(std::to_string(window.groups) + " groups do not divide "
-                      + std::to_string(channels) + " channels and " + std::to_string(filters)
-                      + " filters");
+  check_groups(window.groups, channels, filters);
   const auto after = activation_of(how.activation());
-  const auto weights = initializer_of(how.has_weights(), how.weights(), initial_weights(after));
+  const auto weights = weights_of(how, initial_weights(after));
   const shape dims{filters, channels / window.groups, window.height, window.width};
   auto y = conv2d(x, variable("weight", dims, weights), window);
   if (how.bias())
@@ -245,11 +207,25 @@ expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
   return activate(y, after);
 }
 
+expression layer_builder::transposed_convolution(expression x, const proto::ConvTranspose2d& how) {
+  check_images(x);
+  const auto window = window_of(how);
+  const auto channels = x.shape()[1];
+  const std::int64_t filters = how.filters();
+  check_groups(window.groups, channels, filters);
+  const auto after = activation_of(how.activation());
+  const auto weights = weights_of(how, initial_weights(after));
+  const shape dims{channels, filters / window.groups, window.height, window.width};
+  const auto [rows, columns] = pair_of(how.output_padding(), 0, 0);
+  auto y = conv_transpose2d(x, variable("weight", dims, weights), window, rows, columns);
+  if (how.bias())
+    y = add_channel_bias(y, variable("bias", {filters}));
+  return activate(y, after);
+}
+
 expression layer_builder::normalized_batch(expression x, const proto::BatchNorm& how,
                                            bool training) {
-  if (x.shape().rank() < 2)
-    throw input_error("expected a tensor (batch, channels, ...)");
-  const shape dims{x.shape()[1]};
+  const shape dims{channels_of(x)};
   batch_norm_variables variables;
   variables.gain = variable("weight", dims, initializer::constant(1));
   variables.bias = variable("bias", dims);
@@ -287,6 +263,10 @@ expression layer_builder::build_sequence(const proto::Layer& layer, expression x
     const auto gain = variable("weight", dims, initializer::constant(1));
     return layer_norm(x, gain, variable("bias", dims), layer.layer_norm().epsilon());
   }
+  case proto::Layer::kRmsNorm: {
+    const auto gain = variable("weight", {x.shape().last()}, initializer::constant(1));
+    return rms_norm(x, gain, layer.rms_norm().epsilon());
+  }
   case proto::Layer::kEmbedding:
     return embedded(x, layer.embedding());
   case proto::Layer::kPositionEmbedding:
@@ -297,8 +277,6 @@ expression layer_builder::build_sequence(const proto::Layer& layer, expression x
     return recurrent(x, layer.lstm(), cell::lstm);
   case proto::Layer::kGru:
     return recurrent(x, layer.gru(), cell::gru);
-  case proto::Layer::kAttention:
-    return attention(x, layer.attention());
   case proto::Layer::kTranspose:
     return transpose(x, {layer.transpose().axes().begin(), layer.transpose().axes().end()});
   case proto::Layer::kSlice: {
@@ -323,8 +301,7 @@ expression layer_builder::embedded(expression x, const proto::Embedding& how) {
   if (entries < static_cast<std::int64_t>(vocabulary_) || entries == 0)
     throw input_error("a table of " + std::to_string(entries) + " entries, but the data has "
                       + std::to_string(vocabulary_) + " tokens");
-  const auto weights =
-    initializer_of(how.has_weights(), how.weights(), initializer::glorot_uniform());
+  const auto weights = weights_of(how, initializer::glorot_uniform());
   return embedding(variable("weight", {entries, how.width()}, weights), x);
 }
 
@@ -332,49 +309,83 @@ expression layer_builder::embedded(expression x, const proto::Embedding& how) {
 expression layer_builder::positions_added(expression x, const proto::PositionEmbedding& how) {
   check_sequence(x);
   const auto dims = x.shape(); // a copy, because appending nodes moves the original
-  const auto weights =
-    initializer_of(how.has_weights(), how.weights(), initializer::glorot_uniform());
+  const auto weights = weights_of(how, initializer::glorot_uniform());
   const auto table = variable("weight", {dims[1], dims[2]}, weights);
   return reshape(add_bias(flatten(x), reshape(table, {dims[1] * dims[2]})), dims);
 }
 
 expression layer_builder::recurrent(expression x, const proto::Recurrent& how, cell kind) {
   check_sequence(x);
-  const std::int64_t hidden = how.hidden();
-  const auto gates = hidden * (kind == cell::rnn ? 1 : kind == cell::lstm ? 4 : 3);
-  const auto weights =
-    initializer_of(how.has_weights(), how.weights(), initializer::glorot_uniform());
-  const auto recurrent_weights =
-    initializer_of(how.has_recurrent_weights(), how.recurrent_weights(), weights);
+  expression forward;
+  expression backward;
   for (std::uint32_t i = 0; i < how.layers(); ++i) {
     const auto level = "_l" + std::to_string(i);
-    const auto w_ih = variable("weight_ih" + level, {gates, x.shape().last()}, weights);
-    const auto w_hh = variable("weight_hh" + level, {gates, hidden}, recurrent_weights);
-    const auto b_ih = variable("bias_ih" + level, {gates});
-    const auto b_hh = variable("bias_hh" + level, {gates});
-    if (kind == cell::gru)
-      x = gru(troupe::dense(x, w_ih, b_ih), w_hh, b_hh);
-    else if (kind == cell::lstm)
-      x = lstm(troupe::dense(x, w_ih, b_ih + b_hh), w_hh);
-    else
-      x = rnn(troupe::dense(x, w_ih, b_ih + b_hh), w_hh);
+    forward = one_direction(x, how, kind, level);
+    if (how.bidirectional())
+      backward = reverse(one_direction(reverse(x, 1), how, kind, level + "_reverse"), 1);
+    x = how.bidirectional() ? concat({forward, backward}, 2) : forward;
   }
   if (!how.last())
     return x;
+  // Each direction at the position that it comes to last.
   const auto time = x.shape()[1];
-  return reshape(slice(x, 1, time - 1, time), {shape::batch, hidden});
+  auto last = slice(forward, 1, time - 1, time);
+  if (how.bidirectional())
+    last = concat({last, slice(backward, 1, 0, 1)}, 2);
+  return flatten(last);
 }
 
-expression layer_builder::attention(expression x, const proto::Attention& how) {
+expression layer_builder::one_direction(expression x, const proto::Recurrent& how, cell kind,
+                                        const std::string& suffix) {
+  const std::int64_t hidden = how.hidden();
+  const auto gates = hidden * (kind == cell::rnn ? 1 : kind == cell::lstm ? 4 : 3);
+  const auto weights = weights_of(how, initializer::glorot_uniform());
+  const auto recurrent_weights =
+    initializer_of(how.has_recurrent_weights(), how.recurrent_weights(), weights);
+  const auto w_ih = variable("weight_ih" + suffix, {gates, x.shape().last()}, weights);
+  const auto w_hh = variable("weight_hh" + suffix, {gates, hidden}, recurrent_weights);
+  const auto b_ih = variable("bias_ih" + suffix, {gates});
+  const auto b_hh = variable("bias_hh" + suffix, {gates});
+  if (kind == cell::gru)
+    return gru(troupe::dense(x, w_ih, b_ih), w_hh, b_hh);
+  const auto z = troupe::dense(x, w_ih, b_ih + b_hh);
+  return kind == cell::lstm ? lstm(z, w_hh) : rnn(z, w_hh);
+}
+
+// One product makes the queries, keys and values of self-attention. In cross-attention, the first
+// rows of its matrix make the queries of x, the others the keys and values of `other`.
+expression layer_builder::attention(expression x, expression other, const proto::Attention& how) {
   check_sequence(x);
+  check_sequence(other);
   const auto width = x.shape().last();
-  const auto weights =
-    initializer_of(how.has_weights(), how.weights(), initializer::glorot_uniform());
-  const auto all = dense(x, "in_proj_weight", 3 * width, weights, how.bias(), "in_proj_bias");
-  const auto part = [&](std::int64_t i) { return slice(all, 2, i * width, (i + 1) * width); };
-  const auto q = part(0);
-  const auto k = part(1);
-  const auto mixed = causal_attention(q, k, part(2), how.heads());
+  const auto weights = weights_of(how, initializer::glorot_uniform());
+  const auto part = [&](expression all, std::int64_t i) {
+    return slice(all, 2, i * width, (i + 1) * width);
+  };
+  expression q;
+  expression k;
+  expression v;
+  if (x == other) {
+    const auto all = dense(x, "in_proj_weight", 3 * width, weights, how.bias(), "in_proj_bias");
+    q = part(all, 0);
+    k = part(all, 1);
+    v = part(all, 2);
+  } else {
+    if (other.shape().last() != width)
+      throw input_error("expected two sequences with the same number of features");
+    const auto w = variable("in_proj_weight", {3 * width, width}, weights);
+    const auto project = [&](expression of, std::int64_t begin, std::int64_t end) {
+      const auto y = troupe::dense(of, slice(w, 0, begin * width, end * width));
+      return how.bias()
+        ? add_bias(y, slice(variable("in_proj_bias", {3 * width}), 0, begin * width, end * width))
+        : y;
+    };
+    q = project(x, 0, 1);
+    const auto rest = project(other, 1, 3);
+    k = part(rest, 0);
+    v = part(rest, 1);
+  }
+  const auto mixed = multi_head_attention(q, k, v, how.heads(), how.causal());
   return dense(mixed, "out_proj.weight", width, weights, how.bias(), "out_proj.bias");
 }
 

@@ -47,11 +47,15 @@ private:
   expression dense(expression x, const std::string& tensor, std::int64_t units,
                    const initializer& weights, bool bias, const std::string& bias_tensor);
   expression convolution(expression x, const proto::Conv2d& how);
+  expression transposed_convolution(expression x, const proto::ConvTranspose2d& how);
   expression normalized_batch(expression x, const proto::BatchNorm& how, bool training);
   expression embedded(expression x, const proto::Embedding& how);
   expression positions_added(expression x, const proto::PositionEmbedding& how);
   expression recurrent(expression x, const proto::Recurrent& how, cell kind);
-  expression attention(expression x, const proto::Attention& how);
+  /// Runs one layer of a recurrence over time; its tensors' names end with `suffix`.
+  expression one_direction(expression x, const proto::Recurrent& how, cell kind,
+                           const std::string& suffix);
+  expression attention(expression x, expression other, const proto::Attention& how);
 
   graph& graph_;
   std::size_t vocabulary_;

@@ -66,7 +66,24 @@ public:
     count(x.filters(), ".conv2d.filters");
     count(x.groups(), ".conv2d.groups");
     window(x, ".conv2d");
+    pair(x.dilation(), ".conv2d.dilation", 1, false);
     initializer(x.has_weights(), x.weights(), ".conv2d.weights");
+  }
+
+  void check(const proto::ConvTranspose2d& x) const {
+    count(x.filters(), ".conv_transpose2d.filters");
+    count(x.groups(), ".conv_transpose2d.groups");
+    window(x, ".conv_transpose2d");
+    pair(x.output_padding(), ".conv_transpose2d.output_padding", 0, false);
+    pair(x.dilation(), ".conv_transpose2d.dilation", 1, false);
+    initializer(x.has_weights(), x.weights(), ".conv_transpose2d.weights");
+  }
+
+  void check(const proto::Attention& x, int inputs) const {
+    count(x.heads(), ".attention.heads");
+    initializer(x.has_weights(), x.weights(), ".attention.weights");
+    require(inputs < 2 || !x.causal(), ".attention.causal",
+            "attention over a second input cannot be causal; add causal: false");
   }
 
   template <class Window>
@@ -122,6 +139,8 @@ input_count inputs_needed(const proto::Layer& layer) {
     return {2, any, "two inputs or more"};
   case proto::Layer::kMatmul:
     return {2, 2, "two inputs"};
+  case proto::Layer::kAttention:
+    return {1, 2, "one input or two"};
   default:
     return {};
   }
@@ -134,6 +153,8 @@ void check_layer(const proto::Layer& layer, const std::string& path, problem_lis
     return check.check(layer.dense());
   case proto::Layer::kConv2D:
     return check.check(layer.conv2d());
+  case proto::Layer::kConvTranspose2D:
+    return check.check(layer.conv_transpose2d());
   case proto::Layer::kMaxPool:
     return check.window(layer.max_pool(), ".max_pool");
   case proto::Layer::kAveragePool:
@@ -148,6 +169,11 @@ void check_layer(const proto::Layer& layer, const std::string& path, problem_lis
     return check.check(layer.batch_norm());
   case proto::Layer::kLayerNorm:
     return check.positive(layer.layer_norm().epsilon(), ".layer_norm.epsilon");
+  case proto::Layer::kRmsNorm:
+    return check.positive(layer.rms_norm().epsilon(), ".rms_norm.epsilon");
+  case proto::Layer::kGroupNorm:
+    check.count(layer.group_norm().groups(), ".group_norm.groups");
+    return check.positive(layer.group_norm().epsilon(), ".group_norm.epsilon");
   case proto::Layer::kDropout:
     return check.require(layer.dropout().rate() >= 0 && layer.dropout().rate() < 1, ".dropout.rate",
                          "expected 0 or more and less than 1, got "
@@ -164,9 +190,7 @@ void check_layer(const proto::Layer& layer, const std::string& path, problem_lis
   case proto::Layer::kGru:
     return check.check(layer.gru(), ".gru");
   case proto::Layer::kAttention:
-    check.count(layer.attention().heads(), ".attention.heads");
-    return check.initializer(layer.attention().has_weights(), layer.attention().weights(),
-                             ".attention.weights");
+    return check.check(layer.attention(), layer.input_size());
   case proto::Layer::kConcat:
     return check.axis(layer.concat().axis(), ".concat");
   case proto::Layer::kTranspose:

@@ -160,6 +160,8 @@ std::string kind_in_words(const proto::Layer& layer) {
     activation = layer.dense().activation();
   else if (layer.has_conv2d())
     activation = layer.conv2d().activation();
+  else if (layer.has_conv_transpose2d())
+    activation = layer.conv_transpose2d().activation();
   else if (layer.has_activation())
     activation = layer.activation();
   auto result = layer_kind(layer);

@@ -59,6 +59,7 @@ std::vector<std::int32_t> text_generator::run(std::span<const float> weights,
   const auto& entries = executor_.what().parameters().entries();
   for (std::size_t i = 0; i < pointers_.size(); ++i)
     pointers_[i] = weights.data() + entries[i].offset;
+  refuse_to_look_ahead(prompt);
   random_stream stream{how.seed, "text"};
   std::vector<std::int32_t> text{prompt.begin(), prompt.end()};
   for (std::size_t i = 0; i < how.count; ++i)
@@ -66,11 +67,25 @@ std::vector<std::int32_t> text_generator::run(std::span<const float> weights,
   return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }
 
-/// Positions after the text may hold anything, because the model does not look ahead.
-std::span<const float> text_generator::logits_after(std::span<const std::int32_t> text) {
+void text_generator::refuse_to_look_ahead(std::span<const std::int32_t> prompt) {
+  const auto text = prompt.first(std::min(prompt.size(), record_.feature_width() - 1));
+  if (text.empty())
+    return;
+  const auto before = logits_after(text);
+  const std::vector<float> expected{before.begin(), before.end()};
+  const auto found = logits_after(text, static_cast<std::int32_t>(record_.vocabulary) - 1);
+  const auto same = [](float a, float b) { return a == b || (a != a && b != b); };
+  if (!std::ranges::equal(found, expected, same))
+    throw input_error("the model looks ahead: its prediction for a position depends on later "
+                      "characters, so it cannot generate text; train a model with causal attention "
+                      "and recurrent layers in one direction");
+}
+
+std::span<const float> text_generator::logits_after(std::span<const std::int32_t> text,
+                                                    std::int32_t later) {
   const auto window = record_.feature_width();
   const auto used = std::min(window, text.size());
-  std::vector<std::int32_t> tokens(window);
+  std::vector<std::int32_t> tokens(window, later);
   std::ranges::copy(text.last(used), tokens.begin());
   const std::array<feed<float>, 2> feeds{feed<float>{tokens.data()}, {}};
   run_arguments<float> arguments;

@@ -31,11 +31,14 @@ public:
   /// Returns the tokens that follow the prompt.
   /// @param weights the flat parameter vector
   /// @param prompt at least one token, each below the vocabulary
+  /// @throws input_error if the model looks ahead: its logits for the prompt depend on later tokens
   std::vector<std::int32_t> run(std::span<const float> weights,
                                 std::span<const std::int32_t> prompt, const options& how);
 
 private:
-  std::span<const float> logits_after(std::span<const std::int32_t> text);
+  void refuse_to_look_ahead(std::span<const std::int32_t> prompt);
+  /// Positions after the text hold the token `later`.
+  std::span<const float> logits_after(std::span<const std::int32_t> text, std::int32_t later = 0);
 
   record_shape record_;
   executor<float> executor_;

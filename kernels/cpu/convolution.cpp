@@ -43,15 +43,16 @@ struct inside {
   std::int64_t last;
 };
 
-/// Calls f(k, c, u, v): row k of the matrix of patches holds the elements at (u, v) under the
-/// window of channel c.
+/// Calls f(k, c, u, v): row k of the matrix of patches holds elements of channel c, those at (u, v)
+/// for the first position of the window, which may be outside.
 template <class F>
 void each_row(const geometry& g, F f) {
+  const auto& how = g.how;
   std::size_t k = 0;
   for (std::size_t c = 0; c < g.channels; ++c)
-    for (std::int64_t u = 0; u < g.how.height; ++u)
-      for (std::int64_t v = 0; v < g.how.width; ++v)
-        f(k++, c, u, v);
+    for (std::int64_t u = 0; u < how.height; ++u)
+      for (std::int64_t v = 0; v < how.width; ++v)
+        f(k++, c, u * how.dilation_y - how.pad_y, v * how.dilation_x - how.pad_x);
 }
 
 /// patches (patch, positions) of x (channels, height, width).
@@ -60,24 +61,22 @@ void gather_patches(const geometry& g, const T* x, T* patches) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
     T* row = patches + k * g.positions;
     const T* plane = x + c * g.height * g.width;
-    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u - g.how.pad_y,
+    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u,
                    static_cast<std::int64_t>(g.height));
-    const auto shift = v - g.how.pad_x;
     const auto columns = static_cast<std::int64_t>(g.columns);
-    const inside z(columns, g.how.stride_x, shift, static_cast<std::int64_t>(g.width));
+    const inside z(columns, g.how.stride_x, v, static_cast<std::int64_t>(g.width));
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(g.rows); ++i, row += g.columns) {
       if (i < y.first || i >= y.last) {
         std::fill_n(row, g.columns, T(0));
         continue;
       }
-      const T* line =
-        plane + (i * g.how.stride_y + u - g.how.pad_y) * static_cast<std::int64_t>(g.width);
+      const T* line = plane + (i * g.how.stride_y + u) * static_cast<std::int64_t>(g.width);
       std::fill_n(row, z.first, T(0));
       if (g.how.stride_x == 1)
-        std::copy(line + z.first + shift, line + z.last + shift, row + z.first);
+        std::copy(line + z.first + v, line + z.last + v, row + z.first);
       else
         for (auto j = z.first; j < z.last; ++j)
-          row[j] = line[j * g.how.stride_x + shift];
+          row[j] = line[j * g.how.stride_x + v];
       std::fill(row + z.last, row + columns, T(0));
     }
   });
@@ -89,15 +88,13 @@ void scatter_patches(const geometry& g, const T* patches, T* dx) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
     const T* row = patches + k * g.positions;
     T* plane = dx + c * g.height * g.width;
-    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u - g.how.pad_y,
+    const inside y(static_cast<std::int64_t>(g.rows), g.how.stride_y, u,
                    static_cast<std::int64_t>(g.height));
-    const auto shift = v - g.how.pad_x;
-    const inside z(static_cast<std::int64_t>(g.columns), g.how.stride_x, shift,
+    const inside z(static_cast<std::int64_t>(g.columns), g.how.stride_x, v,
                    static_cast<std::int64_t>(g.width));
     for (auto i = y.first; i < y.last; ++i) {
       const T* from = row + i * static_cast<std::int64_t>(g.columns);
-      T* line =
-        plane + (i * g.how.stride_y + u - g.how.pad_y) * static_cast<std::int64_t>(g.width) + shift;
+      T* line = plane + (i * g.how.stride_y + u) * static_cast<std::int64_t>(g.width) + v;
       if (g.how.stride_x == 1) {
         TROUPE_INDEPENDENT
         for (auto j = z.first; j < z.last; ++j)

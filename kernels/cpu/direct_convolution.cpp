@@ -154,8 +154,9 @@ void correlate(const correlation& c, std::size_t groups, const T* x, const T* w,
 } // namespace
 
 bool is_direct(const images& in, const window& how) {
-  return how.stride_y == 1 && how.stride_x == 1 && how.pad_y < how.height && how.pad_x < how.width
-    && (how.height > 1 || how.width > 1) && in.pixels() > 0;
+  return how.stride_y == 1 && how.stride_x == 1 && how.dilation_y == 1 && how.dilation_x == 1
+    && how.pad_y < how.height && how.pad_x < how.width && (how.height > 1 || how.width > 1)
+    && in.pixels() > 0;
 }
 
 template <class T>

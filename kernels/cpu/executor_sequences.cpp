@@ -74,6 +74,17 @@ void run_place(const step<T>& s) {
 }
 
 template <class T>
+void run_reverse(const step<T>& s) {
+  const move_step<T> move{s};
+  move.each([&](range part, T* to) {
+    const T* const from = s.a + part.begin * move.width;
+    for (std::size_t i = 0; i < move.width; i += move.inner)
+      copy_rows(part.size(), move.inner, from + i, move.width, to + (move.width - move.inner - i),
+                move.width);
+  });
+}
+
+template <class T>
 void run_concat(const step<T>& s) {
   const move_step<T> move{s};
   move.each([&](range part, T* to) {
@@ -158,6 +169,7 @@ std::span<const operation_row<T>> sequence_rows() {
     {op::batched_matmul, run_batched_matmul<T>},
     {op::slice, run_slice<T>},
     {op::place, run_place<T>},
+    {op::reverse, run_reverse<T>},
     {op::concat, run_concat<T>},
     {op::embedding,
      [](s i) {

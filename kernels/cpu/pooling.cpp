@@ -51,8 +51,22 @@ std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_i
 
 /// The usual window: 2 by 2, with strides of 2.
 bool is_halving(const window& how) {
-  return how.height == 2 && how.width == 2 && how.stride_y == 2 && how.stride_x == 2
-    && how.pad_y == 0 && how.pad_x == 0;
+  return how == window{.height = 2, .width = 2, .stride_y = 2, .stride_x = 2};
+}
+
+/// One divided by the number of elements under the window, without those beyond the padding.
+template <class T>
+T share_of(const images& in, const images& out, const window& how, std::size_t position) {
+  if (!how.ceil_mode)
+    return T(1) / static_cast<T>(how.height * how.width);
+  const auto covered = [](std::size_t i, std::int64_t stride, std::int64_t pad, std::int64_t size,
+                          std::size_t extent) {
+    const auto begin = static_cast<std::int64_t>(i) * stride - pad;
+    return std::min(begin + size, static_cast<std::int64_t>(extent) + pad) - begin;
+  };
+  return T(1)
+    / static_cast<T>(covered(position / out.width, how.stride_y, how.pad_y, how.height, in.height)
+                     * covered(position % out.width, how.stride_x, how.pad_x, how.width, in.width));
 }
 
 /// N elements at a time: vectors of 16 or 32 bytes, or a single element for the remainder.
@@ -227,29 +241,27 @@ void max_pool_gradient(const images& in, const images& out, const window& how, c
 template <class T>
 void average_pool(const images& in, const images& out, const window& how, const T* x, T* y,
                   range planes) {
-  const T share = T(1) / static_cast<T>(how.height * how.width);
   each_position(in, out, how, planes,
                 [&](std::size_t plane, std::size_t position, auto rows, auto columns) {
                   T total = 0;
                   for (auto u = rows.first; u < rows.last; ++u)
                     for (auto v = columns.first; v < columns.last; ++v)
                       total += x[plane * in.pixels() + u * in.width + v];
-                  y[plane * out.pixels() + position] = share * total;
+                  y[plane * out.pixels() + position] = share_of<T>(in, out, how, position) * total;
                 });
 }
 
 template <class T>
 void average_pool_gradient(const images& in, const images& out, const window& how, const T* dy,
                            T* dx, range planes) {
-  const T share = T(1) / static_cast<T>(how.height * how.width);
   std::fill_n(dx + planes.begin * in.pixels(), planes.size() * in.pixels(), T(0));
-  each_position(in, out, how, planes,
-                [&](std::size_t plane, std::size_t position, auto rows, auto columns) {
-                  const T part = share * dy[plane * out.pixels() + position];
-                  for (auto u = rows.first; u < rows.last; ++u)
-                    for (auto v = columns.first; v < columns.last; ++v)
-                      dx[plane * in.pixels() + u * in.width + v] += part;
-                });
+  each_position(
+    in, out, how, planes, [&](std::size_t plane, std::size_t position, auto rows, auto columns) {
+      const T part = share_of<T>(in, out, how, position) * dy[plane * out.pixels() + position];
+      for (auto u = rows.first; u < rows.last; ++u)
+        for (auto v = columns.first; v < columns.last; ++v)
+          dx[plane * in.pixels() + u * in.width + v] += part;
+    });
 }
 
 #define TROUPE_INSTANTIATE(T)                                                                      \

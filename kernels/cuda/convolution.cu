@@ -28,7 +28,7 @@ struct geometry {
   unsigned count, channels, height, width;      // images
   unsigned filters, out_height, out_width;      // result
   unsigned window_height, window_width, groups; // channels / groups of a window
-  int stride_y, stride_x, pad_y, pad_x;
+  int stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
 
   TROUPE_DEVICE unsigned positions() const { return out_height * out_width; }
   TROUPE_DEVICE unsigned window() const { return window_height * window_width; }
@@ -46,9 +46,9 @@ struct geometry {
     const auto c = group * group_channels() + element / window();
     const auto inside = element % window();
     const int y = static_cast<int>(position / out_width) * stride_y - pad_y
-      + static_cast<int>(inside / window_width);
+      + static_cast<int>(inside / window_width) * dilation_y;
     const int z = static_cast<int>(position % out_width) * stride_x - pad_x
-      + static_cast<int>(inside % window_width);
+      + static_cast<int>(inside % window_width) * dilation_x;
     const bool within =
       y >= 0 && y < static_cast<int>(height) && z >= 0 && z < static_cast<int>(width);
     return within ? x.load(at_image(n, c) + static_cast<unsigned>(y) * std::size_t{width}
@@ -170,9 +170,9 @@ struct input_gradient_problem {
     const auto pixels = size.height * size.width;
     const auto inside = k % size.window();
     const int y = static_cast<int>(j % pixels / size.width) + size.pad_y
-      - static_cast<int>(inside / size.window_width);
+      - static_cast<int>(inside / size.window_width) * size.dilation_y;
     const int z = static_cast<int>(j % pixels % size.width) + size.pad_x
-      - static_cast<int>(inside % size.window_width);
+      - static_cast<int>(inside % size.window_width) * size.dilation_x;
     if (y < 0 || z < 0 || y % size.stride_y != 0 || z % size.stride_x != 0)
       return 0;
     const auto row = static_cast<unsigned>(y / size.stride_y);
@@ -212,10 +212,10 @@ struct weight_gradient_problem {
 geometry geometry_of(const images& in, const images& out, const window& how) {
   const auto number = [](auto x) { return static_cast<unsigned>(x); };
   const auto step = [](std::int64_t x) { return static_cast<int>(x); };
-  return {number(in.count),     number(in.channels), number(in.height),  number(in.width),
-          number(out.channels), number(out.height),  number(out.width),  number(how.height),
-          number(how.width),    number(how.groups),  step(how.stride_y), step(how.stride_x),
-          step(how.pad_y),      step(how.pad_x)};
+  return {number(in.count),     number(in.channels), number(in.height),    number(in.width),
+          number(out.channels), number(out.height),  number(out.width),    number(how.height),
+          number(how.width),    number(how.groups),  step(how.stride_y),   step(how.stride_x),
+          step(how.pad_y),      step(how.pad_x),     step(how.dilation_y), step(how.dilation_x)};
 }
 
 std::size_t weights_of(const images& in, const images& out, const window& how) {

@@ -20,6 +20,11 @@ struct axis {
     const auto end = begin + window;
     return {begin > 0 ? begin : 0, end < image ? end : image};
   }
+  /// The number of lines under a window, padding included.
+  TROUPE_DEVICE int covered(int position) const {
+    const auto begin = position * stride - pad;
+    return (begin + window < image + pad ? begin + window : image + pad) - begin;
+  }
   /// The windows that cover a line of the image.
   TROUPE_DEVICE part over(int line) const {
     const auto first = line + pad - window + 1;
@@ -38,6 +43,10 @@ struct pooling {
   }
   TROUPE_DEVICE unsigned at(int line, int column) const {
     return static_cast<unsigned>(line * x.image + column);
+  }
+  /// The weight of an element in the mean under window (i, j).
+  TROUPE_DEVICE float share(int i, int j) const {
+    return 1.0F / static_cast<float>(y.covered(i) * x.covered(j));
   }
   /// Offset of the largest element under window (i, j) of a plane; the first of equal ones, or the
   /// first NaN.
@@ -104,7 +113,6 @@ struct average_kernel {
   pooling how;
   view<const float> x; // (planes, pixels)
   view<float> out;     // (planes, positions)
-  float share;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
@@ -116,7 +124,7 @@ struct average_kernel {
       for (auto u = lines.begin; u < lines.end; ++u)
         for (auto v = columns.begin; v < columns.end; ++v)
           total += x.load(begin + how.at(u, v));
-      out.store(k, share * total);
+      out.store(k, how.share(position / how.x.windows, position % how.x.windows) * total);
     }
   }
 };
@@ -125,7 +133,6 @@ struct average_gradient_kernel {
   pooling how;
   view<const float> dy; // (planes, positions)
   view<float> dx;       // (planes, pixels)
-  float share;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
@@ -136,7 +143,7 @@ struct average_gradient_kernel {
       float total = 0;
       for (auto i = rows.begin; i < rows.end; ++i)
         for (auto j = columns.begin; j < columns.end; ++j)
-          total += share
+          total += how.share(i, j)
             * dy.load(plane * how.positions() + static_cast<std::size_t>(i * how.x.windows + j));
       dx.store(k, total);
     }
@@ -150,10 +157,6 @@ pooling pooling_of(const images& in, const images& out, const window& how) {
           {number(how.width), number(how.stride_x), number(how.pad_x), number(in.width),
            number(out.width)},
           in.count * in.channels};
-}
-
-float share_of(const window& how) {
-  return 1.0F / static_cast<float>(how.height * how.width);
 }
 
 std::size_t elements(const images& x) {
@@ -178,16 +181,15 @@ void max_pool_gradient(stream where, const images& in, const images& out, const 
 
 void average_pool(stream where, const images& in, const images& out, const window& how,
                   const float* x, float* y) {
-  launch(
-    where, "average_pool", {blocks_for(elements(out))},
-    average_kernel{pooling_of(in, out, how), {x, elements(in)}, {y, elements(out)}, share_of(how)});
+  launch(where, "average_pool", {blocks_for(elements(out))},
+         average_kernel{pooling_of(in, out, how), {x, elements(in)}, {y, elements(out)}});
 }
 
 void average_pool_gradient(stream where, const images& in, const images& out, const window& how,
                            const float* dy, float* dx) {
-  launch(where, "average_pool_gradient", {blocks_for(elements(in))},
-         average_gradient_kernel{
-           pooling_of(in, out, how), {dy, elements(out)}, {dx, elements(in)}, share_of(how)});
+  launch(
+    where, "average_pool_gradient", {blocks_for(elements(in))},
+    average_gradient_kernel{pooling_of(in, out, how), {dy, elements(out)}, {dx, elements(in)}});
 }
 
 } // namespace troupe::cuda

@@ -3,6 +3,7 @@
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/node_builder.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 
 namespace troupe {
 
@@ -96,6 +97,18 @@ expression batch_norm(expression x, const batch_norm_variables& variables, doubl
   owner.update_state(variables.running_variance, summed_variance(moments, positions));
   const auto normal = normalize_channels(x, moments, epsilon);
   return add_channel_bias(multiply_channels(normal, variables.gain), variables.bias);
+}
+
+expression group_norm(expression x, expression gain, expression bias, std::int64_t groups,
+                      double epsilon) {
+  const auto dims = x.shape();
+  const auto channels = channels_of(operation::normalize_rows, x);
+  if (groups < 1 || channels % groups != 0)
+    throw input_error("group_norm: " + std::to_string(groups) + " groups do not divide the "
+                      + std::to_string(channels) + " channels of " + describe(x));
+  const auto size = static_cast<std::int64_t>(dims.elements(1)) / groups;
+  const auto normal = normalize_rows(reshape(x, {shape::batch, groups, size}), epsilon);
+  return add_channel_bias(multiply_channels(reshape(normal, dims), gain), bias);
 }
 
 // Computes two numbers per channel first, which costs a second pass over x.

@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-// Batch normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension 1, and
-// all further dimensions are positions. Each function throws input_error if shapes do not fit, and
-// names them.
+// Batch and group normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension
+// 1, and all further dimensions are positions. Each function throws input_error if shapes do not
+// fit, and names them.
 
 /// x (batch, C, ...), channel c times g[c]. g (C).
 expression multiply_channels(expression x, expression g);
@@ -47,5 +47,10 @@ expression batch_norm(expression x, const batch_norm_variables& variables, doubl
 /// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables,
                               double epsilon = 1e-5);
+
+/// Each sample's channels are divided into groups. x is normalized over each group and its
+/// positions, times gain (C), plus bias (C) (Wu and He, 2018). The groups must divide the channels.
+expression group_norm(expression x, expression gain, expression bias, std::int64_t groups,
+                      double epsilon = 1e-5);
 
 } // namespace troupe

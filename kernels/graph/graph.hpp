@@ -102,6 +102,7 @@ enum class operation : std::uint8_t {
   batched_matmul,
   slice,
   place,
+  reverse,
   concat,
   embedding,
   embedding_gradient,
@@ -125,7 +126,8 @@ inline constexpr auto operation_count = static_cast<std::size_t>(operation::end)
 std::string_view to_string(operation op) noexcept;
 
 /// A sliding window: a kernel of height x width that moves by the strides over an image. On each
-/// side, the image has `pad` zeros, which a maximum ignores.
+/// side, the image has `pad` zeros, which a maximum ignores. Neighbouring elements of the kernel
+/// are `dilation` apart.
 struct window {
   std::int64_t height = 1;
   std::int64_t width = 1;
@@ -136,14 +138,35 @@ struct window {
   /// For convolutions: the number of independent groups of channels.
   std::int64_t groups = 1;
 
-  /// Number of positions of the kernel along an image of this height or width.
+  /// For convolutions.
+  std::int64_t dilation_y = 1;
+  std::int64_t dilation_x = 1;
+  /// For pooling: a last window that lies partly outside counts, too, unless all of it is in the
+  /// padding (PyTorch's ceil_mode).
+  bool ceil_mode = false;
+
+  /// Rows and columns of the image from the first to the last one under the kernel.
+  std::int64_t extent_y() const noexcept { return dilation_y * (height - 1) + 1; }
+  std::int64_t extent_x() const noexcept { return dilation_x * (width - 1) + 1; }
+  /// Number of positions of the kernel along an image of this height or width, which with its
+  /// padding is at least as large as the kernel.
   std::int64_t rows(std::int64_t image) const noexcept {
-    return (image + 2 * pad_y - height) / stride_y + 1;
+    return positions(image, extent_y(), stride_y, pad_y);
   }
   std::int64_t columns(std::int64_t image) const noexcept {
-    return (image + 2 * pad_x - width) / stride_x + 1;
+    return positions(image, extent_x(), stride_x, pad_x);
   }
   bool operator==(const window&) const = default;
+
+private:
+  std::int64_t positions(std::int64_t image, std::int64_t extent, std::int64_t stride,
+                         std::int64_t pad) const noexcept {
+    const auto rest = image + 2 * pad - extent;
+    if (!ceil_mode)
+      return rest / stride + 1;
+    const auto all = (rest + stride - 1) / stride + 1;
+    return (all - 1) * stride < image + pad ? all : all - 1;
+  }
 };
 
 /// How softmax_cross_entropy uses its labels, like PyTorch's CrossEntropyLoss.
@@ -185,7 +208,7 @@ struct node {
   /// For convolutions and pooling.
   troupe::window window;
   /// For transpose: for each dimension of the result, the dimension of the operand. For slice and
-  /// place: axis and first position. For concat: axis.
+  /// place: axis and first position. For concat and reverse: axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
   /// Position among the placeholders (placeholder) or in the layout (variable).

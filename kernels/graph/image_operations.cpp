@@ -27,17 +27,35 @@ void check_image(operation op, expression x) {
 /// channels.
 shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
   const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1
-    && how.pad_y >= 0 && how.pad_x >= 0 && how.pad_y < how.height && how.pad_x < how.width;
-  const auto window = std::to_string(how.height) + " x " + std::to_string(how.width);
+    && how.dilation_y >= 1 && how.dilation_x >= 1 && how.pad_y >= 0 && how.pad_x >= 0
+    && how.pad_y < how.extent_y() && how.pad_x < how.extent_x();
+  auto window = std::to_string(how.height) + " x " + std::to_string(how.width);
+  if (how.dilation_y != 1 || how.dilation_x != 1)
+    window +=
+      ", dilated by " + std::to_string(how.dilation_y) + " and " + std::to_string(how.dilation_x);
   if (!sane)
     refuse(op,
            "a window of " + window + ", strides " + std::to_string(how.stride_y) + " and "
              + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
              + std::to_string(how.pad_x)
              + ": expected sizes and strides of at least 1 and a padding smaller than the window");
-  if (image[2] + 2 * how.pad_y < how.height || image[3] + 2 * how.pad_x < how.width)
+  if (image[2] + 2 * how.pad_y < how.extent_y() || image[3] + 2 * how.pad_x < how.extent_x())
     refuse(op, "a window of " + window + " does not fit into images " + to_string(image));
   return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};
+}
+
+/// The same for a convolution.
+shape convolved(operation op, const shape& image, const window& how, std::int64_t filters) {
+  if (how.ceil_mode)
+    refuse(op, "ceil_mode is only for pooling");
+  return slid(op, image, how, filters);
+}
+
+/// The same for pooling.
+shape pooled(operation op, const shape& image, const window& how) {
+  if (how.dilation_y != 1 || how.dilation_x != 1)
+    refuse(op, "a window with dilation; only convolutions can have it");
+  return slid(op, image, how, image[1]);
 }
 
 } // namespace
@@ -71,15 +89,44 @@ expression conv2d(expression x, expression w, const window& how) {
            describe(x) + " and " + describe(w) + " do not fit: expected weights of shape (filters, "
              + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
              + std::to_string(how.width) + "), groups " + std::to_string(how.groups));
-  return append(op, {x, w}, slid(op, x.shape(), how, dims[0]), how);
+  return append(op, {x, w}, convolved(op, x.shape(), how, dims[0]), how);
 }
 
 expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims) {
   constexpr auto op = operation::conv2d_input_gradient;
   check_image(op, dy);
-  if (dy.shape() != slid(op, dims, how, w.shape()[0]))
+  if (dy.shape() != convolved(op, dims, how, w.shape()[0]))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
   return append(op, {dy, w}, std::move(dims), how);
+}
+
+expression conv_transpose2d(expression x, expression w, const window& how, std::int64_t extra_rows,
+                            std::int64_t extra_columns) {
+  constexpr auto op = operation::conv2d_input_gradient;
+  check_image(op, x);
+  const auto& from = x.shape();
+  const auto& dims = w.shape();
+  const bool fits = dims.rank() == 4 && !dims.has_batch() && how.groups >= 1 && dims[0] == from[1]
+    && from[1] % how.groups == 0 && dims[2] == how.height && dims[3] == how.width;
+  if (!fits)
+    refuse(op,
+           describe(x) + " and " + describe(w) + " do not fit: expected weights of shape ("
+             + std::to_string(from[1]) + ", filters / groups, " + std::to_string(how.height) + ", "
+             + std::to_string(how.width) + "), and groups that divide the channels");
+  if (extra_rows < 0 || extra_columns < 0 || extra_rows >= how.stride_y
+      || extra_columns >= how.stride_x)
+    refuse(op,
+           "an output padding of " + std::to_string(extra_rows) + " and "
+             + std::to_string(extra_columns) + "; expected at least 0 and less than the strides");
+  constexpr auto most = std::int64_t{1} << 48;
+  if (from[2] > most / how.stride_y || from[3] > most / how.stride_x)
+    refuse(op, "the image made of " + describe(x) + " would have more than 2^48 elements");
+  const auto rows = (from[2] - 1) * how.stride_y - 2 * how.pad_y + how.extent_y() + extra_rows;
+  const auto columns =
+    (from[3] - 1) * how.stride_x - 2 * how.pad_x + how.extent_x() + extra_columns;
+  if (rows < 1 || columns < 1)
+    refuse(op, "the padding leaves nothing of " + describe(x));
+  return conv2d_input_gradient(x, w, how, {shape::batch, dims[1] * how.groups, rows, columns});
 }
 
 expression conv2d_weight_gradient(expression x, expression dy, const window& how) {
@@ -87,7 +134,7 @@ expression conv2d_weight_gradient(expression x, expression dy, const window& how
   check_image(op, x);
   check_image(op, dy);
   const auto filters = dy.shape()[1];
-  if (dy.shape() != slid(op, x.shape(), how, filters))
+  if (dy.shape() != convolved(op, x.shape(), how, filters))
     refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
   return append(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width}, how);
 }
@@ -123,13 +170,13 @@ expression max_pool_select(expression v, expression x, const window& how) {
   check_image(op, x);
   if (v.shape() != x.shape())
     refuse(op, describe(v) + " and " + describe(x) + " have different shapes");
-  return append(op, {v, x}, slid(op, x.shape(), how, x.shape()[1]), how);
+  return append(op, {v, x}, pooled(op, x.shape(), how), how);
 }
 
 expression max_pool_gradient(expression dy, expression x, const window& how) {
   constexpr auto op = operation::max_pool_gradient;
   check_image(op, x);
-  if (dy.shape() != slid(op, x.shape(), how, x.shape()[1]))
+  if (dy.shape() != pooled(op, x.shape(), how))
     refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
   return append(op, {dy, x}, x.shape(), how);
 }
@@ -137,13 +184,13 @@ expression max_pool_gradient(expression dy, expression x, const window& how) {
 expression average_pool(expression x, const window& how) {
   constexpr auto op = operation::average_pool;
   check_image(op, x);
-  return append(op, {x}, slid(op, x.shape(), how, x.shape()[1]), how);
+  return append(op, {x}, pooled(op, x.shape(), how), how);
 }
 
 expression average_pool_gradient(expression dy, const window& how, shape dims) {
   constexpr auto op = operation::average_pool_gradient;
   check_image(op, dy);
-  if (dy.shape() != slid(op, dims, how, dims[1]))
+  if (dy.shape() != pooled(op, dims, how))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
   return append(op, {dy}, std::move(dims), how);
 }

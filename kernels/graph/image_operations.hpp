@@ -17,11 +17,17 @@ expression flatten(expression x);
 
 /// Cross-correlation of x (batch, C, H, W) with w (O, C / groups, window.height, window.width),
 /// zeros around x: (batch, O, window.rows(H), window.columns(W)). y[n,o,i,j] = sum_{c,u,v}
-/// w[o,c,u,v] x[n, c', i stride_y + u - pad_y, j stride_x + v - pad_x], c' the c-th channel of o's
-/// group.
+/// w[o,c,u,v] x[n, c', i stride_y + u dilation_y - pad_y, j stride_x + v dilation_x - pad_x], c'
+/// the c-th channel of o's group.
 expression conv2d(expression x, expression w, const window& how);
 /// d sum(y * dy) / dx of conv2d. x has shape `dims`. Linear in dy and in w.
 expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims);
+/// Transposed convolution (Zeiler et al., 2010; PyTorch's ConvTranspose2d): x (batch, C, H, W) and
+/// w (C, O / groups, window.height, window.width) to (batch, O, H', W'). It is
+/// conv2d_input_gradient(x, w) for images of H' = (H - 1) stride_y - 2 pad_y + window.extent_y() +
+/// extra_rows, W' likewise. The extra rows and columns are at least 0 and less than the strides.
+expression conv_transpose2d(expression x, expression w, const window& how,
+                            std::int64_t extra_rows = 0, std::int64_t extra_columns = 0);
 /// d sum(y * dy) / dw of conv2d. Linear in x and in dy.
 expression conv2d_weight_gradient(expression x, expression dy, const window& how);
 
@@ -42,6 +48,7 @@ expression max_pool_select(expression v, expression x, const window& how);
 /// window; 0 elsewhere.
 expression max_pool_gradient(expression dy, expression x, const window& how);
 /// The mean under the window, including the zeros of the padding (PyTorch's count_include_pad).
+/// What lies beyond the padding, with window::ceil_mode, does not count.
 expression average_pool(expression x, const window& how);
 /// The adjoint of average_pool: spreads each dy evenly under its window. The result has shape
 /// `dims`.

@@ -312,6 +312,7 @@ constexpr traits sequences[] = {
         const auto begin = static_cast<std::int64_t>(s.node.axes[1]);
         s.give(0, slice(s.g, axis, begin, begin + s.x(0).shape()[axis]));
       }),
+  row(op::reverse, "reverse", [](step s) { s.give(0, reverse(s.g, s.node.axes[0])); }),
   row(op::concat, "concat", rules::concat),
   reads_rows<1>(reading_part(
     row(op::embedding, "embedding",

@@ -408,13 +408,15 @@ expression activate(expression x, activation how) {
     return leaky_relu(x);
   case activation::gelu:
     return gelu(x);
+  case activation::silu:
+    return multiply(x, sigmoid(x));
   }
   return x;
 }
 
 initializer initial_weights(activation after) {
-  const bool rectifies =
-    after == activation::relu || after == activation::leaky_relu || after == activation::gelu;
+  const bool rectifies = after == activation::relu || after == activation::leaky_relu
+    || after == activation::gelu || after == activation::silu;
   return rectifies ? initializer::he_uniform() : initializer::glorot_uniform();
 }
 

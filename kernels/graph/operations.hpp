@@ -168,18 +168,19 @@ expression dropout(expression x, double rate, const std::string& name);
 /// The same with the key of an existing dropout node, for its gradient.
 expression dropout(expression x, double rate, std::uint64_t key);
 
-enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu };
+enum class activation : std::uint8_t { none, relu, tanh, sigmoid, leaky_relu, gelu, silu };
 
-/// Applies an activation. Returns x itself if there is none.
+/// Applies an activation. Returns x itself if there is none. silu: x / (1 + exp(-x)) (Hendrycks and
+/// Gimpel, 2016; also called swish).
 expression activate(expression x, activation how);
 
-/// The initializer of weights before an activation: He-uniform before relu, leaky_relu and gelu,
-/// otherwise Glorot-uniform.
+/// The initializer of weights before an activation: He-uniform before relu, leaky_relu, gelu and
+/// silu, otherwise Glorot-uniform.
 initializer initial_weights(activation after);
 
 /// A dense layer with its own variables: "NAME.weight" (units, inputs) and, with `bias`,
-/// "NAME.bias" (units). Weights start He-uniform before relu, leaky_relu and gelu, otherwise
-/// Glorot-uniform; biases start at zero.
+/// "NAME.bias" (units). Weights start with initial_weights(how), biases
+/// with zeros.
 expression dense_layer(expression x, const std::string& name, std::int64_t units,
                        activation how = activation::none, bool bias = true);
 

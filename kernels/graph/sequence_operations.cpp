@@ -107,6 +107,15 @@ expression place(expression x, std::size_t axis, std::int64_t begin, shape dims)
   return append(std::move(result), {x});
 }
 
+expression reverse(expression x, std::size_t axis) {
+  constexpr auto op = operation::reverse;
+  check_float(op, x);
+  check_axis(op, x, axis);
+  auto result = make_node(op, x.shape());
+  result.axes = {axis};
+  return append(std::move(result), {x});
+}
+
 expression concat(const std::vector<expression>& xs, std::size_t axis) {
   constexpr auto op = operation::concat;
   if (xs.empty())
@@ -232,6 +241,17 @@ expression layer_norm(expression x, expression gain, expression bias, double eps
   return add_bias(multiply_rows(normalize_rows(x, epsilon), gain), bias);
 }
 
+expression rms_norm(expression x, expression gain, double epsilon) {
+  check_float(operation::multiply_rows, x);
+  const auto dims = x.shape();
+  if (dims.rank() < 2 || dims.last() < 1 || !(epsilon > 0))
+    throw input_error("rms_norm: " + describe(x)
+                      + ": expected rows of at least one element, and an epsilon above 0");
+  const auto mean = scale(sum_last(x * x), 1 / static_cast<double>(dims.last()));
+  const auto deviation = square_root(offset(mean, epsilon));
+  return multiply_rows(x / broadcast_last(deviation, dims), gain);
+}
+
 expression causal_softmax(expression x) {
   constexpr auto op = operation::causal_softmax;
   check_float(op, x);
@@ -241,20 +261,25 @@ expression causal_softmax(expression x) {
   return append(make_node(op, x.shape()), {x});
 }
 
-expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
-  const auto dims = q.shape(); // a copy, because appending nodes moves the original
+expression multi_head_attention(expression q, expression k, expression v, std::int64_t heads,
+                                bool causal) {
+  const auto dims = q.shape();
+  const auto other = k.shape();
   if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
-      || k.shape() != dims || v.shape() != dims)
-    throw input_error("causal_attention: " + describe(q) + ", " + describe(k) + " and "
+      || other.rank() != 3 || !other.has_batch() || other.last() != dims.last()
+      || (causal && other != dims) || v.shape() != other)
+    throw input_error("multi_head_attention: " + describe(q) + ", " + describe(k) + " and "
                       + describe(v) + " in " + std::to_string(heads)
-                      + " heads: expected three tensors (batch, time, heads * n)");
+                      + " heads: expected three tensors (batch, time, heads * n)"
+                      + (causal ? " of the same time" : ""));
   const auto width = dims.last() / heads;
   const auto by_head = [&](expression x) {
-    return transpose(reshape(x, {shape::batch, dims[1], heads, width}), {0, 2, 1, 3});
+    return transpose(reshape(x, {shape::batch, x.shape()[1], heads, width}), {0, 2, 1, 3});
   };
   const auto scores = scale(batched_matmul(by_head(q), by_head(k), false, true),
                             1 / std::sqrt(static_cast<double>(width)));
-  const auto mixed = batched_matmul(causal_softmax(scores), by_head(v));
+  const auto shares = causal ? causal_softmax(scores) : softmax(scores);
+  const auto mixed = batched_matmul(shares, by_head(v));
   return reshape(transpose(mixed, {0, 2, 1, 3}), dims);
 }
 

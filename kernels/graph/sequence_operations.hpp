@@ -21,6 +21,8 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
 /// A tensor of shape `dims` with x at positions [begin, ...) along `axis`, and 0 elsewhere: the
 /// adjoint of slice.
 expression place(expression x, std::size_t axis, std::int64_t begin, shape dims);
+/// x in the opposite order along `axis`, which must not be the batch.
+expression reverse(expression x, std::size_t axis);
 /// Joins tensors along `axis`. Their other extents must be equal.
 expression concat(const std::vector<expression>& xs, std::size_t axis);
 /// Returns x, but gradients() treats it as a constant.
@@ -52,12 +54,20 @@ expression normalize_rows(expression x, double epsilon = 1e-5);
 expression normalize_rows_gradient(expression dy, expression x, double epsilon);
 /// normalize_rows(x) * gain + bias (Ba, Kiros and Hinton, 2016).
 expression layer_norm(expression x, expression gain, expression bias, double epsilon = 1e-5);
+/// x / sqrt(mean of x^2 + epsilon) * gain of each row of (R, n), gain (n) (Zhang and Sennrich,
+/// 2019).
+expression rms_norm(expression x, expression gain, double epsilon = 1e-6);
 /// For each row i of the square matrices (..., T, T): softmax over its elements j <= i, and 0 after
 /// them.
 expression causal_softmax(expression x);
-/// Causal self-attention with `heads` heads (Vaswani et al., 2017): q, k, v (batch, T, heads * d)
-/// to (batch, T, heads * d). Position i sees positions up to i.
-expression causal_attention(expression q, expression k, expression v, std::int64_t heads);
+/// Attention with `heads` heads (Vaswani et al., 2017): q (batch, T, heads * d), k and v (batch, S,
+/// heads * d) to (batch, T, heads * d). Each position of q sees all positions of k and v. If it is
+/// causal, S is T, and position i sees positions up to i.
+expression multi_head_attention(expression q, expression k, expression v, std::int64_t heads,
+                                bool causal);
+inline expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
+  return multi_head_attention(q, k, v, heads, true);
+}
 
 // -- recurrence, with PyTorch's definitions; the states before the first time step are 0
 //

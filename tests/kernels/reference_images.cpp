@@ -50,8 +50,8 @@ void each_term(const window& how, const image& x, const image& y, F f) {
           for (std::int64_t c = 0; c < channels; ++c)
             for (std::int64_t u = 0; u < how.height; ++u)
               for (std::int64_t v = 0; v < how.width; ++v) {
-                const auto p = i * how.stride_y + u - how.pad_y;
-                const auto q = j * how.stride_x + v - how.pad_x;
+                const auto p = i * how.stride_y + u * how.dilation_y - how.pad_y;
+                const auto q = j * how.stride_x + v * how.dilation_x - how.pad_x;
                 if (p >= 0 && q >= 0 && p < x.height && q < x.width)
                   f(y.index(n, o, i, j),
                     static_cast<std::size_t>(((o * channels + c) * how.height + u) * how.width + v),
@@ -164,7 +164,19 @@ std::vector<double> image_value(const graph& g, const node& n,
   // A depthwise window with weights 1, over each channel.
   auto each_channel = n.window;
   each_channel.groups = a.channels;
-  const double share = 1.0 / static_cast<double>(n.window.height * n.window.width);
+  // The weight of an element in the mean that is element o of `means`, of an image of this size.
+  const auto share = [&](std::size_t o, const image& means, const image& whole) {
+    const auto position = static_cast<std::int64_t>(o) % (means.height * means.width);
+    double count = 0;
+    for (std::int64_t u = 0; u < n.window.height; ++u)
+      for (std::int64_t v = 0; v < n.window.width; ++v) {
+        const auto p = position / means.width * n.window.stride_y + u - n.window.pad_y;
+        const auto q = position % means.width * n.window.stride_x + v - n.window.pad_x;
+        if (p < whole.height + n.window.pad_y && q < whole.width + n.window.pad_x)
+          ++count;
+      }
+    return 1 / count;
+  };
   const auto channel = [&](const image& whole, std::size_t i) {
     const auto pixels = static_cast<std::size_t>(whole.height * whole.width);
     return i / pixels % static_cast<std::size_t>(whole.channels);
@@ -198,10 +210,10 @@ std::vector<double> image_value(const graph& g, const node& n,
     each_largest(n.window, b, a, [&](auto o, auto i) { out[i] += x0[o]; });
     break;
   case operation::average_pool:
-    each_term(each_channel, a, y, [&](auto o, auto, auto i) { out[o] += share * x0[i]; });
+    each_term(each_channel, a, y, [&](auto o, auto, auto i) { out[o] += share(o, y, a) * x0[i]; });
     break;
   case operation::average_pool_gradient:
-    each_term(each_channel, y, a, [&](auto o, auto, auto i) { out[i] += share * x0[o]; });
+    each_term(each_channel, y, a, [&](auto o, auto, auto i) { out[i] += share(o, a, y) * x0[o]; });
     break;
   case operation::reshape:
     out = x0;

@@ -145,6 +145,13 @@ std::vector<double> sequence_value(const graph& g, const node& n,
       out[offset_of(to, at)] = x[0][source];
     });
     return out;
+  case operation::reverse:
+    each(to, [&](index at) {
+      const auto target = offset_of(to, at);
+      at[n.axes[0]] = to[n.axes[0]] - 1 - at[n.axes[0]];
+      out[target] = x[0][offset_of(from, at)];
+    });
+    return out;
   case operation::concat: {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {

@@ -136,7 +136,8 @@ void onnx_exporter::mark_needed() {
     const auto& first = at(n.inputs[0]);
     const bool product = n.op == operation::add_bias && first.op == operation::matmul
       && at(first.inputs[0]).shape.rank() == 2;
-    const bool image = n.op == operation::add_channel_bias && first.op == operation::conv2d;
+    const bool image = n.op == operation::add_channel_bias
+      && (first.op == operation::conv2d || first.op == operation::conv2d_input_gradient);
     if (product || image)
       absorb(n.inputs[0]);
     if (batch_norm_at(n) != nullptr) {

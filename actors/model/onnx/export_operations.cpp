@@ -127,6 +127,7 @@ std::string onnx_exporter::operation_of(const node& n, const std::string& wish) 
   case operation::multiply_channels:
     return add("Mul", {value(n.inputs[0]), per_channel(n.inputs[1], n.shape.rank())});
   case operation::conv2d:
+  case operation::conv2d_input_gradient:
     return convolution(n, "");
   case operation::max_pool_select:
   case operation::average_pool:
@@ -235,7 +236,7 @@ std::string onnx_exporter::biased(const node& n) {
   const bool together = absorbed_.contains(n.inputs[0]);
   if (together && first.op == operation::matmul)
     return product(first, value(n.inputs[1]));
-  if (together && first.op == operation::conv2d)
+  if (together && n.op == operation::add_channel_bias)
     return convolution(first, value(n.inputs[1]));
   if (together)
     return normalized(at(first.inputs[0]), value(first.inputs[1]), value(n.inputs[1]));
@@ -275,18 +276,27 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
   std::vector<std::string> inputs{value(n.inputs[0]), value(n.inputs[1])};
   if (!bias.empty())
     inputs.push_back(bias);
-  return add("Conv", inputs,
-             {integers("kernel_shape", {how.height, how.width}),
-              integers("strides", {how.stride_y, how.stride_x}),
-              integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
-              integer("group", how.groups)});
+  std::vector<attribute> attributes{integers("kernel_shape", {how.height, how.width}),
+                                    integers("strides", {how.stride_y, how.stride_x}),
+                                    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
+                                    integers("dilations", {how.dilation_y, how.dilation_x}),
+                                    integer("group", how.groups)};
+  if (n.op == operation::conv2d)
+    return add("Conv", inputs, attributes);
+  // Rows and columns that no position of the window reaches.
+  const auto& image = n.shape;
+  attributes.push_back(integers("output_padding",
+                                {(image[2] + 2 * how.pad_y - how.extent_y()) % how.stride_y,
+                                 (image[3] + 2 * how.pad_x - how.extent_x()) % how.stride_x}));
+  return add("ConvTranspose", inputs, attributes);
 }
 
 std::string onnx_exporter::pooled(const node& n) {
   const auto& how = n.window;
   std::vector<attribute> attributes{integers("kernel_shape", {how.height, how.width}),
                                     integers("strides", {how.stride_y, how.stride_x}),
-                                    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x})};
+                                    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
+                                    integer("ceil_mode", how.ceil_mode ? 1 : 0)};
   if (n.op == operation::average_pool) {
     attributes.push_back(integer("count_include_pad", 1));
     return add("AveragePool", {value(n.inputs[0])}, attributes);
@@ -324,6 +334,10 @@ std::string onnx_exporter::moved(const node& n) {
                {x, whole_numbers({begin}), whole_numbers({begin + n.shape[n.axes[0]]}),
                 whole_numbers({static_cast<std::int64_t>(n.axes[0])})});
   }
+  case operation::reverse:
+    return add("Slice",
+               {x, whole_numbers({-1}), whole_numbers({-n.shape[n.axes[0]] - 1}),
+                whole_numbers({static_cast<std::int64_t>(n.axes[0])}), whole_numbers({-1})});
   case operation::place: {
     std::vector<std::int64_t> pads(2 * rank, 0);
     const auto axis = n.axes[0];

@@ -103,6 +103,17 @@ BOOST_AUTO_TEST_CASE(image_layers) {
   check("max_pool { kernel: 2 }", {4, 6, 8}, {4, 3, 4});
   check("average_pool { kernel: [3, 2] stride: [1, 3] padding: 1 }", {4, 6, 8}, {4, 6, 3});
   check("global_average_pool {}", {4, 6, 8}, {4});
+  check("conv2d { filters: 6 kernel: 3 dilation: [2, 1] padding: [2, 0] }", {4, 7, 8}, {6, 7, 6},
+        "x.weight (6, 4, 3, 3), x.bias (6)");
+  check("max_pool { kernel: 2 ceil_mode: true }", {4, 7, 8}, {4, 4, 4});
+  check("average_pool { kernel: 3 stride: 2 padding: 1 ceil_mode: true }", {4, 6, 7}, {4, 4, 4});
+  check("conv_transpose2d { filters: 6 kernel: 3 }", {4, 7, 8}, {6, 9, 10},
+        "x.weight (4, 6, 3, 3), x.bias (6)");
+  check("conv_transpose2d { filters: 6 kernel: [3, 2] stride: 2 padding: [1, 0] output_padding: "
+        "[1, 0] dilation: [1, 3] groups: 2 bias: false }",
+        {4, 7, 8}, {6, 14, 18}, "x.weight (4, 3, 3, 2)");
+  check("group_norm { groups: 2 }", {4, 6, 8}, {4, 6, 8}, "x.weight (4), x.bias (4)");
+  check("group_norm { groups: 4 }", {4}, {4}, "x.weight (4), x.bias (4)");
   check("batch_norm {}", {4, 6, 8}, {4, 6, 8},
         "x.weight (4), x.bias (4), x.running_mean (4), x.running_var (4)");
   check("batch_norm {}", {5}, {5},
@@ -111,6 +122,8 @@ BOOST_AUTO_TEST_CASE(image_layers) {
 
 BOOST_AUTO_TEST_CASE(sequence_layers) {
   check("layer_norm {}", {5, 4}, {5, 4}, "x.weight (4), x.bias (4)");
+  check("rms_norm {}", {5, 4}, {5, 4}, "x.weight (4)");
+  check("rms_norm {}", {4}, {4}, "x.weight (4)");
   check("embedding { width: 3 }", {5}, {5, 3}, "x.weight (11, 3)", 11);
   check("embedding { width: 3 entries: 20 }", {5}, {5, 3}, "x.weight (20, 3)", 11);
   check("position_embedding {}", {5, 4}, {5, 4}, "x.weight (5, 4)");
@@ -126,10 +139,23 @@ BOOST_AUTO_TEST_CASE(sequence_layers) {
         "x.out_proj.bias (4)");
   check("attention { heads: 1 bias: false }", {5, 4}, {5, 4},
         "x.in_proj_weight (12, 4), x.out_proj.weight (4, 4)");
+  check("attention { heads: 1 bias: false causal: false } input: \"features\" input: \"features\"",
+        {5, 4}, {5, 4}, "x.in_proj_weight (12, 4), x.out_proj.weight (4, 4)");
+  check("rnn { hidden: 3 bidirectional: true }", {5, 4}, {5, 6},
+        "x.weight_ih_l0 (3, 4), x.weight_hh_l0 (3, 3), x.bias_ih_l0 (3), x.bias_hh_l0 (3), "
+        "x.weight_ih_l0_reverse (3, 4), x.weight_hh_l0_reverse (3, 3), x.bias_ih_l0_reverse (3), "
+        "x.bias_hh_l0_reverse (3)");
+  check("lstm { hidden: 1 layers: 2 bidirectional: true last: true }", {5, 4}, {2},
+        "x.weight_ih_l0 (4, 4), x.weight_hh_l0 (4, 1), x.bias_ih_l0 (4), x.bias_hh_l0 (4), "
+        "x.weight_ih_l0_reverse (4, 4), x.weight_hh_l0_reverse (4, 1), x.bias_ih_l0_reverse (4), "
+        "x.bias_hh_l0_reverse (4), "
+        "x.weight_ih_l1 (4, 2), x.weight_hh_l1 (4, 1), x.bias_ih_l1 (4), x.bias_hh_l1 (4), "
+        "x.weight_ih_l1_reverse (4, 2), x.weight_hh_l1_reverse (4, 1), x.bias_ih_l1_reverse (4), "
+        "x.bias_hh_l1_reverse (4)");
 }
 
 BOOST_AUTO_TEST_CASE(layers_without_tensors) {
-  for (const char* how : {"NONE", "RELU", "TANH", "SIGMOID", "LEAKY_RELU", "GELU"})
+  for (const char* how : {"NONE", "RELU", "TANH", "SIGMOID", "LEAKY_RELU", "GELU", "SILU"})
     check("activation: " + std::string{how}, {4}, {4});
   check("flatten {}", {2, 3, 4}, {24});
   check("reshape { dims: [4, 6] }", {2, 3, 4}, {4, 6});
@@ -264,6 +290,21 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
   refused("lstm { hidden: 2 }", {4}, "expected a sequence (batch, time, features)");
   refused("attention { heads: 3 }", {5, 4}, "in 3 heads");
   refused("attention { heads: 2 }", {4}, "a sequence");
+  const auto crossed = problem_of("layer { name: \"a\" dense { units: 6 } }\nlayer { name: \"x\" "
+                                  "attention { heads: 2 causal: false } input: \"features\" input: "
+                                  "\"a\" }",
+                                  {5, 4});
+  BOOST_TEST(contains(crossed, "two sequences with the same number of features (line 2)"));
+  refused("conv_transpose2d { filters: 3 kernel: 1 groups: 2 }", {4, 5, 5},
+          "2 groups do not divide 4 channels and 3 filters");
+  refused("conv_transpose2d { filters: 3 kernel: 3 output_padding: 1 }", {4, 5, 5},
+          "an output padding of 1 and 1; expected at least 0 and less than the strides");
+  refused("conv_transpose2d { filters: 3 kernel: 3 padding: 2 }", {4, 2, 2}, "leaves nothing of");
+  refused("conv_transpose2d { filters: 3 kernel: 3 }", {4}, "expected images");
+  refused("conv2d { filters: 3 kernel: 3 dilation: 3 }", {4, 5, 5},
+          "3 x 3, dilated by 3 and 3 does not fit");
+  refused("group_norm { groups: 3 }", {4, 5, 5}, "3 groups do not divide the 4 channels");
+  refused("gru { hidden: 2 bidirectional: true }", {4}, "expected a sequence");
   refused("position_embedding {}", {4}, "a sequence");
   refused("transpose { axes: [1, 0] }", {4}, "the batch first");
   refused("slice { begin: 1 end: 9 }", {5, 4}, "positions 1 to 9 of axis 1");

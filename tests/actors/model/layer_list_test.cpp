@@ -157,6 +157,18 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("conv2d { filters: 1 kernel: 1 stride: 0 }", ".conv2d.stride: expected 1 to 4096, got 0");
   problem("conv2d { filters: 1 kernel: 1 padding: 9999 }", ".conv2d.padding: expected 0 to 4096");
   problem("conv2d { filters: 1 kernel: 1 groups: 0 }", ".conv2d.groups: expected 1");
+  problem("conv2d { filters: 1 kernel: 1 dilation: 0 }",
+          ".conv2d.dilation: expected 1 to 4096, got 0 (line 2)");
+  problem("conv_transpose2d { kernel: 3 }", ".conv_transpose2d.filters: expected 1");
+  problem("conv_transpose2d { filters: 1 }", ".conv_transpose2d.kernel: expected one number");
+  problem("conv_transpose2d { filters: 1 kernel: 1 groups: 0 }",
+          ".conv_transpose2d.groups: expected 1");
+  problem("conv_transpose2d { filters: 1 kernel: 1 dilation: [1, 1, 1] }",
+          ".conv_transpose2d.dilation: expected one number, or two");
+  problem("conv_transpose2d { filters: 1 kernel: 1 output_padding: 4097 }",
+          ".conv_transpose2d.output_padding: expected 0 to 4096, got 4097 (line 2)");
+  problem("conv_transpose2d { filters: 1 kernel: 1 weights {} }",
+          ".conv_transpose2d.weights: no kind");
   problem("max_pool {}", ".max_pool.kernel");
   problem("average_pool { kernel: 2 stride: 0 }", ".average_pool.stride");
   problem("reshape {}", ".reshape.dims: expected 1 to 7 numbers");
@@ -165,6 +177,9 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("batch_norm { momentum: 0 }", ".batch_norm.momentum: expected more than 0");
   problem("batch_norm { momentum: nan }", ".batch_norm.momentum: expected more than 0");
   problem("layer_norm { epsilon: nan }", ".layer_norm.epsilon");
+  problem("rms_norm { epsilon: 0 }", ".rms_norm.epsilon: expected a finite number, more than 0");
+  problem("group_norm {}", ".group_norm.groups: expected 1 to 16777216, got 0 (line 2)");
+  problem("group_norm { groups: 1 epsilon: -1 }", ".group_norm.epsilon");
   problem("dropout { rate: 1 }", ".dropout.rate: expected 0 or more and less than 1");
   problem("embedding {}", ".embedding.width: expected 1");
   problem("embedding { width: 1 entries: 0 }", ".embedding.entries: expected 1");
@@ -173,6 +188,11 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("lstm { hidden: 1 layers: 65 }", ".lstm.layers: expected 1 to 64");
   problem("gru { hidden: 1 recurrent_weights {} }", ".gru.recurrent_weights: no kind");
   problem("attention {}", ".attention.heads: expected 1");
+  problem("attention { heads: 1 } input: \"features\" input: \"features\"",
+          ".attention.causal: attention over a second input cannot be causal; add causal: false "
+          "(line 2)");
+  problem("attention { heads: 1 causal: false } input: [\"features\", \"features\", \"features\"]",
+          ": attention reads one input or two, but 3 are named (line 2)");
   problem("concat { axis: 0 } input: \"features\" input: \"features\"", ".concat.axis: axis 0");
   problem("transpose { axes: 0 }", ".transpose.axes: expected 2 to 8");
   problem("slice { axis: 0 }", ".slice.axis: axis 0 is the batch");

@@ -14,10 +14,11 @@ using namespace troupe::test;
 
 namespace {
 
-/// A model of three characters. The logits for the next character are a row of its only tensor.
-std::shared_ptr<const job_context> table_model() {
-  const auto job = parse_job("model { layer { embedding { width: 3 } } loss: SOFTMAX_CROSS_ENTROPY "
-                             "} data { text { path: \"x\" window: 4 } batch: 1 }",
+/// A model of three characters.
+std::shared_ptr<const job_context> model_of(const std::string& layers) {
+  const auto job = parse_job("model { " + layers
+                               + " loss: SOFTMAX_CROSS_ENTROPY } "
+                                 "data { text { path: \"x\" window: 4 } batch: 1 }",
                              "job");
   data_shape data;
   data.train_records = 1;
@@ -26,6 +27,11 @@ std::shared_ptr<const job_context> table_model() {
   data.vocabulary = data.label_width = 3;
   data.labels_per_record = 4;
   return make_job_context(job, data);
+}
+
+/// The logits for the next character are a row of its only tensor.
+std::shared_ptr<const job_context> table_model() {
+  return model_of("layer { embedding { width: 3 } }");
 }
 
 /// After 0 comes 1, after 1 comes 2, and after 2 either 0 or 1.
@@ -51,6 +57,27 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   }
   BOOST_TEST(std::ranges::count(drawn, 0) > 20);
   BOOST_TEST(writer.run(table, prompt, {0, 1, 1}).empty());
+}
+
+// Positions after the text are filled with other characters, and these must not matter.
+BOOST_AUTO_TEST_CASE(models_that_look_ahead) {
+  const auto result_of = [](const std::string& layer, std::size_t prompt) {
+    const auto context = model_of("layer { embedding { width: 3 } } layer { " + layer
+                                  + " } layer { dense { units: 3 } }");
+    std::vector<float> weights(context->parameters().size());
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights[i] = static_cast<float>(i % 7) / 7 - 0.4F;
+    text_generator writer{*context};
+    const std::vector<std::int32_t> tokens{1, 0, 2, 1, 1};
+    return error_of([&] { writer.run(weights, std::span{tokens}.first(prompt), {}); });
+  };
+  for (std::size_t prompt : {1, 5}) { // in the window, and longer than it
+    for (const char* layer : {"lstm { hidden: 2 }", "attention { heads: 1 }"})
+      BOOST_TEST(result_of(layer, prompt) == "(no error)");
+    for (const char* layer :
+         {"lstm { hidden: 2 bidirectional: true }", "attention { heads: 1 causal: false }"})
+      BOOST_TEST(contains(result_of(layer, prompt), "the model looks ahead"));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(drawing) {

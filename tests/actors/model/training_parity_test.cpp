@@ -1,5 +1,5 @@
-// Ten training steps of the example models, compared with PyTorch. references/training.py produced
-// the numbers. Both sides compute the same weights and data.
+// Ten training steps of the example models and of other layers, compared with PyTorch.
+// references/training.py produced the numbers. Both sides compute the same weights and data.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
@@ -238,6 +238,14 @@ void check(const example& what, double float_tolerance) {
   check<float>(what, model, float_tolerance);
 }
 
+/// Layers of no example, with an output per class.
+void check_layers(const example& what, const std::string& layers) {
+  const auto job = parse_job("model { " + layers + " loss: SOFTMAX_CROSS_ENTROPY }", what.name);
+  const auto model = build_model(job.model(), what.data);
+  check<double>(what, model, 1e-9);
+  check<float>(what, model, 1e-5);
+}
+
 record_shape images() {
   record_shape result;
   result.dims = {1, 28, 28};
@@ -308,6 +316,51 @@ BOOST_AUTO_TEST_CASE(gpt) {
          text(),
          0.1},
         1e-5);
+}
+
+BOOST_AUTO_TEST_CASE(image_layers) {
+  check_layers({"image_layers", {}, images(), 0.02}, R"(
+    layer { name: "conv_1" conv2d { filters: 4 kernel: 3 padding: 2 dilation: 2 activation: SILU } }
+    layer { max_pool { kernel: 3 stride: 2 ceil_mode: true } }
+    layer { name: "norm_1" group_norm { groups: 2 } }
+    layer { name: "conv_2" conv2d { filters: 6 kernel: [3, 2] stride: 2 padding: [2, 1]
+                                    dilation: [2, 3] groups: 2 activation: SILU } }
+    layer { average_pool { kernel: 4 stride: 3 padding: 1 ceil_mode: true } }
+    layer { name: "norm_2" group_norm { groups: 3 epsilon: 0.01 } }
+    layer { name: "up_1" conv_transpose2d { filters: 4 kernel: 3 stride: 2 padding: 1
+                                            output_padding: 1 groups: 2 activation: RELU } }
+    layer { name: "up_2" conv_transpose2d { filters: 3 kernel: [2, 3] stride: [3, 1]
+                                            padding: [0, 2] output_padding: [2, 0]
+                                            dilation: [1, 2] bias: false activation: TANH } }
+    layer { name: "head" dense { units: 10 } })");
+}
+
+BOOST_AUTO_TEST_CASE(attention_layers) {
+  auto data = text();
+  data.labels_per_record = 1;
+  check_layers({"attention_layers", {}, data, 0.1}, R"(
+    layer { name: "embedding" embedding { width: 6 } }
+    layer { name: "norm_1" rms_norm {} }
+    layer { name: "encoder" attention { heads: 2 causal: false } }
+    layer { name: "x" add {} input: "embedding" input: "encoder" }
+    layer { name: "norm_2" rms_norm { epsilon: 0.01 } }
+    layer { name: "half" slice { end: 4 } }
+    layer { name: "cross" attention { heads: 3 causal: false } input: "half" input: "x" }
+    layer { name: "plain" attention { heads: 1 bias: false causal: false } input: "half" }
+    layer { name: "sum" add {} input: "cross" input: "plain" }
+    layer { name: "gate" dense { units: 12 activation: SILU } }
+    layer { name: "mean" mean { axis: 1 } }
+    layer { name: "head" dense { units: 11 } })");
+}
+
+BOOST_AUTO_TEST_CASE(bidirectional_layers) {
+  auto data = images();
+  data.dims = {7, 5};
+  check_layers({"bidirectional_layers", {}, data, 0.2}, R"(
+    layer { name: "rnn" rnn { hidden: 4 bidirectional: true } }
+    layer { name: "lstm" lstm { hidden: 3 layers: 2 bidirectional: true } }
+    layer { name: "gru" gru { hidden: 4 layers: 2 bidirectional: true last: true } }
+    layer { name: "head" dense { units: 10 } })");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

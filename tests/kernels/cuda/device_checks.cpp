@@ -112,7 +112,10 @@ constexpr double tolerance = 2e-6;
 } // namespace
 
 void check_convolutions(cuda::device& gpu) {
-  for (const auto& how : windows)
+  auto all = windows;
+  all.push_back({.height = 3, .width = 2, .pad_y = 3, .dilation_y = 2, .dilation_x = 3});
+  all.push_back({.height = 2, .width = 3, .stride_y = 2, .pad_x = 1, .dilation_x = 2});
+  for (const auto& how : all)
     for (const std::int64_t groups : {1, 2}) {
       auto grouped = how;
       grouped.groups = groups;
@@ -140,7 +143,19 @@ void check_large_convolutions(cuda::device& gpu) {
 }
 
 void check_pooling(cuda::device& gpu) {
-  for (const auto& how : windows) {
+  auto all = windows;
+  for (auto how : windows) {
+    how.ceil_mode = true;
+    all.push_back(how);
+  }
+  all.push_back({.height = 3,
+                 .width = 2,
+                 .stride_y = 4,
+                 .stride_x = 3,
+                 .pad_y = 1,
+                 .pad_x = 1,
+                 .ceil_mode = true});
+  for (const auto& how : all) {
     graph g;
     const auto x = g.placeholder("x", {shape::batch, 3, 9, 7});
     const auto scaled = multiply_channels(x, g.variable("scale", {3}));

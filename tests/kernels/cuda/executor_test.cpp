@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "kernels/graph/sparse_operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
@@ -117,6 +118,11 @@ BOOST_AUTO_TEST_CASE(what_it_refuses) {
   m.fetches = {sparse_matmul(x, m.g.variable("w", {9, 2}))};
   const auto text = error_of([&] { cuda::executor(gpu, m.plan_for(cuda::gpu_plan_options(), 4)); });
   BOOST_TEST(contains(text, "a GPU cannot compute sparse_matmul yet; use a CPU for this model"));
+  model backward;
+  backward.fetches = {reverse(backward.g.placeholder("x", {shape::batch, 9}), 1)};
+  BOOST_TEST(
+    contains(error_of([&] { cuda::executor(gpu, backward.plan_for(cuda::gpu_plan_options(), 4)); }),
+             "a GPU cannot compute reverse yet"));
 
   model dense;
   build_classifier(dense);

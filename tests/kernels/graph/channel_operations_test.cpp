@@ -81,6 +81,14 @@ BOOST_AUTO_TEST_CASE(gradient_of_normalization) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(groups) {
+  for (const auto& dims : {shape{batch, 6, 2, 3}, shape{batch, 6}, shape{batch, 6, 5}})
+    for (std::int64_t count : {1, 3, 6}) {
+      channels c(dims);
+      check_both(c.g, group_norm(c.x, c.variables.gain, c.variables.bias, count, 0.1), 1e-4);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(testing_uses_the_running_statistics) {
   channels c({batch, 3, 2, 2});
   auto values = random_leaves(c.g, 2);
@@ -169,6 +177,8 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { channel_moments(w); }, "(batch, channels, ...)");
   refused([&] { normalize_channels(c.x, w); }, "moments of its channels");
   refused([&] { normalize_channels(c.x, channel_moments(c.x), 0); }, "epsilon is 0");
+  refused([&] { group_norm(c.x, c.variables.gain, c.variables.bias, 4); },
+          "4 groups do not divide the 2 channels");
   refused([&] { summed_mean(w); }, "moments (2, channels)");
   refused([&] { g.update_state(w, w); }, "\"other\" is not a state variable");
   refused([&] { g.update_state(c.variables.running_mean, w); }, "the same shape");

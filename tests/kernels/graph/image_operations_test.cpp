@@ -40,6 +40,22 @@ const std::vector<window> windows{
   {.height = 5, .width = 4, .stride_x = 3, .pad_y = 4, .pad_x = 1},
 };
 
+const std::vector<window> dilated{
+  {.height = 2, .width = 3, .dilation_y = 3, .dilation_x = 2},
+  {.height = 3, .width = 2, .pad_y = 3, .pad_x = 2, .dilation_y = 2, .dilation_x = 3},
+  {.height = 3, .width = 1, .stride_y = 2, .stride_x = 2, .pad_y = 1, .dilation_y = 2},
+};
+
+std::vector<window> with_ceil_mode() {
+  auto result = windows;
+  result.push_back({.height = 2, .width = 2, .stride_y = 2, .stride_x = 2});
+  result.push_back({.height = 3, .width = 3, .stride_y = 3, .stride_x = 4, .pad_y = 1, .pad_x = 1});
+  result.push_back({.height = 1, .width = 2, .stride_y = 4, .stride_x = 5, .pad_x = 1});
+  for (auto& x : result)
+    x.ceil_mode = true;
+  return result;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(image_operations)
@@ -53,9 +69,39 @@ BOOST_AUTO_TEST_CASE(convolutions) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(dilated_convolutions) {
+  for (auto how : dilated) {
+    for (std::int64_t groups : {1, 2}) {
+      how.groups = groups;
+      pictures p(4, 5, 6);
+      check_both(p.g, conv2d(p.x, p.weight(how, 6), how));
+    }
+    how.groups = 1;
+    pictures p(2, 5, 6);
+    auto w = p.weight(how, 3);
+    auto y = conv2d(p.x, w, how);
+    check_both(p.g, conv2d_input_gradient(y, w, how, p.x.shape()), 2e-5);
+    check_gradient(p.g, to_scalar(conv2d_weight_gradient(p.x, y, how)), 1e-3);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(transposed_convolutions) {
+  auto all = windows;
+  all.insert(all.end(), dilated.begin(), dilated.end());
+  for (auto how : all)
+    for (std::int64_t groups : {1, 2}) {
+      how.groups = groups;
+      pictures p(4, 5, 3);
+      auto w = p.g.variable("filter", {4, 3, how.height, how.width});
+      auto y = conv_transpose2d(p.x, w, how, how.stride_y - 1, how.stride_x / 2);
+      BOOST_TEST(y.shape()[1] == 3 * groups);
+      check_both(p.g, y, 2e-5);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(convolutions_with_bias_and_activation) {
   for (auto after : {activation::none, activation::relu, activation::tanh, activation::sigmoid,
-                     activation::leaky_relu, activation::gelu})
+                     activation::leaky_relu, activation::gelu, activation::silu})
     for (bool bias : {false, true}) {
       pictures p(2, 4, 4);
       auto h = conv2d_layer(p.x, "first", 3, windows[1], after, bias);
@@ -85,6 +131,32 @@ BOOST_AUTO_TEST_CASE(pooling) {
   }
   pictures p(3, 5, 6);
   check_both(p.g, flatten(global_average_pool(p.x)));
+}
+
+// Sizes from PyTorch: the last window must begin in the image or in the padding before it.
+BOOST_AUTO_TEST_CASE(sizes_with_ceil_mode) {
+  const auto rows = [](std::int64_t image, std::int64_t size, std::int64_t stride,
+                       std::int64_t pad) {
+    return window{.height = size, .stride_y = stride, .pad_y = pad, .ceil_mode = true}.rows(image);
+  };
+  BOOST_TEST(rows(5, 2, 2, 0) == 3);
+  BOOST_TEST(rows(6, 2, 2, 0) == 3);
+  BOOST_TEST(rows(5, 3, 3, 1) == 2);
+  BOOST_TEST(rows(6, 3, 3, 1) == 3);
+  BOOST_TEST(rows(5, 1, 4, 0) == 2);
+  BOOST_TEST(rows(2, 2, 3, 1) == 1);
+  BOOST_TEST(rows(4, 2, 3, 1) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(pooling_with_ceil_mode) {
+  for (const auto& how : with_ceil_mode()) {
+    pictures p(3, 5, 6);
+    check_both(p.g, max_pool(p.x, how));
+    check_both(p.g, average_pool(p.x, how));
+    auto y = average_pool(p.x, how);
+    check_both(p.g, max_pool_gradient(y * y, p.x, how));
+    check_both(p.g, average_pool_gradient(y * y, how, p.x.shape()));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(channels) {
@@ -147,6 +219,21 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { flatten(conv2d(flatten(x), w, three)); }, "(batch, channels, height, width)");
   refused([&] { reshape(x, {batch, 4, 5, 7}); }, "expected the same number of elements");
   refused([&] { conv2d_layer(x, "conv_1", 3, {.groups = 2}); }, "layer \"conv_1\"");
+  refused(
+    [&] {
+      conv2d(x, g.variable("f", {4, 4, 3, 3}), {3, 3, 1, 1, 0, 0, 1, 3, 3});
+    },
+    "a window of 3 x 3, dilated by 3 and 3 does not fit into images (batch, 4, 5, 6)");
+  refused([&] { max_pool(x, {.height = 2, .dilation_y = 2}); }, "only convolutions can have it");
+  refused(
+    [&] {
+      conv2d(x, g.variable("h", {4, 4, 1, 1}), {.ceil_mode = true});
+    },
+    "ceil_mode is only for pooling");
+  auto t = g.variable("transposed", {4, 2, 3, 3});
+  refused([&] { conv_transpose2d(x, w, three); }, "weights of shape (4, filters / groups, 3, 3)");
+  refused([&] { conv_transpose2d(x, t, three, 1); }, "output padding of 1 and 0");
+  refused([&] { conv_transpose2d(x, t, {3, 3, std::int64_t{1} << 62}); }, "more than 2^48");
   refused([&] { add_channel_bias(x, g.variable("b", {5})); }, "a bias per channel");
 }
 

@@ -44,6 +44,8 @@ BOOST_AUTO_TEST_CASE(moving_elements) {
   check_both(t.g, slice(x, 2, 0, 0));
   check_both(t.g, place(x, 2, 1, {batch, 2, 5, 4}));
   check_both(t.g, slice(place(x, 2, 1, {batch, 2, 5, 4}), 2, 0, 2));
+  for (std::size_t axis : {1, 2, 3})
+    check_both(t.g, reverse(x, axis));
   auto y = t.make({batch, 2, 1, 4});
   check_both(t.g, concat({x, y, x}, 2));
   check_both(t.g, concat({x, tanh(x)}, 3));
@@ -111,6 +113,7 @@ BOOST_AUTO_TEST_CASE(normalization) {
     auto x = t.make({batch, 2, n});
     auto gain = t.g.variable("gain", {n});
     check_both(t.g, multiply_rows(x, gain));
+    check_both(t.g, rms_norm(x, gain, 0.1), 1e-4);
     check_both(t.g, layer_norm(x, gain, t.g.variable("bias", {n}), 0.1), 1e-4);
     auto dy = t.make({batch, 2, n});
     check_both(t.g, normalize_rows_gradient(dy, x, 0.1), 1e-4);
@@ -126,6 +129,10 @@ BOOST_AUTO_TEST_CASE(attention) {
   auto v = t.make({batch, 5, 6});
   check_both(t.g, causal_attention(q, k, v, 1), 2e-5);
   check_both(t.g, causal_attention(q, k, v, 3), 2e-5);
+  check_both(t.g, multi_head_attention(q, k, v, 2, false), 2e-5);
+  auto more_k = t.make({batch, 7, 6});
+  auto more_v = t.make({batch, 7, 6});
+  check_both(t.g, multi_head_attention(q, more_k, more_v, 3, false), 2e-5);
 }
 
 BOOST_AUTO_TEST_CASE(recurrence) {
@@ -164,6 +171,11 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { embedding(x, x); }, "int32 ids");
   refused([&] { causal_softmax(x); }, "square matrices");
   refused([&] { causal_attention(x, x, x, 4); }, "4 heads");
+  auto y = t.make({batch, 3, 6});
+  refused([&] { causal_attention(x, y, y, 2); }, "of the same time");
+  refused([&] { multi_head_attention(x, y, x, 2, false); }, "three tensors");
+  refused([&] { reverse(x, 0); }, "is the batch");
+  refused([&] { rms_norm(x, t.g.variable("g", {6}), 0); }, "an epsilon above 0");
   refused([&] { lstm(x, t.g.variable("w", {6, 2})); }, "(batch, time, 4 hidden)");
   refused([&] { recurrent_layer(x, "rnn_1", 0, cell::rnn); }, "layer \"rnn_1\"");
 }

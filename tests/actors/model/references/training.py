@@ -125,7 +125,48 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(self.embedding(x))[0])
 
 
-def train(name, model, rate, dims, classes, tokens=False, smoothing=0.0, ignored=-100):
+class Sequence(nn.Module):
+    """The outputs of a recurrent module over (batch, time, features); or its last states, both directions side by side."""
+
+    def __init__(self, module, last=False):
+        super().__init__()
+        self.inner = module
+        self.last = last
+
+    def forward(self, x):
+        y, state = self.inner(x)
+        if not self.last:
+            return y
+        directions = 2 if self.inner.bidirectional else 1
+        return state[-directions:].transpose(0, 1).flatten(1)
+
+
+class EncoderDecoder(nn.Module):
+    """Attention over all positions, and from half of them to the whole sequence."""
+
+    def __init__(self, vocabulary, width):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.norm_1 = nn.RMSNorm(width, eps=1e-6)
+        self.encoder = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.norm_2 = nn.RMSNorm(width, eps=0.01)
+        self.cross = nn.MultiheadAttention(width, 3, batch_first=True)
+        self.plain = nn.MultiheadAttention(width, 1, bias=False, batch_first=True)
+        self.gate = nn.Linear(width, 2 * width)
+        self.head = nn.Linear(2 * width, vocabulary)
+
+    def forward(self, x):
+        x = self.embedding(x)
+        y = self.norm_1(x)
+        x = x + self.encoder(y, y, y, need_weights=False)[0]
+        y = self.norm_2(x)
+        half = y[:, :y.shape[1] // 2]
+        y = self.cross(half, x, x, need_weights=False)[0] + self.plain(half, half, half, need_weights=False)[0]
+        y = torch.nn.functional.silu(self.gate(y)).mean(1)
+        return self.head(y)
+
+
+def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothing=0.0, ignored=-100):
     """Removes the word `inner` from the names of tensors: it stands for a module that a class here only wraps."""
     names = {key: key.replace("inner.", "") for key in model.state_dict() if not key.endswith("num_batches_tracked")}
     state = model.state_dict()
@@ -144,7 +185,7 @@ def train(name, model, rate, dims, classes, tokens=False, smoothing=0.0, ignored
     for step in range(STEPS):
         x = f"{name} features {step}"
         x = integers(x, [ROWS, *dims], classes) if tokens else numbers(x, ROWS * torch.Size(dims).numel()).float().double()
-        labels = integers(f"{name} labels {step}", [ROWS, *dims] if tokens else [ROWS], classes)
+        labels = integers(f"{name} labels {step}", [ROWS, *dims] if tokens and not pooled else [ROWS], classes)
         logits = model(x.reshape(ROWS, *dims))
         loss = mean_loss(logits, labels)
         optimizer.zero_grad()
@@ -184,6 +225,19 @@ def main():
     train("shakespeare_lstm", Recurrent(nn.LSTM, 11, 6, 7), 0.5, [9], 11, tokens=True)
     train("shakespeare_gru", Recurrent(nn.GRU, 11, 6, 7), 0.5, [9], 11, tokens=True, ignored=3)
     train("shakespeare_gpt", Gpt(11, 9, 8, 2, 2), 0.1, [9], 11, tokens=True)
+    train("image_layers", named(
+        conv_1=nn.Conv2d(1, 4, 3, padding=2, dilation=2), silu_1=nn.SiLU(),
+        pool_1=nn.MaxPool2d(3, 2, ceil_mode=True), norm_1=nn.GroupNorm(2, 4, eps=1e-5),
+        conv_2=nn.Conv2d(4, 6, (3, 2), 2, (2, 1), (2, 3), groups=2), silu_2=nn.SiLU(),
+        pool_2=nn.AvgPool2d(4, 3, 1, ceil_mode=True), norm_2=nn.GroupNorm(3, 6, eps=0.01),
+        up_1=nn.ConvTranspose2d(6, 4, 3, 2, 1, 1, groups=2), relu_1=nn.ReLU(),
+        up_2=nn.ConvTranspose2d(4, 3, (2, 3), (3, 1), (0, 2), (2, 0), dilation=(1, 2), bias=False), tanh=nn.Tanh(),
+        flatten=nn.Flatten(), head=nn.Linear(3 * 19 * 6, 10)), 0.02, image, 10)
+    train("attention_layers", EncoderDecoder(11, 6), 0.1, [9], 11, tokens=True, pooled=True)
+    both = {"batch_first": True, "bidirectional": True}
+    train("bidirectional_layers", named(
+        rnn=Sequence(nn.RNN(5, 4, **both)), lstm=Sequence(nn.LSTM(8, 3, 2, **both)),
+        gru=Sequence(nn.GRU(6, 4, 2, **both), last=True), head=nn.Linear(8, 10)), 0.2, [7, 5], 10)
 
 
 main()
