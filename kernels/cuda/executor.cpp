@@ -51,8 +51,6 @@ scalar_result executor_state::scalar(const operand& out) {
   return {scalars.data() + loss_slot, write(out)};
 }
 
-namespace {
-
 void check_supported(const plan& what) {
   for (const auto& x : what.instructions()) {
     const bool sparse =
@@ -66,6 +64,8 @@ void check_supported(const plan& what) {
                           "batch_norm.sync: false, or use a CPU");
   }
 }
+
+namespace {
 
 /// Feeds that the plan reads, each for max_rows samples.
 void allocate_feeds(executor_state& s) {
@@ -263,6 +263,7 @@ executor& executor::operator=(executor&&) noexcept = default;
 run_result executor::run(const run_arguments<float>& arguments) {
   auto& s = *state_;
   check(s, arguments);
+  s.gpu.enter();
   begin(s, arguments);
   if (arguments.gradient.empty() && !arguments.on_instruction)
     run_recorded(s);
@@ -275,6 +276,7 @@ std::span<const float> executor::fetched(std::size_t index) {
   auto& s = *state_;
   const auto& from = s.what->fetches().at(index);
   s.fetched.resize(s.elements(from));
+  s.gpu.enter();
   if (!s.fetched.empty()) {
     s.gpu.copy_out(s.stream, s.fetched.data(), s.read(from), s.fetched.size() * sizeof(float));
     s.gpu.synchronize(s.stream);

@@ -22,6 +22,9 @@ inline plan_options gpu_plan_options() {
   return result;
 }
 
+/// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
+void check_supported(const plan& what);
+
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
 /// The constructor allocates all device memory; `run` allocates none. Only one run at a time. The

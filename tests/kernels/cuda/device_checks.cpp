@@ -197,6 +197,15 @@ void check_attention(cuda::device& gpu) {
   check_on(gpu, g, causal_attention(q, k, x, 2), 10 * tolerance);
 }
 
+void check_recurrence(cuda::device& gpu) {
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (const std::int64_t time : {1, 4}) {
+      graph g;
+      const auto x = g.placeholder("x", {shape::batch, time, 3});
+      check_on(gpu, g, recurrent_layer(x, "layer", 5, how), 10 * tolerance);
+    }
+}
+
 void build_classifier(model& m) {
   const auto x = m.g.placeholder("x", {shape::batch, 37});
   const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);

@@ -37,6 +37,7 @@ void check_channels(cuda::device& gpu);
 void check_moves(cuda::device& gpu);
 void check_layer_normalization(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
+void check_recurrence(cuda::device& gpu);
 
 // -- models
 

@@ -117,6 +117,7 @@ BOOST_AUTO_TEST_CASE(sequences) {
   check_moves(*gpu);
   check_layer_normalization(*gpu);
   check_attention(*gpu);
+  check_recurrence(*gpu);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
