@@ -1,28 +1,28 @@
 #include "actors/worker/worker_device.hpp"
 
+#include "actors/worker/gpu_plan.hpp"
 #include "kernels/error.hpp"
 
 namespace troupe {
 
-namespace {
-
-/// The plan of job_context::training, for GPUs.
-std::shared_ptr<const plan> gpu_plan(const job_context& context, const gpu_set& gpus) {
+std::shared_ptr<const plan> gpu_plan(const job_context& context, const fusion_table& fusion) {
   plan_options options;
   options.max_rows = context.batch();
   options.loss = context.model.training_loss;
   options.gradients = true;
   options.bucket_bytes = context.job.runtime().bucket_bytes();
-  options.fusion = &gpus.fusion();
+  options.fusion = &fusion;
   return std::make_shared<plan>(*context.model.graph, options);
 }
+
+namespace {
 
 /// The name of the GPU. Throws if it cannot compute the job's model.
 std::string open(const job_context& context, std::uint32_t gpu, const gpu_set* gpus) {
   if (gpus == nullptr)
     throw device_error("this program was built without code for GPUs. Build it where CUDA's nvcc "
                        "is installed (TROUPE_CUDA=ON), or use the CPU");
-  gpus->check(*gpu_plan(context, *gpus));
+  gpus->check(*gpu_plan(context, gpus->fusion()));
   return gpus->name(gpu);
 }
 
@@ -75,7 +75,7 @@ void check_devices(const job_context& context, std::size_t workers,
     return;
   for (std::uint32_t i = 0; i < workers; ++i)
     if (device_of_worker(context.job, i).gpu) {
-      gpus->check(*gpu_plan(context, *gpus));
+      gpus->check(*gpu_plan(context, gpus->fusion()));
       return;
     }
 }
@@ -83,7 +83,7 @@ void check_devices(const job_context& context, std::size_t workers,
 std::unique_ptr<device_executor>
 make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
   if (device.gpu)
-    return gpus->make_executor(device.index, gpu_plan(context, *gpus), context.training);
+    return gpus->make_executor(device.index, gpu_plan(context, gpus->fusion()), context.training);
   return make_cpu_executor(context.training, context.job.runtime().threads());
 }
 

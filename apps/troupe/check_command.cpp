@@ -350,15 +350,18 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
-/// Prints the device of each worker, if the job names any.
+/// Prints the device of each worker, if the job names any, and how much memory it needs there.
 void print_devices(const job_context& context, std::size_t workers) {
   if (context.job.device_size() == 0)
     return;
   line("devices", "");
-  for (std::uint32_t i = 0; i < workers; ++i)
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    const auto device = device_of_worker(context.job, i);
+    const auto bytes = device.gpu ? gpu_memory(context) : 0;
     line("",
-         to_string(task_name{job_kind::worker, i}) + " on "
-           + to_string(device_of_worker(context.job, i)));
+         to_string(task_name{job_kind::worker, i}) + " on " + to_string(device)
+           + (bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory" : ""));
+  }
 }
 
 /// Throws device_error or input_error if workers cannot compute on their devices. These are opened

@@ -58,8 +58,8 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// Bytes of device memory.
-  std::size_t memory_bytes() const noexcept;
+  /// Bytes of device memory that an executor of this plan allocates.
+  static std::size_t memory_bytes(const plan& what);
 
 private:
   std::unique_ptr<executor_state> state_;

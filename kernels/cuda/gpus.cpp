@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace troupe::cuda {
@@ -48,7 +49,14 @@ public:
   std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const override {
-    return std::make_unique<gpu_executor>(open_(index), std::move(what), std::move(on_cpu));
+    auto gpu = open_(index);
+    const auto bytes = executor::memory_bytes(*what);
+    try {
+      return std::make_unique<gpu_executor>(std::move(gpu), std::move(what), std::move(on_cpu));
+    } catch (const device_error& error) {
+      throw device_error(std::string(error.what()) + ". Batches of this size take "
+                         + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+    }
   }
 
 private:

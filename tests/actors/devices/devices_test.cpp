@@ -7,6 +7,7 @@
 #include "actors/worker/worker_device.hpp"
 #include "kernels/cuda/gpus.hpp"
 #include "kernels/formats/file.hpp"
+#include "messages/configure.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
@@ -233,11 +234,37 @@ BOOST_AUTO_TEST_CASE(models_that_a_gpu_cannot_compute) {
 // At the first allocation, and at the first and a later product.
 BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_run) {
   const auto job = job_with(mlp, {"protocol=SYNC_PS", on_gpu});
-  BOOST_TEST(train(job, 2, gpus(1, {.allocations = 0})).summary.failure
-             == "worker/0 on GPU:0: out of memory of the GPU");
+  BOOST_TEST(
+    train(job, 2, gpus(1, {.allocations = 0})).summary.failure
+    == "worker/0 on GPU:0: out of memory of the GPU. Batches of this size take 1 MB there in "
+       "all");
   for (const std::size_t products : {0, 6})
     BOOST_TEST(contains(train(job, 1, gpus(1, {.products = products})).summary.failure,
                         "worker/0 on GPU:0: a product of matrices failed"));
+}
+
+// On the real scheduler. One worker, because one thread at a time may use the simulator.
+BOOST_AUTO_TEST_CASE(a_program_passes_its_gpus) {
+  const auto result_with = [](std::shared_ptr<const gpu_set> devices) {
+    caf::actor_system_config cfg;
+    configure(cfg);
+    caf::actor_system sys{cfg};
+    const caf::scoped_actor self{sys};
+    training_options options;
+    options.job = job_with(mlp, {"protocol=RING", on_gpu});
+    options.job.clear_output();
+    options.gpus = std::move(devices);
+    std::string result;
+    self->request(spawn_training(sys, std::move(options)), caf::infinite, begin_training{})
+      .receive([&](const trained& x) { result = x.summary.weights_sha256; },
+               [&](const caf::error& error) {
+                 result = error == errc::bad_input ? explain(error) : "another error";
+               });
+    return result;
+  };
+  const auto simulated = train(job_with(mlp, {"protocol=RING", on_gpu}), 1, gpus(1));
+  BOOST_TEST(result_with(gpus(1)) == simulated.summary.weights_sha256);
+  BOOST_TEST(contains(result_with(gpus(0)), "worker/0 cannot compute on GPU:0: there is no GPU 0"));
 }
 
 BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_its_origin) {

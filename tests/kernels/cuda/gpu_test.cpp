@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/gpus.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/skip.hpp"
@@ -84,6 +85,11 @@ BOOST_AUTO_TEST_CASE(convolutional_networks) {
   build_network(m);
   check_against_cpu(*gpu, m, 4, 1e-4);
   check_training(*gpu, m, 4);
+}
+
+BOOST_AUTO_TEST_CASE(workers) {
+  if (open_or_skip())
+    check_workers(*cuda::make_gpus(cuda::open_device));
 }
 
 BOOST_AUTO_TEST_CASE(regression) {

@@ -23,11 +23,14 @@ public:
 
   /// Allocations so far.
   std::size_t allocations() const noexcept { return allocations_; }
+  /// The bytes of all allocations so far.
+  std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
   /// Recordings so far.
   std::size_t recordings() const noexcept { return recordings_; }
 
 private:
   std::size_t allocations_ = 0;
+  std::size_t allocated_bytes_ = 0;
   std::size_t recordings_ = 0;
 };
 
