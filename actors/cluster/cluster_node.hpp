@@ -8,6 +8,7 @@
 #include "actors/protocols/site.hpp"
 #include "actors/spawner.hpp"
 #include "actors/worker/worker.hpp"
+#include "actors/worker/worker_device.hpp"
 #include "messages/configure.hpp"
 
 #include <chrono>
@@ -43,6 +44,8 @@ struct node_options {
   std::shared_ptr<transport> net;
   troupe::spawner spawner;
   data_source source;
+  /// The GPUs of this host. Null if the program has no code for GPUs.
+  std::shared_ptr<const gpu_set> gpus;
   /// Protocols of the embedding program (protocol CUSTOM).
   std::vector<protocol> protocols;
   /// May be null.
@@ -179,13 +182,14 @@ private:
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;
+  std::string lacks_device(const task_name& task);
   void start_shard(const task_name& task);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);
   void on_evaluator_ready(const evaluator_ready& x);
   task_site site_of(const task_name& task, const coordinator_actor& coordinator);
   void start_pulse(const task_name& task, std::shared_ptr<activity_board> board);
-  void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+  void give_parts(const worker_site& site, synchronizer_actor synchronizer,
                   ring_node_actor sums) override;
   void task_ready(const task_name& task, const std::string& problem) override;
   void on_stop(const stop_run& x);
@@ -205,6 +209,7 @@ private:
   /// if one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
+  std::map<task_name, worker_device> devices_;
   caf::actor coordinator_;
 
   std::map<task_name, std::string> addresses_;

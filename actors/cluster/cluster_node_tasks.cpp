@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/status/pulse.hpp"
+#include "kernels/error.hpp"
 #include "messages/problems.hpp"
 
 #include <spdlog/spdlog.h>
@@ -55,6 +56,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
+  if (const auto problem = lacks_device(task); !problem.empty())
+    return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);
   if (task.job == job_kind::ps)
@@ -77,6 +80,20 @@ std::string cluster_node::lacks_memory() const {
   const auto own = memory_of(options_.tasks, *context_, {}, shape);
   const auto beside = tasks_beside(options_.cluster, options_.tasks.front());
   return options_.memory_problem(total_of(own), memory_of(beside, *context_, {}, shape));
+}
+
+std::string cluster_node::lacks_device(const task_name& task) {
+  if (task.job != job_kind::worker)
+    return "";
+  try {
+    devices_[task] = choose_device(*context_, task.index, options_.gpus.get());
+    spdlog::debug("{} computes on {}", to_string(task), devices_[task].text);
+    return "";
+  } catch (const device_error& error) {
+    return error.what();
+  } catch (const input_error& error) {
+    return error.what();
+  }
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {
@@ -154,6 +171,13 @@ void cluster_node::start_worker(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
       worker_site site{site_of(task, x), {}};
+      if (const auto& text = devices_[task].notice; !text.empty()) {
+        proto::Failure warning;
+        *warning.mutable_task() = to_proto(task);
+        warning.set_reason(text);
+        warning.set_goes_on(true);
+        send(x, std::move(warning));
+      }
       worker_options how;
       how.view = view_.number;
       how.index = task.index;
@@ -180,15 +204,22 @@ void cluster_node::start_pulse(const task_name& task, std::shared_ptr<activity_b
     });
 }
 
-void cluster_node::give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchronizer,
                               ring_node_actor sums) {
+  const auto where = devices_[site.task].device;
+  trainer_device device;
+  device.name = to_string(site.task) + " on " + to_string(where);
+  device.make_executor = [context = context_, gpus = options_.gpus, where] {
+    return make_training_executor(*context, where, gpus.get());
+  };
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);
-  parts.trainer = spawn_task<trainer>(true, context_, parts.synchronizer,
-                                      caf::actor_cast<trainer_listener>(shell), std::move(sums));
+  parts.trainer =
+    spawn_task<trainer>(true, context_, std::move(device), parts.synchronizer,
+                        caf::actor_cast<trainer_listener>(site.worker), std::move(sums));
   parts.input = spawn_task<input_reader>(true, context_, options_.source,
-                                         caf::actor_cast<input_listener>(shell));
-  send(shell, std::move(parts));
+                                         caf::actor_cast<input_listener>(site.worker));
+  send(site.worker, std::move(parts));
 }
 
 } // namespace troupe

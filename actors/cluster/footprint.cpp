@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/cluster/address.hpp"
+#include "actors/model/device_placement.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
@@ -112,14 +113,22 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
   }
-  result.activations =
-    executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
+  // On a GPU, they are in its memory. With soft_placement, the worker may still use the CPU.
+  const auto device = device_of_worker(context.job, static_cast<std::uint32_t>(index));
+  if (!device.gpu || context.job.soft_placement())
+    result.activations =
+      executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
   // The batches of one gradient are trained while the next ones are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
   // It releases test records that are not also training records.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
+}
+
+/// All workers except worker 0 need the same memory if they have the same device.
+bool alike(const job_context& context, std::uint32_t a, std::uint32_t b) {
+  return a > 0 && b > 0 && device_of_worker(context.job, a) == device_of_worker(context.job, b);
 }
 
 footprint of_coordinator(const job_context& context, const job_data& data,
@@ -195,11 +204,11 @@ std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const jo
                                    const job_data& data, const cluster_shape& cluster) {
   std::vector<task_memory> result;
   for (auto& task : tasks) {
-    // All but worker 0 are alike.
-    const bool alike = task.job == job_kind::worker && task.index > 1 && !result.empty()
-      && result.back().task.job == job_kind::worker && result.back().task.index > 0;
+    const bool known = task.job == job_kind::worker && !result.empty()
+      && result.back().task.job == job_kind::worker
+      && alike(context, result.back().task.index, task.index);
     result.push_back(
-      {task, alike ? result.back().bytes : footprint_of(task, context, data, cluster).total()});
+      {task, known ? result.back().bytes : footprint_of(task, context, data, cluster).total()});
   }
   return result;
 }
@@ -231,11 +240,12 @@ footprint footprint_of_all(const job_context& context, const job_data& data,
     return result;
   for (std::size_t i = 0; i < cluster.ps; ++i)
     result += of_shard(i, context, cluster);
-  // All workers except worker 0 are alike.
-  result += of_worker(0, context, data, cluster);
-  const auto other = of_worker(1, context, data, cluster);
-  for (std::size_t i = 1; i < cluster.workers; ++i)
-    result += other;
+  footprint worker;
+  for (std::uint32_t i = 0; i < cluster.workers; ++i) {
+    if (i == 0 || !alike(context, i - 1, i))
+      worker = of_worker(i, context, data, cluster);
+    result += worker;
+  }
   return result;
 }
 

@@ -32,6 +32,8 @@ coordinator_setup make_setup(const training_options& options) {
                                     metadata_of(result.data), result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
+  check_devices(*result.context, options.workers, workers_among(tasks_of(options.workers, 0)),
+                options.gpus.get());
   open_output(result, options.resume);
   return result;
 }
@@ -77,6 +79,8 @@ caf::result<trained> training::on_begin() {
     start();
   } catch (const input_error& error) {
     finish(make_error(errc::bad_input, error.what()));
+  } catch (const device_error& error) {
+    finish(make_error(errc::bad_input, error.what()));
   } catch (const std::system_error& error) { // the output directory cannot be written
     finish(make_error(errc::bad_input, error.what()));
   } catch (const std::exception& error) {
@@ -92,6 +96,7 @@ void training::start() {
   auto how = local_cluster(std::move(setup), options_.workers, options_.ps);
   how.observer = options_.observer;
   how.protocols = options_.protocols;
+  how.gpus = options_.gpus;
   how.on_end = [to = caf::actor_cast<caf::actor>(this)](const run_summary& x) {
     caf::anon_send(to, x);
   };

@@ -26,6 +26,8 @@ struct training_options {
   std::uint32_t ps = 1;
   /// The program's own protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
+  /// The program's GPUs, for jobs that place workers there; null: there are none.
+  std::shared_ptr<const gpu_set> gpus;
   /// The checkpoint to continue from. An empty text means the newest one in the job's output
   /// directory; otherwise, see choose_checkpoint. Absent: start from the beginning.
   std::optional<std::string> resume;

@@ -22,7 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that may differ between nodes.
-constexpr std::array<std::string_view, 12> not_hashed{"name",
+constexpr std::array<std::string_view, 14> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
@@ -33,7 +33,9 @@ constexpr std::array<std::string_view, 12> not_hashed{"name",
                                                       "checkpoint.every_steps",
                                                       "checkpoint.keep",
                                                       "evaluate.every_steps",
-                                                      "data.prefetch"};
+                                                      "data.prefetch",
+                                                      "device",
+                                                      "soft_placement"};
 
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {

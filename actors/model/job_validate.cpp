@@ -1,3 +1,4 @@
+#include "actors/model/device_placement.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/layer_list.hpp"
 #include "actors/model/model_builder.hpp"
@@ -238,6 +239,20 @@ void check_accumulate(const proto::Job& job, problem_list& problems) {
                      + " samples of all of them");
 }
 
+/// Each entry has an index, because they name different tasks.
+void check_devices(const proto::Job& job, problem_list& problems) {
+  bool on_gpu = false;
+  for (int i = 0; i < job.device_size(); ++i) {
+    try {
+      on_gpu = parse_device(job.device(i)).device.gpu || on_gpu;
+    } catch (const input_error& error) {
+      problems.add("device[" + std::to_string(i) + "]", error.what());
+    }
+  }
+  problems.require(!on_gpu || job.solver() != proto::EXACT, "device",
+                   "solver: EXACT computes on the coordinator, which has no GPU; leave it out");
+}
+
 } // namespace
 
 void validate(const proto::Job& job, data_from data, std::span<const protocol_traits> own) {
@@ -252,6 +267,7 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
   check_accumulate(job, problems);
   check_runtime(job.runtime(), problems);
+  check_devices(job, problems);
   if (job.has_checkpoint()) {
     problems.require(job.checkpoint().every_steps() >= 1, "checkpoint.every_steps",
                      "expected a number of updates, at least 1");

@@ -1,6 +1,7 @@
 #include "actors/output/recorder.hpp"
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/device_placement.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_source.hpp"
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <cctype>
 #include <system_error>
+
+#include <nlohmann/json.hpp>
 
 namespace troupe {
 
@@ -32,6 +35,18 @@ std::string events_name(const run_origin& origin) {
 
 std::span<const std::byte> bytes_of(const std::string& x) {
   return std::as_bytes(std::span{x});
+}
+
+/// The device of each worker.
+std::string devices_line(const proto::Job& job, const std::vector<task_status>& tasks) {
+  nlohmann::ordered_json result{{"event", "devices"}};
+  for (const auto& x : tasks)
+    if (x.task.job == job_kind::worker) {
+      const auto device = device_of_worker(job, x.task.index);
+      result[to_string(x.task)] =
+        to_string(device) + (device.gpu && job.soft_placement() ? " or CPU:0" : "");
+    }
+  return result.dump();
 }
 
 } // namespace
@@ -123,6 +138,8 @@ void recorder::on_notice(const run_notice& x) {
 }
 
 void recorder::on_summary(const run_summary& x) {
+  if (context_->job.device_size() > 0)
+    append_line(devices_line(context_->job, x.tasks));
   append_line(to_json(x));
   append_events(events_.add(x, time()));
   attempt([&] {

@@ -18,6 +18,8 @@
 
 namespace troupe {
 
+struct worker_site;
+
 /// The node's interface for protocols. All functions are called in the node's actor while a view
 /// opens.
 class protocol_host {
@@ -37,7 +39,7 @@ public:
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
   /// Starts the worker and passes it its synchronizer. `sums`: see trainer.
-  virtual void give_parts(const worker_shell& shell, synchronizer_actor synchronizer,
+  virtual void give_parts(const worker_site& site, synchronizer_actor synchronizer,
                           ring_node_actor sums) = 0;
 
   /// Reports that the task is ready for the view. If `problem` is not empty, the task has failed.
@@ -117,7 +119,7 @@ struct worker_site : task_site {
   /// Call this once, now or later. `sums`: this worker's rank of the ring that adds up the sums of
   /// layers over the batches of all workers; null if there are none.
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
-    node->give_parts(worker, synchronizer, sums);
+    node->give_parts(*this, synchronizer, sums);
   }
 
   /// This worker's rank in the view, from 0.

@@ -124,6 +124,7 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
     how.coordinator_address = address_of(0);
   }
   how.protocols = options_.protocols;
+  how.gpus = options_.gpus;
   const auto own = options_.other_data.find(number);
   how.source = [data = own == options_.other_data.end() ? options_.data : own->second](
                  const proto::Job&) { return data; };

@@ -43,6 +43,8 @@ struct simulation_options {
     gradient_done;
   /// Virtual time after which the run is aborted.
   std::chrono::seconds limit{600};
+  /// See node_options::gpus; the same on all nodes.
+  std::shared_ptr<const gpu_set> gpus;
   /// The storage that the coordinator writes to; null: the simulation's own memory.
   std::shared_ptr<memory_storage> files;
   /// The checkpoint to continue from; null: start from the beginning.

@@ -1,6 +1,7 @@
 #include "actors/worker/trainer.hpp"
 
 #include "kernels/cpu/reduce.hpp"
+#include "kernels/error.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
 #include <algorithm>
@@ -67,16 +68,37 @@ void weight_binding::add(const weight_range& x) {
 }
 
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                 synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums)
+                 trainer_device device, synchronizer_actor synchronizer, trainer_listener listener,
+                 ring_node_actor sums)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), sums_(std::move(sums)),
-    executor_(context_->training, context_->job.runtime().threads()),
+    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)),
     binding_(context_->parameters()) {}
 
 trainer::behavior_type trainer::make_behavior() {
+  try {
+    executor_ = device_.make_executor();
+  } catch (const device_error& error) {
+    fail(error);
+  } catch (const input_error& error) {
+    fail(error);
+  }
   return {
-    [this](const train_batch& x) { on_train(x); }, [this](const more_weights& x) { on_weights(x); },
-    [this](const reduction& x) { on_sums(x); }, [this](const broken& x) { send(listener_, x); }};
+    [this](const train_batch& x) {
+      if (executor_)
+        on_train(x);
+    },
+    [this](const more_weights& x) {
+      if (executor_)
+        on_weights(x);
+    },
+    [this](const reduction& x) { on_sums(x); },
+    [this](const broken& x) { send(listener_, x); },
+  };
+}
+
+void trainer::fail(const std::exception& error) {
+  executor_ = nullptr;
+  send(listener_, broken{device_.name + ": " + error.what()});
 }
 
 void trainer::on_exit() {
@@ -102,7 +124,7 @@ void trainer::begin_batch() {
   const auto& batch = batch_.batches[at_];
   feeds_ = {fed_features(batch, context_->data.features),
             fed(batch.labels, context_->data.labels == label_kind::classes)};
-  executor_.restart();
+  executor_->restart();
 }
 
 void trainer::on_weights(const more_weights& x) {
@@ -115,10 +137,12 @@ void trainer::on_weights(const more_weights& x) {
 }
 
 void trainer::on_sums(const reduction& x) {
+  if (!executor_)
+    return;
   const auto bytes = x.sum.bytes();
   std::vector<double> totals(bytes.size() / sizeof(double));
   std::memcpy(totals.data(), bytes.data(), bytes.size());
-  executor_.give_sums(totals, x.samples);
+  executor_->give_sums(totals, x.samples);
   send(listener_, batch_waits{false});
   proceed();
 }
@@ -137,6 +161,14 @@ void trainer::proceed() {
   if (!weights_complete_
       && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
     return;
+  try {
+    compute();
+  } catch (const device_error& error) {
+    fail(error);
+  }
+}
+
+void trainer::compute() {
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
   const auto on_sums = [this](std::span<const double> own) { request_sums(own); };
   const auto next = [&] {
@@ -147,7 +179,7 @@ void trainer::proceed() {
     return how;
   };
   auto how = next();
-  while (const auto result = executor_.advance(how)) {
+  while (const auto result = executor_->advance(how)) {
     end_batch(*result);
     if (last_batch()) {
       finish();
@@ -222,7 +254,7 @@ std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   auto how = arguments();
   how.gradient = spare.as_mutable_floats();
-  return executor_.find_not_finite(how);
+  return executor_->find_not_finite(how);
 }
 
 } // namespace troupe

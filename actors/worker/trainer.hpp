@@ -3,10 +3,11 @@
 #include "actors/model/job_context.hpp"
 #include "actors/ring/ring_node.hpp"
 #include "actors/worker/input_reader.hpp"
-#include "kernels/cpu/executor.hpp"
+#include "kernels/devices/device_executor.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -87,6 +88,14 @@ private:
   std::vector<payload> gathered_;
 };
 
+/// The device of a trainer.
+struct trainer_device {
+  /// For errors: "worker/0 on GPU:1".
+  std::string name;
+  /// Called once, on the trainer's thread. May throw device_error or input_error.
+  std::function<std::unique_ptr<device_executor>()> make_executor;
+};
+
 /// Computes gradients on its own thread. It adds up the gradients of the step's batches. While the
 /// last batch runs backward, it contributes the sum.
 ///
@@ -97,13 +106,15 @@ private:
 /// part to a ring_node and continues when it gets the sum. Its thread is not blocked. All workers
 /// must ask for the same sums in the same order, so each runs `accumulate` batches in a step.
 /// Batches beyond its samples are empty.
+///
+/// If its device fails, it reports that it is `broken`, and computes no more.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
 
   /// `sums`: this worker's rank of the ring for sums over batches; null if no layer needs other
   /// workers.
-  trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
+  trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context, trainer_device device,
           synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums);
 
   const char* name() const override { return "troupe.trainer"; }
@@ -121,6 +132,8 @@ private:
   void on_sums(const reduction& x);
   void request_sums(std::span<const double> own);
   void proceed();
+  void compute();
+  void fail(const std::exception& error);
   void begin_batch();
   void on_bucket(std::size_t bucket);
   void hand_over(std::size_t bucket);
@@ -134,7 +147,9 @@ private:
   synchronizer_actor synchronizer_;
   trainer_listener listener_;
   ring_node_actor sums_;
-  executor<float> executor_;
+  trainer_device device_;
+  /// Null if the device has failed.
+  std::unique_ptr<device_executor> executor_;
   weight_binding binding_;
   /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;

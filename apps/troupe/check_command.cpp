@@ -8,6 +8,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/output/text.hpp"
 #include "apps/troupe/class_view.hpp"
+#include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/parameter_view.hpp"
@@ -352,6 +353,30 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
+/// Prints the device of each worker, if the job names any, and how much memory it needs there.
+void print_devices(const job_context& context, std::size_t workers) {
+  if (context.job.device_size() == 0)
+    return;
+  line("devices", "");
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    const auto device = device_of_worker(context.job, i);
+    const auto bytes = device.gpu ? gpu_memory(context) : 0;
+    line("",
+         to_string(task_name{job_kind::worker, i}) + " on " + to_string(device)
+           + (bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory" : ""));
+  }
+}
+
+/// Throws device_error or input_error if workers cannot compute on their devices. These are opened
+/// only if the workers run on this host; fallbacks are printed.
+void require_devices(const job_context& context, std::size_t workers, bool here) {
+  const auto gpus = gpus_here();
+  for (std::uint32_t i = 0; here && i < workers; ++i)
+    if (const auto x = choose_device(context, i, gpus.get()); !x.notice.empty())
+      line("warning", x.notice);
+  check_devices(context, workers, {}, gpus.get());
+}
+
 /// The processes of a cluster, as `troupe node` or `troupe train` would start them.
 std::vector<process> processes_of(const check_command& x, const cluster_shape& shape) {
   std::vector<process> result;
@@ -423,10 +448,14 @@ int run(const check_command& x) {
     if (job.solver() != proto::EXACT)
       print_shards(*context, cluster);
     print_placement(processes);
+    print_devices(*context, cluster.workers);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
+    if (problem.empty())
+      with_job_lines(x.job, x.overrides,
+                     [&] { require_devices(*context, cluster.workers, x.cluster.empty()); });
   }
   std::fflush(stdout);
   if (!problem.empty())

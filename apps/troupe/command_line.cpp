@@ -1,5 +1,6 @@
 #include "apps/troupe/command_line.hpp"
 
+#include "apps/troupe/gpus.hpp"
 #include "kernels/formats/nearest_name.hpp"
 #include "kernels/formats/printable.hpp"
 #include "messages/configure.hpp"
@@ -54,6 +55,7 @@ std::string version_text() {
   line("CAF", fmt::format("{}.{}.{}", CAF_MAJOR_VERSION, CAF_MINOR_VERSION, CAF_PATCH_VERSION));
   constexpr std::string_view architecture = TROUPE_ARCH;
   line("architecture", architecture.empty() ? "the compiler's default" : architecture);
+  line("GPUs", gpus_here() ? "CUDA" : "no (built without CUDA)");
   result.pop_back();
   return result;
 }

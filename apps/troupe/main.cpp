@@ -5,6 +5,7 @@
 #include "apps/troupe/completion.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/within.hpp"
+#include "kernels/devices/device_error.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
 
@@ -302,6 +303,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);
   } catch (const troupe::input_error& error) {
+    fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
+    return troupe::exit_bad_input;
+  } catch (const troupe::device_error& error) {
     fmt::print(stderr, "troupe: {}\n", troupe::printable(error.what(), true));
     return troupe::exit_bad_input;
   } catch (const std::bad_alloc&) {

@@ -3,6 +3,7 @@
 #include "actors/cluster/secret_file.hpp"
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/choose.hpp"
+#include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
@@ -49,6 +50,8 @@ void add_coordinator(session_options& session, const node_command& x,
   const cluster_shape shape{chosen.cluster.count(job_kind::worker),
                             chosen.cluster.count(job_kind::ps), true, !setup.output.empty()};
   check_tasks(*setup.context, shape, chosen.name, chosen.name);
+  check_devices(*setup.context, shape.workers, workers_among(chosen.process->tasks),
+                session.node.gpus.get());
   const auto needed_by = [&](const std::vector<task_name>& tasks) {
     return memory_of(tasks, *setup.context, setup.data, shape);
   };
@@ -74,6 +77,7 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.node.tasks = process.tasks;
   result.node.incarnation = make_incarnation();
   result.node.source = build_data;
+  result.node.gpus = gpus_here();
   result.node.memory_problem = node_memory_problem;
   result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
   result.node.cluster = chosen.cluster.tasks;

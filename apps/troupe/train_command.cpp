@@ -3,6 +3,7 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/local_cluster.hpp"
 #include "apps/troupe/children.hpp"
+#include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/logging.hpp"
 #include "apps/troupe/session.hpp"
@@ -76,6 +77,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
 run_summary train_here(coordinator_setup setup, const train_command& x, std::uint32_t ps) {
   session_options session;
   session.node = local_cluster(std::move(setup), x.workers, ps);
+  session.node.gpus = gpus_here();
   session.node.incarnation = make_incarnation();
   return run_session(std::move(session));
 }
@@ -111,6 +113,10 @@ int run(const train_command& x) {
                               [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");
+  with_job_lines(x.job, x.overrides, [&] {
+    check_devices(*setup.context, x.workers, workers_among(tasks_of(x.workers, ps)),
+                  gpus_here().get());
+  });
   check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes
     ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)

@@ -42,21 +42,23 @@ private:
 
 class cuda_device final : public device {
 public:
-  explicit cuda_device(std::size_t index) {
-    check(cudaSetDevice(static_cast<int>(index)), "GPU " + std::to_string(index));
+  explicit cuda_device(std::size_t index) : index_(static_cast<int>(index)) {
+    enter();
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "properties of a GPU");
+    check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     cublas_ = std::make_unique<cublas>(stream{stream_});
   }
   ~cuda_device() override {
+    cudaSetDevice(index_);
     cublas_.reset();
     cudaStreamDestroy(stream_);
   }
 
   std::string name() const override { return name_; }
   stream main_stream() const override { return {stream_}; }
+  void enter() override { check(cudaSetDevice(index_), "GPU " + std::to_string(index_)); }
 
   void* allocate(std::size_t bytes) override {
     void* result = nullptr;
@@ -97,6 +99,7 @@ public:
   }
 
 private:
+  int index_;
   std::string name_;
   std::unique_ptr<cublas> cublas_;
   cudaStream_t stream_ = nullptr;

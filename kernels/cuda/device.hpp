@@ -1,22 +1,17 @@
 #pragma once
 
 #include "kernels/cuda/stream.hpp"
+#include "kernels/devices/device_error.hpp"
 
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace troupe::cuda {
 
-/// The machine's GPU cannot do what was requested: there is no driver or no such device, device
-/// memory is too small, or a launch failed. The text says what was requested, what was found, and
-/// what to do.
-class device_error : public std::runtime_error {
-public:
-  using std::runtime_error::runtime_error;
-};
+/// There is no driver or no such device, device memory is too small, or a launch failed.
+using troupe::device_error;
 
 /// c = op(a) op(b), for matrices in device memory, row-major without gaps. op(a) is (m, k), op(b)
 /// is (k, n), and c is (m, n) and does not overlap them. op transposes if requested. There are
@@ -58,6 +53,9 @@ public:
   /// For example "NVIDIA H200".
   virtual std::string name() const = 0;
   virtual stream main_stream() const = 0;
+  /// Makes it the current device of this thread, for kernels and `allocate`. The thread that opened
+  /// it need not call this, unless it has opened another device since.
+  virtual void enter() = 0;
   /// Throws device_error if there is too little memory. The text gives the free memory.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;

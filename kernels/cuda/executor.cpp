@@ -51,8 +51,6 @@ scalar_result executor_state::scalar(const operand& out) {
   return {scalars.data() + loss_slot, write(out)};
 }
 
-namespace {
-
 void check_supported(const plan& what) {
   for (const auto& x : what.instructions()) {
     const bool sparse =
@@ -66,6 +64,8 @@ void check_supported(const plan& what) {
                           "batch_norm.sync: false, or use a CPU");
   }
 }
+
+namespace {
 
 /// Feeds that the plan reads, each for max_rows samples.
 void allocate_feeds(executor_state& s) {
@@ -83,23 +83,34 @@ void allocate_feeds(executor_state& s) {
   }
 }
 
-void allocate_space(executor_state& s) {
+/// Work space of a plan, in elements.
+struct space_sizes {
   std::size_t doubles = sum_space;
   std::size_t positions = 0;
+  /// Of dropout masks.
   std::size_t keys = 0;
-  for (const auto& x : s.what->instructions()) {
-    const auto& row = row_of(x.op);
-    if (row.space != nullptr)
-      doubles = std::max(doubles, row.space(x, s.what->max_rows()));
-    if (row.positions != nullptr)
-      positions = std::max(positions, row.positions(x, s.what->max_rows()));
-    if (x.op == operation::dropout)
-      s.key_of[&x] = keys++;
+
+  explicit space_sizes(const plan& what) {
+    for (const auto& x : what.instructions()) {
+      const auto& row = row_of(x.op);
+      if (row.space != nullptr)
+        doubles = std::max(doubles, row.space(x, what.max_rows()));
+      if (row.positions != nullptr)
+        positions = std::max(positions, row.positions(x, what.max_rows()));
+      keys += x.op == operation::dropout ? 1 : 0;
+    }
   }
-  s.space = {s.gpu, doubles};
-  s.positions = {s.gpu, positions};
-  s.keys = {s.gpu, keys};
+};
+
+void allocate_space(executor_state& s) {
+  const space_sizes sizes{*s.what};
+  s.space = {s.gpu, sizes.doubles};
+  s.positions = {s.gpu, sizes.positions};
+  s.keys = {s.gpu, sizes.keys};
   s.scalars = {s.gpu, scalar_slots};
+  for (const auto& x : s.what->instructions())
+    if (x.op == operation::dropout)
+      s.key_of.emplace(&x, s.key_of.size());
 }
 
 void write_constants(executor_state& s) {
@@ -263,6 +274,7 @@ executor& executor::operator=(executor&&) noexcept = default;
 run_result executor::run(const run_arguments<float>& arguments) {
   auto& s = *state_;
   check(s, arguments);
+  s.gpu.enter();
   begin(s, arguments);
   if (arguments.gradient.empty() && !arguments.on_instruction)
     run_recorded(s);
@@ -275,6 +287,7 @@ std::span<const float> executor::fetched(std::size_t index) {
   auto& s = *state_;
   const auto& from = s.what->fetches().at(index);
   s.fetched.resize(s.elements(from));
+  s.gpu.enter();
   if (!s.fetched.empty()) {
     s.gpu.copy_out(s.stream, s.fetched.data(), s.read(from), s.fetched.size() * sizeof(float));
     s.gpu.synchronize(s.stream);
@@ -298,13 +311,15 @@ const plan& executor::what() const noexcept {
   return *state_->what;
 }
 
-std::size_t executor::memory_bytes() const noexcept {
-  const auto& s = *state_;
-  auto result = s.arena.bytes() + s.weights.bytes() + s.gradient.bytes() + s.space.bytes()
-    + s.positions.bytes() + s.scalars.bytes() + s.keys.bytes();
-  for (std::size_t i = 0; i < s.values.size(); ++i)
-    result += s.values[i].bytes() + s.labels[i].bytes();
-  return result;
+std::size_t executor::memory_bytes(const plan& what) {
+  const space_sizes space{what};
+  const auto parameters = what.parameters().size();
+  auto floats = what.arena_elements() + parameters * (what.has_gradients() ? 2 : 1);
+  for (std::size_t i = 0; i < what.feed_count(); ++i)
+    floats += what.reads_feed(i) ? what.feed(i).shape.elements(what.max_rows()) : 0;
+  // Labels and positions have the size of floats.
+  return (floats + space.positions) * sizeof(float)
+    + (space.doubles + scalar_slots) * sizeof(double) + space.keys * sizeof(std::uint64_t);
 }
 
 } // namespace troupe::cuda

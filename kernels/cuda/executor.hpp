@@ -22,6 +22,9 @@ inline plan_options gpu_plan_options() {
   return result;
 }
 
+/// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
+void check_supported(const plan& what);
+
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
 /// The constructor allocates all device memory; `run` allocates none. Only one run at a time. The
@@ -55,8 +58,8 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// Bytes of device memory.
-  std::size_t memory_bytes() const noexcept;
+  /// Bytes of device memory that an executor of this plan allocates.
+  static std::size_t memory_bytes(const plan& what);
 
 private:
   std::unique_ptr<executor_state> state_;

@@ -3,10 +3,11 @@
 #include "kernels/cuda/movement.hpp"
 #include "kernels/cuda/normalization.hpp"
 #include "kernels/cuda/operation_table.hpp"
+#include "kernels/cuda/recurrence.hpp"
 
 #include <array>
 
-// Operations on sequences. Recurrence is not there yet.
+// Operations on sequences.
 
 namespace troupe::cuda {
 
@@ -77,6 +78,23 @@ void run_concat(const step& s) {
   }
 }
 
+/// `weight`: the position of w among the inputs.
+template <std::size_t weight>
+cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
+  return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
+          static_cast<std::size_t>(x.inputs[weight].shape.last())};
+}
+
+/// In doubles, like all work space.
+template <std::size_t weight>
+std::size_t space_of_recurrence(const instruction& x, std::size_t rows) {
+  return (recurrence_space(recurrence_of<weight>(x, rows)) + 1) / 2;
+}
+
+float* floats(double* space) {
+  return reinterpret_cast<float*>(space);
+}
+
 } // namespace
 
 std::span<const operation_row> sequence_rows() {
@@ -123,6 +141,18 @@ std::span<const operation_row> sequence_rows() {
        const auto size = i.matrix(i.x.output);
        softmax(i.where(), size.rows, size.columns, size.columns, i.a, i.out);
      }},
+    {op::recurrent,
+     [](s i) {
+       recurrent(i.where(), recurrence_of<1>(i.x, i.run.rows), i.a, i.b, i.operand(2), i.out,
+                 floats(i.space()));
+     },
+     space_of_recurrence<1>},
+    {op::recurrent_gradient,
+     [](s i) {
+       recurrent_gradient(i.where(), recurrence_of<2>(i.x, i.run.rows), i.a, i.b, i.operand(2),
+                          i.out, floats(i.space()));
+     },
+     space_of_recurrence<2>},
   };
   return rows;
 }

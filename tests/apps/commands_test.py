@@ -428,7 +428,8 @@ class Check(Command):
 class CommandLine(Command):
     def test_version(self):
         output, _ = self.run_program("--version")
-        for text in (r"^troupe \d+\.\d+\.\d+", r"build +\w", r"compiler +\w+ \d", r"CAF +0\.17", r"architecture +\w"):
+        for text in (r"^troupe \d+\.\d+\.\d+", r"build +\w", r"compiler +\w+ \d", r"CAF +0\.17", r"architecture +\w",
+                     r"GPUs +(CUDA|no )"):
             self.assertRegex(output, text)
 
     def test_examples_in_every_help(self):

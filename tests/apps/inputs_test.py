@@ -65,6 +65,22 @@ class Inputs(TestCase):
                      program=["sh", "-c", f"trap '' XFSZ; ulimit -f 1; exec '{PROGRAM}' \"$@\"", "sh"])
         self.assertEqual(list((self.folder / "full").iterdir()), [])
 
+    def test_devices(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        # No host has this many GPUs, with a driver or without.
+        place = ("--set", "device[0]=/job:worker/task:1/device:GPU:99")
+        missing = ["worker/1 cannot compute on GPU:99: ", "soft_placement: true"]
+        for more in ([], ["--processes"]):
+            self.refused("train", f"--job={job}", "--workers=2", *place, *more, says=missing)
+        self.refused("check", f"--job={job}", "--workers=2", *place,
+                     says=["worker/0 on CPU:0", "worker/1 on GPU:99", *missing])
+        self.refused("train", f"--job={job}", *place, says=["device[0]: there is no worker/1"])
+        self.refused("train", f"--job={job}", "--set", "device[0]=/job:ps/task:0/device:GPU:0",
+                     says=["device[0]: ", "expected /job:worker/task:N/device:GPU:N"])
+        soft = self.start("train", f"--job={job}", "--workers=2", *place, "--set", "soft_placement=true")
+        self.assert_exit(soft, 0)
+        self.assertEqual(soft.output.count("worker/1 cannot compute on GPU:99"), 1)
+
     def test_role_and_task(self):
         cluster, _ = self.cluster(ps=2, workers=1)
         self.node("wroker", cluster, says=["--role=wroker", 'did you mean "worker"?'])

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(an_outer_optimizer_has_state) {
 BOOST_AUTO_TEST_CASE(all_is_the_sum_of_the_tasks) {
   for (const auto protocol : {proto::ASYNC_PS, proto::RING})
     for (const bool separate : {false, true}) {
-      const checked_job x{protocol};
+      const checked_job x{protocol, {"device[0]=/job:worker/task:1/device:GPU:0"}};
       const cluster_shape cluster{3, 2, separate, true};
       auto sum = x.of(job_kind::coordinator, 0, cluster);
       for (std::uint32_t i = 0; i < 3; ++i)
@@ -149,8 +149,21 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
   BOOST_TEST(tasks_beside(cluster, {job_kind::evaluator, 0}).empty());
 }
 
+// Activations on a GPU take none of the host's memory.
+BOOST_AUTO_TEST_CASE(a_worker_on_a_gpu) {
+  const std::string on_gpu = "device[0]=/job:worker/task:1/device:GPU:0";
+  const cluster_shape cluster{2, 1, true, false};
+  const checked_job x{proto::SYNC_PS, {on_gpu}};
+  auto first = x.of(job_kind::worker, 0, cluster);
+  BOOST_TEST(first.activations > 0U);
+  first.activations = 0;
+  BOOST_TEST(first.total() == x.of(job_kind::worker, 1, cluster).total());
+  const checked_job soft{proto::SYNC_PS, {on_gpu, "soft_placement=true"}};
+  BOOST_TEST(soft.of(job_kind::worker, 1, cluster).activations > 0U);
+}
+
 BOOST_AUTO_TEST_CASE(the_memory_of_tasks_is_that_of_each) {
-  const checked_job x{proto::SYNC_PS};
+  const checked_job x{proto::SYNC_PS, {"device[0]=/job:worker/task:2/device:GPU:0"}};
   const cluster_shape cluster{3, 1, true, false};
   const std::vector<task_name> tasks{
     coordinator_task, {job_kind::worker, 0}, {job_kind::worker, 1}, {job_kind::worker, 2}};

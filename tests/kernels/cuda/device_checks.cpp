@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 namespace troupe::test {
 
@@ -212,6 +213,15 @@ void check_attention(cuda::device& gpu) {
   check_on(gpu, g, causal_attention(q, k, x, 2), 10 * tolerance);
 }
 
+void check_recurrence(cuda::device& gpu) {
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (const std::int64_t time : {1, 4}) {
+      graph g;
+      const auto x = g.placeholder("x", {shape::batch, time, 3});
+      check_on(gpu, g, recurrent_layer(x, "layer", 5, how), 10 * tolerance);
+    }
+}
+
 void build_classifier(model& m) {
   const auto x = m.g.placeholder("x", {shape::batch, 37});
   const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);
@@ -268,6 +278,38 @@ void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double
     m.draw(rows, classes);
     check_same(run(m, there), run(m, here), tolerance);
   }
+}
+
+namespace {
+
+/// A device_executor with the functions of other executors.
+struct whole_runs {
+  std::unique_ptr<device_executor> on;
+
+  const plan& what() const { return on->what(); }
+  run_result run(const run_arguments<float>& x) { return on->advance(x).value(); }
+  std::span<const float> fetched(std::size_t i) { return on->fetched(i); }
+};
+
+} // namespace
+
+void check_workers(const gpu_set& gpus) {
+  model m;
+  build_classifier(m);
+  m.draw(33, 5);
+  const auto on_cpu = m.plan_for(cpu_plan_options(), 33);
+  const auto make = [&] {
+    plan_options options;
+    options.fusion = &gpus.fusion();
+    return whole_runs{gpus.make_executor(0, m.plan_for(options, 33), on_cpu)};
+  };
+  whole_runs workers[] = {make(), make()};
+  results out[2];
+  for (const std::size_t i : {0, 1})
+    std::thread([&] { out[i] = run(m, workers[i]); }).join();
+  BOOST_TEST(same_bits(out[0].gradient, out[1].gradient));
+  whole_runs here{make_cpu_executor(on_cpu, 1)};
+  check_same(out[0], run(m, here));
 }
 
 void check_training(cuda::device& gpu, model& m, std::int64_t classes) {

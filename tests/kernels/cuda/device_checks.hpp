@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/executor.hpp"
+#include "kernels/devices/device_executor.hpp"
 #include "tests/kernels/numeric.hpp"
 
 #include <cstdint>
@@ -37,6 +38,7 @@ void check_channels(cuda::device& gpu);
 void check_moves(cuda::device& gpu);
 void check_layer_normalization(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
+void check_recurrence(cuda::device& gpu);
 
 // -- models
 
@@ -135,6 +137,8 @@ results run(const model& m, Executor& executor) {
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
 /// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
+/// Two workers share the first GPU, each on a thread of its own, one after the other.
+void check_workers(const gpu_set& gpus);
 /// Makes five steps on both devices. Weights, gradients and state stay on the device.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes);
 /// Mean squared error, and two classes.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/executor.hpp"
 
+#include "kernels/cuda/gpus.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
@@ -100,6 +101,10 @@ BOOST_AUTO_TEST_CASE(training_steps_of_a_convolutional_network) {
   check_training(gpu, m, 4);
 }
 
+BOOST_AUTO_TEST_CASE(workers_share_a_gpu) {
+  check_workers(*cuda::make_gpus([](std::size_t) { return std::make_unique<simulated_device>(); }));
+}
+
 BOOST_AUTO_TEST_CASE(losses_that_are_constants_or_weights) {
   simulated_device gpu;
   model m;
@@ -143,14 +148,15 @@ BOOST_AUTO_TEST_CASE(what_it_refuses) {
   BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
 }
 
-BOOST_AUTO_TEST_CASE(memory_is_counted) {
-  model m;
-  build_classifier(m);
-  simulated_device gpu;
-  const cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 8));
-  BOOST_TEST(there.memory_bytes()
-             >= (there.what().arena_elements() + 2 * m.g.parameters().size() + 8 * 37 + 8)
-               * sizeof(float));
+BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
+  for (const auto build : {build_classifier, build_network}) {
+    model m;
+    build(m);
+    simulated_device gpu;
+    const auto what = m.plan_for(cuda::gpu_plan_options(), 8);
+    const cuda::executor there(gpu, what);
+    BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/gpus.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/skip.hpp"
@@ -86,6 +87,11 @@ BOOST_AUTO_TEST_CASE(convolutional_networks) {
   check_training(*gpu, m, 4);
 }
 
+BOOST_AUTO_TEST_CASE(workers) {
+  if (open_or_skip())
+    check_workers(*cuda::make_gpus(cuda::open_device));
+}
+
 BOOST_AUTO_TEST_CASE(regression) {
   const auto gpu = open_or_skip();
   if (!gpu)
@@ -117,6 +123,7 @@ BOOST_AUTO_TEST_CASE(sequences) {
   check_moves(*gpu);
   check_layer_normalization(*gpu);
   check_attention(*gpu);
+  check_recurrence(*gpu);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

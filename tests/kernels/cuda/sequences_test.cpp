@@ -1,6 +1,7 @@
 #include "kernels/cpu/sequences.hpp"
 #include "kernels/cuda/movement.hpp"
 #include "kernels/cuda/normalization.hpp"
+#include "kernels/cuda/recurrence.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
@@ -26,6 +27,40 @@ BOOST_AUTO_TEST_CASE(layer_normalization) {
 BOOST_AUTO_TEST_CASE(attention) {
   simulated_device gpu;
   check_attention(gpu);
+}
+
+BOOST_AUTO_TEST_CASE(recurrence) {
+  simulated_device gpu;
+  check_recurrence(gpu);
+}
+
+// More units than threads, and units that do not fill a warp.
+BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (const std::size_t hidden : {33, 260}) {
+      const cpu::recurrence size{how, 2, 2, hidden};
+      const auto rows = size.batch * size.time;
+      const auto gates = size.gates() * hidden;
+      const device_array<float> z(random_floats(rows * gates, "z"));
+      const device_array<float> w(random_floats(gates * hidden, "w"));
+      const device_array<float> b(random_floats(gates, "b"));
+      const device_array<float> dh(random_floats(rows * hidden, "dh"));
+      std::vector<float> first[2];
+      in_all_orders([&] {
+        const device_array<float> space(cuda::recurrence_space(size));
+        const device_array<float> states(rows * size.stored() * hidden);
+        cuda::recurrent({}, size, z.data(), w.data(), b.data(), states.data(), space.data());
+        const device_array<float> out(rows * size.parts() * hidden);
+        cuda::recurrent_gradient({}, size, dh.data(), states.data(), w.data(), out.data(),
+                                 space.data());
+        if (first[0].empty()) {
+          first[0] = states.values();
+          first[1] = out.values();
+        }
+        BOOST_TEST(same_bits(states.values(), first[0]));
+        BOOST_TEST(same_bits(out.values(), first[1]));
+      });
+    }
 }
 
 BOOST_AUTO_TEST_CASE(tables) {

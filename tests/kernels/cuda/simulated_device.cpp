@@ -12,6 +12,7 @@ namespace troupe::test {
 
 void* simulated_device::allocate(std::size_t bytes) {
   ++allocations_;
+  allocated_bytes_ += bytes;
   return allocate_simulated(bytes);
 }
 

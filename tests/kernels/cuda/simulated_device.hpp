@@ -7,10 +7,11 @@ namespace troupe::test {
 /// The device of the simulator: its memory is that of the host between guard bands, a stream does
 /// everything at once, and products are those of kernels/cpu/gemm.hpp. Copies out and products fail
 /// with a simulation_error if they read what nothing has written.
-class simulated_device final : public cuda::device {
+class simulated_device : public cuda::device {
 public:
   std::string name() const override { return "simulated"; }
   cuda::stream main_stream() const override { return {}; }
+  void enter() override {}
   void* allocate(std::size_t bytes) override;
   void release(void* memory) noexcept override;
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
@@ -22,11 +23,14 @@ public:
 
   /// Allocations so far.
   std::size_t allocations() const noexcept { return allocations_; }
+  /// The bytes of all allocations so far.
+  std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
   /// Recordings so far.
   std::size_t recordings() const noexcept { return recordings_; }
 
 private:
   std::size_t allocations_ = 0;
+  std::size_t allocated_bytes_ = 0;
   std::size_t recordings_ = 0;
 };
 

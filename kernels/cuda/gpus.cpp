@@ -1,0 +1,72 @@
+#include "kernels/cuda/gpus.hpp"
+
+#include "kernels/cuda/executor.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace troupe::cuda {
+
+namespace {
+
+class gpu_executor final : public device_executor {
+public:
+  gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
+               std::shared_ptr<const plan> on_cpu)
+    : gpu_(std::move(gpu)), run_(*gpu_, std::move(what)), on_cpu_(std::move(on_cpu)) {}
+
+  std::optional<run_result> advance(const run_arguments<float>& x) override {
+    if (std::ranges::find(x.weights, nullptr) != x.weights.end())
+      return std::nullopt;
+    return run_.run(x);
+  }
+  void give_sums(std::span<const double>, std::size_t) override {
+    throw std::invalid_argument("a GPU asks for no sums over workers");
+  }
+  void restart() noexcept override {}
+  std::string find_not_finite(const run_arguments<float>& x) override {
+    return troupe::executor<float>(on_cpu_).find_not_finite(x);
+  }
+  std::span<const float> fetched(std::size_t index) override { return run_.fetched(index); }
+  const plan& what() const noexcept override { return run_.what(); }
+
+private:
+  std::unique_ptr<device> gpu_;
+  executor run_;
+  std::shared_ptr<const plan> on_cpu_;
+};
+
+class opened_gpus final : public gpu_set {
+public:
+  explicit opened_gpus(std::function<std::unique_ptr<device>(std::size_t)> open)
+    : open_(std::move(open)) {}
+
+  std::string name(std::size_t index) const override { return open_(index)->name(); }
+  const fusion_table& fusion() const override { return cuda::fusion(); }
+  void check(const plan& what) const override { check_supported(what); }
+  std::unique_ptr<device_executor>
+  make_executor(std::size_t index, std::shared_ptr<const plan> what,
+                std::shared_ptr<const plan> on_cpu) const override {
+    auto gpu = open_(index);
+    const auto bytes = executor::memory_bytes(*what);
+    try {
+      return std::make_unique<gpu_executor>(std::move(gpu), std::move(what), std::move(on_cpu));
+    } catch (const device_error& error) {
+      throw device_error(std::string(error.what()) + ". Batches of this size take "
+                         + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+    }
+  }
+
+private:
+  std::function<std::unique_ptr<device>(std::size_t)> open_;
+};
+
+} // namespace
+
+std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open) {
+  return std::make_unique<opened_gpus>(std::move(open));
+}
+
+} // namespace troupe::cuda

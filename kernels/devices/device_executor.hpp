@@ -1,0 +1,64 @@
+#pragma once
+
+#include "kernels/cpu/executor.hpp"
+#include "kernels/devices/device_error.hpp"
+#include "kernels/plan/plan.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+/// Runs a plan on a device. All memory of the arguments and results is memory of the host. The
+/// functions are those of troupe::executor; a GPU also throws device_error. One thread at a time.
+class device_executor {
+public:
+  device_executor() = default;
+  device_executor(const device_executor&) = delete;
+  device_executor& operator=(const device_executor&) = delete;
+  virtual ~device_executor() = default;
+
+  /// A GPU begins when all weights are available. It asks for no sums over workers.
+  virtual std::optional<run_result> advance(const run_arguments<float>& arguments) = 0;
+  virtual void give_sums(std::span<const double> totals, std::size_t rows) = 0;
+  virtual void restart() noexcept = 0;
+  virtual std::string find_not_finite(const run_arguments<float>& arguments) = 0;
+  virtual std::span<const float> fetched(std::size_t index) = 0;
+  virtual const plan& what() const noexcept = 0;
+};
+
+/// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
+std::unique_ptr<device_executor> make_cpu_executor(std::shared_ptr<const plan> what,
+                                                   std::size_t threads);
+
+/// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
+/// streams, so any number of them can share a GPU.
+class gpu_set {
+public:
+  gpu_set() = default;
+  gpu_set(const gpu_set&) = delete;
+  gpu_set& operator=(const gpu_set&) = delete;
+  virtual ~gpu_set() = default;
+
+  /// For example "NVIDIA H200". Opens the GPU for a moment. Throws device_error if it cannot be
+  /// used.
+  virtual std::string name(std::size_t index) const = 0;
+
+  /// Goes into plan_options::fusion of plans for a GPU.
+  virtual const fusion_table& fusion() const = 0;
+
+  /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
+  virtual void check(const plan& what) const = 0;
+
+  /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
+  /// or has too little memory, and input_error like `check`.
+  /// @param on_cpu the same computation as a plan for the CPU, to find numbers that are not finite
+  virtual std::unique_ptr<device_executor>
+  make_executor(std::size_t index, std::shared_ptr<const plan> what,
+                std::shared_ptr<const plan> on_cpu) const = 0;
+};
+
+} // namespace troupe
