@@ -1,12 +1,15 @@
 #include "actors/model/onnx/model.hpp"
 
 #include "actors/model/onnx/constant.hpp"
+#include "actors/model/onnx/external_data.hpp"
 #include "actors/model/onnx/weights.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <unordered_map>
@@ -17,7 +20,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t oldest = 1;
-constexpr std::int64_t newest = 21;
+constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
 
 /// True if an input of an operator is only a setting, which gets no gradient.
@@ -26,8 +29,18 @@ bool only_says(const onnx::NodeProto& node, int input) {
     "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
     "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
   static const std::set<std::string, std::less<>> all_but_the_first{
-    "Reshape", "Expand", "Slice", "Split",   "Squeeze",   "Unsqueeze", "Gather",
-    "Pad",     "Clip",   "Pow",   "Dropout", "ReduceSum", "ReduceMean"};
+    "Reshape",      "Expand",
+    "Slice",        "Split",
+    "Squeeze",      "Unsqueeze",
+    "Gather",       "Pad",
+    "Clip",         "Pow",
+    "Dropout",      "ReduceSum",
+    "ReduceMean",   "ReduceMax",
+    "ReduceMin",    "ReduceL1",
+    "ReduceL2",     "ReduceSumSquare",
+    "ReduceLogSum", "ReduceLogSumExp",
+    "Tile",         "Trilu",
+    "CastLike",     "Resize"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -49,6 +62,25 @@ double momentum_of(const onnx::NodeProto& node) {
   return usual;
 }
 
+/// What PyTorch's exporter says about a node.
+struct node_marks {
+  std::string origin; ///< the operation in PyTorch
+  std::string rules;  ///< the exporter's simplifications that made the node
+};
+
+/// Older schemas of ONNX lack metadata_props, field 9 of NodeProto, so it is read as an unknown
+/// field.
+node_marks marks_of(const onnx::NodeProto& node) {
+  node_marks result;
+  for (const auto& [key, value] : onnx_metadata(node, 9)) {
+    if (key == "pkg.torch.onnx.fx_node")
+      result.origin = value;
+    else if (key == "pkg.onnxscript.rewriter.rule_name")
+      result.rules = value;
+  }
+  return result;
+}
+
 std::string describe(const onnx::NodeProto& node) {
   std::string result = "node";
   if (!node.name().empty())
@@ -66,8 +98,13 @@ onnx_model onnx_model::parse_structure(std::span<const std::byte> bytes, std::st
   return parse(bytes, std::move(name), true);
 }
 
+onnx_model onnx_model::read(const std::filesystem::path& path) {
+  const auto folder = path.parent_path();
+  return parse(read_file(path), path.string(), false, &folder);
+}
+
 onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
-                             bool without_values) {
+                             bool without_values, const std::filesystem::path* folder) {
   onnx_model result;
   result.name_ = std::move(name);
   result.proto_ = std::make_shared<onnx::ModelProto>();
@@ -77,7 +114,10 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
   if (!result.proto_->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))
       || !result.proto_->has_graph())
     throw input_error(result.name_ + ": not an ONNX model, or cut off");
+  if (folder != nullptr)
+    load_external_data(*result.proto_, result.name_, *folder);
   result.check_operator_sets();
+  result.read_marks();
   result.find_weights();
   result.check_tensors(without_values);
   result.check_names();
@@ -96,6 +136,27 @@ void onnx_model::check_operator_sets() {
     throw input_error(name_ + ": defines functions of its own; export it without");
   if (proto_->graph().sparse_initializer_size() > 0)
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
+}
+
+/// PyTorch's default exporter writes batch normalization of training as that of testing, or puts it
+/// into a convolution. Only its marks say what the model was.
+void onnx_model::read_marks() {
+  for (auto& node : *proto_->mutable_graph()->mutable_node()) {
+    const auto marks = marks_of(node);
+    const bool trains =
+      marks.origin.find("native_batch_norm_legit_functional") != std::string::npos;
+    if (marks.rules.find("FuseBatchNorm") != std::string::npos && trains)
+      throw input_error(name_ + ": " + describe(node)
+                        + ": the exporter folded batch normalization into this node, so that it "
+                          "cannot be trained; export with optimize=False");
+    if (node.op_type() == "BatchNormalization" && trains && !measures_batch(node, version_)) {
+      auto& mode = *node.add_attribute();
+      mode.set_name("training_mode");
+      mode.set_type(onnx::AttributeProto::INT);
+      mode.set_i(1);
+    }
+    node.DiscardUnknownFields();
+  }
 }
 
 void onnx_model::find_weights() {
@@ -222,6 +283,19 @@ std::vector<float> onnx_model::values(const layout& parameters) const {
                            [](double value) { return static_cast<float>(value); });
   }
   return result;
+}
+
+void onnx_model::require_finite() const {
+  for (const auto& x : proto_->graph().initializer()) {
+    if (!is_weight(x.name()))
+      continue;
+    const auto values = read_onnx_tensor(x).values;
+    const auto bad = std::ranges::find_if_not(values, [](double v) { return std::isfinite(v); });
+    if (bad != values.end())
+      throw input_error(name_ + ": tensor \"" + x.name() + "\" has "
+                        + (std::isnan(*bad) ? "NaN" : "infinity") + " at element "
+                        + std::to_string(bad - values.begin()) + "; expected finite weights");
+  }
 }
 
 // Before version 14, the statistics of the batch are additional outputs.

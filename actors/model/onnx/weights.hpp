@@ -4,12 +4,24 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+namespace google::protobuf {
+class MessageLite;
+} // namespace google::protobuf
 
 namespace onnx {
 class GraphProto;
 } // namespace onnx
 
 namespace troupe {
+
+/// The keys and values of a message's metadata_props. Older schemas of ONNX lack this field, so it
+/// is read as an unknown one.
+/// @param field the number of the field in this message
+std::vector<std::pair<std::string, std::string>>
+onnx_metadata(const google::protobuf::MessageLite& message, int field);
 
 /// Decides which initializers of a model are trained. The others are buffers: position tables,
 /// masks, constants. ONNX itself does not say which are which. These rules apply, in this order:
