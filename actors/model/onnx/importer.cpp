@@ -159,6 +159,9 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   std::vector<onnx_output> result;
   for (const auto& output : from.output()) {
     auto v = values.at(output.name());
+    if (v.items)
+      throw input_error(model.name() + ": output \"" + output.name()
+                        + "\" is a sequence of tensors");
     if (!v.merged.empty())
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" merges the batch with another dimension");

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,6 +23,9 @@ namespace {
 constexpr std::int64_t oldest = 1;
 constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
+/// The numbers of the fields metadata_props.
+constexpr int value_metadata = 4;
+constexpr int node_metadata = 9;
 
 /// True if an input of an operator is only a setting, which gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
@@ -40,7 +44,8 @@ bool only_says(const onnx::NodeProto& node, int input) {
     "ReduceL2",     "ReduceSumSquare",
     "ReduceLogSum", "ReduceLogSumExp",
     "Tile",         "Trilu",
-    "CastLike",     "Resize"};
+    "CastLike",     "Resize",
+    "SequenceAt",   "SplitToSequence"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -62,30 +67,132 @@ double momentum_of(const onnx::NodeProto& node) {
   return usual;
 }
 
+std::string describe(const onnx::NodeProto& node) {
+  std::string result = "node";
+  if (!node.name().empty())
+    result += " \"" + node.name() + "\"";
+  return result + " (" + node.op_type() + ")";
+}
+
 /// What PyTorch's exporter says about a node.
 struct node_marks {
   std::string origin; ///< the operation in PyTorch
   std::string rules;  ///< the exporter's simplifications that made the node
 };
 
+/// The parameters of PyTorch that an operation of PyTorch reads: "%p_head_weight".
+std::set<std::string> parameters_in(const std::string& origin) {
+  std::set<std::string> result;
+  for (auto at = origin.find("%p_"); at != std::string::npos; at = origin.find("%p_", at + 1))
+    result.insert(origin.substr(at, origin.find_first_of(",)] ", at) - at));
+  return result;
+}
+
+/// Refuses tensors that stand for several parameters. PyTorch's exporter merges parameters with
+/// equal values, such as the scales of two normalizations, which training would keep equal.
+class merged_parameters {
+public:
+  merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
+    for (const auto& x : graph.initializer())
+      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0)
+        uses_.emplace(x.name(), use{});
+  }
+
+  void add(const onnx::NodeProto& node, const std::string& origin) {
+    const auto here = parameters_in(origin);
+    if (here.empty())
+      return;
+    for (const auto& input : node.input()) {
+      const auto found = uses_.find(input);
+      if (found == uses_.end())
+        continue;
+      auto& [first, common] = found->second;
+      if (first == nullptr) {
+        common = here;
+        first = &node;
+        continue;
+      }
+      std::erase_if(common, [&](const auto& x) { return !here.contains(x); });
+      if (common.empty())
+        throw input_error(model_ + ": the exporter merged different parameters with equal values "
+                          + "into the tensor \"" + input + "\", which " + describe(*first) + " and "
+                          + describe(node) + " read, so that they cannot be trained apart; export "
+                          + "with optimize=False");
+    }
+  }
+
+private:
+  struct use {
+    const onnx::NodeProto* first = nullptr;
+    /// Parameters that all nodes so far have in common.
+    std::set<std::string> common = {};
+  };
+
+  std::string model_;
+  std::unordered_map<std::string_view, use> uses_;
+};
+
+/// Finds marks for tensors that the exporter has computed and does not mark:
+/// - Constants, if all parameters of the operations that read them are there under their own names.
+/// - The scale and shift of a group normalization, which it reshapes, and the 1 and 0 of the
+///   InstanceNormalization that it makes of it.
+class computed_tensors {
+public:
+  explicit computed_tensors(const onnx::GraphProto& graph) {
+    std::unordered_set<std::string_view> marked;
+    for (const auto& x : graph.value_info())
+      for (auto& [key, value] : onnx_metadata(x, value_metadata))
+        if (key == "pkg.torch.onnx.original_node_name") {
+          present_.insert("%" + value);
+          marked.insert(x.name());
+        }
+    for (const auto& x : graph.initializer())
+      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0
+          && !marked.contains(x.name()))
+        marks_.emplace(x.name(), std::string{});
+  }
+
+  void add(const onnx::NodeProto& node, const std::string& origin) {
+    const auto here = parameters_in(origin);
+    const bool all = !here.empty() && std::ranges::includes(present_, here);
+    const bool group = origin.find("aten.group_norm") != std::string::npos;
+    const auto& op = node.op_type();
+    for (const auto& input : node.input()) {
+      const auto found = marks_.find(input);
+      if (found == marks_.end())
+        continue;
+      if (all || (group && op == "InstanceNormalization"))
+        found->second = "CONSTANT_TENSOR";
+      else if (group && (op == "Mul" || op == "Add"))
+        found->second = "PARAMETER";
+      else
+        marks_.erase(found);
+    }
+  }
+
+  void write(onnx::GraphProto& graph) const {
+    for (const auto& [name, mark] : marks_)
+      if (!mark.empty())
+        mark_tensor(name, mark, *graph.add_value_info());
+  }
+
+private:
+  std::set<std::string> present_;
+  /// Empty if no node has read the tensor yet.
+  std::map<std::string, std::string, std::less<>> marks_;
+};
+
 /// Older schemas of ONNX lack metadata_props, field 9 of NodeProto, so it is read as an unknown
 /// field.
 node_marks marks_of(const onnx::NodeProto& node) {
   node_marks result;
-  for (const auto& [key, value] : onnx_metadata(node, 9)) {
+  for (const auto& [key, value] : onnx_metadata(node, node_metadata)) {
     if (key == "pkg.torch.onnx.fx_node")
       result.origin = value;
     else if (key == "pkg.onnxscript.rewriter.rule_name")
       result.rules = value;
   }
   return result;
-}
-
-std::string describe(const onnx::NodeProto& node) {
-  std::string result = "node";
-  if (!node.name().empty())
-    result += " \"" + node.name() + "\"";
-  return result + " (" + node.op_type() + ")";
 }
 
 } // namespace
@@ -141,8 +248,12 @@ void onnx_model::check_operator_sets() {
 /// PyTorch's default exporter writes batch normalization of training as that of testing, or puts it
 /// into a convolution. Only its marks say what the model was.
 void onnx_model::read_marks() {
+  merged_parameters merged{proto_->graph(), name_};
+  computed_tensors computed{proto_->graph()};
   for (auto& node : *proto_->mutable_graph()->mutable_node()) {
     const auto marks = marks_of(node);
+    merged.add(node, marks.origin);
+    computed.add(node, marks.origin);
     const bool trains =
       marks.origin.find("native_batch_norm_legit_functional") != std::string::npos;
     if (marks.rules.find("FuseBatchNorm") != std::string::npos && trains)
@@ -157,6 +268,7 @@ void onnx_model::read_marks() {
     }
     node.DiscardUnknownFields();
   }
+  computed.write(*proto_->mutable_graph());
 }
 
 void onnx_model::find_weights() {

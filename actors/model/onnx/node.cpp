@@ -83,7 +83,7 @@ bool works_within(const std::string& op) {
 void onnx_node::take_apart() {
   std::vector<std::size_t> folded;
   for (std::size_t i = 0; i < inputs(); ++i)
-    if (has_input(i) && !folded_input(i).merged.empty())
+    if (has_input(i) && !named(i).merged.empty())
       folded.push_back(i);
   if (folded.empty() || !works_within(op()))
     return;
@@ -139,6 +139,20 @@ const onnx_value& onnx_node::input(std::size_t i) const {
 }
 
 const onnx_value& onnx_node::folded_input(std::size_t i) const {
+  const auto& result = named(i);
+  if (result.items)
+    refuse("input " + std::to_string(i) + " is a sequence of tensors");
+  return result;
+}
+
+const std::vector<onnx_value>& onnx_node::sequence(std::size_t i) const {
+  const auto& result = named(i);
+  if (!result.items)
+    refuse("input " + std::to_string(i) + " is not a sequence of tensors");
+  return *result.items;
+}
+
+const onnx_value& onnx_node::named(std::size_t i) const {
   if (!has_input(i))
     refuse("input " + std::to_string(i) + " is missing");
   const auto& name = proto_.input(static_cast<int>(i));

@@ -68,6 +68,8 @@ public:
   const onnx_value& input(std::size_t i) const;
   /// The same for converters that accept an input whose batch is merged with other dimensions.
   const onnx_value& folded_input(std::size_t i) const;
+  /// Throws if the input is not a sequence of tensors.
+  const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
   expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
   /// Throws if the input depends on the model's input. `what` names it in the error.
@@ -114,6 +116,7 @@ public:
   }
 
 private:
+  const onnx_value& named(std::size_t i) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
 

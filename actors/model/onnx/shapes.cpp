@@ -64,13 +64,17 @@ std::string wanted_text(const std::vector<double>& wanted) {
 /// it.
 std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int64_t>& dims,
                                                       std::size_t batch_at,
-                                                      const std::vector<double>& wanted) {
+                                                      const std::vector<double>& wanted,
+                                                      std::int64_t example) {
   const auto before = onnx_product(dims, 0, batch_at);
   const auto behind = onnx_product(dims, batch_at + 1, dims.size());
   const bool said =
     std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    if (said && wanted[at] != onnx_constant::batch_size)
+    // Another number than that of the exporter's example mixes samples. A 1 is often an example
+    // too.
+    const bool may_be = !(wanted[at] > 1) || wanted[at] == static_cast<double>(example);
+    if (said ? wanted[at] != onnx_constant::batch_size : !may_be)
       continue;
     auto result = filled(wanted, at, before * behind);
     if (result && onnx_product(*result, 0, at) == before)
@@ -136,7 +140,7 @@ onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
                               const std::vector<double>& dims) {
   const auto apart = unfolded(v);
   const auto from = v.dims();
-  if (!v.has_batch() || around_batch(from, v.batch_at, dims))
+  if (!v.has_batch() || around_batch(from, v.batch_at, dims, node.example()))
     return reshaped(node, apart, dims);
   std::optional<merging> found;
   for (std::size_t at = 0; at < dims.size(); ++at) {
@@ -167,7 +171,7 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
     }
     return shape{*result} == v.x.shape() ? v : onnx_value{reshape(v.x, shape{*result})};
   }
-  const auto result = around_batch(from, v.batch_at, dims);
+  const auto result = around_batch(from, v.batch_at, dims, node.example());
   if (!result)
     node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
                 + wanted_text(dims)

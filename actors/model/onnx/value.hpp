@@ -26,6 +26,8 @@ struct onnx_value {
   /// (batch * heads, time, features). The value is then kept apart: x and batch_at are those of the
   /// dimensions before they are merged, and entry i is the number of them in ONNX's dimension i.
   std::vector<std::size_t> merged = {};
+  /// Null, unless the value is a sequence of tensors (SplitToSequence), and nothing else.
+  std::shared_ptr<const std::vector<onnx_value>> items = {};
 
   onnx_value() = default;
   onnx_value(onnx_constant constant)

@@ -12,6 +12,13 @@
 
 namespace troupe {
 
+namespace {
+
+constexpr auto kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr int value_metadata = 4;
+
+} // namespace
+
 std::vector<std::pair<std::string, std::string>>
 onnx_metadata(const google::protobuf::MessageLite& message, int metadata_props) {
   std::vector<std::pair<std::string, std::string>> result;
@@ -30,14 +37,25 @@ onnx_metadata(const google::protobuf::MessageLite& message, int metadata_props) 
   return result;
 }
 
+void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(kind_key);
+  entry.set_value(kind);
+  google::protobuf::Empty fields;
+  fields.GetReflection()->MutableUnknownFields(&fields)->AddLengthDelimited(
+    value_metadata, entry.SerializeAsString());
+  mark.set_name(name);
+  mark.MergeFromString(fields.SerializeAsString());
+}
+
 namespace {
 
 using name_set = std::set<std::string, std::less<>>;
 
 /// The exporter's mark on a tensor, or nothing.
 std::string kind_in(const onnx::ValueInfoProto& x) {
-  for (auto& [key, value] : onnx_metadata(x, 4))
-    if (key == "pkg.torch.export.graph_signature.InputSpec.kind")
+  for (auto& [key, value] : onnx_metadata(x, value_metadata))
+    if (key == kind_key)
       return value;
   return {};
 }

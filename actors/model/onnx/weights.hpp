@@ -13,6 +13,7 @@ class MessageLite;
 
 namespace onnx {
 class GraphProto;
+class ValueInfoProto;
 } // namespace onnx
 
 namespace troupe {
@@ -22,6 +23,9 @@ namespace troupe {
 /// @param field the number of the field in this message
 std::vector<std::pair<std::string, std::string>>
 onnx_metadata(const google::protobuf::MessageLite& message, int field);
+
+/// Marks a tensor as PyTorch's exporter does.
+void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark);
 
 /// Decides which initializers of a model are trained. The others are buffers: position tables,
 /// masks, constants. ONNX itself does not say which are which. These rules apply, in this order:
