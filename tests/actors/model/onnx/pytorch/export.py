@@ -3,9 +3,9 @@
 
     python3 export.py        # needs the Python packages torch and onnxscript; recorded with PyTorch 2.15
 
-Of each model: its outputs for the batch below in testing, and the mean cross-entropy before each of ten steps of gradient
-descent on that batch (rate 0.1), in float64. The files keep only those marks of the exporter that troupe reads: the others
-name the files and lines of the model's source.
+Of each model: its outputs for the batch below in testing, and the mean cross-entropy before each of ten steps of
+gradient descent on that batch (rate 0.1), in float64. The files keep only those marks of the exporter that troupe
+reads: the others name the files and lines of the model's source.
 """
 import contextlib
 import io
