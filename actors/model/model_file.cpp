@@ -3,9 +3,11 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace troupe {
 
@@ -65,19 +67,74 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
   return write_safetensors(model_of(parameters, weights, info));
 }
 
+namespace {
+
+float from_half(std::uint16_t bits) {
+  constexpr int bias = 15;
+  constexpr int fraction_bits = 10;
+  const int exponent = bits >> fraction_bits & 0x1F;
+  const int fraction = bits & 0x3FF;
+  const bool special = exponent == 0x1F;
+  float result = special && fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
+    : special                             ? std::numeric_limits<float>::infinity()
+    : exponent == 0
+    ? std::ldexp(static_cast<float>(fraction), 1 - bias - fraction_bits)
+    : std::ldexp(static_cast<float>(fraction + 0x400), exponent - bias - fraction_bits);
+  return (bits & 0x8000) != 0 ? -result : result;
+}
+
+float from_brain(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+}
+
+template <class T, class F>
+void convert(std::span<const std::byte> from, std::span<float> to, F f) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    T x;
+    std::memcpy(&x, from.data() + i * sizeof(T), sizeof(T));
+    to[i] = f(x);
+  }
+}
+
+void copy_tensor(const safetensors_entry& from, std::span<float> to) {
+  switch (from.dtype) {
+  case safetensors_dtype::f16:
+    return convert<std::uint16_t>(from.bytes, to, from_half);
+  case safetensors_dtype::bf16:
+    return convert<std::uint16_t>(from.bytes, to, from_brain);
+  case safetensors_dtype::f64:
+    return convert<double>(from.bytes, to, [](double x) { return static_cast<float>(x); });
+  default:
+    return convert<float>(from.bytes, to, [](float x) { return x; });
+  }
+}
+
+/// The type of a tensor in the file if it can become F32, otherwise F32.
+safetensors_dtype readable_type(const safetensors_file& file, const std::string& name) {
+  using enum safetensors_dtype;
+  const auto* found = file.find(name);
+  const bool real =
+    found != nullptr && (found->dtype == f16 || found->dtype == bf16 || found->dtype == f64);
+  return real ? found->dtype : f32;
+}
+
+} // namespace
+
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
                           std::string_view name) {
-  const auto file = parse_safetensors(bytes, name);
+  auto file = parse_safetensors(bytes, name);
+  std::erase_if(file.tensors, [&](const safetensors_entry& x) {
+    return x.name.ends_with("num_batches_tracked") && x.dtype == safetensors_dtype::i64
+      && x.shape.empty();
+  });
   std::vector<expected_tensor> expected;
   for (const auto& entry : parameters.entries())
-    expected.push_back({entry.name, safetensors_dtype::f32, sizes_of(entry.shape)});
+    expected.push_back({entry.name, readable_type(file, entry.name), sizes_of(entry.shape)});
   require_tensors(file, expected, name);
   model_contents result{std::vector<float>(parameters.size()), info_of(file, name)};
-  for (const auto& entry : parameters.entries()) {
-    const auto source = file.find(entry.name)->bytes;
-    if (!source.empty())
-      std::memcpy(result.weights.data() + entry.offset, source.data(), source.size());
-  }
+  for (const auto& entry : parameters.entries())
+    copy_tensor(*file.find(entry.name),
+                std::span{result.weights}.subspan(entry.offset, entry.size));
   return result;
 }
 

@@ -38,7 +38,9 @@ safetensors_pieces lay_out_model(const layout& parameters, std::span<const float
 std::vector<std::byte> write_model(const layout& parameters, std::span<const float> weights,
                                    const model_info& info);
 
-/// Reads a weights file, written by troupe or by other programs. The tensors may be in any order.
+/// Reads a weights file, written by troupe or by other programs. The tensors may be in any order,
+/// and of type F32, F16, BF16 or F64, which is rounded. PyTorch's counters "*.num_batches_tracked",
+/// which no computation reads, are skipped.
 /// @param name the name of the file in errors, usually its path.
 /// @throws input_error like parse_safetensors and require_tensors (it lists every tensor that
 /// differs); also if model_version is not a number.

@@ -106,7 +106,9 @@ void embed_onnx(proto::Job& job) {
   const auto path = path_of(model);
   const auto bytes = read_file(path);
   refuse_two_normalizations(job.data(), bytes, path);
-  auto structure = onnx_model::parse(bytes, path).structure();
+  const auto source = onnx_model::read(path);
+  source.require_finite();
+  auto structure = source.structure();
   if (structure.size() > most_structure)
     throw input_error(
       path + ": besides its weights, the model takes " + std::to_string(structure.size())
@@ -163,7 +165,7 @@ std::optional<std::vector<float>> initial_weights(const proto::Job& job, const l
   if (model.onnx().empty())
     return std::nullopt;
   const auto path = path_of(model);
-  const auto source = onnx_model::parse(read_file(path), path);
+  const auto source = onnx_model::read(path);
   if (source.structure() != model.onnx_structure())
     throw input_error(path + ": has changed since the job was read");
   auto weights = source.values(parameters);

@@ -124,37 +124,51 @@ std::string onnx_dims_text(const std::vector<std::int64_t>& dims) {
   return result + ")";
 }
 
-void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_empty) {
-  const auto refuse = [&](const std::string& what) {
-    throw input_error(std::string{name} + ": tensor \"" + x.name() + "\" " + what);
-  };
-  if (x.data_location() == TensorProto::EXTERNAL || x.external_data_size() > 0)
-    refuse("is stored in another file; save the model as one file");
-  const auto size = raw_size(x.data_type());
-  if (size == 0)
-    refuse("has elements of the type "
-           + (TensorProto::DataType_IsValid(x.data_type())
-                ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(x.data_type()))
-                : std::to_string(x.data_type()))
-           + "; known are FLOAT, DOUBLE, INT64, INT32 and BOOL");
+namespace {
+
+[[noreturn]] void refuse(const TensorProto& x, std::string_view name, const std::string& what) {
+  throw input_error(std::string{name} + ": tensor \"" + x.name() + "\" " + what);
+}
+
+std::size_t elements_of(const TensorProto& x, std::string_view name) {
+  if (raw_size(x.data_type()) == 0)
+    refuse(x, name,
+           "has elements of the type "
+             + (TensorProto::DataType_IsValid(x.data_type())
+                  ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(x.data_type()))
+                  : std::to_string(x.data_type()))
+             + "; known are FLOAT, DOUBLE, INT64, INT32 and BOOL");
   for (const auto extent : x.dims())
     if (extent < 0)
-      refuse("has the negative extent " + std::to_string(extent));
-  std::size_t elements = 0;
+      refuse(x, name, "has the negative extent " + std::to_string(extent));
   try {
-    elements = count_elements(dims_of(x));
+    return count_elements(dims_of(x));
   } catch (const input_error&) {
-    refuse("of shape " + onnx_dims_text(dims_of(x)) + " has more than 2^48 elements");
+    refuse(x, name, "of shape " + onnx_dims_text(dims_of(x)) + " has more than 2^48 elements");
   }
+}
+
+} // namespace
+
+std::uint64_t onnx_raw_bytes(const TensorProto& x, std::string_view name) {
+  return std::uint64_t{elements_of(x, name)} * raw_size(x.data_type());
+}
+
+void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_empty) {
+  if (x.data_location() == TensorProto::EXTERNAL || x.external_data_size() > 0)
+    refuse(x, name, "is stored in another file; save the model as one file");
+  const auto elements = elements_of(x, name);
+  const auto size = raw_size(x.data_type());
   const std::size_t found =
     x.has_raw_data() ? x.raw_data().size() / size : static_cast<std::size_t>(typed_count(x));
   const bool whole = !x.has_raw_data() || x.raw_data().size() % size == 0;
   const bool empty = may_be_empty && found == 0 && whole;
   if (!empty && (found != elements || !whole))
-    refuse("of shape " + onnx_dims_text(dims_of(x)) + " needs " + std::to_string(elements)
-           + " elements, but the file holds "
-           + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes of them"
-                               : std::to_string(found)));
+    refuse(x, name,
+           "of shape " + onnx_dims_text(dims_of(x)) + " needs " + std::to_string(elements)
+             + " elements, but the file holds "
+             + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes of them"
+                                 : std::to_string(found)));
 }
 
 onnx_constant read_onnx_tensor(const TensorProto& x) {

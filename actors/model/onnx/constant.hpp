@@ -20,9 +20,19 @@ struct onnx_constant {
 
   /// As an extent: the number of samples, which is known only at run time.
   static constexpr std::int64_t batch = -1;
-  /// The same as an element of an integer tensor. Values computed from it are NaN, which means
+  /// The same as an element of an integer tensor: beyond all integers of 64 bits. k times this
+  /// number is k times the number of samples. Other values computed from it are NaN, which means
   /// unknown.
-  static constexpr double batch_size = std::numeric_limits<double>::infinity();
+  static constexpr double batch_size = 0x1p80;
+
+  /// k if x is k times the number of samples, otherwise 0.
+  static constexpr std::int64_t batches(double x) noexcept {
+    const bool beyond = x >= 0x1p70 || x <= -0x1p70;
+    const bool exact = x <= 0x1p120 && x >= -0x1p120;
+    return beyond && exact ? static_cast<std::int64_t>(x / batch_size) : 0;
+  }
+  /// True if x is a known number.
+  static constexpr bool is_number(double x) noexcept { return x < 0x1p70 && x > -0x1p70; }
 
   kind type = kind::real;
   /// Row-major; empty for a scalar.
@@ -49,6 +59,10 @@ std::string onnx_dims_text(const std::vector<std::int64_t>& dims);
 /// Throws input_error "NAME: tensor ..." unless the data match the shape, have a supported type,
 /// and are inside the message. With `may_be_empty`, missing data is accepted.
 void check_onnx_tensor(const onnx::TensorProto& x, std::string_view name, bool may_be_empty);
+
+/// The number of bytes that the elements of a tensor take. Throws input_error "NAME: tensor ..."
+/// for an unknown type, a negative extent, or more than 2^48 elements.
+std::uint64_t onnx_raw_bytes(const onnx::TensorProto& x, std::string_view name);
 
 /// Reads the values of a tensor that has been checked.
 onnx_constant read_onnx_tensor(const onnx::TensorProto& x);

@@ -17,37 +17,56 @@ constexpr std::size_t most_elements = std::size_t{1} << 28;
 
 // -- types and constants ------------------------------------------------------------------------
 
+void cast_to(onnx_node& node, onnx_constant::kind to) {
+  using kind = onnx_constant::kind;
+  const auto& v = node.input(0);
+  if (!v.known) {
+    const bool from_whole = v.x.node().type == dtype::int32;
+    if (to == kind::boolean || (to == kind::integer && !from_whole))
+      node.refuse("a tensor of real numbers cannot become one of whole numbers");
+    const auto dims = v.x.shape();
+    node.set(to == kind::real && from_whole ? onnx_value{to_float(v.x, dims), v.batch_at} : v);
+    return;
+  }
+  auto result = *v.known;
+  result.type = to;
+  for (auto& x : result.values) {
+    if (to == kind::real && v.known->type == kind::integer && !onnx_constant::is_number(x))
+      node.refuse("the size of the batch becomes a real number");
+    if (to == kind::boolean)
+      x = x != 0 ? 1 : 0;
+    else if (to == kind::integer && v.known->type == kind::real)
+      x = static_cast<double>(onnx_integer(x));
+  }
+  node.set(std::move(result));
+}
+
 void cast(onnx_node& node) {
   using onnx::TensorProto;
-  const auto& v = node.input(0);
   const auto to = node.integer("to", 0);
   node.ignore("saturate");
+  node.ignore("round_mode");
   const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE;
   const bool whole = to == TensorProto::INT64 || to == TensorProto::INT32;
   if (!real && !whole && to != TensorProto::BOOL)
     node.refuse("attribute \"to\" is " + std::to_string(to)
                 + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
-  if (!v.known) {
-    const bool from_whole = v.x.node().type == dtype::int32;
-    if (to == TensorProto::BOOL || (whole && !from_whole))
-      node.refuse("a tensor of real numbers cannot become one of whole numbers");
-    const auto dims = v.x.shape();
-    node.set(real && from_whole ? onnx_value{to_float(v.x, dims), v.batch_at} : v);
-    return;
-  }
-  auto result = *v.known;
-  result.type = real ? onnx_constant::kind::real
-    : whole          ? onnx_constant::kind::integer
-                     : onnx_constant::kind::boolean;
-  for (auto& x : result.values) {
-    if (real && v.known->type == onnx_constant::kind::integer && !std::isfinite(x))
-      node.refuse("the size of the batch becomes a real number");
-    if (result.type == onnx_constant::kind::boolean)
-      x = x != 0 ? 1 : 0;
-    else if (whole)
-      x = std::trunc(x);
-  }
-  node.set(std::move(result));
+  cast_to(node,
+          real      ? onnx_constant::kind::real
+            : whole ? onnx_constant::kind::integer
+                    : onnx_constant::kind::boolean);
+}
+
+void cast_like(onnx_node& node) {
+  const auto& like = node.folded_input(1);
+  node.ignore("saturate");
+  node.ignore("round_mode");
+  if (like.known)
+    cast_to(node, like.known->type);
+  else
+    cast_to(node,
+            like.x.node().type == dtype::int32 ? onnx_constant::kind::integer
+                                               : onnx_constant::kind::real);
 }
 
 void constant(onnx_node& node) {
@@ -85,9 +104,9 @@ void constant_of_shape(onnx_node& node) {
     result.values = value.values;
   }
   for (const auto x : elements_of(node.known(0, "shape"), 64, node)) {
-    if (std::isnan(x) || x < 0)
+    if (!(onnx_constant::is_number(x) || x == onnx_constant::batch_size) || x < 0)
       node.refuse("an extent is negative or depends on the size of the batch");
-    result.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
+    result.dims.push_back(x == onnx_constant::batch_size ? onnx_constant::batch : onnx_integer(x));
   }
   if (const auto n = result.elements(); n > most_elements)
     node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " has " + std::to_string(n)
@@ -96,7 +115,7 @@ void constant_of_shape(onnx_node& node) {
 }
 
 void shape_of(onnx_node& node) {
-  const auto dims = node.input(0).dims();
+  const auto dims = extents_of(node.folded_input(0));
   const auto n = static_cast<std::int64_t>(dims.size());
   const auto place = [&](std::int64_t x) {
     return std::clamp<std::int64_t>(x < 0 ? x + n : x, 0, n);
@@ -106,19 +125,16 @@ void shape_of(onnx_node& node) {
   onnx_constant result;
   result.type = onnx_constant::kind::integer;
   result.dims = {end - begin};
-  for (auto i = begin; i < end; ++i) {
-    const auto extent = dims[static_cast<std::size_t>(i)];
-    result.values.push_back(extent == onnx_constant::batch ? onnx_constant::batch_size
-                                                           : static_cast<double>(extent));
-  }
+  result.values.assign(dims.begin() + begin, dims.begin() + end);
   node.set(std::move(result));
 }
 
 void size_of_tensor(onnx_node& node) {
-  const auto& v = node.input(0);
+  const auto v = unfolded(node.folded_input(0));
   onnx_constant result;
   result.type = onnx_constant::kind::integer;
-  result.values = {v.has_batch() ? std::nan("") : static_cast<double>(count_elements(v.dims()))};
+  result.values = {static_cast<double>(count_elements(v.dims()))
+                   * (v.has_batch() ? onnx_constant::batch_size : 1)};
   node.set(std::move(result));
 }
 
@@ -164,6 +180,7 @@ void dropout(onnx_node& node) {
 
 void add_constant_operators(onnx_operators& all) {
   all["Cast"] = cast;
+  all["CastLike"] = cast_like;
   all["Constant"] = constant;
   all["ConstantOfShape"] = constant_of_shape;
   all["Shape"] = shape_of;

@@ -149,6 +149,12 @@ void gelu(onnx_node& node) {
   });
 }
 
+/// x / (1 + exp(-alpha x)).
+void swish(onnx_node& node) {
+  const auto alpha = node.real("alpha", 1);
+  unary(node, [&](expression x) { return x * sigmoid(alpha == 1 ? x : scale(x, alpha)); });
+}
+
 // x if it is positive, otherwise slope * x.
 void prelu(onnx_node& node) {
   const auto& v = node.input(0);
@@ -324,6 +330,7 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Softsign"] = softsign;
   all["Gelu"] = gelu;
   all["PRelu"] = prelu;
+  all["Swish"] = swish;
   all["Add"] = binary<arithmetic::add>;
   all["Sub"] = binary<arithmetic::subtract>;
   all["Mul"] = binary<arithmetic::multiply>;

@@ -19,7 +19,9 @@ const onnx_operators& operators() {
     add_elementwise_operators(result);
     add_image_operators(result);
     add_linear_operators(result);
+    add_attention_operators(result);
     add_constant_operators(result);
+    add_number_operators(result);
     add_part_operators(result);
     add_shape_operators(result);
     add_reduction_operators(result);
@@ -84,12 +86,17 @@ void convert(onnx_node& node, const onnx::NodeProto& proto) {
                 + known);
   }
   try {
+    node.take_apart();
     found->second(node);
   } catch (const onnx_node_error&) {
     throw;
   } catch (const input_error& error) {
     // The graph's own errors do not name the node.
-    node.refuse(error.what());
+    node.refuse(error.what()
+                + (node.example() > 0
+                     ? "; the model was exported with a batch of " + std::to_string(node.example())
+                       + ": export it with an open batch (dynamic_shapes)"
+                     : std::string{}));
   }
   node.finish();
 }
@@ -136,6 +143,9 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
     if (!model.is_weight(x.name()))
       values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});
   const auto why = training ? onnx_node::purpose::training : onnx_node::purpose::testing;
+  std::int64_t example = 0; // the size of the batch that the exporter has put into shapes
+  if (!ports.empty() && !ports[0].dims.empty())
+    example = std::max<std::int64_t>(ports[0].dims[0], 0);
   onnx_node::names used;
   for (const auto& output : from.output())
     used.insert(output.name());
@@ -143,17 +153,23 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
     used.insert(proto.input().begin(), proto.input().end());
   for (const auto& proto : from.node()) {
     onnx_node node{proto,  used,   model.name(), model.version(), model.constant_limit(),
-                   values, target, why};
+                   values, target, why,          example};
     convert(node, proto);
   }
   std::vector<onnx_output> result;
   for (const auto& output : from.output()) {
     auto v = values.at(output.name());
+    if (v.items)
+      throw input_error(model.name() + ": output \"" + output.name()
+                        + "\" is a sequence of tensors");
+    if (!v.merged.empty())
+      throw input_error(model.name() + ": output \"" + output.name()
+                        + "\" merges the batch with another dimension");
     if (v.known && v.known->type != onnx_constant::kind::real) {
       auto numbers = *v.known;
       numbers.type = onnx_constant::kind::real;
       for (const auto x : numbers.values)
-        if (!std::isfinite(x))
+        if (!onnx_constant::is_number(x))
           throw input_error(model.name() + ": output \"" + output.name()
                             + "\" depends on the size of the batch");
       v = numbers;

@@ -40,9 +40,11 @@ onnx_value batched(const onnx_node& node, const onnx_value& a, const onnx_value&
   return {batched_matmul(left, spread(y)), batch_at};
 }
 
-void multiply_matrices(onnx_node& node) {
-  auto a = node.input(0);
-  auto b = node.input(1);
+} // namespace
+
+onnx_value matrix_product(const onnx_node& node, const onnx_value& left, const onnx_value& right) {
+  auto a = left;
+  auto b = right;
   const bool row = a.rank() == 1;
   const bool column = b.rank() == 1;
   if (a.rank() == 0 || b.rank() == 0)
@@ -63,18 +65,20 @@ void multiply_matrices(onnx_node& node) {
     dims.erase(dims.end() - (column ? 1 : 2));
   if (row || column)
     result = with_dims(node, result, dims);
-  node.set(result);
+  return result;
 }
+
+namespace {
 
 void general_product(onnx_node& node) {
   const auto& a = node.input(0);
   const auto& b = node.input(1);
   const bool transpose_a = node.integer("transA", 0) != 0;
   const bool transpose_b = node.integer("transB", 0) != 0;
-  if (a.rank() != 2 || b.rank() != 2)
+  if ((a.rank() != 2 && !node.is_apart()) || b.rank() != 2)
     node.refuse("expected two matrices, found " + onnx_dims_text(a.dims()) + " and "
                 + onnx_dims_text(b.dims()));
-  if (b.has_batch() || (a.has_batch() && (transpose_a || a.batch_at != 0)))
+  if (b.has_batch() || (a.has_batch() && (transpose_a || a.batch_at + 1 == a.rank())))
     node.refuse("the batch must be the rows of the result");
   auto y = matmul(node.tensor(0), node.tensor(1), transpose_a, transpose_b);
   if (const auto alpha = node.real("alpha", 1); alpha != 1)
@@ -82,7 +86,7 @@ void general_product(onnx_node& node) {
   const auto beta = node.real("beta", 1);
   if (node.version() < 7)
     node.ignore("broadcast");
-  onnx_value result{y};
+  onnx_value result{y, a.batch_at};
   if (node.has_input(2) && beta != 0) { // a product with 0 would turn NaN and infinity into NaN
     onnx_constant factor;
     factor.values = {beta};
@@ -96,7 +100,9 @@ void general_product(onnx_node& node) {
 } // namespace
 
 void add_linear_operators(onnx_operators& all) {
-  all["MatMul"] = multiply_matrices;
+  all["MatMul"] = [](onnx_node& node) {
+    node.set(matrix_product(node, node.input(0), node.input(1)));
+  };
   all["Gemm"] = general_product;
 }
 

@@ -1,13 +1,17 @@
 #include "actors/model/onnx/model.hpp"
 
 #include "actors/model/onnx/constant.hpp"
+#include "actors/model/onnx/external_data.hpp"
 #include "actors/model/onnx/weights.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/file.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -17,8 +21,11 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t oldest = 1;
-constexpr std::int64_t newest = 21;
+constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
+/// The numbers of the fields metadata_props.
+constexpr int value_metadata = 4;
+constexpr int node_metadata = 9;
 
 /// True if an input of an operator is only a setting, which gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
@@ -26,8 +33,19 @@ bool only_says(const onnx::NodeProto& node, int input) {
     "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
     "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
   static const std::set<std::string, std::less<>> all_but_the_first{
-    "Reshape", "Expand", "Slice", "Split",   "Squeeze",   "Unsqueeze", "Gather",
-    "Pad",     "Clip",   "Pow",   "Dropout", "ReduceSum", "ReduceMean"};
+    "Reshape",      "Expand",
+    "Slice",        "Split",
+    "Squeeze",      "Unsqueeze",
+    "Gather",       "Pad",
+    "Clip",         "Pow",
+    "Dropout",      "ReduceSum",
+    "ReduceMean",   "ReduceMax",
+    "ReduceMin",    "ReduceL1",
+    "ReduceL2",     "ReduceSumSquare",
+    "ReduceLogSum", "ReduceLogSumExp",
+    "Tile",         "Trilu",
+    "CastLike",     "Resize",
+    "SequenceAt",   "SplitToSequence"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -56,6 +74,127 @@ std::string describe(const onnx::NodeProto& node) {
   return result + " (" + node.op_type() + ")";
 }
 
+/// What PyTorch's exporter says about a node.
+struct node_marks {
+  std::string origin; ///< the operation in PyTorch
+  std::string rules;  ///< the exporter's simplifications that made the node
+};
+
+/// The parameters of PyTorch that an operation of PyTorch reads: "%p_head_weight".
+std::set<std::string> parameters_in(const std::string& origin) {
+  std::set<std::string> result;
+  for (auto at = origin.find("%p_"); at != std::string::npos; at = origin.find("%p_", at + 1))
+    result.insert(origin.substr(at, origin.find_first_of(",)] ", at) - at));
+  return result;
+}
+
+/// Refuses tensors that stand for several parameters. PyTorch's exporter merges parameters with
+/// equal values, such as the scales of two normalizations, which training would keep equal.
+class merged_parameters {
+public:
+  merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
+    for (const auto& x : graph.initializer())
+      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0)
+        uses_.emplace(x.name(), use{});
+  }
+
+  void add(const onnx::NodeProto& node, const std::string& origin) {
+    const auto here = parameters_in(origin);
+    if (here.empty())
+      return;
+    for (const auto& input : node.input()) {
+      const auto found = uses_.find(input);
+      if (found == uses_.end())
+        continue;
+      auto& [first, common] = found->second;
+      if (first == nullptr) {
+        common = here;
+        first = &node;
+        continue;
+      }
+      std::erase_if(common, [&](const auto& x) { return !here.contains(x); });
+      if (common.empty())
+        throw input_error(model_ + ": the exporter merged different parameters with equal values "
+                          + "into the tensor \"" + input + "\", which " + describe(*first) + " and "
+                          + describe(node) + " read, so that they cannot be trained apart; export "
+                          + "with optimize=False");
+    }
+  }
+
+private:
+  struct use {
+    const onnx::NodeProto* first = nullptr;
+    /// Parameters that all nodes so far have in common.
+    std::set<std::string> common = {};
+  };
+
+  std::string model_;
+  std::unordered_map<std::string_view, use> uses_;
+};
+
+/// Finds marks for tensors that the exporter has computed and does not mark:
+/// - Constants, if all parameters of the operations that read them are there under their own names.
+/// - The scale and shift of a group normalization, which it reshapes, and the 1 and 0 of the
+///   InstanceNormalization that it makes of it.
+class computed_tensors {
+public:
+  explicit computed_tensors(const onnx::GraphProto& graph) {
+    std::unordered_set<std::string_view> marked;
+    for (const auto& x : graph.value_info())
+      for (auto& [key, value] : onnx_metadata(x, value_metadata))
+        if (key == "pkg.torch.onnx.original_node_name") {
+          present_.insert("%" + value);
+          marked.insert(x.name());
+        }
+    for (const auto& x : graph.initializer())
+      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0
+          && !marked.contains(x.name()))
+        marks_.emplace(x.name(), std::string{});
+  }
+
+  void add(const onnx::NodeProto& node, const std::string& origin) {
+    const auto here = parameters_in(origin);
+    const bool all = !here.empty() && std::ranges::includes(present_, here);
+    const bool group = origin.find("aten.group_norm") != std::string::npos;
+    const auto& op = node.op_type();
+    for (const auto& input : node.input()) {
+      const auto found = marks_.find(input);
+      if (found == marks_.end())
+        continue;
+      if (all || (group && op == "InstanceNormalization"))
+        found->second = "CONSTANT_TENSOR";
+      else if (group && (op == "Mul" || op == "Add"))
+        found->second = "PARAMETER";
+      else
+        marks_.erase(found);
+    }
+  }
+
+  void write(onnx::GraphProto& graph) const {
+    for (const auto& [name, mark] : marks_)
+      if (!mark.empty())
+        mark_tensor(name, mark, *graph.add_value_info());
+  }
+
+private:
+  std::set<std::string> present_;
+  /// Empty if no node has read the tensor yet.
+  std::map<std::string, std::string, std::less<>> marks_;
+};
+
+/// Older schemas of ONNX lack metadata_props, field 9 of NodeProto, so it is read as an unknown
+/// field.
+node_marks marks_of(const onnx::NodeProto& node) {
+  node_marks result;
+  for (const auto& [key, value] : onnx_metadata(node, node_metadata)) {
+    if (key == "pkg.torch.onnx.fx_node")
+      result.origin = value;
+    else if (key == "pkg.onnxscript.rewriter.rule_name")
+      result.rules = value;
+  }
+  return result;
+}
+
 } // namespace
 
 onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name) {
@@ -66,8 +205,13 @@ onnx_model onnx_model::parse_structure(std::span<const std::byte> bytes, std::st
   return parse(bytes, std::move(name), true);
 }
 
+onnx_model onnx_model::read(const std::filesystem::path& path) {
+  const auto folder = path.parent_path();
+  return parse(read_file(path), path.string(), false, &folder);
+}
+
 onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
-                             bool without_values) {
+                             bool without_values, const std::filesystem::path* folder) {
   onnx_model result;
   result.name_ = std::move(name);
   result.proto_ = std::make_shared<onnx::ModelProto>();
@@ -77,7 +221,10 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
   if (!result.proto_->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))
       || !result.proto_->has_graph())
     throw input_error(result.name_ + ": not an ONNX model, or cut off");
+  if (folder != nullptr)
+    load_external_data(*result.proto_, result.name_, *folder);
   result.check_operator_sets();
+  result.read_marks();
   result.find_weights();
   result.check_tensors(without_values);
   result.check_names();
@@ -96,6 +243,32 @@ void onnx_model::check_operator_sets() {
     throw input_error(name_ + ": defines functions of its own; export it without");
   if (proto_->graph().sparse_initializer_size() > 0)
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
+}
+
+/// PyTorch's default exporter writes batch normalization of training as that of testing, or puts it
+/// into a convolution. Only its marks say what the model was.
+void onnx_model::read_marks() {
+  merged_parameters merged{proto_->graph(), name_};
+  computed_tensors computed{proto_->graph()};
+  for (auto& node : *proto_->mutable_graph()->mutable_node()) {
+    const auto marks = marks_of(node);
+    merged.add(node, marks.origin);
+    computed.add(node, marks.origin);
+    const bool trains =
+      marks.origin.find("native_batch_norm_legit_functional") != std::string::npos;
+    if (marks.rules.find("FuseBatchNorm") != std::string::npos && trains)
+      throw input_error(name_ + ": " + describe(node)
+                        + ": the exporter folded batch normalization into this node, so that it "
+                          "cannot be trained; export with optimize=False");
+    if (node.op_type() == "BatchNormalization" && trains && !measures_batch(node, version_)) {
+      auto& mode = *node.add_attribute();
+      mode.set_name("training_mode");
+      mode.set_type(onnx::AttributeProto::INT);
+      mode.set_i(1);
+    }
+    node.DiscardUnknownFields();
+  }
+  computed.write(*proto_->mutable_graph());
 }
 
 void onnx_model::find_weights() {
@@ -222,6 +395,19 @@ std::vector<float> onnx_model::values(const layout& parameters) const {
                            [](double value) { return static_cast<float>(value); });
   }
   return result;
+}
+
+void onnx_model::require_finite() const {
+  for (const auto& x : proto_->graph().initializer()) {
+    if (!is_weight(x.name()))
+      continue;
+    const auto values = read_onnx_tensor(x).values;
+    const auto bad = std::ranges::find_if_not(values, [](double v) { return std::isfinite(v); });
+    if (bad != values.end())
+      throw input_error(name_ + ": tensor \"" + x.name() + "\" has "
+                        + (std::isnan(*bad) ? "NaN" : "infinity") + " at element "
+                        + std::to_string(bad - values.begin()) + "; expected finite weights");
+  }
 }
 
 // Before version 14, the statistics of the batch are additional outputs.

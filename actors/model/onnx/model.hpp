@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,9 +22,8 @@ class NodeProto;
 namespace troupe {
 
 /// A parsed and checked model in the ONNX format (onnx.ai). The operator set is known, names are
-/// defined once and before their use, tensors are exactly as long as their shapes require, and no
-/// data is in other files. onnx_importer interprets the operators. Immutable; copies share the
-/// model.
+/// defined once and before their use, and tensors are exactly as long as their shapes require.
+/// onnx_importer interprets the operators. Immutable; copies share the model.
 ///
 /// The schema is that of Debian's libonnx. Only the sources in actors/model/onnx include its
 /// headers.
@@ -42,7 +42,12 @@ public:
     std::optional<double> decay = std::nullopt;
   };
 
-  /// Parses a model.
+  /// Reads a model from a file. Tensors may be in other files of the same folder, which may have
+  /// any size.
+  /// @throws input_error like parse() and load_external_data(); also if the file cannot be read
+  static onnx_model read(const std::filesystem::path& path);
+
+  /// Parses a model whose tensors are all in these bytes.
   /// @param name the name of the model in errors, usually its path
   /// @throws input_error if the bytes are not an ONNX model; if its operator set is older or newer
   /// than the supported ones; if a tensor's length does not fit its shape, its type is unknown, or
@@ -63,7 +68,9 @@ public:
   std::vector<float> values(const layout& parameters) const;
 
   const onnx::ModelProto& proto() const noexcept { return *proto_; }
-  /// Version of the operator set, 1 to 21.
+  /// Throws input_error that names a weight with an element that is not a finite number.
+  void require_finite() const;
+  /// Version of the operator set, 1 to 24.
   std::int64_t version() const noexcept { return version_; }
   bool is_weight(std::string_view name) const { return weight_names_.contains(name); }
   /// Largest number of elements of a tensor that is computed from constants of the model: the
@@ -72,7 +79,9 @@ public:
 
 private:
   onnx_model() = default;
-  static onnx_model parse(std::span<const std::byte> bytes, std::string name, bool without_values);
+  static onnx_model parse(std::span<const std::byte> bytes, std::string name, bool without_values,
+                          const std::filesystem::path* folder = nullptr);
+  void read_marks();
   void check_operator_sets();
   void find_weights();
   void check_tensors(bool without_values) const;

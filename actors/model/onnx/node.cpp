@@ -3,13 +3,15 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace troupe {
 
 onnx_node::onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-                     std::int64_t version, std::size_t limit, values& all, graph& g, purpose why)
+                     std::int64_t version, std::size_t limit, values& all, graph& g, purpose why,
+                     std::int64_t example)
   : proto_(proto), used_(used), model_(model), version_(version), limit_(limit), values_(all),
-    graph_(g), why_(why) {}
+    graph_(g), why_(why), example_(example) {}
 
 const std::string& onnx_node::op() const {
   return proto_.op_type();
@@ -24,6 +26,97 @@ void onnx_node::refuse(const std::string& what) const {
   throw onnx_node_error(model_ + ": node" + name + " (" + op() + "): " + what);
 }
 
+namespace {
+
+/// True if an operator computes each element, or each row of unmerged dimensions, by itself.
+bool works_within(const std::string& op) {
+  static const std::set<std::string, std::less<>> all{"Abs",
+                                                      "Add",
+                                                      "Cast",
+                                                      "CastLike",
+                                                      "Celu",
+                                                      "Clip",
+                                                      "Concat",
+                                                      "Div",
+                                                      "Dropout",
+                                                      "Elu",
+                                                      "Erf",
+                                                      "Exp",
+                                                      "Gelu",
+                                                      "Gemm",
+                                                      "HardSigmoid",
+                                                      "HardSwish",
+                                                      "Identity",
+                                                      "LayerNormalization",
+                                                      "LeakyRelu",
+                                                      "Log",
+                                                      "LogSoftmax",
+                                                      "MatMul",
+                                                      "Max",
+                                                      "Mean",
+                                                      "Min",
+                                                      "Mul",
+                                                      "Neg",
+                                                      "Pow",
+                                                      "RMSNormalization",
+                                                      "Reciprocal",
+                                                      "Relu",
+                                                      "Selu",
+                                                      "Sigmoid",
+                                                      "Sign",
+                                                      "Slice",
+                                                      "Softmax",
+                                                      "Softplus",
+                                                      "Softsign",
+                                                      "Split",
+                                                      "Sqrt",
+                                                      "Sub",
+                                                      "Sum",
+                                                      "Swish",
+                                                      "Tanh",
+                                                      "Where"};
+  return all.contains(op);
+}
+
+} // namespace
+
+void onnx_node::take_apart() {
+  std::vector<std::size_t> folded;
+  for (std::size_t i = 0; i < inputs(); ++i)
+    if (has_input(i) && !named(i).merged.empty())
+      folded.push_back(i);
+  if (folded.empty() || !works_within(op()))
+    return;
+  const auto& first = folded_input(folded[0]);
+  // The unmerged dimensions behind the merged one.
+  const auto behind = static_cast<std::size_t>(
+    std::find_if(first.merged.rbegin(), first.merged.rend(), [](auto n) { return n != 1; })
+    - first.merged.rbegin());
+  const bool product = op() == "MatMul" || op() == "Gemm";
+  if (behind < (product && folded.size() + folded[0] > 1 ? 2U : product ? 1U : 0U))
+    refuse("the product would sum over the batch");
+  for (std::size_t i = 0; i < inputs(); ++i) {
+    if (!has_input(i))
+      continue;
+    const auto& v = folded_input(i);
+    if (v.merged == first.merged && v.batch_at == first.batch_at) {
+      apart_.emplace(i, unfolded(v));
+      continue;
+    }
+    if (product && i == 1 && v.rank() <= 2 && v.merged.empty() && !v.has_batch())
+      continue; // a matrix for each row
+    // Others are repeated along the merged dimension.
+    auto dims = v.merged.empty() && !v.has_batch() ? v.dims() : std::vector<std::int64_t>{2, 2};
+    dims.resize(dims.size() - std::min(dims.size(), behind));
+    if (std::ranges::any_of(dims, [](auto extent) { return extent != 1; }))
+      refuse("input " + std::to_string(folded[0])
+             + " merges the batch with another dimension, and "
+               "input "
+             + std::to_string(i) + " does not fit");
+  }
+  merged_ = first.merged;
+}
+
 // -- inputs -------------------------------------------------------------------------------------
 
 std::size_t onnx_node::inputs() const {
@@ -35,6 +128,31 @@ bool onnx_node::has_input(std::size_t i) const {
 }
 
 const onnx_value& onnx_node::input(std::size_t i) const {
+  if (const auto found = apart_.find(i); found != apart_.end())
+    return found->second;
+  const auto& result = folded_input(i);
+  if (!result.merged.empty())
+    refuse("input " + std::to_string(i)
+           + " merges the batch with another dimension, and troupe "
+             "cannot tell whether this operator keeps the samples apart");
+  return result;
+}
+
+const onnx_value& onnx_node::folded_input(std::size_t i) const {
+  const auto& result = named(i);
+  if (result.items)
+    refuse("input " + std::to_string(i) + " is a sequence of tensors");
+  return result;
+}
+
+const std::vector<onnx_value>& onnx_node::sequence(std::size_t i) const {
+  const auto& result = named(i);
+  if (!result.items)
+    refuse("input " + std::to_string(i) + " is not a sequence of tensors");
+  return *result.items;
+}
+
+const onnx_value& onnx_node::named(std::size_t i) const {
   if (!has_input(i))
     refuse("input " + std::to_string(i) + " is missing");
   const auto& name = proto_.input(static_cast<int>(i));
@@ -151,6 +269,14 @@ void onnx_node::finish() const {
 }
 
 std::size_t onnx_node::axis(std::int64_t x, std::size_t rank) const {
+  if (is_apart()) {
+    const auto n = merged_.size();
+    const auto i = static_cast<std::size_t>(x < 0 ? x + static_cast<std::int64_t>(n) : x);
+    if (i >= n || merged_[i] != 1)
+      refuse("axis " + std::to_string(x) + " is merged with the batch, or does not exist");
+    return std::accumulate(merged_.begin(), merged_.begin() + static_cast<std::ptrdiff_t>(i),
+                           std::size_t{0});
+  }
   const auto n = static_cast<std::int64_t>(rank);
   if (x < -n || x >= n)
     refuse("axis " + std::to_string(x) + " does not exist in a tensor with " + std::to_string(rank)
@@ -181,8 +307,14 @@ bool onnx_node::has_output(std::size_t i) const {
 }
 
 void onnx_node::set(std::size_t i, onnx_value x) {
-  if (has_output(i))
-    values_.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+  if (!has_output(i))
+    return;
+  if (is_apart()) {
+    if (x.rank() != std::accumulate(merged_.begin(), merged_.end(), std::size_t{0}) || x.known)
+      refuse("the batch is merged with another dimension, and the result has another rank");
+    x.merged = merged_;
+  }
+  values_.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
 }
 
 void onnx_node::refuse_output(std::size_t i, std::string_view what) const {

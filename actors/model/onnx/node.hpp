@@ -39,12 +39,21 @@ public:
   /// @param model the name of the model in errors
   /// @param version version of the operator set
   /// @param limit largest number of elements of a computed constant
+  /// @param example the size of the batch that is written into shapes; 0 if it is open
   onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-            std::int64_t version, std::size_t limit, values& all, graph& g, purpose why);
+            std::int64_t version, std::size_t limit, values& all, graph& g, purpose why,
+            std::int64_t example = 0);
+
+  /// If an input merges the batch with other dimensions, and the operator works within the other
+  /// dimensions: its inputs are then those with the dimensions apart, axes count merged dimensions
+  /// as one, and its outputs are merged in the same way.
+  void take_apart();
+  bool is_apart() const noexcept { return !merged_.empty(); }
 
   graph& target() const noexcept { return graph_; }
   std::int64_t version() const noexcept { return version_; }
   std::size_t limit() const noexcept { return limit_; }
+  std::int64_t example() const noexcept { return example_; }
   bool training() const noexcept { return why_ == purpose::training; }
   const onnx::NodeProto& proto() const noexcept { return proto_; }
   const std::string& op() const;
@@ -57,6 +66,10 @@ public:
   bool has_input(std::size_t i) const;
   /// Throws if the input is missing.
   const onnx_value& input(std::size_t i) const;
+  /// The same for converters that accept an input whose batch is merged with other dimensions.
+  const onnx_value& folded_input(std::size_t i) const;
+  /// Throws if the input is not a sequence of tensors.
+  const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
   expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
   /// Throws if the input depends on the model's input. `what` names it in the error.
@@ -103,6 +116,7 @@ public:
   }
 
 private:
+  const onnx_value& named(std::size_t i) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
 
@@ -114,6 +128,10 @@ private:
   values& values_;
   graph& graph_;
   purpose why_;
+  std::int64_t example_;
+  /// See take_apart(). Empty if no input is apart.
+  std::vector<std::size_t> merged_;
+  std::map<std::size_t, onnx_value> apart_;
   std::set<std::string, std::less<>> read_;
 };
 
@@ -122,16 +140,22 @@ using onnx_converter = void (*)(onnx_node& node);
 /// Converters by name of the operator.
 using onnx_operators = std::map<std::string, onnx_converter, std::less<>>;
 
+void add_attention_operators(onnx_operators& all);
 void add_constant_operators(onnx_operators& all);
 void add_elementwise_operators(onnx_operators& all);
 void add_image_operators(onnx_operators& all);
 void add_linear_operators(onnx_operators& all);
+void add_number_operators(onnx_operators& all);
 void add_part_operators(onnx_operators& all);
 void add_reduction_operators(onnx_operators& all);
 void add_sequence_operators(onnx_operators& all);
 void add_shape_operators(onnx_operators& all);
 
 // -- what several of them use
+
+/// v in another shape, with the batch merged with other dimensions if there is no other way.
+onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
+                              const std::vector<double>& dims);
 
 /// v in another shape. `dims` gives the extents in ONNX's order; 0 in place of the batch means the
 /// batch, and one extent may be open (-1). The batch stays a separate dimension.
@@ -160,6 +184,13 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
 /// Elements [begin, end) of v along an axis, which must not be the batch.
 onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
                   std::int64_t end);
+
+/// v repeated along dimensions of extent 1. `dims` has the rank of v, and the batch at its place.
+onnx_value expanded(const onnx_node& node, const onnx_value& v,
+                    const std::vector<std::int64_t>& dims);
+
+/// Multiplies the matrices of a (..., m, k) and b (..., k, n), with NumPy's broadcasting.
+onnx_value matrix_product(const onnx_node& node, const onnx_value& a, const onnx_value& b);
 
 /// The maximum of each row: (..., n) to (...).
 expression max_last(expression x);

@@ -126,6 +126,40 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
+/// Parts of these sizes along an axis of input 0.
+std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
+                                 const std::vector<std::int64_t>& sizes) {
+  const auto& v = node.input(0);
+  const auto extent = v.dims()[axis];
+  std::int64_t total = 0;
+  for (const auto x : sizes) {
+    if (x < 0 || x > extent)
+      node.refuse("a part has " + std::to_string(x) + " of " + std::to_string(extent)
+                  + " elements");
+    total += x;
+  }
+  if (total != extent)
+    node.refuse("the parts do not add up to the " + std::to_string(extent) + " elements of axis "
+                + std::to_string(axis));
+  std::vector<onnx_value> result;
+  std::int64_t begin = 0;
+  for (const auto size : sizes) {
+    result.push_back(
+      v.known ? onnx_value{part_of(*v.known, axis, {begin, begin + size, 1}, node.limit(), node)}
+              : sliced(node, v, axis, begin, begin + size));
+    begin += size;
+  }
+  return result;
+}
+
+/// Sizes of parts with `each` elements. The last one may be smaller.
+std::vector<std::int64_t> equal_sizes(std::int64_t extent, std::int64_t each) {
+  std::vector<std::int64_t> result;
+  for (auto left = extent; left > 0 && each > 0; left -= each)
+    result.push_back(std::min(each, left));
+  return result;
+}
+
 void split(onnx_node& node) {
   const auto& v = node.input(0);
   const auto axis = node.axis(node.integer("axis", 0), v.rank());
@@ -135,29 +169,35 @@ void split(onnx_node& node) {
   if (node.has_input(1))
     sizes = node.integers_of(1, "sizes");
   node.require("num_outputs", count, count);
-  if (sizes.empty()) {
-    const auto each = count == 0 ? 0 : (extent + count - 1) / count;
-    for (std::int64_t left = extent; left > 0 && each > 0; left -= each)
-      sizes.push_back(std::min(each, left));
-  }
-  std::int64_t total = 0;
-  for (const auto x : sizes) {
-    if (x < 0 || x > extent)
-      node.refuse("a part has " + std::to_string(x) + " of " + std::to_string(extent)
-                  + " elements");
-    total += x;
-  }
-  if (sizes.size() != node.outputs() || total != extent)
+  if (sizes.empty())
+    sizes = equal_sizes(extent, count == 0 ? 0 : (extent + count - 1) / count);
+  const auto parts = parts_of(node, axis, sizes);
+  if (parts.size() != node.outputs())
     node.refuse("the parts do not add up to the " + std::to_string(extent) + " elements of axis "
                 + std::to_string(axis));
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (v.known)
-      node.set(i, part_of(*v.known, axis, {begin, begin + sizes[i], 1}, node.limit(), node));
-    else
-      node.set(i, sliced(node, v, axis, begin, begin + sizes[i]));
-    begin += sizes[i];
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    node.set(i, parts[i]);
+}
+
+void split_to_sequence(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axis = node.axis(node.integer("axis", 0), v.rank());
+  node.ignore("keepdims"); // without effect if the sizes are given
+  const auto extent = v.dims()[axis];
+  const bool one = node.known(1, "sizes").dims.empty();
+  auto sizes = node.integers_of(1, "sizes");
+  if (one && (sizes[0] < 1 || extent / sizes[0] > std::int64_t{1} << 16))
+    node.refuse("the size of a part is " + std::to_string(sizes[0]));
+  if (one)
+    sizes = equal_sizes(extent, sizes[0]);
+  onnx_value result;
+  result.items = std::make_shared<const std::vector<onnx_value>>(parts_of(node, axis, sizes));
+  node.set(result);
+}
+
+void sequence_at(onnx_node& node) {
+  const auto& all = node.sequence(0);
+  node.set(all[node.axis(onnx_integer(node.number_of(1, "position")), all.size())]);
 }
 
 onnx_constant joined(const onnx_node& node, std::size_t axis) {
@@ -350,6 +390,8 @@ void pad(onnx_node& node) {
 void add_part_operators(onnx_operators& all) {
   all["Slice"] = slice;
   all["Split"] = split;
+  all["SplitToSequence"] = split_to_sequence;
+  all["SequenceAt"] = sequence_at;
   all["Concat"] = concat;
   all["Gather"] = gather;
   all["Pad"] = pad;

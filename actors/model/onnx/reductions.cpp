@@ -68,6 +68,8 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
     order.push_back(axis);
     together *= dims[axis];
   }
+  if (together == 0)
+    node.refuse("a reduction of no elements, of a tensor of shape " + onnx_dims_text(dims));
   kept.push_back(together);
   x = transposed(onnx_value{x, v.batch_at}, order, node.target()).x;
   const auto extents = v.has_batch() ? in_graph_order(kept, result.batch_at) : shape{kept};
@@ -223,6 +225,22 @@ void layer_normalization(onnx_node& node) {
   node.set(2, with_dims(node, {ones / deviation, rows.batch_at}, dims));
 }
 
+/// x / sqrt(mean of x^2 + epsilon) over the dimensions from `axis` on, times scale.
+void rms_normalization(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto rank = v.rank();
+  std::vector<std::size_t> together;
+  for (auto i = node.axis(node.integer("axis", -1), rank); i < rank; ++i)
+    together.push_back(i);
+  node.require("stash_type", 1, 1);
+  const auto rows = rows_over(node, v, together);
+  const auto extents = rows.x.shape();
+  const auto size = square_root(offset(mean_of(rows.x * rows.x), node.real("epsilon", 1e-5)));
+  const auto normal = rows.x / broadcast_last(size, extents);
+  const auto y = with_dims(node, {normal, rows.batch_at}, v.dims());
+  node.set(node.combine(arithmetic::multiply, y, node.input(1)));
+}
+
 /// One value per channel as (C, 1, 1, ...), to combine with (N, C, ...).
 onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t rank) {
   auto dims = node.input(input).dims();
@@ -250,6 +268,37 @@ void instance_normalization(onnx_node& node) {
   auto y = with_dims(node, {normal, rows.batch_at}, v.dims());
   y = node.combine(arithmetic::multiply, y, per_channel(node, 1, rank));
   node.set(node.combine(arithmetic::add, y, per_channel(node, 2, rank)));
+}
+
+/// Normalizes groups of channels of each sample.
+void group_normalization(onnx_node& node) {
+  const auto& v = node.input(0);
+  check_channels(node, v);
+  const auto rank = v.rank();
+  const auto dims = v.dims();
+  const auto groups = node.integer("num_groups", 0);
+  node.require("stash_type", 1, 1);
+  if (groups < 1 || dims[1] % groups != 0)
+    node.refuse("attribute \"num_groups\" is " + std::to_string(groups) + ", which does not divide "
+                + std::to_string(dims[1]) + " channels");
+  const auto rest = onnx_product(dims, 1, rank) / groups;
+  const auto rows = with_dims(node, v, {dims[0], groups, rest});
+  auto y = with_dims(
+    node,
+    {normalize_rows(to_tensor(rows, node.target()), node.real("epsilon", 1e-5)), rows.batch_at},
+    dims);
+  constexpr std::int64_t with_channels = 21; // before, scale and bias had a value per group
+  const auto vector = [&](std::size_t input) {
+    const auto x = per_channel(node, input, rank);
+    if (node.version() >= with_channels || groups == dims[1])
+      return x;
+    const auto spread = expanded(node, with_dims(node, x, {groups, 1}), {groups, dims[1] / groups});
+    auto extents = x.dims();
+    extents[0] = dims[1];
+    return with_dims(node, spread, extents);
+  };
+  y = node.combine(arithmetic::multiply, y, vector(1));
+  node.set(node.combine(arithmetic::add, y, vector(2)));
 }
 
 /// For a node that was exported for training. Training uses the statistics of the batch and updates
@@ -309,6 +358,8 @@ void add_reduction_operators(onnx_operators& all) {
   all["Softmax"] = softmax_like<softmax>;
   all["LogSoftmax"] = softmax_like<log_softmax_of>;
   all["LayerNormalization"] = layer_normalization;
+  all["RMSNormalization"] = rms_normalization;
+  all["GroupNormalization"] = group_normalization;
   all["InstanceNormalization"] = instance_normalization;
   all["BatchNormalization"] = batch_normalization;
 }

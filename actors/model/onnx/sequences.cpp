@@ -44,14 +44,14 @@ void check_initial(const onnx_node& node, std::size_t input, const std::string& 
     node.refuse("the " + what + " is not 0");
 }
 
-void check_attributes(onnx_node& node, cell how) {
-  if (const auto direction = node.text("direction", "forward"); direction != "forward")
-    node.refuse("attribute \"direction\" is \"" + direction + "\"; expected forward");
+void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
   auto expected = std::vector<std::string>{"Tanh"};
   if (how == cell::lstm)
     expected = {"Sigmoid", "Tanh", "Tanh"};
   if (how == cell::gru)
     expected = {"Sigmoid", "Tanh"};
+  if (directions == 2)
+    expected.insert(expected.end(), expected.begin(), expected.end());
   if (const auto found = node.texts("activations"); !found.empty() && found != expected)
     node.refuse("attribute \"activations\" is not the default");
   if (node.has("clip"))
@@ -79,27 +79,39 @@ expression sequence_of(onnx_node& node, bool batch_first) {
   return v.x;
 }
 
-expression hidden_states(onnx_node& node, cell how, expression x, std::int64_t hidden) {
-  const auto gates = static_cast<std::int64_t>(gates_of(how).size());
+/// x (batch, time, ...) with the time reversed.
+expression reversed(expression x) {
+  std::vector<expression> parts;
+  for (auto t = x.shape()[1]; t > 0; --t)
+    parts.push_back(slice(x, 1, t - 1, t));
+  return parts.size() == 1 ? parts[0] : concat(parts, 1);
+}
+
+/// Direction `at` of an input (directions, extents...), without that dimension.
+expression part_of(const onnx_node& node, std::size_t input, std::int64_t directions,
+                   std::int64_t at, const std::vector<std::int64_t>& extents) {
+  const auto w = node.tensor(input);
+  auto expected = extents;
+  expected.insert(expected.begin(), directions);
+  if (w.shape() != shape{expected})
+    node.refuse((input == 3 ? "biases " : "weights ") + to_string(w.shape()) + " are not of shape "
+                + to_string(shape{expected}));
+  return reshape(directions == 1 ? w : slice(w, 0, at, at + 1), shape{extents});
+}
+
+expression hidden_states(const onnx_node& node, cell how, expression x, std::int64_t hidden,
+                         std::int64_t directions, std::int64_t at) {
+  const auto n = static_cast<std::int64_t>(gates_of(how).size()) * hidden;
   const auto features = x.shape().last();
   const auto matrix = [&](std::size_t input, std::int64_t columns) {
-    const auto w = node.tensor(input);
-    if (w.shape() != shape{1, gates * hidden, columns})
-      node.refuse("weights " + to_string(w.shape()) + " are not of shape "
-                  + to_string(shape{1, gates * hidden, columns}));
-    return reordered(reshape(w, {gates * hidden, columns}), how, hidden, 0);
+    return reordered(part_of(node, input, directions, at, {n, columns}), how, hidden, 0);
   };
   const auto w = matrix(1, features);
   const auto r = matrix(2, hidden);
   auto z = dense(x, w);
   expression recurrent_bias;
   if (node.has_input(3)) {
-    const auto n = gates * hidden;
-    const auto b = node.tensor(3);
-    if (b.shape() != shape{1, 2 * n})
-      node.refuse("biases " + to_string(b.shape()) + " are not of shape "
-                  + to_string(shape{1, 2 * n}));
-    const auto flat = reshape(b, {2 * n});
+    const auto flat = part_of(node, 3, directions, at, {2 * n});
     const auto own = reordered(flat, how, hidden, 0);
     recurrent_bias = reordered(flat, how, hidden, n);
     z = add_bias(z, how == cell::gru ? own : own + recurrent_bias);
@@ -109,26 +121,39 @@ expression hidden_states(onnx_node& node, cell how, expression x, std::int64_t h
   if (how == cell::lstm)
     return lstm(z, r);
   if (!recurrent_bias.valid())
-    recurrent_bias = node.target().constant(0, {gates * hidden});
+    recurrent_bias = node.target().constant(0, {n});
   return gru(z, r, recurrent_bias);
 }
 
 template <cell how>
 void recurrence(onnx_node& node) {
-  check_attributes(node, how);
+  const auto direction = node.text("direction", "forward");
+  if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
+    node.refuse("attribute \"direction\" is \"" + direction
+                + "\"; expected forward, reverse or bidirectional");
+  const std::int64_t directions = direction == "bidirectional" ? 2 : 1;
+  check_attributes(node, how, directions);
   const bool batch_first = node.integer("layout", 0) != 0;
   const auto hidden = node.integer("hidden_size", 0);
   if (hidden < 1 || hidden > (std::int64_t{1} << 20))
     node.refuse("attribute \"hidden_size\" is " + std::to_string(hidden));
   const auto x = sequence_of(node, batch_first);
   const auto time = x.shape()[1];
-  const auto h = hidden_states(node, how, x, hidden);
-  // All states: (time, 1, batch, hidden), or (batch, time, 1, hidden).
-  node.set(0, {reshape(h, {shape::batch, time, 1, hidden}), batch_first ? 0U : 2U});
-  if (node.has_output(1)) {
-    const auto last = slice(h, 1, time - 1, time);
-    node.set(1, {last, batch_first ? 0U : 1U});
+  std::vector<expression> all;
+  std::vector<expression> last;
+  for (std::int64_t at = 0; at < directions; ++at) {
+    const bool backwards = direction == "reverse" || at == 1;
+    const auto h = hidden_states(node, how, backwards ? reversed(x) : x, hidden, directions, at);
+    last.push_back(slice(h, 1, time - 1, time));
+    all.push_back(reshape(backwards ? reversed(h) : h, {shape::batch, time, 1, hidden}));
   }
+  const auto joined = [](const std::vector<expression>& parts, std::size_t axis) {
+    return parts.size() == 1 ? parts[0] : concat(parts, axis);
+  };
+  // All states: (time, directions, batch, hidden), or (batch, time, directions, hidden).
+  node.set(0, {joined(all, 2), batch_first ? 0U : 2U});
+  if (node.has_output(1))
+    node.set(1, {joined(last, 1), batch_first ? 0U : 1U});
 }
 
 } // namespace

@@ -51,8 +51,8 @@ std::string wanted_text(const std::vector<double>& wanted) {
   std::string result = "(";
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     result += i > 0 ? ", " : "";
-    if (std::isinf(wanted[i]))
-      result += "batch";
+    if (const auto k = onnx_constant::batches(wanted[i]); k != 0)
+      result += (k == 1 ? "" : std::to_string(k) + " ") + "batch";
     else
       result += std::isnan(wanted[i]) ? "?" : std::to_string(onnx_integer(wanted[i]));
   }
@@ -64,12 +64,17 @@ std::string wanted_text(const std::vector<double>& wanted) {
 /// it.
 std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int64_t>& dims,
                                                       std::size_t batch_at,
-                                                      const std::vector<double>& wanted) {
+                                                      const std::vector<double>& wanted,
+                                                      std::int64_t example) {
   const auto before = onnx_product(dims, 0, batch_at);
   const auto behind = onnx_product(dims, batch_at + 1, dims.size());
-  const bool said = std::ranges::any_of(wanted, [](double x) { return std::isinf(x); });
+  const bool said =
+    std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    if (said && !std::isinf(wanted[at]))
+    // Another number than that of the exporter's example mixes samples. A 1 is often an example
+    // too.
+    const bool may_be = !(wanted[at] > 1) || wanted[at] == static_cast<double>(example);
+    if (said ? wanted[at] != onnx_constant::batch_size : !may_be)
       continue;
     auto result = filled(wanted, at, before * behind);
     if (result && onnx_product(*result, 0, at) == before)
@@ -78,7 +83,79 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   return std::nullopt;
 }
 
+/// How a shape merges the batch with other dimensions.
+struct merging {
+  std::vector<std::int64_t> dims; ///< before they are merged
+  std::vector<std::size_t> merged;
+};
+
+/// Dimension `at` of the wanted shape as (outer, batch, inner), so that as many elements are before
+/// the batch and behind it as in v. Then the elements keep their order, and each sample its own.
+std::optional<merging> merged_at(const onnx_value& v, const std::vector<double>& wanted,
+                                 std::size_t at, std::int64_t example) {
+  const auto from = v.dims();
+  const auto before = onnx_product(from, 0, v.batch_at);
+  const auto all = before * onnx_product(from, v.batch_at + 1, from.size());
+  const bool is_open = wanted[at] == open || std::isnan(wanted[at]);
+  const auto given = onnx_constant::batches(wanted[at]) != 0 ? onnx_constant::batches(wanted[at])
+    : example != 0 ? onnx_integer(wanted[at] / static_cast<double>(example))
+                   : 0;
+  std::int64_t others = 1;
+  std::int64_t outer = before;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (i == at)
+      continue;
+    if (!(wanted[i] >= 1) || wanted[i] > static_cast<double>(all))
+      return std::nullopt;
+    others *= onnx_integer(wanted[i]);
+    if (others > all)
+      return std::nullopt;
+    if (i < at && outer % onnx_integer(wanted[i]) != 0)
+      return std::nullopt;
+    outer /= i < at ? onnx_integer(wanted[i]) : 1;
+  }
+  const auto together = all / others;
+  const bool fits = is_open
+    || (given == together
+        && (onnx_constant::batches(wanted[at]) != 0
+            || onnx_integer(wanted[at]) == given * example));
+  if (all % others != 0 || !fits || outer == 0 || together % outer != 0)
+    return std::nullopt;
+  merging result;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (i != at) {
+      result.dims.push_back(onnx_integer(wanted[i]));
+      result.merged.push_back(1);
+      continue;
+    }
+    result.dims.insert(result.dims.end(), {outer, onnx_constant::batch, together / outer});
+    result.merged.push_back(3);
+  }
+  return result;
+}
+
 } // namespace
+
+onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
+                              const std::vector<double>& dims) {
+  const auto apart = unfolded(v);
+  const auto from = v.dims();
+  if (!v.has_batch() || around_batch(from, v.batch_at, dims, node.example()))
+    return reshaped(node, apart, dims);
+  std::optional<merging> found;
+  for (std::size_t at = 0; at < dims.size(); ++at) {
+    auto next = merged_at(v, dims, at, node.example());
+    if (next && found)
+      node.refuse("it is not clear which dimension of " + wanted_text(dims)
+                  + " contains the batch; export the model with an open batch, or one of 2");
+    found = next ? std::move(next) : found;
+  }
+  if (!found)
+    return reshaped(node, apart, dims); // which refuses it
+  auto result = with_dims(node, apart, found->dims);
+  result.merged = found->merged;
+  return result;
+}
 
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims) {
   const auto from = v.dims();
@@ -94,7 +171,7 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
     }
     return shape{*result} == v.x.shape() ? v : onnx_value{reshape(v.x, shape{*result})};
   }
-  const auto result = around_batch(from, v.batch_at, dims);
+  const auto result = around_batch(from, v.batch_at, dims, node.example());
   if (!result)
     node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
                 + wanted_text(dims)
@@ -153,20 +230,19 @@ std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const
 namespace {
 
 void reshape(onnx_node& node) {
-  const auto& v = node.input(0);
+  const auto& v = node.folded_input(0);
   const auto& wanted = node.known(1, "shape");
   const bool zeros = node.integer("allowzero", 0) != 0;
   auto dims = elements_of(wanted, 64, node);
-  const auto from = v.dims();
+  const auto from = extents_of(v);
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] != 0 || zeros)
       continue;
     if (i >= from.size())
       node.refuse("extent " + std::to_string(i) + " is 0 (keep), but the input has no such extent");
-    dims[i] =
-      from[i] == onnx_constant::batch ? onnx_constant::batch_size : static_cast<double>(from[i]);
+    dims[i] = from[i];
   }
-  node.set(reshaped(node, v, dims));
+  node.set(reshaped_or_merged(node, v, dims));
 }
 
 void flatten(onnx_node& node) {
@@ -218,9 +294,17 @@ void unsqueeze(onnx_node& node) {
   node.set(with_dims(node, v, dims));
 }
 
+/// For each group of consecutive dimensions, its first one; and the number of dimensions.
+std::vector<std::size_t> beginnings(const std::vector<std::size_t>& merged) {
+  std::vector<std::size_t> result{0};
+  for (const auto count : merged)
+    result.push_back(result.back() + count);
+  return result;
+}
+
 void transpose(onnx_node& node) {
-  const auto& v = node.input(0);
-  const auto rank = v.rank();
+  const auto& v = node.folded_input(0);
+  const auto rank = v.merged.empty() ? v.rank() : v.merged.size();
   std::vector<std::size_t> axes(rank);
   std::iota(axes.begin(), axes.end(), std::size_t{0});
   std::ranges::reverse(axes);
@@ -234,7 +318,21 @@ void transpose(onnx_node& node) {
   if (axes.size() != rank || std::ranges::adjacent_find(sorted) != sorted.end())
     node.refuse("attribute \"perm\" does not name each dimension of " + onnx_dims_text(v.dims())
                 + " once");
-  node.set(transposed(v, axes, node.target()));
+  if (v.merged.empty()) {
+    node.set(transposed(v, axes, node.target()));
+    return;
+  }
+  const auto begin = beginnings(v.merged);
+  std::vector<std::size_t> apart;
+  std::vector<std::size_t> merged;
+  for (const auto axis : axes) {
+    for (auto i = begin[axis]; i < begin[axis + 1]; ++i)
+      apart.push_back(i);
+    merged.push_back(v.merged[axis]);
+  }
+  auto result = transposed(unfolded(v), apart, node.target());
+  result.merged = merged;
+  node.set(result);
 }
 
 void expand(onnx_node& node) {
@@ -242,9 +340,9 @@ void expand(onnx_node& node) {
   onnx_constant target;
   const auto wanted = elements_of(node.known(1, "shape"), 64, node);
   for (const auto x : wanted) {
-    if (std::isnan(x))
+    if (!onnx_constant::is_number(x) && x != onnx_constant::batch_size)
       node.refuse("the shape depends on the size of the batch");
-    target.dims.push_back(std::isinf(x) ? onnx_constant::batch : onnx_integer(x));
+    target.dims.push_back(x == onnx_constant::batch_size ? onnx_constant::batch : onnx_integer(x));
   }
   if (v.known) {
     target.values = {0};
@@ -257,22 +355,79 @@ void expand(onnx_node& node) {
   dims.insert(dims.begin(), rank - dims.size(), 1);
   auto own = v.dims();
   own.insert(own.begin(), rank - own.size(), 1);
-  const auto aligned_v = with_dims(node, v, own);
-  // If the model was written with a batch of 1, the shape may contain 1 for the batch.
-  if (v.has_batch() && dims[aligned_v.batch_at] == 1)
-    dims[aligned_v.batch_at] = onnx_constant::batch;
-  if (v.has_batch() && dims[aligned_v.batch_at] != onnx_constant::batch)
-    node.refuse("the batch cannot be expanded to " + std::to_string(dims[aligned_v.batch_at]));
-  const auto found = std::ranges::find(dims, onnx_constant::batch);
-  const auto at = found == dims.end() ? 0 : static_cast<std::size_t>(found - dims.begin());
-  const auto to = found == dims.end() ? shape{dims} : in_graph_order(dims, at);
-  auto from = aligned_v.x;
-  if (found != dims.end() && !v.has_batch())
-    from = troupe::reshape(from, in_graph_order(own, at));
-  node.set({troupe::expand(from, common_shape(from.shape(), to)), at});
+  node.set(expanded(node, with_dims(node, v, own), dims));
+}
+
+/// The factor by which Resize enlarges dimension i.
+std::int64_t factor_of(onnx_node& node, std::size_t i, std::int64_t extent) {
+  const bool by_size = node.has_input(3);
+  const auto& wanted = node.known(by_size ? 3 : 2, by_size ? "sizes" : "scales");
+  if (wanted.elements() != node.input(0).rank())
+    node.refuse("expected a size or scale for each dimension");
+  const auto x = wanted.at(i);
+  if (by_size && (extent == onnx_constant::batch || x == static_cast<double>(extent)))
+    return 1;
+  const auto factor = by_size ? x / static_cast<double>(extent) : x;
+  constexpr double most = 64;
+  if (!(factor >= 1 && factor <= most) || factor != std::trunc(factor)
+      || (extent == onnx_constant::batch && factor != 1))
+    node.refuse("dimension " + std::to_string(i) + " is scaled by " + std::to_string(factor)
+                + "; expected a whole number from 1 to 64, and 1 for the batch");
+  return onnx_integer(factor);
+}
+
+/// Repeats each pixel. With whole factors, the nearest pixel is the same by all rules that are
+/// accepted.
+void resize(onnx_node& node) {
+  const auto place = node.text("coordinate_transformation_mode", "half_pixel");
+  const auto rounding = node.text("nearest_mode", "round_prefer_floor");
+  if (node.text("mode", "nearest") != "nearest")
+    node.refuse("attribute \"mode\" is not nearest");
+  if (!(place == "asymmetric" && rounding == "floor")
+      && !(place == "half_pixel" && rounding.starts_with("round_")))
+    node.refuse(
+      "expected coordinates \"asymmetric\" with \"floor\", or \"half_pixel\" with rounding; "
+      "found \""
+      + place + "\" with \"" + rounding + "\"");
+  for (const auto name : {"cubic_coeff_a", "exclude_outside", "extrapolation_value", "antialias",
+                          "keep_aspect_ratio_policy"})
+    node.ignore(name);
+  if (node.has("axes"))
+    node.refuse("attribute \"axes\" is not supported");
+  auto v = node.input(0);
+  for (std::size_t i = 0; i < v.rank(); ++i) {
+    auto dims = v.dims();
+    const auto factor = factor_of(node, i, dims[i]);
+    if (factor == 1)
+      continue;
+    auto apart = dims;
+    apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(i) + 1, 1);
+    v = with_dims(node, v, apart);
+    apart[i + 1] = factor;
+    dims[i] *= factor;
+    v = with_dims(node, expanded(node, v, apart), dims);
+  }
+  node.set(v);
 }
 
 } // namespace
+
+onnx_value expanded(const onnx_node& node, const onnx_value& v,
+                    const std::vector<std::int64_t>& wanted) {
+  auto dims = wanted;
+  // If the model was written with a fixed batch, the shape contains its size.
+  if (v.has_batch() && (dims[v.batch_at] == 1 || dims[v.batch_at] == node.example()))
+    dims[v.batch_at] = onnx_constant::batch;
+  if (v.has_batch() && dims[v.batch_at] != onnx_constant::batch)
+    node.refuse("the batch cannot be expanded to " + std::to_string(dims[v.batch_at]));
+  const auto found = std::ranges::find(dims, onnx_constant::batch);
+  const auto at = found == dims.end() ? 0 : static_cast<std::size_t>(found - dims.begin());
+  const auto to = found == dims.end() ? shape{dims} : in_graph_order(dims, at);
+  auto from = to_tensor(v, node.target());
+  if (found != dims.end() && !v.has_batch())
+    from = troupe::reshape(from, in_graph_order(v.dims(), at));
+  return {troupe::expand(from, common_shape(from.shape(), to)), at};
+}
 
 void add_shape_operators(onnx_operators& all) {
   all["Reshape"] = reshape;
@@ -281,6 +436,7 @@ void add_shape_operators(onnx_operators& all) {
   all["Unsqueeze"] = unsqueeze;
   all["Transpose"] = transpose;
   all["Expand"] = expand;
+  all["Resize"] = resize;
 }
 
 } // namespace troupe

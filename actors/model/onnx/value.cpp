@@ -127,6 +127,31 @@ T apply(arithmetic how, T a, T b) {
   return a;
 }
 
+/// The same for whole numbers, some of which may be multiples of the number of samples.
+double apply_whole(arithmetic how, double a, double b) {
+  const auto left = onnx_constant::batches(a);
+  const auto right = onnx_constant::batches(b);
+  const auto unknown = std::numeric_limits<double>::quiet_NaN();
+  switch (how) {
+  case arithmetic::add:
+  case arithmetic::subtract:
+    return (left != 0) == (right != 0) || a == 0 || b == 0 ? apply(how, a, b) : unknown;
+  case arithmetic::multiply:
+    return left != 0 && right != 0 ? unknown : a * b;
+  case arithmetic::divide:
+    if (left == 0 && right == 0)
+      return std::trunc(a / b);
+    if (right != 0)
+      return left % right == 0 ? a / b : unknown;
+    return std::trunc(b) == b && b != 0 && left % static_cast<std::int64_t>(b) == 0 ? a / b
+                                                                                    : unknown;
+  case arithmetic::maximum:
+  case arithmetic::minimum:
+    return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;
+  }
+  return unknown;
+}
+
 /// True if a normal float can represent the number's magnitude.
 bool is_normal(double x) {
   using limits = std::numeric_limits<float>;
@@ -161,6 +186,29 @@ bool is_number(const onnx_value& v, std::size_t rank) {
 }
 
 } // namespace
+
+onnx_value unfolded(onnx_value v) {
+  v.merged.clear();
+  return v;
+}
+
+std::vector<double> extents_of(const onnx_value& v) {
+  std::vector<double> apart;
+  for (const auto extent : v.dims())
+    apart.push_back(extent == onnx_constant::batch ? onnx_constant::batch_size
+                                                   : static_cast<double>(extent));
+  if (v.merged.empty())
+    return apart;
+  std::vector<double> result;
+  auto next = apart.begin();
+  for (const auto count : v.merged) {
+    double product = 1;
+    for (std::size_t i = 0; i < count; ++i)
+      product *= *next++;
+    result.push_back(product);
+  }
+  return result;
+}
 
 std::vector<std::int64_t> onnx_value::dims() const {
   if (known)
@@ -290,10 +338,7 @@ onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, gra
   if (a.known && b.known) {
     const bool whole = a.known->type == onnx_constant::kind::integer;
     const auto f = [&](double x, double y) {
-      if (whole && (std::isinf(x) || std::isinf(y)))
-        return std::nan(""); // computed from the number of samples
-      const auto z = apply(how, x, y);
-      return whole && how == arithmetic::divide ? std::trunc(z) : z;
+      return whole ? apply_whole(how, x, y) : apply(how, x, y);
     };
     return combine(*a.known, *b.known, f, limit);
   }

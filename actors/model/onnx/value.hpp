@@ -22,6 +22,12 @@ struct onnx_value {
   std::shared_ptr<const onnx_constant> known;
   expression x;
   std::size_t batch_at = 0;
+  /// Empty, unless the batch is merged with other dimensions into one, as exporters write attention
+  /// (batch * heads, time, features). The value is then kept apart: x and batch_at are those of the
+  /// dimensions before they are merged, and entry i is the number of them in ONNX's dimension i.
+  std::vector<std::size_t> merged = {};
+  /// Null, unless the value is a sequence of tensors (SplitToSequence), and nothing else.
+  std::shared_ptr<const std::vector<onnx_value>> items = {};
 
   onnx_value() = default;
   onnx_value(onnx_constant constant)
@@ -35,6 +41,12 @@ struct onnx_value {
   /// The dimension of the graph's tensor that corresponds to ONNX's dimension `axis`.
   std::size_t graph_axis(std::size_t axis) const;
 };
+
+/// v without the merging of dimensions.
+onnx_value unfolded(onnx_value v);
+
+/// The extents in ONNX's order, as the elements of a shape; also if dimensions are merged.
+std::vector<double> extents_of(const onnx_value& v);
 
 /// The same dimensions in the order of the graph.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);

@@ -14,25 +14,49 @@ namespace troupe {
 
 namespace {
 
-using name_set = std::set<std::string, std::less<>>;
+constexpr auto kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr int value_metadata = 4;
 
-/// The exporter's mark on a tensor, or nothing. Older schemas of ONNX lack metadata_props, field 4
-/// of ValueInfoProto, so it is read as an unknown field.
-std::string kind_in(const onnx::ValueInfoProto& x) {
-  constexpr int metadata_props = 4;
+} // namespace
+
+std::vector<std::pair<std::string, std::string>>
+onnx_metadata(const google::protobuf::MessageLite& message, int metadata_props) {
+  std::vector<std::pair<std::string, std::string>> result;
   google::protobuf::Empty all;
-  if (!all.ParseFromString(x.SerializeAsString()))
-    return {};
+  if (!all.ParseFromString(message.SerializeAsString()))
+    return result;
   const auto& fields = all.GetReflection()->GetUnknownFields(all);
   for (int i = 0; i < fields.field_count(); ++i) {
     const auto& field = fields.field(i);
     onnx::StringStringEntryProto entry;
     if (field.number() == metadata_props
         && field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED
-        && entry.ParseFromString(field.length_delimited())
-        && entry.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
-      return entry.value();
+        && entry.ParseFromString(field.length_delimited()))
+      result.emplace_back(entry.key(), entry.value());
   }
+  return result;
+}
+
+void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(kind_key);
+  entry.set_value(kind);
+  google::protobuf::Empty fields;
+  fields.GetReflection()->MutableUnknownFields(&fields)->AddLengthDelimited(
+    value_metadata, entry.SerializeAsString());
+  mark.set_name(name);
+  mark.MergeFromString(fields.SerializeAsString());
+}
+
+namespace {
+
+using name_set = std::set<std::string, std::less<>>;
+
+/// The exporter's mark on a tensor, or nothing.
+std::string kind_in(const onnx::ValueInfoProto& x) {
+  for (auto& [key, value] : onnx_metadata(x, value_metadata))
+    if (key == kind_key)
+      return value;
   return {};
 }
 
@@ -51,7 +75,8 @@ bool is_product(const std::string& op) {
 bool takes_weights(const std::string& op, int input) {
   static const name_set recurrent{"RNN", "LSTM", "GRU"};
   static const name_set normalizations{"BatchNormalization", "LayerNormalization",
-                                       "InstanceNormalization", "GroupNormalization"};
+                                       "InstanceNormalization", "GroupNormalization",
+                                       "RMSNormalization"};
   if (recurrent.contains(op))
     return input >= 1 && input <= 3;
   if (normalizations.contains(op))

@@ -4,12 +4,28 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+namespace google::protobuf {
+class MessageLite;
+} // namespace google::protobuf
 
 namespace onnx {
 class GraphProto;
+class ValueInfoProto;
 } // namespace onnx
 
 namespace troupe {
+
+/// The keys and values of a message's metadata_props. Older schemas of ONNX lack this field, so it
+/// is read as an unknown one.
+/// @param field the number of the field in this message
+std::vector<std::pair<std::string, std::string>>
+onnx_metadata(const google::protobuf::MessageLite& message, int field);
+
+/// Marks a tensor as PyTorch's exporter does.
+void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark);
 
 /// Decides which initializers of a model are trained. The others are buffers: position tables,
 /// masks, constants. ONNX itself does not say which are which. These rules apply, in this order:

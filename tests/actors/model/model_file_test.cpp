@@ -64,6 +64,42 @@ BOOST_AUTO_TEST_CASE(as_others_see_it) {
   BOOST_TEST(first == weights[16 * 784]);
 }
 
+// The bits of half and brain floats are those of NumPy and PyTorch.
+BOOST_AUTO_TEST_CASE(other_types_and_counters_of_pytorch) {
+  const std::vector<float> wanted{1, -2, 0.25F, 65504, 0.000061035156F, -0.0F};
+  const std::vector<std::uint16_t> half{0x3C00, 0xC000, 0x3400, 0x7BFF, 0x0400, 0x8000};
+  const std::vector<float> rounded{1, -2, 0.25F, 65536, 0.000061035156F, -0.0F};
+  const std::vector<std::uint16_t> brain{0x3F80, 0xC000, 0x3E80, 0x4780, 0x3880, 0x8000};
+  const std::vector<double> twice{wanted.begin(), wanted.end()};
+  const std::int64_t batches = 7;
+  graph g;
+  g.variable("norm.weight", {6}, initializer::zeros());
+  const auto read = [&](safetensors_dtype type, std::span<const std::byte> bytes) {
+    safetensors_file file;
+    file.tensors = {{"norm.num_batches_tracked",
+                     safetensors_dtype::i64,
+                     {},
+                     std::as_bytes(std::span{&batches, 1})},
+                    {"norm.weight", type, {6}, bytes}};
+    return read_model(write_safetensors(file), g.parameters(), "w").weights;
+  };
+  using enum safetensors_dtype;
+  BOOST_TEST(read(f16, std::as_bytes(std::span{half})) == wanted, boost::test_tools::per_element());
+  BOOST_TEST(read(bf16, std::as_bytes(std::span{brain})) == rounded,
+             boost::test_tools::per_element());
+  BOOST_TEST(read(f64, std::as_bytes(std::span{twice})) == wanted,
+             boost::test_tools::per_element());
+  const std::vector<std::uint16_t> special{0x7C00, 0xFC00, 0x7E00, 0x0001, 0x0000, 0x03FF};
+  const auto found = read(f16, std::as_bytes(std::span{special}));
+  BOOST_TEST(std::isinf(found[0]));
+  BOOST_TEST(found[1] < 0);
+  BOOST_TEST(std::isnan(found[2]));
+  BOOST_TEST(found[3] == 0x1p-24F);
+  BOOST_TEST(found[5] == 0x3FFp-24F);
+  BOOST_TEST(contains(error_of([&] { read(i16, std::as_bytes(std::span{half})); }),
+                      "norm.weight, expected F32 (6), found I16 (6)"));
+}
+
 BOOST_AUTO_TEST_CASE(errors) {
   const auto parameters = digits_layout();
   const auto weights = numbers(parameters.size());

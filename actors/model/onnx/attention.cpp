@@ -1,0 +1,129 @@
+// ONNX's operator Attention (Vaswani et al., 2017), from version 23 on.
+
+#include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+/// (batch, time, heads * features) as (batch, heads, time, features).
+onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
+  const auto& v = node.input(input);
+  const auto dims = v.dims();
+  if (v.rank() != 3 && v.rank() != 4)
+    node.refuse("expected a tensor of 3 or 4 dimensions, found " + onnx_dims_text(dims));
+  if (v.rank() == 4)
+    return v;
+  if (heads < 1 || dims[2] % heads != 0)
+    node.refuse("the heads, " + std::to_string(heads) + ", do not divide " + std::to_string(dims[2])
+                + " features");
+  const auto apart = with_dims(node, v, {dims[0], dims[1], heads, dims[2] / heads});
+  return transposed(apart, {0, 2, 1, 3}, node.target());
+}
+
+/// Repeats heads, so that there are as many as of the queries.
+onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads) {
+  const auto dims = v.dims();
+  if (dims[1] == heads)
+    return v;
+  if (dims[1] < 1 || heads % dims[1] != 0)
+    node.refuse(std::to_string(dims[1]) + " heads of keys do not fit " + std::to_string(heads)
+                + " heads of queries");
+  const auto apart = with_dims(node, v, {dims[0], dims[1], 1, dims[2], dims[3]});
+  const auto repeated =
+    expanded(node, apart, {dims[0], dims[1], heads / dims[1], dims[2], dims[3]});
+  return with_dims(node, repeated, {dims[0], heads, dims[2], dims[3]});
+}
+
+/// What is added to the scores: 0 or minus infinity.
+onnx_value summand_of(const onnx_node& node, std::size_t input) {
+  const auto& v = node.input(input);
+  if (!v.known || v.known->type != onnx_constant::kind::boolean)
+    return v;
+  auto result = *v.known;
+  result.type = onnx_constant::kind::real;
+  for (auto& x : result.values)
+    x = x != 0 ? 0 : minus_infinity;
+  return result;
+}
+
+onnx_constant causal_mask(std::int64_t rows, std::int64_t columns) {
+  onnx_constant result;
+  result.dims = {rows, columns};
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t k = 0; k < columns; ++k)
+      result.values.push_back(k <= i ? 0 : minus_infinity);
+  return result;
+}
+
+/// What is added to the scores (..., rows, columns), or neither a constant nor a tensor.
+onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
+  onnx_value result;
+  if (node.has_input(3))
+    result = summand_of(node, 3);
+  if (node.integer("is_causal", 0) != 0) {
+    if (static_cast<std::size_t>(rows * columns) > node.limit())
+      node.refuse("the mask would have " + std::to_string(rows * columns) + " elements");
+    const onnx_value causal{causal_mask(rows, columns)};
+    result = node.has_input(3) ? node.combine(arithmetic::add, result, causal) : causal;
+  }
+  if (!result.known || result.known->dims.empty())
+    return result;
+  const auto& c = *result.known;
+  const auto width = static_cast<std::size_t>(c.dims.back());
+  for (std::size_t row = 0; row < c.elements(); row += width) {
+    std::size_t hidden = 0;
+    for (std::size_t i = row; i < row + width; ++i)
+      hidden += c.at(i) == minus_infinity ? 1 : 0;
+    if (hidden == width)
+      node.refuse("the mask hides all positions from one of them");
+  }
+  return result;
+}
+
+void attention(onnx_node& node) {
+  const auto given = node.input(0);
+  auto heads = node.integer("q_num_heads", 0);
+  const auto shared_heads = node.integer("kv_num_heads", heads);
+  for (std::size_t i = 4; i < node.inputs(); ++i)
+    if (node.has_input(i))
+      node.refuse("earlier keys and values, or lengths of sequences, are not supported");
+  for (std::size_t i = 1; i < 4; ++i)
+    node.refuse_output(i, "keys, values or scores");
+  node.ignore("qk_matmul_output_mode");
+  node.ignore("softmax_precision");
+  const auto q = heads_of(node, 0, heads);
+  heads = q.dims()[1];
+  const auto k = shared(node, heads_of(node, 1, shared_heads), heads);
+  const auto v = shared(node, heads_of(node, 2, shared_heads), heads);
+  const auto factor = node.real("scale", 1 / std::sqrt(static_cast<double>(q.dims()[3])));
+  auto scores = matrix_product(node, q, transposed(k, {0, 1, 3, 2}, node.target()));
+  scores.x = scale(scores.x, factor);
+  if (const auto most = node.real("softcap", 0); most != 0)
+    scores.x = scale(tanh(scale(scores.x, 1 / most)), most);
+  if (const auto mask = mask_of(node, q.dims()[2], k.dims()[2]); mask.known || mask.x.valid())
+    scores = node.combine(arithmetic::add, scores, mask);
+  scores.x = softmax(scores.x);
+  const auto result = matrix_product(node, scores, v);
+  if (given.rank() == 4) {
+    node.set(result);
+    return;
+  }
+  const auto turned = transposed(result, {0, 2, 1, 3}, node.target());
+  const auto dims = turned.dims();
+  node.set(with_dims(node, turned, {dims[0], dims[1], dims[2] * dims[3]}));
+}
+
+} // namespace
+
+void add_attention_operators(onnx_operators& all) {
+  all["Attention"] = attention;
+}
+
+} // namespace troupe

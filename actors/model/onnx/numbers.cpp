@@ -1,0 +1,156 @@
+// ONNX's operators that are supported on constants alone: positions, masks, shapes.
+
+#include "actors/model/onnx/node.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace troupe {
+
+namespace {
+
+using position = std::vector<std::int64_t>;
+
+/// Each element of a constant of this shape, from its position.
+onnx_constant each(const onnx_node& node, onnx_constant::kind type, const position& dims,
+                   const std::function<double(const position&)>& f) {
+  onnx_constant result;
+  result.type = type;
+  result.dims = dims;
+  const auto n = result.elements();
+  if (n > node.limit() || std::ranges::find(dims, onnx_constant::batch) != dims.end())
+    node.refuse("a constant of shape " + onnx_dims_text(dims)
+                + " would be computed, which is too large, or depends on the batch");
+  position at(dims.size(), 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    result.values.push_back(f(at));
+    for (auto axis = dims.size(); axis-- > 0 && ++at[axis] == dims[axis];)
+      at[axis] = 0;
+  }
+  return result;
+}
+
+double element(const onnx_constant& c, const position& at) {
+  std::size_t index = 0;
+  for (std::size_t axis = 0; axis < at.size(); ++axis)
+    index = index * static_cast<std::size_t>(c.dims[axis]) + static_cast<std::size_t>(at[axis]);
+  return c.at(index);
+}
+
+template <double (*f)(double)>
+void unary(onnx_node& node) {
+  auto result = node.known(0, "operand");
+  if (result.type != onnx_constant::kind::real)
+    node.refuse("the operand is not a tensor of real numbers");
+  std::ranges::transform(result.values, result.values.begin(), f);
+  node.set(std::move(result));
+}
+
+double to_even(double x) {
+  return x - std::remainder(x, 1);
+}
+
+/// The sign of the result is that of the divisor, or with fmod that of the dividend.
+void modulo(onnx_node& node) {
+  const bool like_c = node.integer("fmod", 0) != 0;
+  const auto f = [&](double a, double b) {
+    if (const auto k = onnx_constant::batches(a); k != 0 && b != 0 && onnx_constant::is_number(b))
+      return k % onnx_integer(b) == 0 ? 0 : std::nan("");
+    const auto rest = std::fmod(a, b);
+    return !like_c && rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  };
+  node.set(combine(node.known(0, "dividend"), node.known(1, "divisor"), f, node.limit()));
+}
+
+/// The part above or below a diagonal of each matrix.
+void triangle(onnx_node& node) {
+  const auto c = node.known(0, "matrix");
+  const bool upper = node.integer("upper", 1) != 0;
+  const auto k = node.has_input(1) ? node.integers_of(1, "diagonal").at(0) : 0;
+  const auto rank = c.dims.size();
+  if (rank < 2)
+    node.refuse("expected a matrix, found " + onnx_dims_text(c.dims));
+  node.set(each(node, c.type, c.dims, [&](const position& at) {
+    const auto right = at[rank - 1] - at[rank - 2];
+    return (upper ? right >= k : right <= k) ? element(c, at) : 0;
+  }));
+}
+
+/// Repeats whole tensors. For a computed tensor, along dimensions of extent 1.
+void tile(onnx_node& node) {
+  const auto v = node.input(0);
+  const auto counts = node.integers_of(1, "repeats");
+  auto dims = v.dims();
+  if (counts.size() != dims.size())
+    node.refuse("expected a number of repeats for each dimension");
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    if (counts[i] < 1 || counts[i] > (std::int64_t{1} << 32))
+      node.refuse("a dimension is repeated " + std::to_string(counts[i]) + " times");
+    if (counts[i] != 1 && (dims[i] == onnx_constant::batch || (!v.known && dims[i] != 1)))
+      node.refuse("dimension " + std::to_string(i)
+                  + " is repeated, and is the batch or has more "
+                    "than one element");
+    dims[i] *= counts[i];
+  }
+  if (!v.known) {
+    node.set(expanded(node, v, dims));
+    return;
+  }
+  const auto& c = *v.known;
+  node.set(each(node, c.type, dims, [&](position at) {
+    for (std::size_t i = 0; i < at.size(); ++i)
+      at[i] %= c.dims[i];
+    return element(c, at);
+  }));
+}
+
+/// Replaces parts of a constant; the last dimension of the indices names a part.
+void scatter(onnx_node& node) {
+  auto result = node.known(0, "data");
+  const auto& indices = node.known(1, "indices");
+  const auto& updates = node.known(2, "updates");
+  if (const auto how = node.text("reduction", "none"); how != "none")
+    node.refuse("attribute \"reduction\" is \"" + how + "\"; expected none");
+  const auto depth = indices.dims.empty() ? 0 : indices.dims.back();
+  if (depth < 1 || static_cast<std::size_t>(depth) > result.dims.size())
+    node.refuse("the indices, of shape " + onnx_dims_text(indices.dims) + ", do not fit the data, "
+                + onnx_dims_text(result.dims));
+  const auto data = result;
+  result = each(node, data.type, data.dims, [&](const position& at) { return element(data, at); });
+  const auto behind = onnx_product(data.dims, static_cast<std::size_t>(depth), data.dims.size());
+  const auto parts = static_cast<std::int64_t>(indices.elements()) / depth;
+  if (static_cast<std::int64_t>(updates.elements()) != parts * behind)
+    node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", do not fit");
+  for (std::int64_t part = 0; part < parts; ++part) {
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < depth; ++i) {
+      const auto extent = data.dims[static_cast<std::size_t>(i)];
+      auto x = onnx_integer(indices.at(static_cast<std::size_t>(part * depth + i)));
+      x += x < 0 ? extent : 0;
+      if (x < 0 || x >= extent)
+        node.refuse("an index is out of range");
+      at = at * extent + x;
+    }
+    for (std::int64_t i = 0; i < behind; ++i)
+      result.values[static_cast<std::size_t>(at * behind + i)] =
+        updates.at(static_cast<std::size_t>(part * behind + i));
+  }
+  node.set(std::move(result));
+}
+
+} // namespace
+
+void add_number_operators(onnx_operators& all) {
+  all["Sin"] = unary<std::sin>;
+  all["Cos"] = unary<std::cos>;
+  all["Floor"] = unary<std::floor>;
+  all["Ceil"] = unary<std::ceil>;
+  all["Round"] = unary<to_even>;
+  all["Mod"] = modulo;
+  all["Trilu"] = triangle;
+  all["Tile"] = tile;
+  all["ScatterND"] = scatter;
+}
+
+} // namespace troupe

@@ -1,0 +1,208 @@
+// What PyTorch's default exporter writes besides a computation: weights in other files, marks on
+// nodes, and shapes that merge the batch with other dimensions.
+
+#include "actors/model/model_source.hpp"
+#include "tests/actors/model/onnx/small_model.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+BOOST_AUTO_TEST_SUITE(onnx_exporter)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+void write(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream{path, std::ios::binary} << bytes;
+}
+
+/// A model whose weights w (4, 2) are in another file.
+struct apart {
+  temporary_directory folder;
+  small_model m;
+
+  apart() {
+    m.weight("w", {4, 2}, 0);
+    m.node("MatMul", {"x", "w"}, "y");
+    std::filesystem::create_directory(folder / "model");
+    std::string bytes(32, '\0');
+    bytes[3] = 0x40; // 2.0 as the first element
+    write(folder / "model/weights", "----" + bytes);
+    write(folder / "secret", "----" + bytes);
+  }
+
+  void say(const std::string& key, const std::string& value) {
+    auto& w = *m.proto.mutable_graph()->mutable_initializer(0);
+    w.set_data_location(onnx::TensorProto::EXTERNAL);
+    for (auto& entry : *w.mutable_external_data())
+      if (entry.key() == key) {
+        entry.set_value(value);
+        return;
+      }
+    auto& entry = *w.add_external_data();
+    entry.set_key(key);
+    entry.set_value(value);
+  }
+
+  onnx_model read() {
+    write(folder / "model/model.onnx", m.proto.SerializeAsString());
+    return onnx_model::read(folder / "model/model.onnx");
+  }
+
+  std::string error() {
+    return error_of([&] { read(); });
+  }
+};
+
+/// Adds a mark, in field 9 of a node, which older schemas of ONNX do not have.
+void mark(onnx::NodeProto& node, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  const auto bytes = entry.SerializeAsString();
+  constexpr char tag = 9 << 3 | 2;
+  BOOST_TEST_REQUIRE(bytes.size() < 128);
+  BOOST_TEST_REQUIRE(
+    node.ParseFromString(node.SerializeAsString() + tag + static_cast<char>(bytes.size()) + bytes));
+}
+
+constexpr auto origin = "pkg.torch.onnx.fx_node";
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(weights_beside_the_model) {
+  apart x;
+  x.say("location", "weights");
+  x.say("offset", "4");
+  const auto model = x.read();
+  graph g;
+  import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+  const auto values = model.values(g.parameters());
+  BOOST_TEST_REQUIRE(values.size() == 8u);
+  BOOST_TEST(values[0] == 2.0F);
+  BOOST_TEST(values[1] == 0.0F);
+  // Without the folder, the other file is unknown.
+  BOOST_TEST(contains(x.m.error(), "tensor \"w\" is stored in another file"));
+  x.say("length", "32");
+  BOOST_TEST(x.error() == "(no error)");
+}
+
+BOOST_AUTO_TEST_CASE(other_files_are_bounded) {
+  apart x;
+  x.say("offset", "4");
+  std::filesystem::create_symlink(x.folder / "secret", x.folder / "model/link");
+  const auto inside = (x.folder / "model/weights").string();
+  for (const auto& outside :
+       {std::string{"../secret"}, std::string{"a/../../secret"}, (x.folder / "secret").string(),
+        inside, std::string{"link"}, std::string{""}, std::string{"."}, std::string{".."}}) {
+    x.say("location", outside);
+    BOOST_TEST(contains(x.error(), "tensor \"w\" is stored in \"" + outside + "\", outside"),
+               outside << ": " << x.error());
+  }
+  x.say("location", "missing");
+  BOOST_TEST(
+    contains(x.error(), "tensor \"w\" is stored in \"missing\", and there is no such file"));
+  x.say("location", "weights");
+  x.say("offset", "5");
+  BOOST_TEST(
+    contains(x.error(), "tensor \"w\" ends at byte 5 + 32 of weights, which has 36 bytes"));
+  x.say("offset", "18446744073709551615");
+  BOOST_TEST(contains(x.error(), "which has 36 bytes"));
+  x.say("offset", "-1");
+  BOOST_TEST(contains(x.error(), "tensor \"w\" has \"offset\" \"-1\"; expected a number of bytes"));
+  x.say("offset", "0");
+  x.say("length", "36");
+  BOOST_TEST(contains(x.error(), "tensor \"w\" needs 32 bytes, but \"length\" is 36"));
+  x.say("length", "32");
+  auto& again = *x.m.proto.mutable_graph()->add_initializer();
+  again = x.m.proto.graph().initializer(0);
+  again.set_name("v");
+  BOOST_TEST(contains(x.error(), "tensor \"v\" shares bytes of weights with other tensors"));
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers) {
+  temporary_directory folder;
+  small_model m;
+  m.weight("w", {4, 2}, 8);
+  m.node("MatMul", {"x", "w"}, "y");
+  m.proto.mutable_graph()->mutable_initializer(0)->set_float_data(
+    3, std::numeric_limits<float>::quiet_NaN());
+  write(folder / "model.onnx", m.proto.SerializeAsString());
+  proto::Job job;
+  job.mutable_model()->set_onnx((folder / "model.onnx").string());
+  BOOST_TEST(contains(error_of([&] { embed_onnx(job); }),
+                      "model.onnx: tensor \"w\" has NaN at element 3; expected finite weights"));
+}
+
+BOOST_AUTO_TEST_CASE(merged_parameters) {
+  const auto model = [](const std::string& second) {
+    small_model m;
+    m.weight("w", {4, 4}, 16);
+    mark(m.node("MatMul", {"x", "w"}, "a"), origin,
+         "linear(args = (%x, %p_first_weight, %p_bias))");
+    mark(m.node("MatMul", {"a", "w"}, "y"), origin, "linear(args = (%a, %p_" + second + "))");
+    return m;
+  };
+  BOOST_TEST(model("first_weight").error() == "(no error)");
+  BOOST_TEST(contains(model("first_weight_2").error(),
+                      "the exporter merged different parameters with equal values into the tensor "
+                      "\"w\", which node \"the a\" (MatMul) and node \"the y\" (MatMul) read, so "
+                      "that they cannot be trained apart; export with optimize=False"));
+}
+
+BOOST_AUTO_TEST_CASE(folded_batch_normalization) {
+  const auto model = [](const std::string& what) {
+    small_model m;
+    m.weight("w", {4, 4}, 16);
+    auto& node = m.node("MatMul", {"x", "w"}, "y");
+    mark(node, origin, what);
+    mark(node, "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoGemm");
+    return m;
+  };
+  BOOST_TEST(contains(model("aten._native_batch_norm_legit_functional.default").error(),
+                      "node \"the y\" (MatMul): the exporter folded batch normalization into this "
+                      "node, so that it cannot be trained; export with optimize=False"));
+  // A model that was exported for testing has constant statistics.
+  BOOST_TEST(model("aten._native_batch_norm_legit_no_training.default").error() == "(no error)");
+}
+
+// Samples stay apart only if the batch comes back between the same elements.
+BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
+  const auto model = [](const std::vector<std::vector<std::int64_t>>& shapes) {
+    small_model m;
+    std::string last = "x";
+    for (const auto& shape : shapes) {
+      const auto next = "r" + std::to_string(m.proto.graph().initializer_size());
+      auto& wanted = *m.proto.mutable_graph()->add_initializer();
+      wanted.set_name("shape of " + next);
+      wanted.set_data_type(onnx::TensorProto::INT64);
+      wanted.add_dims(static_cast<std::int64_t>(shape.size()));
+      wanted.mutable_int64_data()->Add(shape.begin(), shape.end());
+      m.node("Reshape", {last, wanted.name()}, next);
+      last = next;
+    }
+    m.node("Relu", {last}, "y");
+    return m;
+  };
+  BOOST_TEST(model({{-1, 2}, {-1, 4}}).error() == "(no error)");
+  BOOST_TEST(model({{-1, 2}, {-1, 2, 2}}).error() == "(no error)");
+  // (batch * 2, 2), and no separate batch again.
+  BOOST_TEST(contains(model({{-1, 2}}).error(), "output \"y\" merges the batch with another"));
+  BOOST_TEST(contains(model({{-1, 8}}).error(), "cannot get the shape (-1, 8)"));
+  BOOST_TEST(contains(model({{2, -1}}).error(), "cannot get the shape (2, -1)"));
+  auto softmax = model({{-1, 2}});
+  auto& node = *softmax.proto.mutable_graph()->mutable_node(1);
+  node.set_op_type("Softmax");
+  integer(node, "axis", 0);
+  BOOST_TEST(contains(softmax.error(), "axis 0 is merged with the batch"));
+  node.set_op_type("CumSum");
+  BOOST_TEST(contains(softmax.error(), "does not have this operator"));
+  node.set_op_type("Flatten");
+  BOOST_TEST(contains(softmax.error(), "node \"the y\" (Flatten): input 0 merges the batch"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
