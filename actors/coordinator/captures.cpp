@@ -66,6 +66,10 @@ captures::behavior_type captures::make_behavior() {
     [this](const evaluate_solution& x) {
       begin_evaluation({++evaluations_begun_, 0, 1, {{0, 1, x.weights}}, true}, x.report);
     },
+    [this](expect_last_version) {
+      if (checkpoints_)
+        checkpoints_->expect_end();
+    },
     [this](const finish_captures& x) { on_finish(x); },
     [this](const evaluated& x) { on_evaluated(x); },
     [this](const checkpoint_written& x) { on_written(x); },

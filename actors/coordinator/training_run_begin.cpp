@@ -39,7 +39,8 @@ void training_run::restore() {
   proto::Restore order;
   order.set_view(view_.number);
   if (const auto& from = options_.resume) {
-    order.set_version(from->manifest.step);
+    first_step_ = from->manifest.step;
+    order.set_version(first_step_);
     order.set_samples(from->manifest.samples);
     if (const auto& pacing = from->manifest.pacing)
       *order.mutable_pacing() = *pacing;
