@@ -1,5 +1,6 @@
 #include "actors/coordinator/coordinator.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
 #include "actors/coordinator/progress.hpp"
 #include "actors/coordinator/training_run.hpp"
@@ -75,6 +76,12 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
+  // Another output directory does not have its weights.
+  std::optional<best_evaluation> best;
+  if (options_.resume
+      && options_.resume->directory.parent_path() == checkpoint_folder(options_.output))
+    best = options_.resume->manifest.best;
+  how.best = best;
   how.observer = options_.observer;
   how.spawner = options_.spawner;
   how.listener = caf::actor_cast<conclusion_listener>(this);
@@ -85,6 +92,7 @@ void coordinator::start_parts() {
   capturing.output = options_.output;
   capturing.files = options_.files;
   capturing.first_version = options_.resume ? options_.resume->manifest.step : 0;
+  capturing.best = best.value_or(best_evaluation{});
   capturing.observer = options_.observer;
   capturing.weights = options_.weights;
   capturing.spawner = options_.spawner;

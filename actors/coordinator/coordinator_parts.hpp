@@ -119,6 +119,11 @@ struct capture_context {
 /// Shards or ranks are asked for the version at which the run ends, for a checkpoint.
 struct expect_last_version {};
 
+/// Evaluations no longer get better: the run ends, without failure.
+struct end_early {
+  std::string reason;
+};
+
 /// This checkpoint is on disk.
 struct checkpoint_kept {
   std::string path;
@@ -199,6 +204,7 @@ TROUPE_LOCAL_MESSAGE(troupe::snapshot_evaluated)
 TROUPE_LOCAL_MESSAGE(troupe::capture_question)
 TROUPE_LOCAL_MESSAGE(troupe::capture_context)
 TROUPE_LOCAL_MESSAGE(troupe::expect_last_version)
+TROUPE_LOCAL_MESSAGE(troupe::end_early)
 TROUPE_LOCAL_MESSAGE(troupe::checkpoint_kept)
 TROUPE_LOCAL_MESSAGE(troupe::finish_captures)
 TROUPE_LOCAL_MESSAGE(troupe::captures_done)
@@ -228,7 +234,7 @@ using run_actor = caf::typed_actor<
   rpc<proto::Ack, proto::LeaseRequest>, rpc<proto::Ack, proto::LeaseDone>,
   rpc<void, proto::Heartbeat>, rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>,
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
-  rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
+  rpc<void, end_early>, rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
 /// Tells captures which actor answers its questions.
 struct introduce {

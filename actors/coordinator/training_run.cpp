@@ -41,10 +41,11 @@ training_run::behavior_type training_run::make_behavior() {
     [this](const snapshot_taken& x) { on_snapshot(x); },
     [this](const snapshot_evaluated& x) { last_ = x.result; },
     [this](const capture_question& x) { return on_question(x); },
+    [this](const end_early& x) { on_end_early(x); },
     [this](const checkpoint_kept& x) { last_checkpoint_ = x.path; },
     [this](captures_done) {
       if (phase_ == phase::finishing)
-        cut_short_ ? end_cut_short() : settle_accounts();
+        cut_short_&& stopping_ ? end_cut_short() : settle_accounts();
     },
     [this](const solved& x) { on_solved(x); },
     [this](tick) { on_tick(); },
@@ -105,7 +106,7 @@ void training_run::go_on() {
     snapshot();
     return;
   }
-  if (stopping_ && book_->stopped()) {
+  if (ends_soon() && book_->stopped()) {
     cut_short_ = true;
     finish();
     return;
@@ -146,7 +147,7 @@ void training_run::apply_held_back(std::function<void()> then) {
 void training_run::on_snapshot(const snapshot_taken&) {
   if (phase_ != phase::snapshot)
     return;
-  if (book_->last_epoch() || stopping_) {
+  if (book_->last_epoch() || ends_soon()) {
     cut_short_ = !book_->last_epoch();
     finish();
     return;
@@ -261,6 +262,7 @@ run_state training_run::state() {
     x.epoch_samples = options_.context->data.train_records;
     x.train_loss = std::isfinite(now.train_loss) ? now.train_loss : 0;
     x.samples_per_second = now.samples_per_second;
+    x.learning_rate = options_.context->rate.at(now.epochs_trained);
     result.progress = std::move(x);
     if (book_->settling() > 0) {
       result.wait.what = reason::fence;
@@ -316,7 +318,7 @@ void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
   if (known && is_stopped_task(x)) {
-    stop(x.reason(), false);
+    stop(x.reason(), true);
     return;
   }
   // The run can continue without the evaluator.

@@ -105,6 +105,8 @@ private:
 
   // -- the end --
   void stop(const std::string& reason, bool interrupted);
+  void on_end_early(const end_early& x);
+  bool ends_soon() const noexcept { return stopping_ || !summary_.ended_early.empty(); }
   void check_deadline();
   void finish();
   void end_cut_short();

@@ -117,6 +117,8 @@ void training_run::start_training() {
         "of an uninterrupted run; each worker's momentum begins at the mean of all");
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
+  if (ends_soon())
+    book_->stop();
   go_on();
 }
 

@@ -26,6 +26,19 @@ void training_run::stop(const std::string& reason, bool interrupted) {
   go_on();
 }
 
+// The end of the last epoch is not early.
+void training_run::on_end_early(const end_early& x) {
+  const bool over = phase_ != phase::opening && phase_ != phase::training
+    && (phase_ != phase::snapshot || book_->last_epoch());
+  if (ends_soon() || over)
+    return;
+  summary_.ended_early = x.reason;
+  if (phase_ == phase::opening)
+    return; // The run that this one continues had ended early, too: see start_training().
+  book_->stop();
+  go_on();
+}
+
 void training_run::check_deadline() {
   if (!stopping_ || clock().now() < stopping_->deadline)
     return;
@@ -173,10 +186,11 @@ void training_run::conclude() {
     summary_.validation_loss = last_.loss;
     summary_.validation_accuracy = last_.accuracy;
   } else if (!last_.weights_sha256.empty()) {
-    last_.test = test_result{last_.loss, last_.accuracy};
+    last_.test = test_result{last_.loss, last_.accuracy, last_.measures};
   }
   summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
   summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
+  summary_.measures = last_.test ? last_.test->measures : last_.measures;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);

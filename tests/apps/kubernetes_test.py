@@ -94,8 +94,8 @@ class Kubernetes(TestCase):
                     self.assert_exit(process, 1)
                 # The newest checkpoint has the state of the moment, whatever checkpoint.every_steps is.
                 step = self.steps()[-1]
-                self.assertRegex(chief.output, r"(stopped|failed): .*SIGTERM.*"
-                                 f"/step-{step:08} has the state, and --resume continues there")
+                self.assertRegex(chief.lines[-1], r"^stopped: .*SIGTERM.*"
+                                 f"/step-{step:08} has the state, and --resume continues there$")
                 self.restart_failed()
                 self.processes["chief", 0].wait_for(f"continuing from {self.out}/checkpoints/step-{step:08}")
                 self.assert_result()
