@@ -41,11 +41,13 @@ std::string explain(const caf::error& x) {
   if (!x)
     return "it has ended";
   if (x.category() == category) {
-    std::string result = to_string(static_cast<errc>(x.code()));
+    const auto code = static_cast<errc>(x.code());
     // Some errors carry more than the text.
-    if (!x.context().empty() && x.context().match_element<std::string>(0))
-      result += ": " + x.context().get_as<std::string>(0);
-    return result;
+    if (x.context().empty() || !x.context().match_element<std::string>(0))
+      return to_string(code);
+    // "failed" alone says nothing.
+    const auto text = x.context().get_as<std::string>(0);
+    return code == errc::failed ? text : to_string(code) + std::string{": "} + text;
   }
   if (x == caf::sec::request_timeout)
     return "no answer before the deadline";
@@ -54,7 +56,7 @@ std::string explain(const caf::error& x) {
   if (x == caf::sec::unexpected_message)
     return "the peer could not make sense of a message (another version?)";
   if (x == caf::sec::cannot_connect_to_node)
-    return "connection refused or host unknown";
+    return "connection refused, or there is no route";
   return to_string(x);
 }
 

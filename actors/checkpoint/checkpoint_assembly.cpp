@@ -60,7 +60,7 @@ std::string checkpoint_assembly::problem(const proto::CheckpointPart& header,
   if (header.slot() >= how_.slots)
     return "slot " + number(header.slot()) + " of " + version + ", but the optimizer has "
       + number(how_.slots - 1) + " slots besides the weights";
-  if (header.version() <= how_.first || header.version() % how_.every != 0)
+  if (header.version() <= how_.first || (!at_end_ && header.version() % how_.every != 0))
     return version + ": expected a multiple of " + number(how_.every)
       + (how_.first > 0 ? " after " + number(how_.first) : "");
   if (header.version() > how_.last)
@@ -138,7 +138,7 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
       left_out_.insert(x.first);
     return skipped;
   });
-  if (open() < checkpoint_schedule::most_open)
+  if (at_end_ || open() < checkpoint_schedule::most_open)
     return true;
   const auto waiting = std::ranges::find_if(versions_, [&](auto& x) {
     return x.second.missing == 0 && !x.second.copied && x.first < header.version();

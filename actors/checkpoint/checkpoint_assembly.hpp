@@ -45,6 +45,7 @@ struct assembled_checkpoint {
 ///   third version are refused.
 /// - Up to eight small versions are copied while they wait, and do not count. A few versions that
 ///   are due shortly after each other are thus all kept.
+/// - The version at which the run ends is always taken. It may have any number.
 /// - An open version is given up if a newer one is complete, if one of its holders skips it, or
 ///   after some time.
 ///
@@ -59,7 +60,7 @@ public:
     std::vector<range> parts;
     /// Number of values for each parameter: the weights, and the slots of the optimizer's state.
     std::size_t slots = 1;
-    /// All versions are multiples of this.
+    /// All versions are multiples of this, except the one at which the run ends.
     std::uint64_t every = 1;
     /// See assembled_checkpoint.
     bool one_worker_each = false;
@@ -94,6 +95,9 @@ public:
   /// is complete.
   std::optional<assembled_checkpoint> next();
   void done();
+
+  /// Call this before holders are asked for the version at which the run ends.
+  void expect_end() noexcept { at_end_ = true; }
 
   /// Gives up versions that have been arriving for longer than `limit`.
   void drop_late(time_point now, std::chrono::nanoseconds limit);
@@ -151,6 +155,8 @@ private:
   /// versions, and the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
+  /// Holders send the version at which the run ends.
+  bool at_end_ = false;
 };
 
 } // namespace troupe

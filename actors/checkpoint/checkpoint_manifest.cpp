@@ -71,6 +71,13 @@ public:
     return x;
   }
 
+  double real(const char* key) const {
+    const auto& x = value(key);
+    if (!x.is_number())
+      fail(key, "expected a number");
+    return x.get<double>();
+  }
+
   field_reader object(const char* key) const { return {value(key), place_of(key)}; }
 
   std::string place_of(const std::string& key) const {
@@ -147,6 +154,11 @@ std::vector<range> parse_ranges(const field_reader& in, std::uint64_t records) {
   return result;
 }
 
+best_evaluation parse_best(const field_reader& in) {
+  return {in.real("loss"), in.count("step"), in.number<std::uint32_t>("epoch"),
+          in.number<std::uint32_t>("since"), in.count("newest")};
+}
+
 std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
   std::vector<checkpoint_mark> result;
   for (auto& x : in.list("marks")) {
@@ -220,6 +232,12 @@ std::string to_json(const checkpoint_manifest& x) {
     (void)google::protobuf::util::MessageToJsonString(*x.pacing, &text);
     result["pacing"] = object::parse(text);
   }
+  if (x.best)
+    result["best"] = {{"loss", x.best->loss},
+                      {"step", x.best->step},
+                      {"epoch", x.best->epoch},
+                      {"since", x.best->since},
+                      {"newest", x.best->newest}};
   return result.dump(1, ' ', false, object::error_handler_t::replace) + '\n';
 }
 
@@ -245,6 +263,8 @@ checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string
   result.job = in.text("job");
   if (in.has("pacing"))
     result.pacing = in.message<proto::PacingState>("pacing");
+  if (in.has("best"))
+    result.best = parse_best(in.object("best"));
   result.marks = parse_marks(in);
   result.files = parse_files(in);
   return result;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/checkpoint/best_evaluation.hpp"
 #include "actors/leases/lease_book.hpp"
 #include "actors/model/job_context.hpp"
 
@@ -54,6 +55,8 @@ struct checkpoint_manifest {
   std::string troupe_version;
   /// The state of the protocol's pacing, if it has any.
   std::optional<proto::PacingState> pacing = {};
+  /// Present if the job compares evaluations.
+  std::optional<best_evaluation> best = {};
   std::vector<checkpoint_mark> marks;
   std::vector<checkpoint_file> files;
 };

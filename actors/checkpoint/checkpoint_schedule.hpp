@@ -38,6 +38,10 @@ public:
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }
 
+  /// True if this version, the last one of the run, must still be captured. It is captured even if
+  /// too many captures are open.
+  bool due_at_end(std::uint64_t version) const noexcept { return every_ > 0 && version != newest_; }
+
   /// Records that the capture of this version is in transit, until `ended`.
   void began(std::uint64_t version) noexcept {
     ++open_;

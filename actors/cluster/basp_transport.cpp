@@ -45,8 +45,17 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
+/// Why the name of a host cannot be resolved; empty if it can. May block.
+std::string name_problem(const std::string& host) {
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0)
+    return "host unknown: " + std::string{::gai_strerror(error)};
+  ::freeaddrinfo(found);
+  return {};
+}
+
 /// One attempt to connect. The middleman connects in its own thread and answers after success or
-/// failure.
+/// failure. This actor needs a thread of its own.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,
@@ -64,13 +73,16 @@ protected:
       tell(nullptr, "'" + address_ + "' is not host:port");
       return {};
     }
-    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value,
-            std::move(host), port)
+    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value, host, port)
       .then(
         [this](const caf::node_id&, caf::strong_actor_ptr& node, const std::set<std::string>&) {
           tell(std::move(node), "nothing is published there");
         },
-        [this](const caf::error& error) { tell(nullptr, explain(error)); });
+        [this, host](const caf::error& error) {
+          const auto problem =
+            error == caf::sec::cannot_connect_to_node ? name_problem(host) : std::string{};
+          tell(nullptr, problem.empty() ? explain(error) : problem);
+        });
     return {[](caf::unit_t) {}};
   }
 
@@ -92,7 +104,7 @@ private:
 
 void basp_transport::dial(const task_name& task, const std::string& address,
                           dial_listener listener) {
-  sys_.spawn<dialler>(task, address, std::move(listener), timeout_);
+  sys_.spawn<dialler, caf::detached>(task, address, std::move(listener), timeout_);
 }
 
 std::uint16_t basp_transport::listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,

@@ -494,13 +494,18 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with(""); // The coordinator continues without this node.
     return;
   }
-  if (only(job_kind::worker) && !workers_.empty()) {
+  // A checkpoint needs this node until the coordinator ends the run.
+  const bool serves = context_ && context_->job.has_checkpoint()
+    && (!only(job_kind::worker) || context_->protocol.in_step || !context_->protocol.uses_shards());
+  auto limit = stop_patience;
+  if (only(job_kind::worker) && !workers_.empty() && !serves) {
     for (auto& worker : workers_)
       send(worker, leave_run{x.reason});
   } else if (auto coordinator = lookup({coordinator_task, proto::COORDINATOR})) {
-    proto::Failure failure;
-    *failure.mutable_task() = to_proto(options_.tasks.front());
-    failure.set_reason(to_string(options_.tasks.front()) + " was stopped (" + x.reason + ')');
+    auto failure = stopped_task(options_.tasks.front(), x.reason);
+    failure.set_goes_on(serves);
+    if (serves)
+      limit += stopping_limit;
     send(caf::actor_cast<coordinator_actor>(coordinator), std::move(failure));
   } else {
     end_with("stopped (" + x.reason + ')');
@@ -510,7 +515,7 @@ void cluster_node::on_stop(const stop_run& x) {
   run_summary given_up;
   given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
   given_up.interrupted = true;
-  delayed_send(this, stop_patience, std::move(given_up));
+  delayed_send(this, limit, std::move(given_up));
 }
 
 void cluster_node::on_worker_left() {

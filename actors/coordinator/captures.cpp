@@ -30,7 +30,7 @@ constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds
 } // namespace
 
 captures::captures(caf::actor_config& cfg, captures_options options)
-  : super(cfg), options_(std::move(options)) {}
+  : super(cfg), options_(std::move(options)), counted_before_(options_.best.newest) {}
 
 captures::behavior_type captures::make_behavior() {
   evaluations_options how;
@@ -65,6 +65,10 @@ captures::behavior_type captures::make_behavior() {
     [this](const take_snapshot& x) { on_take(x); },
     [this](const evaluate_solution& x) {
       begin_evaluation({++evaluations_begun_, 0, 1, {{0, 1, x.weights}}, true}, x.report);
+    },
+    [this](expect_last_version) {
+      if (checkpoints_)
+        checkpoints_->expect_end();
     },
     [this](const finish_captures& x) { on_finish(x); },
     [this](const evaluated& x) { on_evaluated(x); },
@@ -183,6 +187,8 @@ void captures::on_evaluated(const evaluated& x) {
   evaluation_began_ = now;
   report.test_loss = x.loss;
   report.test_accuracy = x.accuracy;
+  report.measures = x.measures;
+  compare(report, x);
   send(options_.progress, report);
   if (report.step > 0) {
     to_evaluate_->done();
@@ -190,8 +196,38 @@ void captures::on_evaluated(const evaluated& x) {
   } else {
     keep_snapshot(report, x);
   }
+  write_held();
   read_snapshot();
   end_if_done();
+}
+
+bool captures::compares() const {
+  return job().has_early_stopping() || job().checkpoint().keep_best();
+}
+
+void captures::compare(const epoch_report& report, const evaluated& x) {
+  if (!compares())
+    return;
+  // An epoch's end may overtake an earlier version that waits. A version may be evaluated twice: as
+  // one of many, and as an epoch's end.
+  auto& best = options_.best;
+  const auto newest = std::exchange(best.newest, counted_before_);
+  const bool better = compared_.insert(x.version).second
+    && best.add(x.loss, x.version, report.epoch, job().early_stopping().min_delta());
+  best.newest = std::max(newest, x.version);
+  if (better)
+    send(options_.progress, record_weights{x.version, x.weights, report.epoch, best});
+  end_if_worse();
+}
+
+void captures::end_if_worse() {
+  const auto& best = options_.best;
+  if (!job().has_early_stopping() || best.since < job().early_stopping().patience())
+    return;
+  send(run_,
+       end_early{"early_stopping: the last " + std::to_string(best.since)
+                 + " evaluations were not better than that of epoch " + std::to_string(best.epoch)
+                 + " (step " + std::to_string(best.step) + ")"});
 }
 
 void captures::keep_snapshot(const epoch_report& report, const evaluated& x) {

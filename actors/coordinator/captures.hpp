@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace troupe {
@@ -23,6 +24,8 @@ struct captures_options {
   std::shared_ptr<storage> files;
   /// Version of the weights at the start of this run; 0 unless the run continues from a checkpoint.
   std::uint64_t first_version = 0;
+  /// The best evaluation of the run that this one continues.
+  best_evaluation best;
   /// May be null.
   run_observer observer;
   weights_listener weights;
@@ -75,12 +78,16 @@ private:
   void next_checkpoint();
   void write(const assembled_checkpoint& whole, std::vector<checkpoint_mark> marks,
              const lease_cut& cut);
+  void write_held();
   void on_written(const checkpoint_written& x);
   void end_checkpoint(std::uint64_t version, const std::string& problem);
 
   // -- evaluations --
   void begin_evaluation(evaluate what, const epoch_report& report);
   void on_evaluated(const evaluated& x);
+  bool compares() const;
+  void compare(const epoch_report& report, const evaluated& x);
+  void end_if_worse();
   void keep_snapshot(const epoch_report& report, const evaluated& x);
   std::size_t snapshots_evaluating() const;
   std::chrono::nanoseconds evaluation_time() const;
@@ -123,6 +130,11 @@ private:
   std::uint64_t missed_evaluations_told_ = 0;
   std::uint64_t missed_checkpoints_told_ = 0;
   /// Number of checkpoints that could not be written: in a row, and in total.
+  /// A checkpoint that waits for evaluations, because it contains the best one so far.
+  std::optional<write_checkpoint> held_;
+  /// Versions that were compared in this run; and the newest one in the run that it continues.
+  std::set<std::uint64_t> compared_;
+  std::uint64_t counted_before_;
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;

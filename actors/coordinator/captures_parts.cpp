@@ -24,6 +24,7 @@ void captures::on_begin(const begin_run& x) {
   handles_ = x.handles;
   if (!handles_)
     return; // No task trains.
+  end_if_worse();
   checkpoint_assembly::options how;
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
@@ -31,7 +32,7 @@ void captures::on_begin(const begin_run& x) {
   // Each update trains at least one sample.
   how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
-  if (job().has_evaluate()) {
+  if (job().evaluate().every_steps() > 0) {
     how.every = job().evaluate().every_steps();
     to_evaluate_.emplace(how);
   }
@@ -160,7 +161,16 @@ void captures::write(const assembled_checkpoint& whole, std::vector<checkpoint_m
   order.manifest.job_hash = context.hash;
   order.manifest.troupe_version = version();
   order.slots = whole.slots;
-  send(writer_, std::move(order));
+  held_ = std::move(order);
+  write_held();
+}
+
+void captures::write_held() {
+  if (!held_ || (compares() && !evaluating_.empty()))
+    return;
+  if (compares() && options_.best.step > 0)
+    held_->manifest.best = options_.best;
+  send(writer_, *std::exchange(held_, std::nullopt));
 }
 
 void captures::on_written(const checkpoint_written& x) {

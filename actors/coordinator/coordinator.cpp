@@ -1,5 +1,6 @@
 #include "actors/coordinator/coordinator.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
 #include "actors/coordinator/progress.hpp"
 #include "actors/coordinator/training_run.hpp"
@@ -21,6 +22,20 @@ namespace {
 constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
+
+proto::Failure stopped_task(const task_name& task, const std::string& reason) {
+  proto::Failure result;
+  *result.mutable_task() = to_proto(task);
+  result.set_reason(to_string(task) + " was stopped (" + reason + ')');
+  result.set_goes_on(true);
+  return result;
+}
+
+bool is_stopped_task(const proto::Failure& x) {
+  task_name task;
+  return x.goes_on() && from_proto(x.task(), task)
+    && x.reason().starts_with(to_string(task) + " was stopped (");
+}
 
 coordinator::coordinator(caf::actor_config& cfg, coordinator_options options)
   : super(cfg), options_(std::move(options)),
@@ -61,6 +76,12 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
+  // Another output directory does not have its weights.
+  std::optional<best_evaluation> best;
+  if (options_.resume
+      && options_.resume->directory.parent_path() == checkpoint_folder(options_.output))
+    best = options_.resume->manifest.best;
+  how.best = best;
   how.observer = options_.observer;
   how.spawner = options_.spawner;
   how.listener = caf::actor_cast<conclusion_listener>(this);
@@ -71,6 +92,7 @@ void coordinator::start_parts() {
   capturing.output = options_.output;
   capturing.files = options_.files;
   capturing.first_version = options_.resume ? options_.resume->manifest.step : 0;
+  capturing.best = best.value_or(best_evaluation{});
   capturing.observer = options_.observer;
   capturing.weights = options_.weights;
   capturing.spawner = options_.spawner;

@@ -116,6 +116,14 @@ struct capture_context {
   std::optional<lease_cut> cut;
 };
 
+/// Shards or ranks are asked for the version at which the run ends, for a checkpoint.
+struct expect_last_version {};
+
+/// Evaluations no longer get better: the run ends, without failure.
+struct end_early {
+  std::string reason;
+};
+
 /// This checkpoint is on disk.
 struct checkpoint_kept {
   std::string path;
@@ -195,6 +203,8 @@ TROUPE_LOCAL_MESSAGE(troupe::evaluate_solution)
 TROUPE_LOCAL_MESSAGE(troupe::snapshot_evaluated)
 TROUPE_LOCAL_MESSAGE(troupe::capture_question)
 TROUPE_LOCAL_MESSAGE(troupe::capture_context)
+TROUPE_LOCAL_MESSAGE(troupe::expect_last_version)
+TROUPE_LOCAL_MESSAGE(troupe::end_early)
 TROUPE_LOCAL_MESSAGE(troupe::checkpoint_kept)
 TROUPE_LOCAL_MESSAGE(troupe::finish_captures)
 TROUPE_LOCAL_MESSAGE(troupe::captures_done)
@@ -224,7 +234,7 @@ using run_actor = caf::typed_actor<
   rpc<proto::Ack, proto::LeaseRequest>, rpc<proto::Ack, proto::LeaseDone>,
   rpc<void, proto::Heartbeat>, rpc<proto::Ack, proto::Leave>, rpc<void, proto::Failure>,
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
-  rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
+  rpc<void, end_early>, rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
 /// Tells captures which actor answers its questions.
 struct introduce {
@@ -241,10 +251,22 @@ using captures_actor =
   caf::typed_actor<rpc<void, introduce>, rpc<void, view_opened>, rpc<void, begin_run>,
                    rpc<void, use_evaluator>, rpc<proto::Ack, proto::CheckpointPart, payload>,
                    rpc<proto::Ack, proto::Evaluated>, rpc<void, take_snapshot>,
-                   rpc<void, evaluate_solution>, rpc<void, finish_captures>>;
+                   rpc<void, evaluate_solution>, rpc<void, expect_last_version>,
+                   rpc<void, finish_captures>>;
 
 /// The messages from progress to membership: everything is written; or the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
+
+/// The message of a task that its operator has stopped, while the run needs it for a checkpoint: it
+/// works on until the coordinator ends the run.
+proto::Failure stopped_task(const task_name& task, const std::string& reason);
+
+/// True for such a message.
+bool is_stopped_task(const proto::Failure& x);
+
+/// A run that was stopped ends after this time, even if its checkpoint is not written. Kubernetes
+/// kills a pod 30 seconds after SIGTERM.
+constexpr std::chrono::seconds stopping_limit{20};
 
 /// Deadlines of the coordinator's requests.
 inline patience requests_of(const proto::Job& job) {

@@ -81,6 +81,10 @@ void evaluations::on_remote(const proto::Evaluated& x) {
 }
 
 void evaluations::on_use(const use_evaluator& x) {
+  if (options_.context->job.evaluate().measure_size() > 0) {
+    notice(to_string(x.task) + " is not used: it cannot report evaluate.measure");
+    return;
+  }
   if (remote_)
     give_up("it was started again");
   remote_ = x.handle;

@@ -58,6 +58,7 @@ void evaluator::on_evaluate(const evaluate& x) {
   const auto tested = tester_.run(flat, *data_.evaluated());
   result.loss = tested.loss;
   result.accuracy = tested.accuracy;
+  result.measures = tested.measures;
   if (x.last && data_.validation)
     result.test = tester_.run(flat, *data_.test);
   result.weights_sha256 = sha256_hex(flat);

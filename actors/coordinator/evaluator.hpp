@@ -38,6 +38,7 @@ struct evaluated {
   /// Mean over the samples.
   double loss = 0;
   std::optional<double> accuracy;
+  measured measures;
   /// The last snapshot's result on the test data, if training evaluates on other data.
   std::optional<test_result> test;
   std::string weights_sha256;

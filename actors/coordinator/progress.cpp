@@ -44,7 +44,10 @@ progress::behavior_type progress::make_behavior() {
       record(x);
     },
     [this](const record_weights& x) {
-      newest_weights_ = x.version;
+      if (x.best)
+        options_.best = x.best;
+      else
+        newest_weights_ = x.version;
       record(x);
     },
     [this](training_ended) { summarize_tasks(); },
@@ -221,6 +224,7 @@ void progress::on_conclude(const conclude_run& x) {
       }
   if (recorder_)
     summary_->output = options_.output;
+  summary_->best = options_.best;
   record_next();
 }
 

@@ -18,6 +18,8 @@ struct progress_options {
   std::shared_ptr<storage> files;
   run_origin origin;
   std::shared_ptr<const checkpoint> resume;
+  /// The best evaluation of the run that this one continues.
+  std::optional<best_evaluation> best;
   /// May be null.
   run_observer observer;
   troupe::spawner spawner;

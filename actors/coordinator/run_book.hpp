@@ -80,6 +80,11 @@ public:
   /// `live`: includes the progress of current leases.
   epoch_totals totals(time_point now, bool live) const;
 
+  /// Gives no more leases: see lease_book::stop.
+  void stop() noexcept { leases_.stop(); }
+  /// True after stop(), once every gradient is decided.
+  bool stopped() const noexcept { return settling_ == 0 && leases_.stopped(); }
+
   // -- workers --
   /// The worker with this index and incarnation; null if it was given up.
   worker* find(std::uint32_t index, std::uint64_t incarnation);

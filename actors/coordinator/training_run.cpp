@@ -41,10 +41,11 @@ training_run::behavior_type training_run::make_behavior() {
     [this](const snapshot_taken& x) { on_snapshot(x); },
     [this](const snapshot_evaluated& x) { last_ = x.result; },
     [this](const capture_question& x) { return on_question(x); },
+    [this](const end_early& x) { on_end_early(x); },
     [this](const checkpoint_kept& x) { last_checkpoint_ = x.path; },
     [this](captures_done) {
       if (phase_ == phase::finishing)
-        settle_accounts();
+        cut_short_&& stopping_ ? end_cut_short() : settle_accounts();
     },
     [this](const solved& x) { on_solved(x); },
     [this](tick) { on_tick(); },
@@ -105,6 +106,11 @@ void training_run::go_on() {
     snapshot();
     return;
   }
+  if (ends_soon() && book_->stopped()) {
+    cut_short_ = true;
+    finish();
+    return;
+  }
   give_leases();
   if (options_.context->protocol.tells_idle)
     if (auto idle = book_->idle(); idle != idle_)
@@ -119,29 +125,31 @@ void training_run::snapshot() {
   if (const auto text = loss_watch_->epoch(at_the_end.epoch, at_the_end.train_loss))
     notice(*text, notice_level::warning);
   const take_snapshot order{at_the_end, book_->last_epoch()};
-  if (!options_.context->protocol.holds_back) {
-    send(options_.captures, order);
-    return;
-  }
-  std::vector<std::uint32_t> all;
-  for (auto& x : view_.of(job_kind::worker))
-    all.push_back(x.task.index);
-  tell_idle(std::move(all), [this, order] {
+  apply_held_back([this, order] {
     if (phase_ == phase::snapshot)
       send(options_.captures, order);
   });
 }
 
+// No worker has a lease. `then` is called once the shards have applied the gradients that they hold
+// back.
+void training_run::apply_held_back(std::function<void()> then) {
+  if (!options_.context->protocol.holds_back) {
+    then();
+    return;
+  }
+  std::vector<std::uint32_t> all;
+  for (auto& x : view_.of(job_kind::worker))
+    all.push_back(x.task.index);
+  tell_idle(std::move(all), std::move(then));
+}
+
 void training_run::on_snapshot(const snapshot_taken&) {
   if (phase_ != phase::snapshot)
     return;
-  if (book_->last_epoch()) {
-    phase_ = phase::finishing;
-    const auto now = book_->totals(clock().now(), false);
-    summary_.seconds = now.seconds;
-    summary_.train_loss = now.train_loss;
-    send(options_.progress, training_ended{});
-    collect_reports();
+  if (book_->last_epoch() || ends_soon()) {
+    cut_short_ = !book_->last_epoch();
+    finish();
     return;
   }
   book_->open_epoch(book_->epoch() + 1, clock().now());
@@ -238,6 +246,7 @@ void training_run::on_tick() {
     return;
   delayed_send(this, tick_interval, tick{});
   send(options_.progress, state());
+  check_deadline();
 }
 
 run_state training_run::state() {
@@ -253,6 +262,7 @@ run_state training_run::state() {
     x.epoch_samples = options_.context->data.train_records;
     x.train_loss = std::isfinite(now.train_loss) ? now.train_loss : 0;
     x.samples_per_second = now.samples_per_second;
+    x.learning_rate = options_.context->rate.at(now.epochs_trained);
     result.progress = std::move(x);
     if (book_->settling() > 0) {
       result.wait.what = reason::fence;
@@ -295,7 +305,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
          + " needs all workers");
   } else if (!book_->anybody_present()) {
-    fail("all workers have left");
+    stop("all workers have left", false);
   } else {
     notice(name + " left (" + x.reason() + "); the others train its samples");
     let_go(*worker);
@@ -307,6 +317,10 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
 void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
+  if (known && is_stopped_task(x)) {
+    stop(x.reason(), true);
+    return;
+  }
   // The run can continue without the evaluator.
   if (x.goes_on() || (known && task.job == job_kind::evaluator)) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);

@@ -84,6 +84,7 @@ private:
   void begin_epoch();
   void go_on();
   void snapshot();
+  void apply_held_back(std::function<void()> then);
   void on_snapshot(const snapshot_taken& x);
   caf::result<proto::Ack> on_lease_request(const proto::LeaseRequest& x);
   caf::result<proto::Ack> on_lease_done(const proto::LeaseDone& x);
@@ -103,6 +104,12 @@ private:
   void on_fenced(std::size_t rank, proto::Fence order, const std::vector<proto::Fenced>& answers);
 
   // -- the end --
+  void stop(const std::string& reason, bool interrupted);
+  void on_end_early(const end_early& x);
+  bool ends_soon() const noexcept { return stopping_ || !summary_.ended_early.empty(); }
+  void check_deadline();
+  void finish();
+  void end_cut_short();
   void collect_reports();
   void finish_captures_of_reports();
   void settle_accounts();
@@ -131,6 +138,18 @@ private:
   caf::actor solver_;
   /// The newest checkpoint on disk: written by this run, or the one that the run continued from.
   std::string last_checkpoint_;
+  /// Set once the operator has stopped the run, if it writes checkpoints: why, and the time at
+  /// which it ends in any case.
+  struct stopping {
+    std::string reason;
+    bool interrupted;
+    time_point deadline;
+  };
+  std::optional<stopping> stopping_;
+  /// The run ends before all epochs are trained, with a checkpoint.
+  bool cut_short_ = false;
+  /// The step at which this run began.
+  std::uint64_t first_step_ = 0;
   /// Result of the last evaluated epoch.
   evaluated last_;
 

@@ -39,7 +39,8 @@ void training_run::restore() {
   proto::Restore order;
   order.set_view(view_.number);
   if (const auto& from = options_.resume) {
-    order.set_version(from->manifest.step);
+    first_step_ = from->manifest.step;
+    order.set_version(first_step_);
     order.set_samples(from->manifest.samples);
     if (const auto& pacing = from->manifest.pacing)
       *order.mutable_pacing() = *pacing;
@@ -116,6 +117,8 @@ void training_run::start_training() {
         "of an uninterrupted run; each worker's momentum begins at the mean of all");
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
+  if (ends_soon())
+    book_->stop();
   go_on();
 }
 

@@ -9,7 +9,74 @@
 
 namespace troupe {
 
+// A run with checkpoints first writes one of its state: workers train the leases that they hold,
+// and then the shards or ranks are asked for their last version.
+void training_run::stop(const std::string& reason, bool interrupted) {
+  const bool trains =
+    phase_ == phase::training || phase_ == phase::snapshot || phase_ == phase::finishing;
+  if (stopping_ || phase_ == phase::done)
+    return;
+  if (!trains || options_.output.empty() || !job().has_checkpoint()) {
+    fail(reason, interrupted);
+    return;
+  }
+  stopping_ = {reason, interrupted, clock().now() + stopping_limit};
+  notice("stopping (" + reason + "): a checkpoint is written first");
+  book_->stop();
+  go_on();
+}
+
+// The end of the last epoch is not early.
+void training_run::on_end_early(const end_early& x) {
+  const bool over = phase_ != phase::opening && phase_ != phase::training
+    && (phase_ != phase::snapshot || book_->last_epoch());
+  if (ends_soon() || over)
+    return;
+  summary_.ended_early = x.reason;
+  if (phase_ == phase::opening)
+    return; // The run that this one continues had ended early, too: see start_training().
+  book_->stop();
+  go_on();
+}
+
+void training_run::check_deadline() {
+  if (!stopping_ || clock().now() < stopping_->deadline)
+    return;
+  fail(stopping_->reason + "; the state could not be written within "
+         + std::to_string(stopping_limit.count()) + " seconds"
+         + (last_checkpoint_.empty() ? "" : ", the newest checkpoint is " + last_checkpoint_),
+       stopping_->interrupted);
+}
+
+// No gradient is on its way.
+void training_run::finish() {
+  phase_ = phase::finishing;
+  const auto now = book_->totals(clock().now(), false);
+  summary_.seconds = now.seconds;
+  summary_.train_loss = now.train_loss;
+  send(options_.progress, training_ended{});
+  apply_held_back([this] {
+    if (phase_ == phase::finishing)
+      collect_reports();
+  });
+}
+
+void training_run::end_cut_short() {
+  std::uint64_t updates = std::numeric_limits<std::uint64_t>::max();
+  for (auto& x : reports_)
+    updates = std::min<std::uint64_t>(updates, x.version());
+  const auto name = checkpoint_name(first_step_ + updates);
+  const bool kept = last_checkpoint_.ends_with(name);
+  fail(stopping_->reason
+         + (kept ? "; " + last_checkpoint_ + " has the state, and --resume continues there"
+                 : "; the state was not written"
+                + (last_checkpoint_.empty() ? std::string{}
+                                            : ", the newest checkpoint is " + last_checkpoint_)),
+       stopping_->interrupted);
+}
+
 void training_run::collect_reports() {
+  send(options_.captures, expect_last_version{});
   reports_.resize(handles_->reporters.size());
   reports_missing_ = reports_.size();
   proto::ReportRequest question;
@@ -33,11 +100,16 @@ void training_run::collect_reports() {
 
 void training_run::finish_captures_of_reports() {
   finish_captures order{reports_.front().captured(), reports_.front().captured_to_evaluate()};
+  const auto differs = [&](auto& x) { return x.version() != reports_.front().version(); };
   for (auto& x : reports_) {
     order.captured = std::min<std::uint64_t>(order.captured, x.captured());
     order.captured_to_evaluate =
       std::min<std::uint64_t>(order.captured_to_evaluate, x.captured_to_evaluate());
   }
+  // A lost worker's last gradient is missing on some shards, so they have no last version in
+  // common.
+  if (std::ranges::any_of(reports_, differs))
+    order.captured = 0;
   send(options_.captures, order);
 }
 
@@ -64,8 +136,10 @@ void training_run::settle_accounts() {
 void training_run::end(const end_run& x) {
   if (x.not_finite_in)
     fail_not_finite(x.reason, *x.not_finite_in);
+  else if (x.interrupted)
+    stop(x.reason, true);
   else
-    fail(x.reason, x.interrupted);
+    fail(x.reason);
 }
 
 void training_run::fail(const std::string& reason, bool interrupted) {
@@ -112,10 +186,11 @@ void training_run::conclude() {
     summary_.validation_loss = last_.loss;
     summary_.validation_accuracy = last_.accuracy;
   } else if (!last_.weights_sha256.empty()) {
-    last_.test = test_result{last_.loss, last_.accuracy};
+    last_.test = test_result{last_.loss, last_.accuracy, last_.measures};
   }
   summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
   summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
+  summary_.measures = last_.test ? last_.test->measures : last_.measures;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);

@@ -68,6 +68,7 @@ void lease_book::open_epoch(std::uint32_t epoch) {
 void lease_book::resume_epoch(const lease_cut& from) {
   epoch_size_ = from.samples();
   epoch_committed_ = 0;
+  given_to_.assign(how_.workers, 0);
   // Workers may change their speed, so older counts weigh less.
   for (auto& x : trained_by_)
     x /= 2;
@@ -91,9 +92,18 @@ std::uint64_t lease_book::share_of(std::size_t rank) const {
     : remaining / (16 * how_.workers);
 }
 
+bool lease_book::may_lease(std::size_t rank) const noexcept {
+  return !stopping_ || (how_.in_step && given_to_[rank] < std::ranges::max(given_to_));
+}
+
+bool lease_book::stopped() const noexcept {
+  return stopping_ && held_.empty()
+    && (!how_.in_step || std::ranges::min(given_to_) == std::ranges::max(given_to_));
+}
+
 std::optional<range> lease_book::next_range(std::size_t rank) {
   auto& queue = how_.in_step ? free_.at(rank) : free_.front();
-  if (queue.empty())
+  if (queue.empty() || !may_lease(rank))
     return std::nullopt;
   const std::uint64_t batch = how_.batch;
   std::uint64_t size = most_batches * batch * how_.workers;
@@ -120,6 +130,7 @@ std::optional<proto::Lease> lease_book::next(std::size_t rank) {
   result.set_offset(how_.in_step ? rank * how_.batch : 0);
   result.set_stride(std::uint64_t{how_.batch} * (how_.in_step ? how_.workers : 1));
   leased_ += samples_of(result, batches_of(result));
+  ++given_to_[rank];
   held_.emplace(result.id(), holding{rank, result});
   if (how_.remember)
     epochs_.back().leases.emplace(result.id(), given{{rank, result}, std::nullopt});

@@ -61,6 +61,13 @@ public:
   /// The next lease for the worker with this rank; nothing if all of the epoch is leased.
   std::optional<proto::Lease> next(std::size_t rank);
 
+  /// Leases nothing more until the next epoch. In a synchronous protocol, each worker still gets
+  /// the leases that another worker has, because all of them make the same steps.
+  void stop() noexcept { stopping_ = true; }
+
+  /// True after stop(), once all leases are settled and no other will follow.
+  bool stopped() const noexcept;
+
   /// Records that the holder trained the first `batches` batches of a lease, with `samples`
   /// samples. The rest is leased again, except for the next batch if it is dropped. Returns false
   /// if the lease is not held, or has fewer batches or samples.
@@ -107,6 +114,7 @@ private:
     std::map<std::uint64_t, given> leases;
   };
 
+  bool may_lease(std::size_t rank) const noexcept;
   std::uint64_t share_of(std::size_t rank) const;
   std::optional<range> next_range(std::size_t rank);
   std::vector<range> trained(const epoch_record& x, std::span<const lease_mark> marks) const;
@@ -117,6 +125,9 @@ private:
   /// workers, synchronous ones have one queue per rank.
   std::vector<std::deque<range>> free_;
   std::map<std::uint64_t, holding> held_;
+  /// Number of leases of this epoch by rank.
+  std::vector<std::uint64_t> given_to_;
+  bool stopping_ = false;
   /// Samples that each rank has trained. The weight of earlier epochs decreases.
   std::vector<double> trained_by_;
   /// The newest is the last.

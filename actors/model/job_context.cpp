@@ -1,5 +1,7 @@
 #include "actors/model/job_context.hpp"
 
+#include "actors/model/measures.hpp"
+
 #include "actors/model/job_file.hpp"
 #include "kernels/cpu/executor.hpp"
 #include "kernels/error.hpp"
@@ -61,6 +63,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
   check_normalization(*result);
+  check_measures(job, data, result->model);
   auto options = cpu_plan_options();
   options.max_rows = result->batch();
   options.loss = result->model.training_loss;

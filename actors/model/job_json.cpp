@@ -41,9 +41,7 @@ public:
       const auto here = json_field(path, key);
       const auto* field = find(type, key);
       if (field == nullptr) {
-        report(here,
-               "no field \"" + key + "\" in " + type.name() + "; "
-                 + suggestion(key, field_names(type)));
+        report(here, "no field \"" + key + "\" in " + type.name() + "; " + field_advice(key, type));
         continue;
       }
       if (!seen.insert(field).second)

@@ -27,7 +27,7 @@ class override_error {
 public:
   explicit override_error(std::string_view assignment) : assignment_(assignment) {}
   [[noreturn]] void operator()(const std::string& what) const {
-    throw input_error("override \"" + assignment_ + "\": " + what);
+    throw input_error("override \"" + without_long_numbers(assignment_) + "\": " + what);
   }
 
 private:
@@ -56,8 +56,7 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
   const auto* field = type.FindFieldByName(step.name);
   const std::string owner = where.empty() ? "a job" : "\"" + where + "\"";
   if (field == nullptr)
-    fail("no field \"" + step.name + "\" in " + owner + "; "
-         + suggestion(step.name, field_names(type)));
+    fail("no field \"" + step.name + "\" in " + owner + "; " + field_advice(step.name, type));
   if (!field->is_repeated() && step.index)
     fail("\"" + step.name + "\" in " + owner + " is not a list; leave out the index");
   if (!field->is_repeated())

@@ -273,9 +273,17 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
                      "expected a number of updates, at least 1");
     problems.require(job.checkpoint().keep() >= 1, "checkpoint.keep", "expected at least 1");
   }
+  if (job.has_early_stopping()) {
+    const auto& x = job.early_stopping();
+    problems.require(x.patience() >= 1, "early_stopping.patience", "expected at least 1");
+    problems.require(x.min_delta() >= 0 && std::isfinite(x.min_delta()), "early_stopping.min_delta",
+                     std::to_string(x.min_delta()) + "; expected a finite number, at least 0");
+    problems.require(job.solver() != proto::EXACT, "early_stopping",
+                     "solver: EXACT makes no steps; leave it out");
+  }
   if (job.has_evaluate())
-    problems.require(job.evaluate().every_steps() >= 1, "evaluate.every_steps",
-                     "expected a number of updates, at least 1");
+    problems.require(job.evaluate().every_steps() >= 1 || job.evaluate().measure_size() > 0,
+                     "evaluate.every_steps", "expected a number of updates, at least 1");
   problems.throw_if_any();
 }
 

@@ -49,7 +49,8 @@ private:
                         "(numbers to predict), "
                         + std::to_string(data_.label_width)
                         + " per sample. For targets, use MEAN_SQUARED_ERROR; classes are labels of "
-                          "a whole-number type in arrays, and data.csv.label in tables");
+                          "a whole-number type and shape (records) in arrays, such as "
+                          "y.astype(\"<i4\").ravel(), and data.csv.label in tables");
     if (!softmax && !two && data_.labels != label_kind::targets)
       throw input_error("model.loss: " + name()
                         + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
@@ -69,7 +70,11 @@ private:
       && std::equal(labels.extents().begin(), labels.extents().end(), dims.extents().begin());
     if (!fits)
       throw input_error(layer_ + " " + units_text(dims) + ", but the data has labels "
-                        + to_string(labels) + "; expected logits for each label" + line_);
+                        + to_string(labels) + "; expected logits for each label"
+                        + (dims.rank() > labels.rank() + 1
+                             ? ". To use a record as one vector, begin with layer { flatten {} }"
+                             : "")
+                        + line_);
     if (data_.label_width > units)
       throw input_error(layer_ + " has " + std::to_string(units) + " units, but the data has "
                         + std::to_string(data_.label_width)

@@ -57,7 +57,7 @@ feed<float> labels_of(const label_batch& x) {
 model_tester::model_tester(const job_context& context)
   : executor_(testing_plan(context), context.job.runtime().threads()),
     pointers_(context.parameters().entries().size()), record_(context.data),
-    records_(record_, executor_.what().max_rows()) {}
+    records_(record_, executor_.what().max_rows()), measurer_(context.job) {}
 
 test_result model_tester::run(std::span<const float> weights, const dataset& set,
                               function_ref<void(const tested_records&)> listener) {
@@ -66,6 +66,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     throw std::invalid_argument("model_tester: weights or data of another model");
   for (std::size_t i = 0; i < pointers_.size(); ++i)
     pointers_[i] = weights.data() + parameters.entries()[i].offset;
+  auto measures = measurer_;
   double loss = 0;
   std::size_t correct = 0;
   std::size_t counted = 0;
@@ -83,6 +84,8 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     loss += result.loss;
     correct += result.correct;
     counted += result.counted;
+    if (measures.wanted())
+      measures.add(labels.classes, executor_.fetched(0));
     if (!listener)
       continue;
     tested_records tested;
@@ -96,7 +99,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     listener(tested);
   }
   const auto n = static_cast<double>(std::max<std::uint64_t>(set.size(), 1));
-  test_result result{loss / n, std::nullopt};
+  test_result result{loss / n, std::nullopt, measures.result(loss / n)};
   if (set.record().labels == label_kind::classes)
     result.accuracy =
       static_cast<double>(correct) / static_cast<double>(std::max<std::size_t>(counted, 1));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/model/measures.hpp"
 #include "kernels/cpu/executor.hpp"
 #include "kernels/data/record_buffer.hpp"
 #include "kernels/function_ref.hpp"
@@ -18,6 +19,8 @@ struct test_result {
   double loss = 0;
   /// Share of the labels that are classified correctly, without ignored ones. For classes only.
   std::optional<double> accuracy;
+  /// What the job asks for in evaluate.measure.
+  measured measures = {};
 };
 
 /// Records that were tested together, in order, with the model's outputs for them. Valid only
@@ -60,6 +63,7 @@ private:
   std::vector<const float*> pointers_;
   record_shape record_;
   record_buffer records_;
+  measurer measurer_;
 };
 
 } // namespace troupe

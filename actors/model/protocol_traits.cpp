@@ -64,7 +64,7 @@ void check_contribute(const proto::Job& job, problem_list& problems) {
                    reason
                      + ", so no step is the same for all; leave it out, or set "
                        "local_sgd.behind: WAIT");
-  problems.require(!job.has_evaluate(), "evaluate",
+  problems.require(job.evaluate().every_steps() == 0, "evaluate.every_steps",
                    reason
                      + ", so no step is the same for all; leave it out (each epoch ends with "
                        "an evaluation), or set local_sgd.behind: WAIT");

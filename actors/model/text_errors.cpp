@@ -3,6 +3,8 @@
 #include "kernels/formats/nearest_name.hpp"
 #include "messages/proto/job.pb.h"
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {
@@ -12,6 +14,13 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::EnumDescriptor;
 
 constexpr std::size_t max_text = 16'384;
+
+/// No field holds more digits than this.
+constexpr std::size_t most_digits = 40;
+
+/// How many places with a field of the same name are listed, and how deep they are in the job.
+constexpr std::size_t most_paths = 3;
+constexpr std::ptrdiff_t most_depth = 2;
 
 /// The quoted words of a Protobuf message.
 std::vector<std::string> quoted_words(std::string_view message) {
@@ -44,7 +53,7 @@ std::string in_our_words(const std::string& message) {
   if (message.starts_with("Message type ") && words.size() == 2)
     if (const auto* type = DescriptorPool::generated_pool()->FindMessageTypeByName(words[0]))
       return "no field \"" + words[1] + "\" in " + type->name() + "; "
-        + suggestion(words[1], field_names(*type));
+        + field_advice(words[1], *type);
   if (message.starts_with("Unknown enumeration value") && words.size() == 2)
     if (const auto* type = find_enum(words[1]))
       return "no value \"" + words[0] + "\" for field \"" + words[1] + "\"; "
@@ -63,7 +72,49 @@ void text_errors::AddError(int line, int column, const std::string& message) {
   if (positions_)
     text_ += std::to_string(line + 1) + ":" + std::to_string(column + 1) + ":";
   text_ += ' ';
-  text_ += in_our_words(message);
+  text_ += without_long_numbers(in_our_words(message));
+}
+
+namespace {
+
+/// The paths of fields with this name in `type` and in the messages below it, without lists.
+void find_paths(const std::string& name, const Descriptor& type, const std::string& prefix,
+                std::vector<std::string>& result) {
+  if (type.FindFieldByName(name) != nullptr)
+    result.push_back(prefix + name);
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& field = *type.field(i);
+    if (field.message_type() != nullptr && !field.is_repeated()
+        && std::ranges::count(prefix, '.') < most_depth)
+      find_paths(name, *field.message_type(), prefix + field.name() + '.', result);
+  }
+}
+
+} // namespace
+
+std::string field_advice(const std::string& name, const Descriptor& type) {
+  const auto valid = suggestion(name, field_names(type));
+  std::vector<std::string> paths;
+  find_paths(name, *proto::Job::descriptor(), "", paths);
+  if (paths.empty() || paths.size() > most_paths || valid.starts_with("did you mean"))
+    return valid;
+  std::string result = "did you mean ";
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    result += (i == 0 ? "\"" : " or \"") + paths[i] + '"';
+  return result + " of the job? " + valid;
+}
+
+std::string without_long_numbers(const std::string& text) {
+  std::string result;
+  std::size_t digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    if (digits == most_digits)
+      result += "...";
+    if (digits < most_digits)
+      result += c;
+  }
+  return result;
 }
 
 std::vector<std::string> field_names(const Descriptor& type) {

@@ -13,9 +13,16 @@ bool record_queue::remove_oldest() {
   return true;
 }
 
+void record_queue::remove_older(const record_weights& x) {
+  std::erase_if(items_, [&](auto& y) {
+    const auto* older = std::get_if<record_weights>(&y);
+    return older != nullptr && older->best.has_value() == x.best.has_value();
+  });
+}
+
 void record_queue::push(item x) {
-  if (std::holds_alternative<record_weights>(x))
-    remove_oldest<record_weights>();
+  if (const auto* weights = std::get_if<record_weights>(&x))
+    remove_older(*weights);
   items_.push_back(std::move(x));
   if (items_.size() <= most_ || remove_oldest<run_progress>())
     return;

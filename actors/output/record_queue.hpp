@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// Records that wait for the disk. The queue is bounded. If it is full, it first drops progress
-/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights,
-/// because each file of weights replaces the one before.
+/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights
+/// of each file, because they replace the ones before.
 class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
@@ -33,6 +33,7 @@ public:
 private:
   template <class T>
   bool remove_oldest();
+  void remove_older(const record_weights& x);
 
   std::size_t most_;
   std::deque<item> items_;

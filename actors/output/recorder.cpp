@@ -127,9 +127,10 @@ void recorder::on_epoch(const epoch_report& x) {
 void recorder::on_weights(const record_weights& x) {
   attempt([&] {
     const model_info info{x.version, context_->hash, context_->metadata};
-    storage_->replace(directory_ / "weights.safetensors",
+    storage_->replace(directory_ / (x.best ? "best.safetensors" : "weights.safetensors"),
                       write_model(context_->parameters(), x.weights.as_floats(), info));
-    weights_ = {x.version, x.epoch};
+    if (!x.best)
+      weights_ = {x.version, x.epoch};
   });
 }
 

@@ -15,12 +15,14 @@
 
 namespace troupe {
 
-/// The weights at the end of an epoch: one flat vector, float32.
+/// The weights at the end of an epoch, or of the best evaluation: one flat vector, float32.
 struct record_weights {
   std::uint64_t version = 0;
   payload weights;
   /// From 1.
   std::uint32_t epoch = 0;
+  /// Set if these are the weights of the best evaluation so far. They go to a file of their own.
+  std::optional<best_evaluation> best = std::nullopt;
 };
 
 /// All records sent before are on disk. If something could not be written, `problem` describes it.
@@ -43,9 +45,9 @@ namespace troupe {
 using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
                                             rpc<record_done, record_flush>>;
 
-/// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors, and
-/// report.html at the end. A failing disk does not end the run: the first problem is reported at
-/// the end.
+/// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors,
+/// best.safetensors if the job compares evaluations, and report.html at the end. A failing disk
+/// does not end the run: the first problem is reported at the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;

@@ -76,6 +76,8 @@ std::string headline(const report_data& x) {
   put(result, " · began {:%Y-%m-%d %H:%M} UTC on {}</p></header>\n",
       fmt::gmtime(std::chrono::system_clock::to_time_t(x.origin.started)),
       escape_html(x.origin.host));
+  if (!s.ended_early.empty())
+    put(result, "<p>{}</p>\n", escape_html(s.ended_early));
   if (!s.failure.empty())
     put(result, "<p class=\"failure\">{}</p>\n", escape_html(s.failure));
   return result;
@@ -92,6 +94,8 @@ std::string tiles(const report_data& x) {
     if (s.test_accuracy)
       tile("test accuracy", percent(*s.test_accuracy), "main");
     tile("test loss", number(s.test_loss), s.test_accuracy ? "" : "main");
+    for (const auto& [name, value] : s.measures.numbers())
+      tile(("test " + name).c_str(), number(value));
     if (s.validation_accuracy)
       tile("validation accuracy", percent(*s.validation_accuracy));
     if (s.validation_loss)
@@ -260,6 +264,26 @@ std::string ledger_card(const run_summary& s) {
   return result;
 }
 
+/// A row for each class of the test records, a column for each predicted class.
+std::string confusion_card(const measured& x) {
+  if (x.confusion.empty())
+    return "";
+  std::string result = "<div class=\"wide\"><table>\n<tr><th>class</th>";
+  for (std::size_t c = 0; c < x.classes(); ++c)
+    put(result, "<th>{}</th>", c);
+  result += "</tr>\n";
+  for (std::size_t i = 0; i < x.confusion.size(); ++i) {
+    if (i % x.classes() == 0)
+      put(result, "<tr><td>{}</td>", i / x.classes());
+    put(result, "<td>{}</td>", x.confusion[i]);
+    if ((i + 1) % x.classes() == 0)
+      result += "</tr>\n";
+  }
+  return result
+    + "</table></div>\n<p class=\"note\">Rows: the classes of the test records. "
+      "Columns: the predictions.</p>\n";
+}
+
 std::string notices_card(const run_history& history) {
   if (history.notices().empty())
     return "";
@@ -299,6 +323,8 @@ std::string footer(const report_data& x) {
   line("job, sha256", x.job_hash);
   line("weights, sha256", x.summary.weights_sha256);
   line("weights.safetensors holds", x.summary.weights_file);
+  if (x.summary.best)
+    line("best evaluation", best_text(*x.summary.best));
   if (!x.summary.coefficients.empty())
     line("coefficients, the intercept first",
          fmt::format("{:.6g}", fmt::join(x.summary.coefficients, "  ")));
@@ -325,6 +351,7 @@ std::string render_report(const report_data& x) {
   put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
   put_card(result, "How each worker spent its time", time_card(x.summary.tasks), "full");
   put_card(result, "Tasks", task_card(x.summary.tasks), "full");
+  put_card(result, "Confusion matrix", confusion_card(x.summary.measures), "full");
   put_card(result, "Notices", notices_card(x.history), "full");
   put_card(result, "Ledger of gradients", ledger_card(x.summary), "full");
   put_card(result, "Epochs", epoch_table(x.history.epochs()), "full");

@@ -58,6 +58,19 @@ void add(nlohmann::ordered_json& line, const std::optional<pacing_status>& x) {
   line["rate_halvings"] = x->rate_halvings;
 }
 
+void add(nlohmann::ordered_json& line, const std::string& prefix, const measured& x) {
+  for (const auto& [name, value] : x.numbers())
+    line[prefix + '_' + name] = number(value);
+  if (x.confusion.empty())
+    return;
+  auto& rows = line[prefix + "_confusion"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < x.confusion.size(); ++i) {
+    if (i % x.classes() == 0)
+      rows.push_back(nlohmann::ordered_json::array());
+    rows.back().push_back(x.confusion[i]);
+  }
+}
+
 } // namespace
 
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
@@ -78,6 +91,7 @@ std::string to_json(const run_progress& x) {
     {"updates_per_second", number(x.updates_per_second)},
     {"quarantined", x.quarantined},
     {"staleness_mean", number(x.staleness_mean)},
+    {"learning_rate", number(x.learning_rate)},
   };
   add(line, x.pacing);
   if (x.gradient_norm)
@@ -100,6 +114,7 @@ std::string to_json(const epoch_report& x) {
   line[evaluated + "_loss"] = number(x.test_loss);
   if (x.test_accuracy)
     line[evaluated + "_accuracy"] = number(*x.test_accuracy);
+  add(line, evaluated, x.measures);
   return dump(line);
 }
 
@@ -131,6 +146,7 @@ std::string to_json(const run_summary& x) {
     {"weights_sha256", x.weights_sha256},
   };
   add(line, x.pacing);
+  add(line, "test", x.measures);
   if (x.validation_loss)
     line["validation_loss"] = number(*x.validation_loss);
   if (x.validation_accuracy)
@@ -142,6 +158,10 @@ std::string to_json(const run_summary& x) {
     line["coefficients"] = x.coefficients;
   if (!x.weights_file.empty())
     line["weights_file"] = x.weights_file;
+  if (x.best)
+    line["best"] = {{"step", x.best->step}, {"epoch", x.best->epoch}, {"loss", x.best->loss}};
+  if (!x.ended_early.empty())
+    line["ended_early"] = x.ended_early;
   if (!x.failure.empty())
     line["failure"] = x.failure;
   return dump(line);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/checkpoint/best_evaluation.hpp"
+#include "actors/model/measures.hpp"
 #include "messages/names.hpp"
 #include "messages/synchronizer.hpp"
 #include "messages/types.hpp"
@@ -92,6 +94,8 @@ struct run_progress {
   /// Mean over this epoch so far.
   double train_loss = 0;
   double samples_per_second = 0;
+  /// Of the schedule, for the next sample; without damping.
+  double learning_rate = 0;
 };
 
 /// The name of the data that a run evaluates: "test" or "validation".
@@ -112,7 +116,8 @@ struct epoch_report {
   double test_loss = 0;
   /// Classification only.
   std::optional<double> test_accuracy;
-  /// True if the two values above are for validation records.
+  measured measures;
+  /// True if the values above are for validation records.
   bool validation = false;
   /// For an evaluation within an epoch: the number of updates so far, including those before a
   /// checkpoint. 0: at the end of the epoch.
@@ -129,6 +134,8 @@ struct epoch_report {
 struct run_summary {
   /// Empty if everything was trained and the ledger balances.
   std::string failure;
+  /// Why the run ended before its last epoch without failure; empty if it did not.
+  std::string ended_early;
   /// True if the operator stopped the run.
   bool interrupted = false;
   /// True if a loss, a gradient or the weights were not finite.
@@ -146,6 +153,8 @@ struct run_summary {
   /// Loss with the weights at the end.
   double test_loss = 0;
   std::optional<double> test_accuracy;
+  /// On the test data.
+  measured measures;
   /// The same for the validation records, if the job has any.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
@@ -180,6 +189,8 @@ struct run_summary {
   /// If weights.safetensors does not contain the final weights, a description of its contents, such
   /// as "the weights of epoch 3 (version 120)".
   std::string weights_file;
+  /// The best evaluation, if the job compares them. Its weights are in best.safetensors.
+  std::optional<best_evaluation> best;
 };
 
 /// The importance of a notice: `warning` if something went wrong, `error` if something is lost.

@@ -123,6 +123,7 @@ std::string tensorboard_log::add(const run_progress& x, double time) {
   if (x.samples > 0) {
     add_scalar(event, "loss/train", x.train_loss);
     add_scalar(event, "samples_per_second/all", x.samples_per_second);
+    add_scalar(event, "learning_rate/schedule", x.learning_rate);
   }
   if (x.updates > 0) {
     add_scalar(event, "staleness/mean", x.staleness_mean);
@@ -175,6 +176,8 @@ std::string tensorboard_log::add(const epoch_report& x, double time) {
   add_scalar(event, "loss/" + evaluated, x.test_loss);
   if (x.test_accuracy)
     add_scalar(event, "accuracy/" + evaluated, *x.test_accuracy);
+  for (const auto& [name, value] : x.measures.numbers())
+    add_scalar(event, name + '/' + evaluated, value);
   return finish(event);
 }
 

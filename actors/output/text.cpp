@@ -1,5 +1,6 @@
 #include "actors/output/text.hpp"
 
+#include "actors/checkpoint/best_evaluation.hpp"
 #include "kernels/formats/characters.hpp"
 
 #include <fmt/format.h>
@@ -32,6 +33,11 @@ bool is_control(char32_t x) {
 }
 
 } // namespace
+
+std::string best_text(const best_evaluation& x) {
+  return fmt::format("epoch {}, step {}, loss {:.5g} (weights in best.safetensors)", x.epoch,
+                     x.step, x.loss);
+}
 
 std::string grouped(double x) {
   if (!std::isfinite(x))

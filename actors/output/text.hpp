@@ -5,6 +5,11 @@
 
 namespace troupe {
 
+struct best_evaluation;
+
+/// "epoch 3, step 120, loss 0.25 (weights in best.safetensors)".
+std::string best_text(const best_evaluation& x);
+
 /// 12345678 -> "12,345,678".
 std::string grouped(double x);
 

@@ -376,6 +376,7 @@ void parameter_shard::finish(const proto::Fence& x) {
 }
 
 caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest&) {
+  capture_end();
   proto::Report result;
   for (auto& x : journal_.decided())
     *result.add_decided() = x;

@@ -132,6 +132,8 @@ private:
   void make_version(const planned_update& update);
   void fail(const std::string& reason, bool not_finite = false);
   void capture_if_due();
+  void capture_end();
+  void capture_state();
   void capture(checkpoint_schedule& schedule, bool to_evaluate, const std::vector<payload>& slots);
   std::vector<payload> state_slots() const;
   void make_updates();

@@ -17,8 +17,18 @@ void parameter_shard::capture_if_due() {
   const auto version = versions_->version();
   if (evaluations_.due(version))
     capture(evaluations_, true, {versions_->newest().data});
-  if (!checkpoints_.due(version))
-    return;
+  if (checkpoints_.due(version))
+    capture_state();
+}
+
+// A run asks for reports when all gradients are decided.
+void parameter_shard::capture_end() {
+  const auto version = versions_->version();
+  if (options_.coordinator && version > first_version_ && checkpoints_.due_at_end(version))
+    capture_state();
+}
+
+void parameter_shard::capture_state() {
   auto slots = state_slots();
   slots.insert(slots.begin(), versions_->newest().data);
   capture(checkpoints_, false, slots);

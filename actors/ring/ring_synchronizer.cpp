@@ -184,6 +184,8 @@ caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pul
 }
 
 caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportRequest& x) {
+  if (options_.coordinator && step_ > first_step_ && checkpoints_.due_at_end(step_))
+    capture(checkpoints_, false);
   auto promise = make_response_promise<proto::Report>();
   request(options_.ring, caf::infinite, x)
     .then(

@@ -59,7 +59,7 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
       [&x](const std::vector<std::string>& given) {
         x = given.empty() ? std::string{} : given.front();
       },
-      "Continue from the newest checkpoint in the output directory, or from DIR")
+      "Continue from DIR, or from the newest checkpoint in the output directory if there is one")
     ->expected(0, 1)
     ->type_name("[DIR]");
 }

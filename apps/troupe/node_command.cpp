@@ -109,11 +109,13 @@ int run(const node_command& x) {
   const bool coordinates = process.tasks.front() == coordinator_task;
   if (coordinates)
     add_coordinator(session, x, chosen);
-  else if (x.resume)
-    throw input_error{
-      "--resume is for the coordinator, which sends the weights to the other tasks"};
   else if (!x.job.empty())
     session.node.job = job_of(x);
+  if (!coordinates && (x.resume || !x.out.empty()))
+    spdlog::info("{} ignores {}: only the coordinator uses it", to_string(process.name),
+                 x.resume && !x.out.empty() ? "--resume and --out"
+                   : x.resume               ? "--resume"
+                                            : "--out");
   // Reports use these names of tasks, which may differ from those in the cluster file.
   if (names_of(process) != to_string(process.name))
     spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));

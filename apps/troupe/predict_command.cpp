@@ -339,6 +339,8 @@ int run(const predict_command& x) {
   line("test loss", fmt::format("{:.5g}", result.loss));
   if (result.accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *result.accuracy));
+  for (const auto& [name, value] : result.measures.numbers())
+    line(("test " + name).c_str(), fmt::format("{:.5g}", value));
   if (table && !to_output) {
     disk_storage{}.replace(x.predictions, as_byte_span(table->text()));
     line("predictions", x.predictions);

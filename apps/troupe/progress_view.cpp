@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -248,6 +249,13 @@ std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
 }
 
+/// The last line, if the run did not train all epochs.
+std::string verdict_of(const run_summary& x) {
+  if (!x.failure.empty())
+    return fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
+  return x.ended_early.empty() ? "" : fmt::format("ended early: {}\n", x.ended_early);
+}
+
 /// A line for each parameter server, which shows how evenly the work is divided.
 std::vector<std::string> shard_lines(const std::vector<task_status>& tasks) {
   std::vector<std::string> result;
@@ -279,6 +287,8 @@ std::string format_epoch(const epoch_report& x) {
                         x.test_loss);
   if (x.test_accuracy)
     result += "  " + accuracy_text(x.test_accuracy);
+  for (const auto& [name, value] : x.measures.numbers())
+    result += fmt::format("  {} {:.4f}", name, value);
   return result + "  " + grouped(x.samples_per_second) + " samples/s";
 }
 
@@ -287,10 +297,9 @@ std::string format_summary(const run_summary& x) {
   const auto line = [&](const char* what, const std::string& value) {
     fmt::format_to(std::back_inserter(result), "  {:<20}{}\n", what, value);
   };
-  if (!x.failure.empty())
-    result += fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
+  const auto verdict = verdict_of(x);
   if (x.samples == 0 && x.weights_sha256.empty())
-    return result;
+    return verdict;
   line("protocol",
        fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
   line("seconds", fmt::format("{:.2f}", x.seconds));
@@ -299,6 +308,14 @@ std::string format_summary(const run_summary& x) {
   line("test loss", loss_text(x.test_loss, "{:.5g}"));
   if (x.test_accuracy)
     line("test accuracy", fmt::format("{:.2f} %", 100 * *x.test_accuracy));
+  for (const auto& [name, value] : x.measures.numbers())
+    line(("test " + name).c_str(), fmt::format("{:.5g}", value));
+  for (std::size_t i = 0; i < x.measures.classes(); ++i)
+    line(i == 0 ? "confusion" : "",
+         fmt::format("class {}: {}", i,
+                     fmt::join(std::span{x.measures.confusion}.subspan(i * x.measures.classes(),
+                                                                       x.measures.classes()),
+                               " ")));
   if (x.validation_loss)
     line("validation loss", loss_text(*x.validation_loss, "{:.5g}"));
   if (x.validation_accuracy)
@@ -343,9 +360,11 @@ std::string format_summary(const run_summary& x) {
     line("weights", "sha256 " + x.weights_sha256);
   if (!x.weights_file.empty())
     line("", "(weights.safetensors contains " + x.weights_file + ')');
+  if (x.best)
+    line("best evaluation", best_text(*x.best));
   if (!x.output.empty())
     line(x.unwritten.empty() ? "written to" : "in part in", x.output);
-  return result;
+  return result + verdict;
 }
 
 } // namespace troupe

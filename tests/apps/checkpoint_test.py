@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import time
 
 from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
@@ -98,6 +99,40 @@ class Checkpoints(TestCase):
         self.assertEqual(self.events(lines), ["epoch", "resume", "epoch", "epoch", "end"])
         self.assertEqual(lines[-1]["samples"], 640)
 
+    def test_a_run_that_is_stopped(self):
+        """SIGTERM and SIGINT write a checkpoint, whatever checkpoint.every_steps is."""
+        text = LONG_JOB.replace("epochs: 100000", "epochs: 12") + "checkpoint { every_steps: 1000000 }\n"
+        job = self.job(text)
+        undisturbed = {}
+        for protocol in ("sync_ps", "ring"):
+            out = self.folder / protocol
+            process = self.start("train", f"--job={job}", f"--out={out}", "--workers=2", f"--protocol={protocol}")
+            self.assert_exit(process, 0)
+            undisturbed[protocol] = self.metrics(out)[-1]["weights_sha256"]
+        for protocol, number, more in (("sync_ps", signal.SIGTERM, ["--ps=2"]), ("ring", signal.SIGINT, []),
+                                       ("ring", signal.SIGTERM, ["--processes"]),
+                                       ("async_ps", signal.SIGTERM, ["--ps=2", "--processes"]),
+                                       ("local_sgd", signal.SIGTERM, ["--set=local_sgd.every=1"])):
+            with self.subTest(protocol=protocol, number=number):
+                arguments = ["--workers=2", f"--protocol={protocol}", *more]
+                process = self.train(job, *arguments)
+                process.wait_for("epoch 2/")
+                process.send(number)
+                self.assert_exit(process, 1)
+                step, = self.steps()
+                newest = self.out / "checkpoints" / f"step-{step:08}"
+                said = f"{number.name}; {newest} has the state, and --resume continues there"
+                self.assertIn(f"stopped: {said}", process.output)
+                self.assertEqual(self.metrics(self.out)[-1]["failure"], said)
+                process = self.train(job, "--resume", *arguments)
+                self.assert_exit(process, 0)
+                self.assertIn(f"step {step}", process.output)
+                if protocol in undisturbed:
+                    self.assertEqual(self.metrics(self.out)[-1]["weights_sha256"], undisturbed[protocol])
+                # Also at the end of a run.
+                self.assertEqual(self.steps()[-1], 12 * 125 if protocol != "async_ps" else 12 * 250)
+                shutil.rmtree(self.out)
+
     def test_wrong_input(self):
         job = self.job()
         self.assert_exit(self.train(job), 0)
@@ -126,8 +161,6 @@ class Checkpoints(TestCase):
         refused("train", f"--job={job}", "--set", "checkpoint.keep=0", other, says=["checkpoint.keep"])
         refused("train", f"--job={job}", "--set", "checkpoint.every_steps=0", other, says=["checkpoint.every_steps"])
         refused("train", f"--job={job}", says=["checkpoint", "output"])
-        cluster, _ = self.cluster(ps=1, workers=1)
-        refused("node", "--role=worker", f"--cluster={cluster}", "--resume", says=["--resume", "coordinator"])
         weights = self.out / "checkpoints" / "step-00000080" / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])
         refused("train", f"--job={job}", f"--resume={weights.parent}", other, says=[str(weights), "damaged"])

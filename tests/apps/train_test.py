@@ -13,7 +13,7 @@ END_FIELDS = {
 }
 
 PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "updates_per_second", "quarantined",
-                   "staleness_mean"]
+                   "staleness_mean", "learning_rate"]
 
 
 class Train(TestCase):

@@ -183,6 +183,9 @@ void local_sgd_synchronizer::proceed() {
     return;
   for (auto& answer : std::exchange(pulls_, {}))
     answer_pull(answer);
+  if (counted() && !reports_.empty() && !apart_ && options_.coordinator && step_ > first_step_
+      && checkpoints_.due_at_end(step_))
+    capture(checkpoints_, false);
   if (counted())
     for (auto& answer : std::exchange(reports_, {}))
       answer.deliver(report());

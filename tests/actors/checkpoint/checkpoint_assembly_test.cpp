@@ -325,4 +325,34 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
   BOOST_TEST(x.due(200));
 }
 
+// A run may end at any step. Its last version is taken even if two others are open.
+BOOST_AUTO_TEST_CASE(the_last_version) {
+  auto x = assembly(2, 2, 1, 10);
+  add(x, 10, 0);
+  add(x, 10, 1);
+  BOOST_TEST(next(x) == 10U);
+  add(x, 20, 0);
+  BOOST_TEST(x.problem(header(25, 0, 0), 4) == "version 25: expected a multiple of 10");
+  BOOST_TEST((add(x, 30, 0) == outcome::refused));
+  x.expect_end();
+  BOOST_TEST(x.problem(header(25, 0, 0), 4) == "");
+  BOOST_TEST((add(x, 25, 0) == outcome::taken));
+  BOOST_TEST((add(x, 25, 1) == outcome::complete));
+  x.finish(25, now);
+  x.done();
+  BOOST_TEST(next(x) == 25U);
+  x.done();
+  BOOST_TEST(x.idle());
+  BOOST_TEST(x.missed() == 1U);
+
+  auto schedule = checkpoint_schedule{10};
+  BOOST_TEST(schedule.due_at_end(25));
+  for (const std::uint64_t version : {10, 20})
+    schedule.began(version);
+  BOOST_TEST(!schedule.due(30));
+  BOOST_TEST(schedule.due_at_end(30));
+  BOOST_TEST(!schedule.due_at_end(20));
+  BOOST_TEST(!checkpoint_schedule{0}.due_at_end(25));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -23,6 +23,7 @@ checkpoint_manifest example() {
   x.pacing.emplace().set_loss(0.1);
   x.pacing->set_gradients(~std::uint64_t{0});
   x.pacing->mutable_pacing()->set_damping(1.0 / 3);
+  x.best = {0.1, 40, 2, 3, 49};
   x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}};
   x.files = {{"weights.safetensors", 12, "def"}};
   return x;
@@ -70,6 +71,7 @@ BOOST_AUTO_TEST_CASE(there_and_back) {
   BOOST_TEST(y.troupe_version == x.troupe_version);
   BOOST_TEST(y.pacing.value().ShortDebugString() == x.pacing->ShortDebugString());
   BOOST_TEST((y.pacing->pacing().damping() == 1.0 / 3 && y.pacing->loss() == 0.1), "all digits");
+  BOOST_TEST((y.best == x.best));
   BOOST_TEST((y.marks == x.marks));
   BOOST_TEST((y.files == x.files));
 }
@@ -93,6 +95,9 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
                       "files: name: missing"));
   BOOST_TEST(contains(error_with("fingerprint", "train {"), "fingerprint: expected hashes"));
+  BOOST_TEST(contains(error_with("best", 1), "best: expected an object"));
+  BOOST_TEST(contains(error_with("best", {{"loss", "low"}}), "best: loss: expected a number"));
+  BOOST_TEST(error_with("best", nullptr) == "(no error)");
   // Checkpoints of earlier versions have no fingerprint.
   BOOST_TEST(error_with("fingerprint", nullptr) == "(no error)");
   BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
@@ -117,6 +122,21 @@ BOOST_AUTO_TEST_CASE(hostile_bytes) {
   BOOST_TEST(survive_hostile_variants(bytes_of(good),
                                       [](auto bytes) { parse_manifest(bytes, "checkpoint.json"); })
              == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(the_best_evaluation) {
+  best_evaluation x;
+  BOOST_TEST(x.add(2, 10, 1, 0.1));
+  BOOST_TEST(x.add(1.5, 20, 2, 0.1));
+  // Better, but by too little.
+  BOOST_TEST(!x.add(1.45, 30, 3, 0.1));
+  BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
+  BOOST_TEST((x == best_evaluation{1.5, 20, 2, 2, 40}));
+  // A run that continues evaluates this version again.
+  BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
+  BOOST_TEST(x.since == 2U);
+  BOOST_TEST(x.add(1.3, 50, 5, 0.1));
+  BOOST_TEST(x.since == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -57,6 +57,7 @@ protected:
         result.cut = lease_cut{0, {{0, 64}}};
         return result;
       },
+      [](const end_early&) {},
       [this](const checkpoint_kept& x) { heard_->checkpoints.push_back(x.path); },
       [this](captures_done) { heard_->done = true; },
     };

@@ -365,4 +365,29 @@ BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   BOOST_TEST(book.epoch_done());
 }
 
+// A run that is stopped: in step, all workers end with the same lease.
+BOOST_AUTO_TEST_CASE(stopped) {
+  for (const bool in_step : {false, true}) {
+    troupe::lease_book book{{.records = 4'000, .batch = 2, .workers = 2, .in_step = in_step}};
+    book.open_epoch(0);
+    std::vector<proto::Lease> held{*book.next(0), *book.next(0)};
+    BOOST_TEST(!book.stopped());
+    book.stop();
+    BOOST_TEST(!book.next(0));
+    for (int i = 0; i < 2 && in_step; ++i) {
+      const auto lease = book.next(1);
+      BOOST_TEST_REQUIRE(lease.has_value());
+      BOOST_TEST(lease->begin() == held[static_cast<std::size_t>(i)].begin());
+      held.push_back(*lease);
+    }
+    BOOST_TEST(!book.next(1));
+    for (auto& lease : held) {
+      BOOST_TEST(!book.stopped());
+      BOOST_TEST(book.settle(lease.id(), batches_of(lease), samples_of(lease, batches_of(lease))));
+    }
+    BOOST_TEST(book.stopped());
+    BOOST_TEST(!book.epoch_done());
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -69,6 +69,14 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(override_error("optimizer.momentun=1"),
                       "no field \"momentun\" in \"optimizer\"; did you mean \"momentum\"?"));
   BOOST_TEST(contains(override_error("data.csvv.path=1"), "did you mean \"csv\"?"));
+  // A field of another message.
+  BOOST_TEST(
+    contains(override_error("batch=3"),
+             "no field \"batch\" in a job; did you mean \"data.batch\" of the job? valid: "));
+  BOOST_TEST(contains(override_error("data.epochs=3"), "did you mean \"epochs\" of the job?"));
+  const auto number = override_error("epochs=" + std::string(300, '9'));
+  BOOST_TEST(contains(number, "9...\": value: Integer out of range (9999"));
+  BOOST_TEST(number.size() < 200U);
   BOOST_TEST(contains(override_error("optimizer..x=1"), "no field \"\""));
   BOOST_TEST(contains(override_error("epochs.x=1"), "is a value and has no fields"));
   BOOST_TEST(contains(override_error("epochs=many"), "Expected integer"));

@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(workers_that_contribute_take_different_numbers_of_steps) {
   for (const auto& [change, field] :
        std::map<std::string, std::string>{{"local_sgd.fragments=2", "local_sgd.fragments"},
                                           {"checkpoint.every_steps=8", "checkpoint"},
-                                          {"evaluate.every_steps=8", "evaluate"}}) {
+                                          {"evaluate.every_steps=8", "evaluate.every_steps"}}) {
     const auto text = local({change});
     BOOST_TEST(
       contains(text, field + ": with local_sgd.behind: CONTRIBUTE workers take different numbers"),

@@ -80,4 +80,17 @@ BOOST_AUTO_TEST_CASE(the_newest_weights_are_kept) {
   BOOST_TEST(contents(x) == "w50 p48 p49 p50");
 }
 
+BOOST_AUTO_TEST_CASE(weights_of_each_file) {
+  troupe::record_queue x;
+  record_weights best{1, {}, 1, best_evaluation{}};
+  x.push(best);
+  x.push(record_weights{1, {}, 1});
+  x.push(record_weights{2, {}, 2});
+  best.version = 3;
+  x.push(best);
+  BOOST_TEST(x.size() == 2U);
+  BOOST_TEST(std::get<record_weights>(*x.pop()).version == 2U);
+  BOOST_TEST(std::get<record_weights>(*x.pop()).version == 3U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

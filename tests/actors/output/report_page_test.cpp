@@ -68,7 +68,7 @@ report_data full() {
     x.history.add(p);
   }
   for (std::uint32_t i = 1; i <= 2; ++i)
-    x.history.add(epoch_report{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9});
+    x.history.add(epoch_report{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9, {}});
   x.history.add(told_notice{61, "worker/1 is gone; the others train its samples"});
   x.summary.protocol = "async_ps";
   x.summary.decided_by = "parameter server";
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(validation_and_steps) {
   auto x = full();
   x.history = {};
   for (std::uint32_t i = 1; i <= 2; ++i) {
-    epoch_report e{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9};
+    epoch_report e{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9, {}};
     e.validation = true;
     x.history.add(e);
     e.step = 5 + 10 * (i - 1);
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_never_began) {
 
 BOOST_AUTO_TEST_CASE(short_runs_show_their_epochs) {
   report_data x;
-  x.history.add(epoch_report{1, 2, 0.1, 100, 0.5, 0.4, std::nullopt});
+  x.history.add(epoch_report{1, 2, 0.1, 100, 0.5, 0.4, std::nullopt, {}});
   x.summary.samples = 100;
   const auto page = render_report(x);
   BOOST_TEST(contains(page, ">Loss<"));
@@ -187,8 +187,14 @@ BOOST_AUTO_TEST_CASE(short_runs_show_their_epochs) {
 BOOST_AUTO_TEST_CASE(losses_that_are_not_finite) {
   auto x = full();
   x.summary.test_loss = std::numeric_limits<double>::quiet_NaN();
-  x.history.add(epoch_report{3, 3, 30, 100, std::numeric_limits<double>::infinity(),
-                             std::numeric_limits<double>::quiet_NaN(), 0.1});
+  x.history.add(epoch_report{3,
+                             3,
+                             30,
+                             100,
+                             std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN(),
+                             0.1,
+                             {}});
   const auto page = render_report(x);
   BOOST_TEST(contains(page, "not finite"));
   BOOST_TEST(page.find("nan") == page.npos);
@@ -201,7 +207,7 @@ BOOST_AUTO_TEST_CASE(pages_stay_small) {
   for (std::uint32_t i = 0; i < 5000; ++i)
     x.summary.tasks.push_back(worker(i));
   for (std::uint32_t i = 0; i < 100'000; ++i) {
-    x.history.add(epoch_report{i, 100'000, 1.0 * i, 100, 1, 1, 0.5});
+    x.history.add(epoch_report{i, 100'000, 1.0 * i, 100, 1, 1, 0.5, {}});
     x.history.add(told_notice{1.0 * i, "something happened again"});
   }
   const auto page = render_report(x);

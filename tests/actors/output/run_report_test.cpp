@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(an_epoch) {
 }
 
 BOOST_AUTO_TEST_CASE(an_evaluation_of_validation_records) {
-  epoch_report x{2, 3, 1.5, 100, 0.5, 0.25, 0.75};
+  epoch_report x{2, 3, 1.5, 100, 0.5, 0.25, 0.75, {}};
   x.validation = true;
   x.step = 40;
   x.epochs_trained = 1.25;
@@ -238,11 +238,12 @@ BOOST_AUTO_TEST_CASE(progress) {
   x.updates_per_second = 3.5;
   x.quarantined = 2;
   x.staleness_mean = 1.5;
+  x.learning_rate = 0.05;
   const json expected{
     {"event", "progress"}, {"seconds", 2.5},        {"epoch", 3},
     {"samples", 100},      {"train_loss", 0.5},     {"samples_per_second", 1000.0},
     {"updates", 7},        {"staleness_mean", 1.5}, {"updates_per_second", 3.5},
-    {"quarantined", 2},
+    {"quarantined", 2},    {"learning_rate", 0.05},
   };
   BOOST_TEST(json::parse(to_json(x)) == expected);
   x.gradient_norm = 0.75;

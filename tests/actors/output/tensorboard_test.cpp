@@ -152,6 +152,7 @@ run_progress progress() {
   x.samples_per_second = 1234;
   x.updates = 17;
   x.staleness_mean = 1.5;
+  x.learning_rate = 0.5;
   task_status worker;
   worker.task = {job_kind::worker, 1};
   worker.samples_per_second = 600;
@@ -198,12 +199,11 @@ BOOST_AUTO_TEST_CASE(progress_becomes_scalars) {
   const auto x = only(log.add(progress(), 7.25));
   BOOST_TEST(x.time == 7.25);
   BOOST_TEST(x.step == 8500u);
-  const std::map<std::string, float> expected{{"loss/train", 0.25F},
-                                              {"samples_per_second/all", 1234.F},
-                                              {"samples_per_second/worker/1", 600.F},
-                                              {"staleness/mean", 1.5F},
-                                              {"updates_per_second/all", 0.F},
-                                              {"waiting_share/worker/1", 0.25F}};
+  const std::map<std::string, float> expected{
+    {"learning_rate/schedule", 0.5F},   {"loss/train", 0.25F},
+    {"samples_per_second/all", 1234.F}, {"samples_per_second/worker/1", 600.F},
+    {"staleness/mean", 1.5F},           {"updates_per_second/all", 0.F},
+    {"waiting_share/worker/1", 0.25F}};
   BOOST_TEST((x.scalars == expected));
   BOOST_TEST(x.histograms.empty());
   auto paced = progress();
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(an_epoch) {
 
 BOOST_AUTO_TEST_CASE(an_evaluation_in_the_midst_of_an_epoch) {
   tensorboard_log log{8000};
-  epoch_report e{2, 3, 1, 100, 0.5, 0.75, 0.875};
+  epoch_report e{2, 3, 1, 100, 0.5, 0.75, 0.875, {}};
   e.step = 40;
   e.epochs_trained = 1.5;
   e.validation = true;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+namespace troupe {
+
+/// The evaluation with the smallest loss, and how many have come since. For early stopping, and to
+/// keep the best weights. A checkpoint contains it, so that a run that continues goes on counting.
+struct best_evaluation {
+  double loss = 0;
+  /// Version of the weights. 0: nothing was evaluated yet.
+  std::uint64_t step = 0;
+  /// From 1.
+  std::uint32_t epoch = 0;
+  /// Number of later evaluations.
+  std::uint32_t since = 0;
+  /// The newest version that was counted.
+  std::uint64_t newest = 0;
+
+  /// Counts an evaluation. A version that was counted before is ignored: a run that continues from
+  /// a checkpoint may evaluate it again.
+  /// @param min_delta the loss must fall by more than this
+  /// @returns true if it is the best so far
+  bool add(double new_loss, std::uint64_t version, std::uint32_t new_epoch, double min_delta) {
+    if (step > 0 && version <= newest)
+      return false;
+    newest = version;
+    if (step > 0 && !(new_loss < loss - min_delta)) {
+      ++since;
+      return false;
+    }
+    loss = new_loss;
+    step = version;
+    epoch = new_epoch;
+    since = 0;
+    return true;
+  }
+
+  bool operator==(const best_evaluation&) const = default;
+};
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+struct data_shape;
+struct built_model;
+
+/// Measures of a model on a data set, in addition to its loss and accuracy. Only those that the job
+/// asks for (evaluate.measure) are present. Ignored labels do not count.
+struct measured {
+  /// Share of the labels that are among the five classes with the largest outputs. If outputs are
+  /// equal, the lower class comes first.
+  std::optional<double> top_5;
+  /// Two classes: the probability that a record of class 1 has a larger output than one of class 0;
+  /// equal outputs count half (Mann and Whitney, 1947). Absent if a class has no records.
+  std::optional<double> auc;
+  /// Mean over the classes of 2 true positives / (labels + predictions). Classes that occur neither
+  /// as label nor as prediction are left out.
+  std::optional<double> f1;
+  /// exp(loss).
+  std::optional<double> perplexity;
+  /// Number of labels for each class (row) and predicted class (column), row by row.
+  std::vector<std::uint64_t> confusion;
+
+  /// The numbers that are present, by name: "top_5", "auc", "f1", "perplexity".
+  std::vector<std::pair<std::string, double>> numbers() const;
+  /// Number of classes in `confusion`.
+  std::size_t classes() const noexcept;
+};
+
+/// @throws input_error if a measure of the job does not fit its loss, its labels or its number of
+/// classes.
+void check_measures(const proto::Job& job, const data_shape& data, const built_model& model);
+
+/// Collects what the measures of a job need, group by group.
+class measurer {
+public:
+  explicit measurer(const proto::Job& job);
+
+  bool wanted() const noexcept { return wants_ != 0; }
+
+  /// @param labels classes, one per row of the outputs
+  /// @param outputs (labels, units); one unit means two classes
+  void add(std::span<const std::int32_t> labels, std::span<const float> outputs);
+
+  /// The measures of everything added. `loss` is the mean loss.
+  measured result(double loss) const;
+
+private:
+  bool wants(proto::Measure x) const noexcept { return (wants_ >> x & 1U) != 0; }
+  void count(std::size_t label, std::span<const float> outputs);
+  double f1() const;
+  std::optional<double> auc() const;
+
+  unsigned wants_ = 0;
+  std::optional<std::int32_t> ignored_;
+  std::size_t labels_ = 0;
+  std::size_t in_top_5_ = 0;
+  std::size_t classes_ = 0;
+  std::vector<std::uint64_t> confusion_;
+  /// For AUC: the output for class 1 relative to class 0, and whether the label is class 1.
+  std::vector<std::pair<float, bool>> scores_;
+};
+
+} // namespace troupe
