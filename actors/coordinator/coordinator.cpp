@@ -28,13 +28,8 @@ proto::Failure stopped_task(const task_name& task, const std::string& reason) {
   *result.mutable_task() = to_proto(task);
   result.set_reason(to_string(task) + " was stopped (" + reason + ')');
   result.set_goes_on(true);
+  result.set_stopped(true);
   return result;
-}
-
-bool is_stopped_task(const proto::Failure& x) {
-  task_name task;
-  return x.goes_on() && from_proto(x.task(), task)
-    && x.reason().starts_with(to_string(task) + " was stopped (");
 }
 
 coordinator::coordinator(caf::actor_config& cfg, coordinator_options options)

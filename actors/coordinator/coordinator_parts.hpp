@@ -261,9 +261,6 @@ using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_
 /// works on until the coordinator ends the run.
 proto::Failure stopped_task(const task_name& task, const std::string& reason);
 
-/// True for such a message.
-bool is_stopped_task(const proto::Failure& x);
-
 /// A run that was stopped ends after this time, even if its checkpoint is not written. Kubernetes
 /// kills a pod 30 seconds after SIGTERM.
 constexpr std::chrono::seconds stopping_limit{20};

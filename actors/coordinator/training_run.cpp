@@ -317,7 +317,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
 void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
-  if (known && is_stopped_task(x)) {
+  if (known && x.stopped()) {
     stop(x.reason(), true);
     return;
   }

@@ -16,6 +16,7 @@ namespace {
 struct sliding {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> dilations;
   std::vector<std::int64_t> before;
   std::vector<std::int64_t> behind;
 };
@@ -58,22 +59,23 @@ sliding sliding_of(onnx_node& node, const image& from, std::vector<std::int64_t>
   x.kernel = node.integers("kernel_shape", std::move(kernel));
   x.strides = node.integers("strides", std::vector<std::int64_t>(n, 1));
   auto pads = node.integers("pads", std::vector<std::int64_t>(2 * n, 0));
-  const auto dilations = node.integers("dilations", std::vector<std::int64_t>(n, 1));
+  x.dilations = node.integers("dilations", std::vector<std::int64_t>(n, 1));
   const auto automatic = node.text("auto_pad", "NOTSET");
   const auto extent = [&](std::size_t i) { return from.x.shape()[4 - n + i]; };
-  if (x.kernel.size() != n || x.strides.size() != n || pads.size() != 2 * n)
-    node.refuse("kernel_shape, strides and pads do not fit an image of " + std::to_string(n)
-                + " dimensions");
+  if (x.kernel.size() != n || x.strides.size() != n || x.dilations.size() != n
+      || pads.size() != 2 * n)
+    node.refuse("kernel_shape, strides, dilations and pads do not fit an image of "
+                + std::to_string(n) + " dimensions");
   constexpr std::int64_t most = std::int64_t{1} << 24;
   const auto sane = [&](std::int64_t value) { return value >= 0 && value <= most; };
+  const auto positive = [&](std::int64_t value) { return value >= 1 && value <= most; };
   if (!std::ranges::all_of(x.kernel, sane) || !std::ranges::all_of(pads, sane)
-      || !std::ranges::all_of(x.strides, [&](auto s) { return s >= 1 && s <= most; }))
-    node.refuse("a size, stride or padding is negative, or more than 16 million");
-  if (dilations != std::vector<std::int64_t>(n, 1))
-    node.refuse("attribute \"dilations\" is not 1");
+      || !std::ranges::all_of(x.strides, positive) || !std::ranges::all_of(x.dilations, positive))
+    node.refuse("a size, stride, dilation or padding is negative, or more than 16 million");
   if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
     for (std::size_t i = 0; i < n; ++i) {
-      const auto total = same_padding(extent(i), x.kernel[i], x.strides[i]);
+      const auto reach = x.dilations[i] * (x.kernel[i] - 1) + 1;
+      const auto total = same_padding(extent(i), reach, x.strides[i]);
       pads[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
       pads[n + i] = total - pads[i];
     }
@@ -91,10 +93,12 @@ window window_of(const sliding& x) {
   window result;
   result.width = x.kernel.back();
   result.stride_x = x.strides.back();
+  result.dilation_x = x.dilations.back();
   result.pad_x = x.before.back();
   if (x.kernel.size() == 2) {
     result.height = x.kernel[0];
     result.stride_y = x.strides[0];
+    result.dilation_y = x.dilations[0];
     result.pad_y = x.before[0];
   }
   return result;
@@ -103,7 +107,7 @@ window window_of(const sliding& x) {
 /// True if the graph's own padding is enough: equal on both sides and smaller than the kernel.
 bool plain(const sliding& x) {
   for (std::size_t i = 0; i < x.kernel.size(); ++i)
-    if (x.before[i] != x.behind[i] || x.before[i] >= x.kernel[i])
+    if (x.before[i] != x.behind[i] || x.before[i] >= x.dilations[i] * (x.kernel[i] - 1) + 1)
       return false;
   return true;
 }
@@ -148,15 +152,53 @@ void convolution(onnx_node& node) {
   node.set(result_of(y, from));
 }
 
+void transposed_convolution(onnx_node& node) {
+  const auto from = image_of(node);
+  const auto n = from.spatial;
+  auto w = node.tensor(1);
+  if (w.shape().rank() != n + 2 || w.shape().has_batch())
+    node.refuse("weights " + to_string(w.shape()) + " do not fit an image "
+                + onnx_dims_text(node.input(0).dims()));
+  auto kernel = w.shape().extents();
+  kernel.erase(kernel.begin(), kernel.begin() + 2);
+  const auto how = sliding_of(node, from, kernel);
+  const auto extra = node.integers("output_padding", std::vector<std::int64_t>(n, 0));
+  if (how.kernel != kernel || extra.size() != n)
+    node.refuse("kernel_shape and output_padding do not fit the weights " + to_string(w.shape()));
+  if (node.text("auto_pad", "NOTSET") != "NOTSET" || node.has("output_shape"))
+    node.refuse("expected \"pads\" and \"output_padding\" in place of \"auto_pad\" and "
+                "\"output_shape\"");
+  if (how.before != how.behind)
+    node.refuse("the padding differs between two sides");
+  if (n == 1) {
+    const auto dims = w.shape();
+    w = reshape(w, {dims[0], dims[1], 1, dims[2]});
+  }
+  auto over = window_of(how);
+  over.groups = node.integer("group", 1);
+  auto y = conv_transpose2d(from.x, w, over, n == 2 ? extra[0] : 0, extra.back());
+  if (node.has_input(2))
+    y = add_channel_bias(y, node.tensor(2));
+  node.set(result_of(y, from));
+}
+
+/// The window of a pooling operator.
+window pool_of(onnx_node& node, const sliding& how) {
+  auto result = window_of(how);
+  if (std::ranges::any_of(how.dilations, [](auto x) { return x != 1; }))
+    node.refuse("attribute \"dilations\" is not 1");
+  result.ceil_mode = node.integer("ceil_mode", 0) != 0;
+  return result;
+}
+
 void max_pooling(onnx_node& node) {
   const auto from = image_of(node);
   const auto how = sliding_of(node, from, {});
-  node.require("ceil_mode", 0, 0);
   node.require("storage_order", 0, 0);
   node.refuse_output(1, "positions");
   if (!plain(how))
     node.refuse("the padding differs between two sides, or is as large as the window");
-  node.set(result_of(max_pool(from.x, window_of(how)), from));
+  node.set(result_of(max_pool(from.x, pool_of(node, how)), from));
 }
 
 /// For each position of the window along one dimension: the factor that turns a mean over the whole
@@ -175,13 +217,19 @@ std::vector<double> shares(std::int64_t extent, std::int64_t kernel, std::int64_
 void average_pooling(onnx_node& node) {
   auto from = image_of(node);
   auto how = sliding_of(node, from, {});
-  node.require("ceil_mode", 0, 0);
   const bool zeros_count = node.integer("count_include_pad", 0) != 0;
   const auto padding = how;
+  const auto over = pool_of(node, how);
+  const bool padded = std::ranges::any_of(how.before, [](auto x) { return x != 0; })
+    || std::ranges::any_of(how.behind, [](auto x) { return x != 0; });
+  if (over.ceil_mode && padded && (!zeros_count || !plain(how)))
+    node.refuse("\"ceil_mode\" with padding needs \"count_include_pad\" and equal sides");
   const auto dims = from.x.shape();
   if (!plain(how))
     from.x = surrounded(from.x, how);
-  onnx_value y{average_pool(from.x, window_of(how))};
+  auto window = window_of(how);
+  window.ceil_mode = over.ceil_mode;
+  onnx_value y{average_pool(from.x, window)};
   for (std::size_t i = 0; i < from.spatial && !zeros_count; ++i) {
     if (padding.before[i] == 0 && padding.behind[i] == 0)
       continue;
@@ -228,6 +276,7 @@ void global_max(onnx_node& node) {
 
 void add_image_operators(onnx_operators& all) {
   all["Conv"] = convolution;
+  all["ConvTranspose"] = transposed_convolution;
   all["MaxPool"] = max_pooling;
   all["AveragePool"] = average_pooling;
   all["GlobalAveragePool"] = global_average;

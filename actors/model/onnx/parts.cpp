@@ -119,8 +119,13 @@ void slice(onnx_node& node) {
       v = part_of(*v.known, axis, how, node.limit(), node);
       continue;
     }
+    if (how.step == -1 && how.begin == extent - 1 && how.end == -1) {
+      v = {reverse(to_tensor(v, node.target()), v.graph_axis(axis)), v.batch_at};
+      continue;
+    }
     if (how.step != 1)
-      node.refuse("a step is " + std::to_string(how.step) + "; expected 1");
+      node.refuse("a step is " + std::to_string(how.step)
+                  + "; expected 1, or -1 over the whole axis");
     v = sliced(node, v, axis, how.begin, how.end);
   }
   node.set(v);

@@ -79,14 +79,6 @@ expression sequence_of(onnx_node& node, bool batch_first) {
   return v.x;
 }
 
-/// x (batch, time, ...) with the time reversed.
-expression reversed(expression x) {
-  std::vector<expression> parts;
-  for (auto t = x.shape()[1]; t > 0; --t)
-    parts.push_back(slice(x, 1, t - 1, t));
-  return parts.size() == 1 ? parts[0] : concat(parts, 1);
-}
-
 /// Direction `at` of an input (directions, extents...), without that dimension.
 expression part_of(const onnx_node& node, std::size_t input, std::int64_t directions,
                    std::int64_t at, const std::vector<std::int64_t>& extents) {
@@ -143,9 +135,9 @@ void recurrence(onnx_node& node) {
   std::vector<expression> last;
   for (std::int64_t at = 0; at < directions; ++at) {
     const bool backwards = direction == "reverse" || at == 1;
-    const auto h = hidden_states(node, how, backwards ? reversed(x) : x, hidden, directions, at);
+    const auto h = hidden_states(node, how, backwards ? reverse(x, 1) : x, hidden, directions, at);
     last.push_back(slice(h, 1, time - 1, time));
-    all.push_back(reshape(backwards ? reversed(h) : h, {shape::batch, time, 1, hidden}));
+    all.push_back(reshape(backwards ? reverse(h, 1) : h, {shape::batch, time, 1, hidden}));
   }
   const auto joined = [](const std::vector<expression>& parts, std::size_t axis) {
     return parts.size() == 1 ? parts[0] : concat(parts, axis);
