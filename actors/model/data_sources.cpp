@@ -15,14 +15,19 @@
 #include "kernels/formats/npz.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace troupe {
 
 namespace {
+
+/// Features in plain files that have as many bytes in total are mapped into memory.
+constexpr std::uint64_t map_from = std::uint64_t{256} << 20;
 
 /// An array and its name in errors.
 struct named_array {
@@ -37,13 +42,15 @@ struct named_array {
 /// The parts of an array, which may be in several files.
 using array_parts = std::vector<named_array>;
 
-/// The largest number in these arrays.
-double largest_of(std::initializer_list<const array_parts*> arrays) {
+/// The largest number in these arrays, apart from the ignored one.
+double largest_of(std::initializer_list<const array_parts*> arrays,
+                  std::optional<std::int32_t> ignored = std::nullopt) {
   double result = 1;
   for (const auto* parts : arrays)
     for (const auto& x : *parts)
       for (std::uint64_t i = 0; i < x.array.size(); ++i)
-        result = std::max(result, x.array.at(i));
+        if (const double value = x.array.at(i); !ignored || value != *ignored)
+          result = std::max(result, value);
   return result;
 }
 
@@ -56,12 +63,15 @@ array_reading reading_of(const proto::Model& model, const array_parts& features,
   const bool several = labels.size() > 1 || !test_labels.empty();
   array_reading result;
   result.classes_per_position = model.loss() == proto::SOFTMAX_CROSS_ENTROPY;
+  if (model.has_ignored_label())
+    result.ignored_label = model.ignored_label();
   const auto& first = labels.front().array;
   result.classes = troupe::classes_of(model);
   if (result.classes == 0 && several && has_whole_numbers(first)
       && (are_classes(first) || result.classes_per_position))
-    result.classes =
-      static_cast<std::size_t>(std::min(largest_of({&labels, &test_labels}), most)) + 1;
+    result.classes = static_cast<std::size_t>(
+                       std::min(largest_of({&labels, &test_labels}, result.ignored_label), most))
+      + 1;
   const auto tokens = token_input(model);
   if (tokens && has_whole_numbers(features.front().array))
     result.vocabulary = *tokens != 0
@@ -134,9 +144,19 @@ job_data build_npy(const proto::Job& job) {
       : field == "labels"                   ? npy.labels()
       : field == "test_features"            ? npy.test_features()
                                             : npy.test_labels();
+    const auto paths = files_of(expand_environment(given, "data.npy." + field));
+    std::uint64_t bytes = 0;
+    for (const auto& path : paths) {
+      std::error_code none;
+      const auto size = std::filesystem::file_size(path, none);
+      bytes += none ? 0 : size;
+    }
+    // Labels are copied anyway.
+    const bool mapped = field.ends_with("features") && bytes >= map_from;
     array_parts result;
-    for (const auto& path : files_of(expand_environment(given, "data.npy." + field)))
-      result.emplace_back(path.string(), map_plain_or_gzip(path));
+    for (const auto& path : paths)
+      result.emplace_back(path.string(),
+                          mapped ? map_plain_or_gzip(path) : share(read_plain_or_gzip(path)));
     return result;
   };
   return build_arrays(job, !npy.test_features().empty(), "data.npy", read);

@@ -327,7 +327,7 @@ expression layer_builder::recurrent(expression x, const proto::Recurrent& how, c
   }
   if (!how.last())
     return x;
-  // Each direction at the position that it comes to last.
+  // Each direction's last state.
   const auto time = x.shape()[1];
   auto last = slice(forward, 1, time - 1, time);
   if (how.bidirectional())

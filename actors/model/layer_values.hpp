@@ -16,7 +16,7 @@ activation activation_of(proto::Activation how);
 /// `x` if it is given, otherwise `otherwise`.
 initializer initializer_of(bool given, const proto::Initializer& x, initializer otherwise);
 
-/// The field `weights` of a layer, or what its weights start from without it.
+/// The field `weights` of a layer, or the default initializer.
 template <class Layer>
 initializer weights_of(const Layer& x, initializer otherwise) {
   return initializer_of(x.has_weights(), x.weights(), otherwise);

@@ -82,8 +82,14 @@ void measurer::add(std::span<const std::int32_t> labels, std::span<const float> 
   classes_ = std::max<std::size_t>(units, 2);
   if (confusion_.empty() && (wants(proto::F1) || wants(proto::CONFUSION)))
     confusion_.resize(classes_ * classes_);
+  // The loss is not finite with such a label or output, and names it.
+  const auto is_class = [this](std::int32_t x) { return x >= 0 && std::cmp_less(x, classes_); };
+  if (!std::ranges::all_of(outputs, [](float x) { return std::isfinite(x); })) {
+    broken_ = true;
+    return;
+  }
   for (std::size_t i = 0; i < labels.size(); ++i)
-    if (!ignored_ || labels[i] != *ignored_)
+    if ((!ignored_ || labels[i] != *ignored_) && is_class(labels[i]))
       count(static_cast<std::size_t>(labels[i]), outputs.subspan(i * units, units));
 }
 
@@ -105,7 +111,7 @@ measured measurer::result(double loss) const {
   measured x;
   if (wants(proto::PERPLEXITY))
     x.perplexity = std::exp(loss);
-  if (labels_ == 0)
+  if (labels_ == 0 || broken_)
     return x;
   if (wants(proto::TOP_5))
     x.top_5 = static_cast<double>(in_top_5_) / static_cast<double>(labels_);

@@ -16,7 +16,8 @@ struct data_shape;
 struct built_model;
 
 /// Measures of a model on a data set, in addition to its loss and accuracy. Only those that the job
-/// asks for (evaluate.measure) are present. Ignored labels do not count.
+/// asks for (evaluate.measure) are present. Ignored labels do not count. If an output is not
+/// finite, only the perplexity is present.
 struct measured {
   /// Share of the labels that are among the five classes with the largest outputs. If outputs are
   /// equal, the lower class comes first.
@@ -63,6 +64,8 @@ private:
   std::optional<double> auc() const;
 
   unsigned wants_ = 0;
+  /// An output was not finite.
+  bool broken_ = false;
   std::optional<std::int32_t> ignored_;
   std::size_t labels_ = 0;
   std::size_t in_top_5_ = 0;

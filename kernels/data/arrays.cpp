@@ -88,6 +88,7 @@ array_values values_of(const npy_array& x, const shared_bytes& memory, std::size
     return floats_of(x, width, name);
   if (x.type == npy_type::f32 && !memory.mapped)
     check_floats(x, width, name);
+  expect_random_access(memory);
   return {x.type, x.values, memory.owner, memory.mapped};
 }
 
@@ -104,7 +105,7 @@ stored_labels labels_of(const npy_array& x, const array_reading& how, std::strin
     how.classes_per_position && x.shape.size() == 2 && x.size() > 0 && has_whole_numbers(x);
   if (are_classes(x) || per_position)
     return stored_labels::as_classes(numbers, class_numbers::from_zero, how.classes, name,
-                                     per_position ? x.size() / x.shape[0] : 1);
+                                     per_position ? x.size() / x.shape[0] : 1, how.ignored_label);
   if (x.shape.size() > 2 || x.size() == 0)
     fail(name,
          "labels of shape " + shape_text(x.shape) + "; expected (records), or (records, width)");

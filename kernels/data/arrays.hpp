@@ -5,6 +5,7 @@
 #include "kernels/formats/npy.hpp"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,8 @@ struct array_reading {
   std::size_t vocabulary = 0;
   /// Whole numbers of shape (records, positions) are classes, one per position of a sequence.
   bool classes_per_position = false;
+  /// A label that is not a class: the loss ignores it.
+  std::optional<std::int32_t> ignored_label = std::nullopt;
 };
 
 /// A data set from two NumPy arrays.

@@ -40,12 +40,17 @@ class_numbers numbering_of(std::span<const double> labels) noexcept {
 
 stored_labels stored_labels::as_classes(std::span<const double> labels, class_numbers numbering,
                                         std::size_t classes, std::string_view name,
-                                        std::size_t per_record) {
+                                        std::size_t per_record,
+                                        std::optional<std::int32_t> ignored) {
   stored_labels result;
   result.per_record_ = per_record;
   result.width_ = std::max<std::size_t>(classes, 2);
   result.classes_.reserve(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (ignored && labels[i] == *ignored) {
+      result.classes_.push_back(*ignored);
+      continue;
+    }
     const double which = class_of(labels[i], numbering);
     const bool outside = classes != 0 && which >= static_cast<double>(classes);
     if (which < 0 || outside) {

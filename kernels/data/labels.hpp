@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -30,10 +31,12 @@ public:
   /// @param classes number of classes; 0: the largest class + 1, but at least 2.
   /// @param name the name of the input in errors.
   /// @param per_record number of labels of a record, above 0.
+  /// @param ignored a label that is not a class: the loss ignores it.
   /// @throws input_error that names the record: not a whole number, or outside the classes.
   static stored_labels as_classes(std::span<const double> labels, class_numbers numbering,
                                   std::size_t classes, std::string_view name,
-                                  std::size_t per_record = 1);
+                                  std::size_t per_record = 1,
+                                  std::optional<std::int32_t> ignored = std::nullopt);
 
   /// @param labels (records, width), row-major; width > 0.
   /// @throws input_error that names the record: not finite as float32.

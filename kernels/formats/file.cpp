@@ -5,7 +5,6 @@
 #include "kernels/formats/gzip.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -60,7 +59,7 @@ public:
       throw input_error(path.string() + ": is a directory; expected a file");
   }
 
-  /// 0 for what is not a regular file.
+  /// 0 if it is not a regular file.
   std::uint64_t size() const noexcept {
     return S_ISREG(info_.st_mode) ? static_cast<std::uint64_t>(info_.st_size) : 0;
   }
@@ -105,8 +104,10 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 
 } // namespace
 
-std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const input_file file{path};
+namespace {
+
+std::vector<std::byte> read_all(const input_file& file, const std::filesystem::path& path,
+                                std::uint64_t max_bytes) {
   // The size is only a hint: pipes have none, and a file may grow in the meantime. One byte more
   // than the limit means "too long".
   const auto hint = file.size();
@@ -127,9 +128,8 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
   }
 }
 
-std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
-                                          std::uint64_t max_bytes) {
-  auto bytes = read_file(path, max_bytes);
+std::vector<std::byte> plain_or_gzip(std::vector<std::byte> bytes,
+                                     const std::filesystem::path& path, std::uint64_t max_bytes) {
   if (!is_gzip(bytes))
     return bytes;
   // If a small compressed file claims more than this, the claim is not trusted.
@@ -137,29 +137,41 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }
 
+} // namespace
+
+std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  return read_all(input_file{path}, path, max_bytes);
+}
+
+std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
+                                          std::uint64_t max_bytes) {
+  return plain_or_gzip(read_file(path, max_bytes), path, max_bytes);
+}
+
 shared_bytes share(std::vector<std::byte> bytes) {
   const auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
   return {owner, *owner, false};
 }
 
-shared_bytes map_plain_or_gzip(const std::filesystem::path& path, std::uint64_t map_from) {
-  {
-    const input_file file{path};
-    std::array<std::byte, 2> first{};
-    if (file.size() >= std::max<std::uint64_t>(map_from, first.size())
-        && read_some(file.get(), first, path) == first.size() && !is_gzip(first)) {
-      const auto size = static_cast<std::size_t>(file.size());
-      void* begin = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-      if (begin == MAP_FAILED)
-        fail(path, "cannot map", errno);
-      // Records are read in random order.
-      ::madvise(begin, size, MADV_RANDOM);
-      return {std::make_shared<const mapping>(begin, size),
-              {static_cast<const std::byte*>(begin), size},
-              true};
-    }
+shared_bytes map_plain_or_gzip(const std::filesystem::path& path) {
+  const input_file file{path};
+  if (file.size() > 0) {
+    const auto size = static_cast<std::size_t>(file.size());
+    void* begin = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (begin == MAP_FAILED)
+      fail(path, "cannot map", errno);
+    auto owner = std::make_shared<const mapping>(begin, size);
+    const std::span<const std::byte> bytes{static_cast<const std::byte*>(begin), size};
+    if (!is_gzip(bytes))
+      return {std::move(owner), bytes, true};
   }
-  return share(read_plain_or_gzip(path));
+  return share(
+    plain_or_gzip(read_all(file, path, default_max_file_bytes), path, default_max_file_bytes));
+}
+
+void expect_random_access(const shared_bytes& x) noexcept {
+  if (x.mapped)
+    ::madvise(const_cast<std::byte*>(x.bytes.data()), x.bytes.size(), MADV_RANDOM);
 }
 
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {

@@ -40,11 +40,13 @@ struct shared_bytes {
 /// Takes ownership of the bytes.
 shared_bytes share(std::vector<std::byte> bytes);
 
-/// Like read_plain_or_gzip, but maps a plain file of at least `map_from` bytes into memory. Mapped
-/// files may be longer than default_max_file_bytes.
+/// Like read_plain_or_gzip, but maps a plain file that is not empty into memory. It may be longer
+/// than default_max_file_bytes.
 /// @throws input_error like read_plain_or_gzip, or if the file cannot be mapped.
-shared_bytes map_plain_or_gzip(const std::filesystem::path& path,
-                               std::uint64_t map_from = std::uint64_t{256} << 20);
+shared_bytes map_plain_or_gzip(const std::filesystem::path& path);
+
+/// Tells the system that mapped bytes will be read in random order.
+void expect_random_access(const shared_bytes& x) noexcept;
 
 /// The files that a path names: the path itself or, if its last part has `*` or `?`, the files in
 /// its directory that match (matches_glob), in the byte order of their names.

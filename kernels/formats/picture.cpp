@@ -69,9 +69,13 @@ picture decode_jpeg(std::span<const std::byte> file, std::size_t channels, std::
     refuse();
   auto result =
     allocate(static_cast<std::size_t>(height), static_cast<std::size_t>(width), channels, name);
+  // Files with a few extra bytes are common. All other warnings mean that pixels are missing.
   if (tjDecompress2(decoder.get(), bytes, file.size(), result.pixels.data(), width, 0, height,
                     channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT)
-      != 0)
+        != 0
+      && (tjGetErrorCode(decoder.get()) != TJERR_WARNING
+          || std::string_view{tjGetErrorStr2(decoder.get())}.find("extraneous bytes")
+            == std::string_view::npos))
     refuse();
   return result;
 }

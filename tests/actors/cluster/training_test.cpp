@@ -410,7 +410,8 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_is_told_before_anything_starts) {
   BOOST_TEST(problem([](auto& x) { x.ps = 0; })
              == "bad input: async_ps needs at least one parameter shard");
   BOOST_TEST(problem([](auto& x) { x.data = {}; })
-             == "bad input: data: no source; add one of idx, csv, digits, npy, npz, text, libsvm");
+             == "bad input: data: no source; add one of idx, csv, digits, npy, npz, text, libsvm, "
+                "image_folder");
   BOOST_TEST(problem([](auto& x) { x.data.train = std::make_shared<plane>(4); })
              == "bad input: data.batch: 5 is more than the 4 training records");
   BOOST_TEST(problem([](auto& x) { x.data.train = std::make_shared<plane>(0); })

@@ -7,6 +7,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
+
 BOOST_AUTO_TEST_SUITE(measures)
 
 using namespace troupe;
@@ -109,6 +111,22 @@ BOOST_AUTO_TEST_CASE(measures_that_do_not_fit) {
              == "evaluate.measure[0]: AUC needs two classes, and the model has 10");
   BOOST_TEST(error_with("CONFUSION", {"model.layer[1].dense.units=101"})
              == "evaluate.measure[0]: CONFUSION needs at most 100 classes, and the model has 101");
+}
+
+// A run that diverges ends because of its loss. The measures must not stop it before.
+BOOST_AUTO_TEST_CASE(outputs_that_are_not_finite) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int32_t> labels{0, 1, 1, 0};
+  const auto job = wanting({proto::AUC, proto::F1, proto::CONFUSION});
+  const auto x = measure(job, labels, std::vector<float>{1, 2, nan, 4, 5, 6, 7, nan});
+  BOOST_TEST((!x.auc && !x.f1 && x.confusion.empty()));
+}
+
+BOOST_AUTO_TEST_CASE(labels_outside_the_classes) {
+  const auto job = wanting({proto::F1, proto::CONFUSION, proto::TOP_5});
+  const auto x =
+    measure(job, std::vector<std::int32_t>{0, -1, 7}, std::vector<float>{2, 1, 1, 2, 1, 2});
+  BOOST_TEST(x.confusion == (std::vector<std::uint64_t>{1, 0, 0, 0}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
