@@ -34,9 +34,11 @@ const proto::Embedding* reader_of(const layers& all, const std::string& source) 
 std::optional<std::size_t> token_input(const proto::Model& model) {
   if (!model.onnx_structure().empty()) {
     const auto bytes = std::as_bytes(std::span{model.onnx_structure()});
-    const auto ports = onnx_inputs(onnx_model::parse_structure(bytes, model.onnx()));
-    const bool tokens = ports.size() == 1 && ports[0].type == dtype::int32;
-    return tokens ? std::optional<std::size_t>{0} : std::nullopt;
+    const auto onnx = onnx_model::parse_structure(bytes, model.onnx());
+    const auto ports = onnx_inputs(onnx);
+    if (ports.size() != 1 || ports[0].type != dtype::int32)
+      return std::nullopt;
+    return onnx_table_rows(onnx, ports[0].name);
   }
   const auto* embedding = reader_of(model.layer(), "features");
   return embedding == nullptr ? std::nullopt : std::optional<std::size_t>{embedding->entries()};

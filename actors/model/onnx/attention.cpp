@@ -62,11 +62,14 @@ onnx_constant causal_mask(std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
-/// What is added to the scores (..., rows, columns), or neither a constant nor a tensor.
+/// What is added to the scores (..., rows, columns). An empty value if nothing is added.
 onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
   onnx_value result;
   if (node.has_input(3))
     result = summand_of(node, 3);
+  if (node.has_input(3) && result.rank() > 0 && result.dims().back() != columns)
+    node.refuse("the mask has the shape " + onnx_dims_text(result.dims()) + ", and there are "
+                + std::to_string(columns) + " keys; expected a last dimension of this size");
   if (node.integer("is_causal", 0) != 0) {
     if (static_cast<std::size_t>(rows * columns) > node.limit())
       node.refuse("the mask would have " + std::to_string(rows * columns) + " elements");
@@ -82,7 +85,7 @@ onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
     for (std::size_t i = row; i < row + width; ++i)
       hidden += c.at(i) == minus_infinity ? 1 : 0;
     if (hidden == width)
-      node.refuse("the mask hides all positions from one of them");
+      node.refuse("a row of the mask hides all positions");
   }
   return result;
 }

@@ -291,12 +291,25 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
   return add("ConvTranspose", inputs, attributes);
 }
 
+namespace {
+
+/// True if ceil_mode adds windows. ONNX's shape inference before version 22 also counts windows
+/// that begin behind the image, so the mode is written only if it has an effect.
+bool needs_ceil_mode(const window& how, const shape& from, const shape& to) {
+  const auto rows = (from[2] + 2 * how.pad_y - how.height) / how.stride_y + 1;
+  const auto columns = (from[3] + 2 * how.pad_x - how.width) / how.stride_x + 1;
+  return how.ceil_mode && (to[2] != rows || to[3] != columns);
+}
+
+} // namespace
+
 std::string onnx_exporter::pooled(const node& n) {
   const auto& how = n.window;
-  std::vector<attribute> attributes{integers("kernel_shape", {how.height, how.width}),
-                                    integers("strides", {how.stride_y, how.stride_x}),
-                                    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
-                                    integer("ceil_mode", how.ceil_mode ? 1 : 0)};
+  std::vector<attribute> attributes{
+    integers("kernel_shape", {how.height, how.width}),
+    integers("strides", {how.stride_y, how.stride_x}),
+    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
+    integer("ceil_mode", needs_ceil_mode(how, at(n.inputs[0]).shape, n.shape) ? 1 : 0)};
   if (n.op == operation::average_pool) {
     attributes.push_back(integer("count_include_pad", 1));
     return add("AveragePool", {value(n.inputs[0])}, attributes);

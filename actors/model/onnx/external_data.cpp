@@ -82,8 +82,6 @@ private:
   }
 
   open_file& file(const onnx::TensorProto& x, const std::string& location) {
-    if (const auto found = files_.find(location); found != files_.end())
-      return found->second;
     const fs::path relative{location};
     std::error_code error;
     const auto path = fs::weakly_canonical(folder_ / relative, error);
@@ -94,6 +92,8 @@ private:
              "is stored in \"" + location
                + "\", outside the folder of the model; copy the file "
                  "beside the model, and name it there");
+    if (const auto found = files_.find(path); found != files_.end())
+      return found->second;
     if (!fs::is_regular_file(path, error))
       refuse(x,
              "is stored in \"" + location
@@ -104,12 +104,13 @@ private:
     result.size = result.unread = fs::file_size(path, error);
     if (!result.stream || error)
       refuse(x, "is stored in \"" + location + "\", which cannot be read");
-    return files_.emplace(location, std::move(result)).first->second;
+    return files_.emplace(path, std::move(result)).first->second;
   }
 
   std::string name_;
   fs::path folder_;
-  std::map<std::string, open_file, std::less<>> files_;
+  /// By canonical path: a file may have several names.
+  std::map<fs::path, open_file> files_;
 };
 
 } // namespace

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 namespace troupe {
 
@@ -117,6 +119,31 @@ std::vector<std::string> onnx_outputs(const onnx_model& model) {
   for (const auto& x : model.proto().graph().output())
     result.push_back(x.name());
   return result;
+}
+
+std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
+  static const std::set<std::string_view> moves{"Cast",    "Identity",  "Reshape", "Flatten",
+                                                "Squeeze", "Unsqueeze", "Expand",  "Transpose"};
+  const auto& graph = model.proto().graph();
+  std::map<std::string_view, std::int64_t> tables;
+  for (const auto& x : graph.initializer())
+    if (x.dims_size() == 2)
+      tables.emplace(x.name(), x.dims(0));
+  std::set<std::string_view> tokens{input};
+  std::int64_t result = 0;
+  for (const auto& node : graph.node()) {
+    if (node.input_size() > 0 && moves.contains(node.op_type()) && tokens.contains(node.input(0)))
+      tokens.insert(node.output().begin(), node.output().end());
+    if (node.op_type() != "Gather" || node.input_size() != 2 || !tokens.contains(node.input(1)))
+      continue;
+    const bool columns = std::ranges::any_of(node.attribute(), [](const auto& x) {
+      return x.name() == "axis" && x.i() != 0 && x.i() != -2;
+    });
+    const auto found = tables.find(node.input(0));
+    if (!columns && found != tables.end())
+      result = result == 0 ? found->second : std::min(result, found->second);
+  }
+  return static_cast<std::size_t>(result);
 }
 
 std::vector<std::string> onnx_operator_names() {

@@ -88,6 +88,13 @@ std::set<std::string> parameters_in(const std::string& origin) {
   return result;
 }
 
+/// True if the input of a node is the 1 or 0 of an InstanceNormalization that PyTorch's exporter
+/// has made of a group normalization.
+bool is_neutral(const onnx::NodeProto& node, int input, const std::string& origin) {
+  return input > 0 && node.op_type() == "InstanceNormalization"
+    && origin.find("aten.group_norm") != std::string::npos;
+}
+
 /// Refuses tensors that stand for several parameters. PyTorch's exporter merges parameters with
 /// equal values, such as the scales of two normalizations, which training would keep equal.
 class merged_parameters {
@@ -102,9 +109,10 @@ public:
     const auto here = parameters_in(origin);
     if (here.empty())
       return;
-    for (const auto& input : node.input()) {
+    for (int i = 0; i < node.input_size(); ++i) {
+      const auto& input = node.input(i);
       const auto found = uses_.find(input);
-      if (found == uses_.end())
+      if (found == uses_.end() || is_neutral(node, i, origin))
         continue;
       auto& [first, common] = found->second;
       if (first == nullptr) {
@@ -157,11 +165,11 @@ public:
     const bool all = !here.empty() && std::ranges::includes(present_, here);
     const bool group = origin.find("aten.group_norm") != std::string::npos;
     const auto& op = node.op_type();
-    for (const auto& input : node.input()) {
-      const auto found = marks_.find(input);
+    for (int i = 0; i < node.input_size(); ++i) {
+      const auto found = marks_.find(node.input(i));
       if (found == marks_.end())
         continue;
-      if (all || (group && op == "InstanceNormalization"))
+      if (all || is_neutral(node, i, origin))
         found->second = "CONSTANT_TENSOR";
       else if (group && (op == "Mul" || op == "Add"))
         found->second = "PARAMETER";

@@ -28,6 +28,25 @@ void onnx_node::refuse(const std::string& what) const {
 
 namespace {
 
+/// True if both values merge the same extents into the same dimension.
+bool merged_alike(const onnx_value& a, const onnx_value& b) {
+  if (a.merged != b.merged || a.batch_at != b.batch_at)
+    return false;
+  const auto left = a.dims();
+  const auto right = b.dims();
+  std::size_t i = 0;
+  for (const auto count : a.merged) {
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    const auto end = static_cast<std::ptrdiff_t>(i + count);
+    if (count > 1
+        && !std::equal(left.begin() + at, left.begin() + end, right.begin() + at,
+                       right.begin() + end))
+      return false;
+    i += count;
+  }
+  return true;
+}
+
 /// True if an operator computes each element, or each row of unmerged dimensions, by itself.
 bool works_within(const std::string& op) {
   static const std::set<std::string, std::less<>> all{"Abs",
@@ -99,14 +118,23 @@ void onnx_node::take_apart() {
     if (!has_input(i))
       continue;
     const auto& v = folded_input(i);
-    if (v.merged == first.merged && v.batch_at == first.batch_at) {
+    if (merged_alike(v, first)) {
       apart_.emplace(i, unfolded(v));
       continue;
     }
     if (product && i == 1 && v.rank() <= 2 && v.merged.empty() && !v.has_batch())
       continue; // a matrix for each row
+    if (!v.merged.empty())
+      refuse("inputs " + std::to_string(folded[0]) + " and " + std::to_string(i)
+             + " merge the batch with other dimensions in different ways");
+    // An exporter's batch of 1 is repeated like any extent of 1.
+    if (v.has_batch() && example_ != 1)
+      refuse("input " + std::to_string(folded[0])
+             + " merges the batch with another dimension, and input " + std::to_string(i)
+             + " does not");
     // Others are repeated along the merged dimension.
-    auto dims = v.merged.empty() && !v.has_batch() ? v.dims() : std::vector<std::int64_t>{2, 2};
+    auto dims = v.dims();
+    std::ranges::replace(dims, onnx_constant::batch, std::int64_t{1});
     dims.resize(dims.size() - std::min(dims.size(), behind));
     if (std::ranges::any_of(dims, [](auto extent) { return extent != 1; }))
       refuse("input " + std::to_string(folded[0])

@@ -1,4 +1,4 @@
-// ONNX's operators that are supported on constants alone: positions, masks, shapes.
+// ONNX's operators that are supported only for constants: positions, masks, shapes.
 
 #include "actors/model/onnx/node.hpp"
 
@@ -55,8 +55,13 @@ double to_even(double x) {
 void modulo(onnx_node& node) {
   const bool like_c = node.integer("fmod", 0) != 0;
   const auto f = [&](double a, double b) {
-    if (const auto k = onnx_constant::batches(a); k != 0 && b != 0 && onnx_constant::is_number(b))
-      return k % onnx_integer(b) == 0 ? 0 : std::nan("");
+    const auto k = onnx_constant::batches(a);
+    if (k != 0 && onnx_constant::is_number(b)) {
+      const auto n = std::trunc(b) == b ? onnx_integer(b) : 0;
+      return n != 0 && k % n == 0 ? 0 : std::nan("");
+    }
+    if (k == 0 && a != 0 && onnx_constant::batches(b) != 0)
+      return std::nan("");
     const auto rest = std::fmod(a, b);
     return !like_c && rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   };
@@ -91,6 +96,9 @@ void tile(onnx_node& node) {
       node.refuse("dimension " + std::to_string(i)
                   + " is repeated, and is the batch or has more "
                     "than one element");
+    constexpr auto most = std::int64_t{1} << 48;
+    if (dims[i] > most / counts[i])
+      node.refuse("dimension " + std::to_string(i) + " would be larger than 2^48");
     dims[i] *= counts[i];
   }
   if (!v.known) {
@@ -116,7 +124,15 @@ void scatter(onnx_node& node) {
   if (depth < 1 || static_cast<std::size_t>(depth) > result.dims.size())
     node.refuse("the indices, of shape " + onnx_dims_text(indices.dims) + ", do not fit the data, "
                 + onnx_dims_text(result.dims));
+  if (indices.elements() > node.limit() || updates.elements() > node.limit())
+    node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", are too large");
   const auto data = result;
+  if (data.elements() == 0) {
+    if (updates.elements() != 0)
+      node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", do not fit");
+    node.set(std::move(result));
+    return;
+  }
   result = each(node, data.type, data.dims, [&](const position& at) { return element(data, at); });
   const auto behind = onnx_product(data.dims, static_cast<std::size_t>(depth), data.dims.size());
   const auto parts = static_cast<std::int64_t>(indices.elements()) / depth;

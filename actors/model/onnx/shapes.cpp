@@ -71,8 +71,8 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   const bool said =
     std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    // Another number than that of the exporter's example mixes samples. A 1 is often an example
-    // too.
+    // Another number than that of the exporter's example mixes samples. A 1 may also be the size of
+    // the exporter's example.
     const bool may_be = !(wanted[at] > 1) || wanted[at] == static_cast<double>(example);
     if (said ? wanted[at] != onnx_constant::batch_size : !may_be)
       continue;
@@ -107,18 +107,17 @@ std::optional<merging> merged_at(const onnx_value& v, const std::vector<double>&
       continue;
     if (!(wanted[i] >= 1) || wanted[i] > static_cast<double>(all))
       return std::nullopt;
-    others *= onnx_integer(wanted[i]);
-    if (others > all)
+    const auto extent = onnx_integer(wanted[i]);
+    if (extent > all / others || (i < at && outer % extent != 0))
       return std::nullopt;
-    if (i < at && outer % onnx_integer(wanted[i]) != 0)
-      return std::nullopt;
-    outer /= i < at ? onnx_integer(wanted[i]) : 1;
+    others *= extent;
+    outer /= i < at ? extent : 1;
   }
   const auto together = all / others;
   const bool fits = is_open
     || (given == together
         && (onnx_constant::batches(wanted[at]) != 0
-            || onnx_integer(wanted[at]) == given * example));
+            || wanted[at] == static_cast<double>(given) * static_cast<double>(example)));
   if (all % others != 0 || !fits || outer == 0 || together % outer != 0)
     return std::nullopt;
   merging result;

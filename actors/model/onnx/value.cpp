@@ -142,9 +142,8 @@ double apply_whole(arithmetic how, double a, double b) {
     if (left == 0 && right == 0)
       return std::trunc(a / b);
     if (right != 0)
-      return left % right == 0 ? a / b : unknown;
-    return std::trunc(b) == b && b != 0 && left % static_cast<std::int64_t>(b) == 0 ? a / b
-                                                                                    : unknown;
+      return a == 0 || (left != 0 && left % right == 0) ? a / b : unknown;
+    return std::trunc(b) == b && b != 0 && left % onnx_integer(b) == 0 ? a / b : unknown;
   case arithmetic::maximum:
   case arithmetic::minimum:
     return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;

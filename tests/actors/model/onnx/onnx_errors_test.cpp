@@ -162,4 +162,71 @@ BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   BOOST_TEST(contains(flat.error(), "the batch must stay a separate dimension"));
 }
 
+// Whole numbers that depend on the number of samples and are not a multiple of it.
+BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
+  const auto most = std::numeric_limits<std::int64_t>::max();
+  const auto error = [](const std::string& op, const std::string& left, const std::string& right,
+                        std::int64_t number) {
+    small_model m;
+    m.whole("0", {}, {0});
+    m.whole("number", {}, {number});
+    m.weight("half", {}, 1);
+    m.proto.mutable_graph()->mutable_initializer(2)->set_float_data(0, 0.5F);
+    m.node("Shape", {"x"}, "shape");
+    m.node("Gather", {"shape", "0"}, "batch");
+    m.node(op, {left, right}, "y");
+    return m.error();
+  };
+  const std::string unknown = "output \"y\" depends on the size of the batch";
+  BOOST_TEST(contains(error("Div", "number", "batch", 6), unknown));
+  BOOST_TEST(contains(error("Div", "batch", "number", most), unknown));
+  BOOST_TEST(contains(error("Mod", "number", "batch", 6), unknown));
+  BOOST_TEST(contains(error("Mod", "batch", "number", 3), unknown));
+  BOOST_TEST(contains(error("Mod", "batch", "half", 1), unknown));
+  BOOST_TEST(error("Div", "number", "batch", 0) == "(no error)");
+  BOOST_TEST(error("Div", "batch", "batch", 0) == "(no error)");
+  BOOST_TEST(error("Mod", "batch", "number", 1) == "(no error)");
+}
+
+// Products of these extents exceed 64 bits.
+BOOST_AUTO_TEST_CASE(products_of_extents) {
+  constexpr auto large = std::int64_t{1} << 40;
+  small_model merged;
+  merged.reshape("x", {-1, large, large}, "y");
+  BOOST_TEST(
+    contains(merged.error(large), "cannot get the shape (-1, 1099511627776, 1099511627776)"));
+  small_model tiled;
+  tiled.whole("nothing", {std::int64_t{1} << 62, 0}, {});
+  tiled.whole("times", {2}, {4, 1});
+  tiled.node("Tile", {"nothing", "times"}, "y");
+  BOOST_TEST(contains(tiled.error(), "(Tile): dimension 0 would be larger than 2^48"));
+  small_model scattered;
+  scattered.whole("data", {0, large, large}, {});
+  scattered.whole("indices", {0, 1}, {});
+  scattered.whole("updates", {0, large, large}, {});
+  scattered.node("ScatterND", {"data", "indices", "updates"}, "same");
+  scattered.node("Shape", {"same"}, "y");
+  BOOST_TEST(scattered.error() == "(no error)");
+  scattered.whole("more", {1}, {1});
+  scattered.proto.mutable_graph()->mutable_node(0)->set_input(2, "more");
+  BOOST_TEST(contains(scattered.error(), "(ScatterND): the updates, of shape (1), do not fit"));
+}
+
+// ONNX hides keys for which a mask has no column.
+BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
+  const auto error = [](std::int64_t columns) {
+    small_model m;
+    m.proto.mutable_opset_import(0)->set_version(23);
+    m.weight("mask", {2, columns}, static_cast<std::size_t>(2 * columns));
+    m.reshape("x", {0, 2, 2}, "sequence");
+    auto& node = m.node("Attention", {"sequence", "sequence", "sequence", "mask"}, "y");
+    integer(node, "q_num_heads", 1);
+    integer(node, "kv_num_heads", 1);
+    return m.error();
+  };
+  BOOST_TEST(error(2) == "(no error)");
+  BOOST_TEST(
+    contains(error(1), "(Attention): the mask has the shape (2, 1), and there are 2 keys"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -81,11 +81,13 @@ std::vector<std::int64_t> inferred(const std::string& bytes) {
 #endif
 
 /// Exports, checks, imports and compares.
-void check(const exported& from) {
+/// @param known whether ONNX infers the shape that the operators have
+void check(const exported& from, [[maybe_unused]] bool known = true) {
   const auto weights = weights_of(from.g);
   const auto bytes = export_onnx(from.x, from.y, weights, "test");
 #ifdef TROUPE_ONNX_CHECKER
-  BOOST_TEST(inferred(bytes) == from.y.shape().extents(), boost::test_tools::per_element());
+  if (known)
+    BOOST_TEST(inferred(bytes) == from.y.shape().extents(), boost::test_tools::per_element());
 #endif
   const auto model = reread(bytes);
   graph g;
@@ -196,9 +198,22 @@ BOOST_AUTO_TEST_CASE(windows_of_all_forms) {
                       .pad_y = padding,
                       .pad_x = padding,
                       .ceil_mode = true};
-    check({pictures, dtype::float32, [&](expression x) { return max_pool(x, pool); }});
-    check({pictures, dtype::float32, [&](expression x) { return average_pool(x, pool); }});
+    // With padding, the last column of windows would begin behind the image. Before version 22,
+    // ONNX's shape inference counts it; PyTorch and onnxruntime never do.
+    const bool known = padding == 0;
+    check({pictures, dtype::float32, [&](expression x) { return max_pool(x, pool); }}, known);
+    check({pictures, dtype::float32, [&](expression x) { return average_pool(x, pool); }}, known);
   }
+  // Here, ceil_mode has no effect in either direction.
+  const window even{.height = 2,
+                    .width = 2,
+                    .stride_y = 2,
+                    .stride_x = 2,
+                    .pad_y = 1,
+                    .pad_x = 1,
+                    .ceil_mode = true};
+  check({pictures, dtype::float32, [&](expression x) { return max_pool(x, even); }});
+  check({pictures, dtype::float32, [&](expression x) { return average_pool(x, even); }});
   for (const std::size_t axis : {1, 2, 3})
     check({pictures, dtype::float32, [&](expression x) { return reverse(x, axis); }});
 }

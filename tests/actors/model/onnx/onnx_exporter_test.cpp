@@ -122,6 +122,10 @@ BOOST_AUTO_TEST_CASE(other_files_are_bounded) {
   again = x.m.proto.graph().initializer(0);
   again.set_name("v");
   BOOST_TEST(contains(x.error(), "tensor \"v\" shares bytes of weights with other tensors"));
+  for (auto& entry : *again.mutable_external_data())
+    if (entry.key() == "location")
+      entry.set_value("./weights");
+  BOOST_TEST(contains(x.error(), "tensor \"v\" shares bytes of ./weights with other tensors"));
 }
 
 BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers) {
@@ -152,6 +156,28 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
                       "the exporter merged different parameters with equal values into the tensor "
                       "\"w\", which node \"the a\" (MatMul) and node \"the y\" (MatMul) read, so "
                       "that they cannot be trained apart; export with optimize=False"));
+}
+
+// PyTorch's exporter writes a group normalization as InstanceNormalization with a scale of 1 and a
+// shift of 0, and all group normalizations with equal groups share these two tensors.
+BOOST_AUTO_TEST_CASE(two_group_normalizations) {
+  small_model m;
+  m.weight("one", {2}, 2);
+  m.weight("zero", {2}, 2);
+  m.weight("scale", {4, 1, 1}, 4);
+  m.weight("scale 2", {4, 1, 1}, 4);
+  std::string last = "x";
+  for (const std::string suffix : {"", " 2"}) {
+    const auto from = "aten.group_norm.default(args = (%x, 2, %p_norm" + suffix + "_weight))";
+    mark(m.node("InstanceNormalization", {last, "one", "zero"}, "n" + suffix), origin, from);
+    last = suffix.empty() ? "between" : "y";
+    mark(m.node("Mul", {"n" + suffix, "scale" + suffix}, last), origin, from);
+  }
+  BOOST_TEST(error_of([&] { m.parsed(); }) == "(no error)");
+  m.proto.mutable_graph()->mutable_node(3)->set_input(1, "scale");
+  BOOST_TEST(contains(error_of([&] { m.parsed(); }),
+                      "the exporter merged different parameters with equal values into the tensor "
+                      "\"scale\""));
 }
 
 BOOST_AUTO_TEST_CASE(folded_batch_normalization) {
@@ -203,6 +229,57 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   BOOST_TEST(contains(softmax.error(), "does not have this operator"));
   node.set_op_type("Flatten");
   BOOST_TEST(contains(softmax.error(), "node \"the y\" (Flatten): input 0 merges the batch"));
+}
+
+// (batch, 2) and (2, batch) both become (2 batch), with the samples in different orders.
+BOOST_AUTO_TEST_CASE(merges_that_differ) {
+  const auto error = [](const std::string& second, const std::vector<std::int64_t>& dims) {
+    small_model m;
+    m.reshape("x", {0, 2, 2}, "apart");
+    auto& perm = *m.node("Transpose", {"apart"}, "turned").add_attribute();
+    perm.set_name("perm");
+    perm.set_type(onnx::AttributeProto::INTS);
+    for (const int axis : {1, 0, 2})
+      perm.add_ints(axis);
+    m.reshape("apart", {-1, 2}, "a");
+    m.reshape("turned", {-1, 2}, "b");
+    m.node("Add", {"a", second}, "sum");
+    m.reshape("sum", dims, "y");
+    return m.error();
+  };
+  BOOST_TEST(error("a", {-1, 4}) == "(no error)");
+  BOOST_TEST(contains(error("b", {2, -1, 4}),
+                      "node \"the sum\" (Add): inputs 0 and 1 merge the batch with other "
+                      "dimensions in different ways"));
+}
+
+// (batch, 1, 1, 2) + (2 batch, 1, 2) has batch * 2 batch rows in ONNX. Only with a batch of 1, each
+// sample gets its own.
+BOOST_AUTO_TEST_CASE(a_batch_beside_a_merged_one) {
+  const auto model = [](std::int64_t batch) {
+    small_model m;
+    const bool open = batch == 0;
+    if (!open)
+      m.proto.mutable_graph()
+        ->mutable_input(0)
+        ->mutable_type()
+        ->mutable_tensor_type()
+        ->mutable_shape()
+        ->mutable_dim(0)
+        ->set_dim_value(batch);
+    m.weight("w", {4, 2}, 8);
+    m.node("MatMul", {"x", "w"}, "half");
+    m.reshape("x", {open ? -1 : 2 * batch, 1, 2}, "merged");
+    m.reshape("half", {0, 1, 1, 2}, "apart");
+    m.node("Add", {"merged", "apart"}, "sum");
+    m.reshape("sum", {open ? -1 : batch, 4}, "y");
+    return m.error();
+  };
+  BOOST_TEST(model(1) == "(no error)");
+  for (const std::int64_t batch : {0, 3})
+    BOOST_TEST(contains(model(batch),
+                        "node \"the sum\" (Add): input 0 merges the batch with another dimension, "
+                        "and input 1 does not"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

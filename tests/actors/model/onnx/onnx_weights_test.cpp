@@ -3,6 +3,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
+#include "actors/model/token_input.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
 #include "tests/support/temporary_directory.hpp"
 
@@ -188,6 +189,37 @@ BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
   BOOST_TEST(kinds("train: 'pe'") == "ftftttt");
   BOOST_TEST(kinds("freeze: 'first.*' freeze: 'pe'") == "ffffftt");
   BOOST_TEST(kinds("freeze: '*' train: 'onnx::*'") == "ffffftf");
+}
+
+// A token beyond the rows of the table is then refused with its record.
+BOOST_AUTO_TEST_CASE(tokens_of_a_table) {
+  const auto tokens = [](const std::vector<std::string>& moves, std::int64_t axis = 0) {
+    small_model m;
+    m.proto.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::INT64);
+    m.weight("large", {9, 3}, 27);
+    m.weight("table", {7, 3}, 21);
+    std::string last = "x";
+    for (const auto& op : moves) {
+      m.node(op, {last}, last + "'");
+      last += "'";
+    }
+    integer(m.node("Gather", {"large", last}, "a"), "axis", axis);
+    integer(m.node("Gather", {"table", last}, "b"), "axis", axis);
+    m.node("Add", {"a", "b"}, "y");
+    proto::Model model;
+    model.set_onnx_structure(m.parsed().structure());
+    return token_input(model);
+  };
+  BOOST_TEST(tokens({}).value() == 7u);
+  BOOST_TEST(tokens({"Identity", "Flatten"}).value() == 7u);
+  BOOST_TEST(tokens({"Abs"}).value() == 0u);
+  BOOST_TEST(tokens({}, 1).value() == 0u);
+  small_model numbers;
+  numbers.node("Relu", {"x"}, "y");
+  proto::Model model;
+  model.set_onnx_structure(numbers.parsed().structure());
+  BOOST_TEST(!token_input(model).has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -52,16 +52,33 @@ struct small_model {
       tensor.add_float_data(1);
   }
 
+  /// A tensor of whole numbers.
+  void whole(const std::string& name, const std::vector<std::int64_t>& dims,
+             const std::vector<std::int64_t>& values) {
+    auto& tensor = *proto.mutable_graph()->add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(onnx::TensorProto::INT64);
+    tensor.mutable_dims()->Add(dims.begin(), dims.end());
+    tensor.mutable_int64_data()->Add(values.begin(), values.end());
+  }
+
+  /// Adds a Reshape to these extents.
+  void reshape(const std::string& input, const std::vector<std::int64_t>& dims,
+               const std::string& output) {
+    whole("shape of " + output, {static_cast<std::int64_t>(dims.size())}, dims);
+    node("Reshape", {input, "shape of " + output}, output);
+  }
+
   onnx_model parsed() const {
     const auto bytes = proto.SerializeAsString();
     return onnx_model::parse(std::as_bytes(std::span{bytes}), "model.onnx");
   }
 
-  std::string error() const {
+  std::string error(std::int64_t features = 4) const {
     return error_of([&] {
       const auto model = parsed();
       graph g;
-      import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+      import_onnx(model, g, {g.placeholder("x", {shape::batch, features})});
     });
   }
 };
