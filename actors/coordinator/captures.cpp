@@ -27,6 +27,10 @@ constexpr int evaluation_patience = 4;
 
 constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
 
+/// A checkpoint at the end of a run waits this long for evaluations. A run that is stopped has
+/// `stopping_limit` to write it.
+constexpr std::chrono::seconds longest_hold{5};
+
 } // namespace
 
 captures::captures(caf::actor_config& cfg, captures_options options)
@@ -69,6 +73,7 @@ captures::behavior_type captures::make_behavior() {
     [this](expect_last_version) {
       if (checkpoints_)
         checkpoints_->expect_end();
+      hold_limit_ = clock().now() + longest_hold;
     },
     [this](const finish_captures& x) { on_finish(x); },
     [this](const evaluated& x) { on_evaluated(x); },
@@ -105,6 +110,9 @@ void captures::read_snapshot() {
     snapshot_.epoch = wanted_->report.epoch - 1;
     snapshot_.weights.resize(handles_->readers.size());
     snapshot_.last = wanted_->last;
+    snapshot_.midst = wanted_->report.step > 0;
+    if (snapshot_.midst)
+      early_end_ = snapshot_.number;
     snapshot_missing_ = handles_->readers.size();
     proto::Pull pull;
     pull.set_view(view_.number);
@@ -188,9 +196,11 @@ void captures::on_evaluated(const evaluated& x) {
   report.test_loss = x.loss;
   report.test_accuracy = x.accuracy;
   report.measures = x.measures;
-  compare(report, x);
+  const bool last = x.number == early_end_;
+  if (!last) // The run has ended with the best weights so far.
+    compare(report, x);
   send(options_.progress, report);
-  if (report.step > 0) {
+  if (report.step > 0 && !last) {
     to_evaluate_->done();
     next_evaluation();
   } else {
@@ -268,6 +278,7 @@ void captures::on_tick() {
     const auto how = requests().for_bytes(parameters * slots);
     return how.timeout * how.attempts;
   };
+  write_held();
   if (to_evaluate_)
     to_evaluate_->drop_late(now, late(1));
   if (checkpoints_)

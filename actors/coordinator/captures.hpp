@@ -129,12 +129,18 @@ private:
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_told_ = 0;
   std::uint64_t missed_checkpoints_told_ = 0;
-  /// Number of checkpoints that could not be written: in a row, and in total.
-  /// A checkpoint that waits for evaluations, because it contains the best one so far.
+  /// A checkpoint that waits for evaluations, because it contains the best one so far; and the
+  /// number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
+  std::uint64_t held_for_ = 0;
+  /// The time at which a held checkpoint waits no longer, once the run ends.
+  std::optional<time_point> hold_limit_;
+  /// The snapshot of a run that ends early. It is no epoch's end. 0: none.
+  std::uint64_t early_end_ = 0;
   /// Versions that were compared in this run; and the newest one in the run that it continues.
   std::set<std::uint64_t> compared_;
   std::uint64_t counted_before_;
+  /// Number of checkpoints that could not be written: in a row, and in total.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;

@@ -162,11 +162,14 @@ void captures::write(const assembled_checkpoint& whole, std::vector<checkpoint_m
   order.manifest.troupe_version = version();
   order.slots = whole.slots;
   held_ = std::move(order);
+  held_for_ = evaluations_begun_;
   write_held();
 }
 
 void captures::write_held() {
-  if (!held_ || (compares() && !evaluating_.empty()))
+  const bool waits = compares() && !evaluating_.empty() && evaluating_.begin()->first <= held_for_
+    && (!hold_limit_ || clock().now() < *hold_limit_);
+  if (!held_ || waits)
     return;
   if (compares() && options_.best.step > 0)
     held_->manifest.best = options_.best;

@@ -1,6 +1,6 @@
 #include "actors/coordinator/coordinator.hpp"
 
-#include "actors/checkpoint/resume.hpp"
+#include "actors/checkpoint/own_checkpoint.hpp"
 #include "actors/coordinator/captures.hpp"
 #include "actors/coordinator/progress.hpp"
 #include "actors/coordinator/training_run.hpp"
@@ -73,8 +73,7 @@ void coordinator::start_parts() {
   how.resume = options_.resume;
   // Another output directory does not have its weights.
   std::optional<best_evaluation> best;
-  if (options_.resume
-      && options_.resume->directory.parent_path() == checkpoint_folder(options_.output))
+  if (options_.resume && is_own_checkpoint(*options_.resume, options_.output))
     best = options_.resume->manifest.best;
   how.best = best;
   how.observer = options_.observer;

@@ -209,7 +209,8 @@ ledger run_book::balance(const std::vector<proto::Report>& reports) const {
   for (auto& x : workers_)
     accounts.push_back(x.account);
   lease_account leased;
-  leased.expected = stopped() ? leases_.committed() + leases_.dropped() : expected_;
+  // A worker that is lost after the last lease is settled changes nothing.
+  leased.expected = leases_.stopped() ? leases_.committed() + leases_.dropped() : expected_;
   leased.leased = leases_.leased();
   leased.released = leases_.released();
   leased.committed = leases_.committed();

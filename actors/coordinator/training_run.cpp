@@ -145,6 +145,8 @@ void training_run::apply_held_back(std::function<void()> then) {
 }
 
 void training_run::on_snapshot(const snapshot_taken&) {
+  if (phase_ == phase::finishing && last_captures_)
+    send(options_.captures, *std::exchange(last_captures_, std::nullopt));
   if (phase_ != phase::snapshot)
     return;
   if (book_->last_epoch() || ends_soon()) {
@@ -305,7 +307,10 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
          + " needs all workers");
   } else if (!book_->anybody_present()) {
-    stop("all workers have left", false);
+    if (stopping_)
+      go_on(); // No other worker will report anything.
+    else
+      stop("all workers have left", false);
   } else {
     notice(name + " left (" + x.reason() + "); the others train its samples");
     let_go(*worker);

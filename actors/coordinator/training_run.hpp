@@ -108,7 +108,9 @@ private:
   void on_end_early(const end_early& x);
   bool ends_soon() const noexcept { return stopping_ || !summary_.ended_early.empty(); }
   void check_deadline();
+  bool state_is_written() const;
   void finish();
+  std::uint64_t last_version() const;
   void end_cut_short();
   void collect_reports();
   void finish_captures_of_reports();
@@ -155,6 +157,8 @@ private:
 
   std::vector<proto::Report> reports_;
   std::size_t reports_missing_ = 0;
+  /// Sent once the last snapshot of a run that ends early is taken.
+  std::optional<finish_captures> last_captures_;
   run_summary summary_;
 };
 

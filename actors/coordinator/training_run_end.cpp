@@ -9,6 +9,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// A run that was stopped waits this long for evaluations, if its state is on disk.
+constexpr std::chrono::seconds evaluations_after_stop{5};
+
+} // namespace
+
 // A run with checkpoints first writes one of its state: workers train the leases that they hold,
 // and then the shards or ranks are asked for their last version.
 void training_run::stop(const std::string& reason, bool interrupted) {
@@ -40,7 +47,14 @@ void training_run::on_end_early(const end_early& x) {
 }
 
 void training_run::check_deadline() {
-  if (!stopping_ || clock().now() < stopping_->deadline)
+  if (!stopping_)
+    return;
+  const auto now = clock().now();
+  if (state_is_written() && now >= stopping_->deadline - stopping_limit + evaluations_after_stop) {
+    end_cut_short();
+    return;
+  }
+  if (now < stopping_->deadline)
     return;
   fail(stopping_->reason + "; the state could not be written within "
          + std::to_string(stopping_limit.count()) + " seconds"
@@ -61,12 +75,21 @@ void training_run::finish() {
   });
 }
 
-void training_run::end_cut_short() {
+// All shards or ranks have reported.
+std::uint64_t training_run::last_version() const {
   std::uint64_t updates = std::numeric_limits<std::uint64_t>::max();
   for (auto& x : reports_)
     updates = std::min<std::uint64_t>(updates, x.version());
-  const auto name = checkpoint_name(first_step_ + updates);
-  const bool kept = last_checkpoint_.ends_with(name);
+  return first_step_ + updates;
+}
+
+bool training_run::state_is_written() const {
+  return phase_ == phase::finishing && !reports_.empty() && reports_missing_ == 0
+    && last_checkpoint_.ends_with(checkpoint_name(last_version()));
+}
+
+void training_run::end_cut_short() {
+  const bool kept = state_is_written();
   fail(stopping_->reason
          + (kept ? "; " + last_checkpoint_ + " has the state, and --resume continues there"
                  : "; the state was not written"
@@ -110,7 +133,15 @@ void training_run::finish_captures_of_reports() {
   // common.
   if (std::ranges::any_of(reports_, differs))
     order.captured = 0;
-  send(options_.captures, order);
+  if (!cut_short_ || stopping_) {
+    send(options_.captures, order);
+    return;
+  }
+  // The epoch's end will not come, but these are the weights of the result.
+  last_captures_ = order;
+  take_snapshot last{report(true), true};
+  last.report.step = last_version();
+  send(options_.captures, std::move(last));
 }
 
 void training_run::settle_accounts() {
@@ -190,7 +221,7 @@ void training_run::conclude() {
   }
   summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
   summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
-  summary_.measures = last_.test ? last_.test->measures : last_.measures;
+  summary_.measures = last_.test ? last_.test->measures : measured{};
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
   summary_.ridge = ridge_text(*options_.context);

@@ -1,6 +1,6 @@
 #include "actors/output/recorder.hpp"
 
-#include "actors/checkpoint/resume.hpp"
+#include "actors/checkpoint/own_checkpoint.hpp"
 #include "actors/model/device_placement.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
@@ -94,8 +94,7 @@ void recorder::begin_metrics() {
     return;
   }
   std::vector<std::byte> old;
-  const auto own = checkpoint_folder(directory_);
-  const bool continued = resume_->directory.parent_path() == own;
+  const bool continued = is_own_checkpoint(*resume_, directory_);
   try {
     if (continued) // The files of another run in this directory are not part of this run's history.
       old = storage_->read(metrics);

@@ -57,8 +57,8 @@ class Checkpoints(TestCase):
         for more in ([], ["--ps=3"], ["--processes"]):
             with self.subTest(more=more):
                 out = self.folder / "more"
-                process = self.start("train", f"--job={job}", f"--out={out}", f"--resume={self.out}/checkpoints/step-00000070",
-                                     *more)
+                process = self.start("train", f"--job={job}", f"--out={out}",
+                                     f"--resume={self.out}/checkpoints/step-00000070", *more)
                 self.assert_exit(process, 0)
                 self.assertIn("step 70", process.output)
                 lines = self.metrics(out)
@@ -101,14 +101,7 @@ class Checkpoints(TestCase):
 
     def test_a_run_that_is_stopped(self):
         """SIGTERM and SIGINT write a checkpoint, whatever checkpoint.every_steps is."""
-        text = LONG_JOB.replace("epochs: 100000", "epochs: 12") + "checkpoint { every_steps: 1000000 }\n"
-        job = self.job(text)
-        undisturbed = {}
-        for protocol in ("sync_ps", "ring"):
-            out = self.folder / protocol
-            process = self.start("train", f"--job={job}", f"--out={out}", "--workers=2", f"--protocol={protocol}")
-            self.assert_exit(process, 0)
-            undisturbed[protocol] = self.metrics(out)[-1]["weights_sha256"]
+        job = self.job(LONG_JOB + "checkpoint { every_steps: 1000000 }\n")
         for protocol, number, more in (("sync_ps", signal.SIGTERM, ["--ps=2"]), ("ring", signal.SIGINT, []),
                                        ("ring", signal.SIGTERM, ["--processes"]),
                                        ("async_ps", signal.SIGTERM, ["--ps=2", "--processes"]),
@@ -124,13 +117,19 @@ class Checkpoints(TestCase):
                 said = f"{number.name}; {newest} has the state, and --resume continues there"
                 self.assertIn(f"stopped: {said}", process.output)
                 self.assertEqual(self.metrics(self.out)[-1]["failure"], said)
-                process = self.train(job, "--resume", *arguments)
+                # The run ends soon after this step.
+                epochs = json.loads((newest / "checkpoint.json").read_text())["epoch"] + 2
+                process = self.train(job, "--resume", f"--set=epochs={epochs}", *arguments)
                 self.assert_exit(process, 0)
                 self.assertIn(f"step {step}", process.output)
-                if protocol in undisturbed:
-                    self.assertEqual(self.metrics(self.out)[-1]["weights_sha256"], undisturbed[protocol])
+                if protocol in ("sync_ps", "ring"):
+                    undisturbed = self.folder / "undisturbed"
+                    self.assert_exit(self.start("train", f"--job={job}", f"--out={undisturbed}", "--workers=2",
+                                                f"--protocol={protocol}", f"--set=epochs={epochs}"), 0)
+                    self.assertEqual(*(self.metrics(out)[-1]["weights_sha256"] for out in (self.out, undisturbed)))
+                    shutil.rmtree(undisturbed)
                 # Also at the end of a run.
-                self.assertEqual(self.steps()[-1], 12 * 125 if protocol != "async_ps" else 12 * 250)
+                self.assertEqual(self.steps()[-1], epochs * (125 if protocol != "async_ps" else 250))
                 shutil.rmtree(self.out)
 
     def test_wrong_input(self):
@@ -151,7 +150,8 @@ class Checkpoints(TestCase):
         other = f"--out={self.folder / 'other'}"
         train_refused(says=["already has checkpoints", "--resume", "--out"])
         train_refused("--resume", "--set", "model.layer[0].name=head",
-                      says=["missing: head.weight", "missing: head.bias", "extra: dense_1.weight", "extra: dense_1.bias"])
+                      says=["missing: head.weight", "missing: head.bias", "extra: dense_1.weight",
+                            "extra: dense_1.bias"])
         train_refused("--resume", "--set", "optimizer.kind=SGD", says=["optimizer.kind MOMENTUM", "SGD"])
         train_refused("--resume", "--set", "seed=7", says=["seed 1", "7"])
         train_refused("--resume", "--set", "data.digits.train=320", says=["640 training records", "320"])

@@ -138,7 +138,7 @@ private:
   /// True while steps wait for the current average.
   bool waits() const { return average_ && (next_ || whole(*average_)); }
   /// True if the counts of all workers are exchanged, or will be without another request.
-  bool counted() const { return !waits() && (contribute_ || !outer_ || !apart_); }
+  bool counted() const { return !waits() && (contribute_ || !apart_); }
   void finish_step();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
   std::vector<captured> captured_state(bool with_state) const;

@@ -1,7 +1,7 @@
 // Checkpoints on disk and in memory: they are read back as they were written, and a checkpoint that
 // does not fit is refused.
 
-#include "actors/checkpoint/resume.hpp"
+#include "actors/checkpoint/own_checkpoint.hpp"
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/replica_state.hpp"
@@ -371,6 +371,31 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
     BOOST_TEST(step_of(choose_checkpoint(disk, directory.path(), "", *context)) == 150U);
   }
   BOOST_TEST(failures > 10);
+}
+
+// Paths are spelled in many ways.
+BOOST_AUTO_TEST_CASE(checkpoints_of_the_own_directory) {
+  const temporary_directory here;
+  const auto out = here.path() / "out";
+  const auto folder = out / "checkpoints" / "step-00000010";
+  const auto own = [](const std::filesystem::path& directory, const std::filesystem::path& output) {
+    troupe::checkpoint x;
+    x.directory = directory;
+    return is_own_checkpoint(x, output);
+  };
+  for (const bool there : {false, true}) {
+    if (there)
+      std::filesystem::create_directories(folder);
+    BOOST_TEST(own(folder, out));
+    BOOST_TEST(own(folder / "", out));
+    BOOST_TEST(own(folder, out / ""));
+    BOOST_TEST(own(out / "." / "checkpoints" / ".." / "checkpoints" / "step-00000010", out));
+    BOOST_TEST(own(folder, std::filesystem::relative(out)));
+    BOOST_TEST(!own(folder, here.path() / "other"));
+    BOOST_TEST(!own(folder, ""));
+  }
+  std::filesystem::create_directory_symlink(out, here.path() / "link");
+  BOOST_TEST(own(here.path() / "link" / "checkpoints" / "step-00000010", out));
 }
 
 BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {

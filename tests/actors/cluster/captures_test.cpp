@@ -109,17 +109,30 @@ private:
   range where_;
 };
 
+/// An evaluator task that never reports by itself.
+class evaluator_double : public evaluation_actor::base {
+public:
+  using evaluation_actor::base::base;
+
+protected:
+  behavior_type make_behavior() override {
+    return {[](const proto::Evaluate&, const payload&) { return proto::Ack{}; }};
+  }
+};
+
 constexpr std::uint64_t current_view = 3;
 
 struct captures_fixture {
-  captures_fixture() {
+  captures_fixture() : captures_fixture{""} {}
+
+  explicit captures_fixture(const std::string& more) {
     configure(config);
     config.set("scheduler.policy", caf::atom("testing"));
     system.emplace(config);
-    const auto job =
-      example_job("digits_mlp",
-                  {"data.digits={train: 64 test: 20}", "output=out",
-                   "checkpoint={every_steps: 10 keep: 3}", "evaluate={every_steps: 5}"});
+    const auto job = example_job("digits_mlp",
+                                 {"data.digits={train: 64 test: 20}", "output=out",
+                                  "checkpoint={every_steps: 10 keep: 3" + more + "}",
+                                  "evaluate={every_steps: 5}"});
     captures_options how;
     how.data = build_data(job);
     context = how.context = make_job_context(job, shape_of(*how.data.train));
@@ -209,6 +222,35 @@ struct captures_fixture {
   progress_actor progress;
   run_actor run;
   captures_actor subject;
+};
+
+struct keeps_best : captures_fixture {
+  keeps_best() : captures_fixture{" keep_best: true"} {
+    begin(parts);
+    evaluator = system->spawn<evaluator_double>();
+    caf::anon_send(subject, use_evaluator{{job_kind::evaluator, 0}, evaluator});
+    settle();
+  }
+
+  ~keeps_best() { caf::anon_send_exit(evaluator, caf::exit_reason::user_shutdown); }
+
+  void end_epoch(std::uint32_t epoch) {
+    take_snapshot order;
+    order.report.epoch = epoch;
+    caf::anon_send(subject, order);
+    settle();
+  }
+
+  void evaluated(std::uint64_t number) {
+    proto::Evaluated x;
+    x.set_number(number);
+    x.set_loss(1);
+    x.set_weights_sha256(std::string(64, '0'));
+    caf::anon_send(subject, x);
+    settle();
+  }
+
+  evaluation_actor evaluator;
 };
 
 // -- whole runs ---------------------------------------------------------------------------------
@@ -342,6 +384,56 @@ BOOST_FIXTURE_TEST_CASE(a_snapshot_is_taken_and_evaluated, captures_fixture) {
   BOOST_TEST(heard->reports.size() == 1U);
   BOOST_TEST(heard->done);
   BOOST_TEST(heard->failures.empty());
+}
+
+// A checkpoint waits for the evaluations that had begun before, and not for later ones.
+BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) {
+  end_epoch(1);
+  give_all(10);
+  BOOST_TEST(heard->checkpoints.empty());
+  end_epoch(2);
+  evaluated(1);
+  BOOST_TEST(heard->reports.size() == 1U);
+  BOOST_TEST(heard->checkpoints.size() == 1U);
+}
+
+// The state of a run that is stopped counts, not its evaluations.
+BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
+  for (auto& x : settings)
+    for (const auto* best : {"", "checkpoint.keep_best=true"})
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol) << ' ' << best) {
+        auto options = hundred_steps(x);
+        if (*best != '\0')
+          apply_override(options.job, best);
+        simulation run{options};
+        run.at(100ms, [&run] { run.freeze(run.coordinator_node(), "troupe.evaluator"); });
+        run.at(600ms, [&run] { run.stop(run.coordinator_node(), "SIGTERM"); });
+        const auto summary = run.run().summary;
+        BOOST_TEST(summary.interrupted);
+        BOOST_TEST(summary.failure.find("has the state") != std::string::npos, summary.failure);
+        BOOST_TEST((run.elapsed() < 10s));
+      }
+}
+
+// The coordinator gets the signal first. When the last worker leaves, it has nothing left to
+// report.
+BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
+  for (const auto workers : {1U, 3U}) {
+    auto options = hundred_steps({proto::ASYNC_PS, workers, 2});
+    options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 10ms; };
+    simulation run{options};
+    run.at(300ms, [&run, workers] {
+      run.stop(run.coordinator_node(), "SIGTERM");
+      for (std::size_t i = 0; i < workers; ++i)
+        run.stop(run.worker_node(i), "SIGTERM");
+      for (std::size_t i = 0; i < 2; ++i)
+        run.stop(run.ps_node(i), "SIGTERM");
+    });
+    const auto summary = run.run().summary;
+    BOOST_TEST(summary.interrupted);
+    BOOST_TEST(summary.failure.find("has the state") != std::string::npos, summary.failure);
+    BOOST_TEST((run.elapsed() < 10s));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {

@@ -157,6 +157,30 @@ BOOST_AUTO_TEST_CASE(validation_records) {
   }
 }
 
+// The measures of the result are those of the test records, also if the run ends early: then the
+// last weights are evaluated once more.
+BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
+  for (auto& [protocol, workers, ps] : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {
+      auto how =
+        simulated(thirty_steps(protocol, workers,
+                               {"epochs=1000", "early_stopping={patience: 2 min_delta: 100}",
+                                "evaluate={ measure: [TOP_5] }"}),
+                  workers, ps);
+      how.data.validation = how.data.train;
+      const auto found = run(how);
+      BOOST_TEST(found.summary.failure == "");
+      BOOST_TEST(!found.summary.ended_early.empty());
+      BOOST_TEST(found.end.at("test_loss").is_number());
+      BOOST_TEST(found.end.contains("test_top_5"));
+      BOOST_TEST(found.end.contains("validation_loss"));
+      BOOST_TEST(found.end.at("test_loss") != found.end.at("validation_loss"));
+      // The last weights are not counted as an epoch.
+      BOOST_TEST_REQUIRE(found.evaluations.size() == 1u);
+      BOOST_TEST(found.evaluations[0].at("validation_loss") == found.end.at("validation_loss"));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(batches_read_ahead_change_nothing) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto one = run(simulated(thirty_steps(protocol, workers), workers, ps));

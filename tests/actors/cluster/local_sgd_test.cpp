@@ -1,5 +1,6 @@
 // Replicas that are averaged from time to time.
 
+#include "actors/model/sha256.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
 
 using namespace troupe;
@@ -55,6 +56,59 @@ BOOST_AUTO_TEST_CASE(statistics_are_averaged_too) {
     "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
     "loss: SOFTMAX_CROSS_ENTROPY }"};
   check_near(weights_of(local(1, changes)), weights_of(twenty_steps(proto::RING, changes)));
+}
+
+// The replicas differ when the last lease is settled. Then they are averaged once more.
+const std::vector<std::string> averages_now_and_then[] = {
+  {"local_sgd.every=3"},
+  {"local_sgd.every=4", "local_sgd.fragments=2"},
+  {"local_sgd.every=3", "local_sgd.outer={}"},
+};
+
+/// 500 steps in each epoch, many more than a lease has.
+simulation_options long_run(std::vector<std::string> changes) {
+  changes.insert(changes.end(),
+                 {"data.digits={train: 2000 test: 20}", "data.batch=1", "epochs=1000",
+                  "checkpoint={every_steps: 1200 keep: 2}"});
+  auto result = simulated(twenty_steps(proto::LOCAL_SGD, changes), workers, 0);
+  result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };
+  result.files = std::make_shared<memory_storage>();
+  return result;
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_is_stopped_writes_its_state) {
+  for (auto& changes : averages_now_and_then)
+    for (auto when = 50ms; when < 250ms; when += 23ms)
+      BOOST_TEST_CONTEXT(changes.back() << " after " << when.count() << " ms") {
+        const auto options = long_run(changes);
+        simulation run{options};
+        run.at(when, [&run] { run.stop(run.coordinator_node(), "SIGTERM"); });
+        const auto result = run.run().summary;
+        BOOST_TEST(result.interrupted);
+        BOOST_TEST(result.failure.find("has the state") != std::string::npos, result.failure);
+        BOOST_TEST(options.files->directories(checkpoint_folder("out")).size() == 1U);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_ends_early_writes_its_state) {
+  for (auto changes : averages_now_and_then)
+    BOOST_TEST_CONTEXT(changes.back()) {
+      changes.emplace_back("early_stopping={patience: 2 min_delta: 100}");
+      const auto options = long_run(changes);
+      const auto result = simulate(options).summary;
+      BOOST_TEST(result.failure == "");
+      BOOST_TEST(!result.ended_early.empty());
+      const auto names = options.files->directories(checkpoint_folder("out"));
+      BOOST_TEST_REQUIRE(!names.empty());
+      // The result is that of the checkpoint's weights.
+      const auto context = make_job_context(options.job, shape_of(*options.data.train));
+      const auto file = options.files->contents("out/weights.safetensors");
+      const auto written = fit_checkpoint(
+        read_checkpoint(*options.files, checkpoint_folder("out") / names.back()), *context);
+      const auto weights = read_model(as_byte_span(file), context->parameters(), "w").weights;
+      BOOST_TEST(sha256_hex(weights) == result.weights_sha256);
+      BOOST_TEST(sha256_hex(written.slots[0].as_floats()) == result.weights_sha256);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {

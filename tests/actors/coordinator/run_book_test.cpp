@@ -143,6 +143,30 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(problems(200) == problems(190) + 1);
 }
 
+// A run that ends early has trained fewer samples than the job has. A worker that is lost during
+// the last evaluation changes nothing.
+BOOST_AUTO_TEST_CASE(a_worker_is_lost_after_an_early_end) {
+  auto x = book();
+  x.begin(1, std::nullopt, start);
+  auto& worker = *x.find(0);
+  worker.asked = 1;
+  auto report = done(x.next_lease()->second, 1);
+  report.mutable_progress()->set_produced(1);
+  BOOST_TEST(x.settle(worker, report) == outcome::counted);
+  x.stop();
+  BOOST_TEST(x.stopped());
+  proto::Report of_shard;
+  of_shard.set_samples(10);
+  auto& decided = *of_shard.add_decided();
+  decided.set_worker(0);
+  decided.set_incarnation(7);
+  decided.set_applied(1);
+  BOOST_TEST(x.balance({of_shard}).problems.empty());
+  x.vanish(*x.find(1));
+  const auto problems = x.balance({of_shard}).problems;
+  BOOST_TEST(problems.empty(), (problems.empty() ? "" : problems.front()));
+}
+
 BOOST_AUTO_TEST_CASE(going_on_behind_a_cut) {
   auto x = book();
   x.begin(1, lease_cut{1, {{40, 100}}}, start);
