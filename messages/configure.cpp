@@ -2,6 +2,7 @@
 
 #include "messages/collective.hpp"
 #include "messages/errors.hpp"
+#include "messages/pieces.hpp"
 #include "messages/store.hpp"
 #include "messages/types.hpp"
 
@@ -18,6 +19,7 @@ void configure(caf::actor_system_config& cfg) {
   cfg.add_message_types<caf::id_block::troupe>();
   cfg.add_message_types<caf::id_block::troupe_collective>();
   cfg.add_message_types<caf::id_block::troupe_store>();
+  cfg.add_message_types<caf::id_block::troupe_pieces>();
   cfg.error_renderers.emplace(caf::atom("troupe"),
                               [](std::uint8_t code, caf::atom_value, const caf::message& context) {
                                 return explain({code, caf::atom("troupe"), context});

@@ -6,6 +6,7 @@
 #include "actors/model/model_tester.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "actors/protocols/sync_ps/sync_ps.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "kernels/optimizers/least_squares.hpp"
 #include "messages/transfer.hpp"
@@ -72,8 +73,10 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
   result.weights = version_pool::memory_bytes(
     elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
+  // Pieces of the next version have their own state until it is published.
+  const bool pieces = cluster.separate && sync_in_pieces(context);
   const std::size_t states =
-    1 + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
+    (pieces ? 2 : 1) + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
   if (const auto& more = context.protocol.shard_state)
     result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
@@ -107,7 +110,9 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       result.network = 2 * bytes_of(parameters);
   } else {
     const auto shards = context.shards(cluster.ps);
-    const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() : 0;
+    // Pieces of the next version arrive while this one is in use.
+    const std::size_t pieces = sync_in_pieces(context) ? 1 : 0;
+    const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
     result.weights = bytes_of(received * parameters + straddling(context, shards));
     if (cluster.separate)
       for (const auto& where : shards)

@@ -30,6 +30,11 @@ bool link_session::has_channel() const {
   return channel_ != nullptr;
 }
 
+bool link_session::lends() const {
+  const std::lock_guard guard{mutex_};
+  return channel_ && channel_->lends();
+}
+
 void link_session::limit(std::uint64_t window) {
   const std::lock_guard guard{mutex_};
   window_ = window;

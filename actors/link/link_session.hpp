@@ -45,6 +45,9 @@ public:
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
+  /// True if the peer reads payloads in this process's memory.
+  bool lends() const;
+
   /// The peer is who it says. Before, it may send nothing.
   void introduce(const link_peer& peer);
 

@@ -1,6 +1,7 @@
 #include "actors/link/permissions.hpp"
 
 #include "messages/collective.hpp"
+#include "messages/pieces.hpp"
 #include "messages/store.hpp"
 #include "messages/types.hpp"
 
@@ -93,6 +94,7 @@ constexpr std::array table{
   row<Evaluated>(COORDINATOR, evaluators),
 
   named<Push>(SHARD, workers),
+  named<PushPiece>(SHARD, workers),
   named<Commit>(SHARD, workers),
   named<Admit>(SHARD, workers),
   named<PartialNorm>(SHARD, shards),
@@ -111,6 +113,7 @@ constexpr std::array table{
   row<Lease>(WORKER, coordinator),
 
   named<Advanced>(SYNCHRONIZER, shards),
+  named<NewWeights>(SYNCHRONIZER, shards),
   row<ReportRequest>(SYNCHRONIZER, coordinator),
   row<Restore>(SYNCHRONIZER, coordinator),
   // Protocols of embedding programs.

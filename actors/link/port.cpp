@@ -23,6 +23,10 @@ void port::enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) 
     session_->send(to_, *what, context);
 }
 
+bool port::lends() const {
+  return session_->lends();
+}
+
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {
   closed_ = true;
   cleanup(std::move(reason), context);

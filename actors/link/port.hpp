@@ -26,6 +26,9 @@ public:
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) override;
   void kill_proxy(caf::execution_unit* context, caf::error reason) override;
 
+  /// See link_session::lends().
+  bool lends() const;
+
 private:
   std::shared_ptr<link_session> session_;
   endpoint to_;
@@ -38,6 +41,14 @@ private:
 template <class Handle>
 bool is_port(const Handle& x) {
   return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;
+}
+
+/// True if payloads to this actor are sent over a connection. Otherwise the actor reads them in
+/// this process's memory.
+template <class Handle>
+bool sends_payloads(const Handle& x) {
+  const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
+  return to != nullptr && !to->lends();
 }
 
 /// Makes a port of either kind.

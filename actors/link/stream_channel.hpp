@@ -86,6 +86,9 @@ public:
   /// channel fails at the message that exceeds it, unless nothing else waits. Thread-safe.
   void limit(std::uint64_t window);
 
+  /// See stream_options::lends.
+  bool lends() const noexcept { return options_.lends; }
+
   /// Bytes that wait. Thread-safe.
   std::uint64_t waiting() const;
 

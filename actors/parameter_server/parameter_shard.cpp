@@ -36,8 +36,11 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
                                  shard_options options, std::shared_ptr<version_pool> versions)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    policy_(options_.policy), updater_(*context_, options_.where, policy_->keeps_moments()),
-    norms_(options_.view.of(job_kind::ps).size()),
+    policy_(options_.policy),
+    updater_(*context_,
+             options_.in_pieces ? range_pieces::cut(options_.where) : range_pieces{options_.where},
+             policy_->keeps_moments()),
+    pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
@@ -45,6 +48,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
   await_gradients();
   return {
     in_view(this, &parameter_shard::on_push),
+    in_view(this, &parameter_shard::on_push_piece),
     in_view(this, &parameter_shard::on_commit),
     in_view(this, &parameter_shard::on_admit),
     in_view(this, &parameter_shard::on_fence),
@@ -116,21 +120,27 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   options_.board->count_bytes_received(gradient.size());
   if (auto answer = decided(x.id()))
     return std::move(*answer);
-  staged_.put(x.id(), x.has_rows() ? spread(x.rows(), gradient) : gradient);
-  // The commit may have arrived first.
-  const auto early = std::ranges::find_if(
-    open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); });
-  if (early != open_.end()) {
-    const auto header = early->header;
-    if (const auto late = turn_away(header))
-      return *late;
-    take(header);
-    make_updates();
-  }
+  if (auto late = stage(x.id(), x.has_rows() ? spread(x.rows(), gradient) : gradient))
+    return std::move(*late);
   proto::Pushed answer;
   answer.set_outcome(proto::ACCEPTED);
   answer.set_version(versions_->version());
   return answer;
+}
+
+std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id, payload gradient) {
+  staged_.put(id, std::move(gradient));
+  // The commit may have arrived first.
+  const auto early = std::ranges::find_if(
+    open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), id); });
+  if (early == open_.end())
+    return std::nullopt;
+  const auto header = early->header;
+  if (auto late = turn_away(header))
+    return late;
+  take(header);
+  make_updates();
+  return std::nullopt;
 }
 
 // Elements that were not sent are 0.
@@ -194,6 +204,8 @@ void parameter_shard::take(const proto::Commit& x) {
   auto gradient = staged_.take(x.id());
   if (x.quarantine() || x.samples() == 0)
     gradient = {};
+  if (options_.in_pieces)
+    pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
   policy_->take({x, std::move(gradient)});
   // Shard 0 says for all shards which gradients of a step count.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
@@ -416,7 +428,9 @@ void parameter_shard::advance() {
   news.set_shard(options_.index);
   news.set_step(versions_->version());
   const auto before = versions_->published();
-  auto update = policy_->plan(before, versions_->version());
+  const bool is_prepared = prepared();
+  auto update = is_prepared ? planned_update{{}, pieces_.samples(), {}}
+                            : policy_->plan(before, versions_->version());
   news.set_samples(update.samples);
   if (norm_shared_) {
     const double norm = update.samples == 0
@@ -430,7 +444,8 @@ void parameter_shard::advance() {
   for (const auto& part : parts)
     answers.push_back(decide(part));
   if (update.complete)
-    make_version(update);
+    make_version(update, is_prepared);
+  pieces_.clear();
   norms_.forget(news.step());
   norm_shared_ = parts_told_ = false;
   policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
@@ -621,11 +636,15 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
 // -- versions -----------------------------------------------------------------------------------
 
 // versions_->begin() has reserved the slot. An update without samples does not change the weights.
-void parameter_shard::make_version(const planned_update& update) {
+void parameter_shard::make_version(const planned_update& update, bool is_prepared) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();
   const auto updated = versions_->next();
-  if (policy_->fill(updated))
+  if (is_prepared) {
+    updater_.publish();
+    slot_reserved_ = false;
+    send_piece(last_piece_, versions_->version() + 1);
+  } else if (policy_->fill(updated))
     updater_.skip(update.samples);
   else if (update.samples > 0)
     updater_.apply(old, update.gradient, update.samples, updated, update.terms);
@@ -644,6 +663,10 @@ void parameter_shard::await_gradients() {
 }
 
 bool parameter_shard::find_slot() {
+  prepare_pieces();
+  if (prepared())
+    return true;
+  drop_pieces();
   const bool found = versions_->begin();
   if (!found)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());

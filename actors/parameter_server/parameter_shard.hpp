@@ -5,13 +5,16 @@
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
+#include "actors/parameter_server/piecewise_updater.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
+#include "actors/parameter_server/step_pieces.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
+#include "messages/pieces.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <map>
@@ -49,9 +52,13 @@ struct shard_options {
   coordinator_actor coordinator;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
+  /// True if gradients may arrive in pieces, and weights are sent in pieces. Only if each update
+  /// takes a gradient from every worker, whatever the gradients contain.
+  bool in_pieces = false;
 };
 
-using shard_shell = shard_actor::extend<rpc<void, step_listeners>, rpc<void, tick>>;
+using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
+                                        rpc<void, step_listeners>, rpc<void, tick>>;
 
 /// Makes a version pool for a shard from which this number of workers pull. It has the initial
 /// weights as version
@@ -65,6 +72,12 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// version, which is then published. If workers make each step together and the job clips by norm,
 /// the update waits until the shards have exchanged their parts of the norm. If the policy chooses
 /// among the gradients of a step, shard 0 chooses for all shards.
+///
+/// If gradients arrive in pieces, the shard computes a piece of the next version as soon as it has
+/// this piece of all gradients, and sends it to the workers: they get new weights while they still
+/// send gradients. The version is published, and the optimizer's state changes, only when all
+/// gradients are committed. If one of them is not committed as it was sent, because it is not
+/// finite, the pieces are dropped, and the update is made as usual.
 ///
 /// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
 /// optimizer's state, and continues. While two captures are in transit, it sends no other.
@@ -96,6 +109,7 @@ private:
   };
 
   caf::result<proto::Pushed> on_push(const proto::Push& x, const payload& gradient);
+  void on_push_piece(const proto::PushPiece& x, const payload& values);
   caf::result<proto::Pushed> on_commit(const proto::Commit& x);
   caf::result<proto::Pushed> on_admit(const proto::Admit& x);
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
@@ -111,6 +125,9 @@ private:
 
   /// The answer to a gradient that was decided earlier, or whose worker is fenced off.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
+  std::size_t rank_of(std::uint32_t worker) const;
+  /// The whole gradient has arrived. Returns the answer if its update was made without it.
+  std::optional<proto::Pushed> stage(const proto::GradientId& id, payload gradient);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
   std::optional<proto::Pushed> turn_away(const proto::Commit& x);
@@ -129,7 +146,13 @@ private:
   void share_norm();
   void tell_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();
-  void make_version(const planned_update& update);
+  /// Computes and sends those pieces of the next version that can be computed.
+  void prepare_pieces();
+  /// True if the next version was computed in pieces from exactly the gradients of its update.
+  bool prepared() const { return updater_.all_staged() && pieces_.settled(); }
+  void drop_pieces();
+  void send_piece(std::size_t piece, std::uint64_t version);
+  void make_version(const planned_update& update, bool is_prepared);
   void fail(const std::string& reason, bool not_finite = false);
   void capture_if_due();
   void capture_end();
@@ -150,7 +173,12 @@ private:
   std::vector<shard_actor> shards_;
   std::shared_ptr<version_pool> versions_;
   std::shared_ptr<shard_policy> policy_;
-  range_updater updater_;
+  piecewise_updater updater_;
+  step_pieces pieces_;
+  /// True if a slot is reserved for pieces of the next version.
+  bool slot_reserved_ = false;
+  /// Once all are computed: the last piece, which is sent when the version is published.
+  std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
   std::vector<open_commit> open_;

@@ -41,8 +41,7 @@ std::vector<payload> parameter_shard::state_slots() const {
       result.push_back(policy_->moment());
       continue;
     }
-    result.push_back(payload::floats(options_.where.size()));
-    std::ranges::copy(updater_.state(i), result.back().as_mutable_floats().begin());
+    result.push_back(updater_.state(i));
   }
   return result;
 }

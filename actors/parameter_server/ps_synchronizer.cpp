@@ -20,10 +20,12 @@ constexpr std::chrono::milliseconds idle_patience{10};
 ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                                  ps_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    worker_(std::move(worker)), parts_(options_.shards.size()) {
+    worker_(std::move(worker)), parts_(options_.shards.size()), piecewise_(parts_.size()) {
   const auto shards = context_->shards(parts_.size());
-  for (std::size_t i = 0; i < parts_.size(); ++i)
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
     parts_[i].where = shards[i];
+    piecewise_[i].pieces = range_pieces::cut(shards[i]);
+  }
 }
 
 ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
@@ -33,6 +35,7 @@ ps_synchronizer::behavior_type ps_synchronizer::make_behavior() {
     [this](const commit& x) { on_commit(x); },
     [this](const abandon& x) { on_abandon(x); },
     in_view(this, &ps_synchronizer::on_advanced),
+    in_view(this, &ps_synchronizer::on_new_weights),
     [this](tick) { on_tick(); },
     [this](const idle_check& x) { on_idle_check(x); },
     [this](const shared_weights& x) {
@@ -79,6 +82,7 @@ void ps_synchronizer::begin_gradient(const acquire& x) {
             .slowest = options_.pull_ahead > 0 ? part.slowest : 0,
             .live = std::move(part.live)};
     choose_rows(i, x.rows);
+    choose_pieces(i);
   }
 }
 
@@ -115,6 +119,10 @@ patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
 }
 
 void ps_synchronizer::pull(std::size_t shard) {
+  if (auto weights = new_weights(shard)) {
+    use_weights(shard, *std::move(weights));
+    return;
+  }
   auto& part = parts_[shard];
   part.waits = false;
   part.pulling = true;
@@ -337,7 +345,9 @@ void ps_synchronizer::on_contribute(const contribute& x) {
       return;
     }
     part.missing -= arrived;
-    if (part.missing == 0 && !part.pushed && samples_ > 0 && !options_.writes)
+    if (piecewise_[i].pushes && samples_ > 0)
+      push_pieces(i, {x.begin, x.end});
+    else if (part.missing == 0 && !part.pushed && samples_ > 0 && !options_.writes)
       push(i);
   }
 }

@@ -3,11 +3,13 @@
 #include "actors/ask.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/live_weights.hpp"
+#include "actors/parameter_server/range_pieces.hpp"
 #include "actors/parameter_server/worker_policy.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
+#include "messages/pieces.hpp"
 
 #include <deque>
 #include <memory>
@@ -64,6 +66,9 @@ struct ps_synchronizer_options {
   /// In step: shard 0 decides whether a gradient is in time. Only then do the other shards get the
   /// commit. A step is computed from weights of one version, and each version is used once.
   bool first_decides = false;
+  /// In step, without `first_decides`: shards to which payloads are sent get the gradient in
+  /// pieces, and send new weights in pieces.
+  bool in_pieces = false;
 };
 
 /// A worker's side of parameter shards. It acquires weights by pulling from the readers, and
@@ -89,14 +94,21 @@ struct ps_synchronizer_options {
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
 /// the next early pull go to the shards after that decision.
 ///
+/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it. The shard
+/// sends a piece of the next weights as soon as it has this piece of all workers' gradients, so a
+/// connection carries gradients and weights at the same time. If all pieces have arrived when the
+/// worker acquires the next step, nothing is pulled.
+///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
-class ps_synchronizer
-  : public synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, shared_weights>,
-                                      rpc<void, idle_check>, rpc<void, tick>>::base {
+class ps_synchronizer : public synchronizer_actor::extend<
+                          rpc<void, proto::Advanced>, rpc<void, proto::NewWeights, payload>,
+                          rpc<void, shared_weights>, rpc<void, idle_check>, rpc<void, tick>>::base {
 public:
-  using super = synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, shared_weights>,
-                                           rpc<void, idle_check>, rpc<void, tick>>::base;
+  using super =
+    synchronizer_actor::extend<rpc<void, proto::Advanced>, rpc<void, proto::NewWeights, payload>,
+                               rpc<void, shared_weights>, rpc<void, idle_check>,
+                               rpc<void, tick>>::base;
 
   ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                   ps_synchronizer_options options, worker_actor worker);
@@ -144,6 +156,18 @@ private:
     int attempts = 0;
     /// The weights that the shard shares.
     std::shared_ptr<live_writer> live = nullptr;
+  };
+
+  /// What is exchanged with a shard in pieces.
+  struct piecewise_part {
+    range_pieces pieces;
+    /// True if the gradient of this step is pushed in pieces.
+    bool pushes = false;
+    /// For each piece: number of elements that backward has not computed yet.
+    std::vector<std::size_t> missing = {};
+    /// The newest version of which a piece has arrived, and its pieces.
+    std::uint64_t version = 0;
+    piece_assembly weights;
   };
 
   /// A shard's weights that the worker asked for before their step.
@@ -212,6 +236,11 @@ private:
   void choose_rows(std::size_t shard, const batch_rows& rows);
   payload complete_weights(part& x, const payload& data);
   payload gradient_for(const part& x) const;
+  void choose_pieces(std::size_t shard);
+  void push_pieces(std::size_t shard, range arrived);
+  void on_new_weights(const proto::NewWeights& x, const payload& values);
+  /// The newest weights of the shard, if all pieces of them have arrived.
+  std::optional<weight_range> new_weights(std::size_t shard) const;
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
   void on_abandon(const abandon& x);
@@ -241,6 +270,8 @@ private:
   ps_synchronizer_options options_;
   worker_actor worker_;
   std::vector<part> parts_;
+  /// One per shard.
+  std::vector<piecewise_part> piecewise_;
 
   // -- the current gradient --
   gradient_sequence sequence_;

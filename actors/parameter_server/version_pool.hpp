@@ -66,6 +66,12 @@ public:
   /// The slot found by `begin()`.
   std::span<float> next() noexcept { return slots_[next_].data.as_mutable_floats(); }
 
+  /// Shares elements [begin, begin + count) of that slot. Whoever holds them keeps the slot from
+  /// being found again.
+  payload part_of_next(std::size_t begin, std::size_t count) const noexcept {
+    return slots_[next_].data.slice_floats(begin, count);
+  }
+
   /// Makes the slot found by `begin()` the newest version.
   void publish(std::uint64_t version) noexcept;
 

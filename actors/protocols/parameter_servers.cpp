@@ -51,6 +51,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   options.requests = site.requests;
   options.coordinator = site.coordinator;
   options.policy = std::move(policy);
+  options.in_pieces = how.in_pieces;
   const auto versions =
     make_versions(*site.context, options.where, site.view.of(job_kind::worker).size(), how.held);
   if (how.gate)

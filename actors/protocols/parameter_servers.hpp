@@ -20,7 +20,7 @@ void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
 /// The parameters of a shard.
 range range_of(const shard_site& site);
 
-/// How workers read the weights of a shard.
+/// How workers exchange gradients and weights with a shard.
 struct shard_reading {
   /// The versions that workers last read, if the policy needs them; otherwise null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
@@ -28,6 +28,8 @@ struct shard_reading {
   std::shared_ptr<read_gate> gate = nullptr;
   /// Number of versions that `pulled` and `gate` hold.
   std::size_t held = 0;
+  /// See shard_options.
+  bool in_pieces = false;
 };
 
 /// Starts a shard and its reader and makes them reachable. The caller reports when they are ready.

@@ -63,7 +63,13 @@ BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
-  BOOST_TEST(apart.weights == x.bytes);
+  // The next version arrives in pieces. Clipping needs whole gradients.
+  BOOST_TEST(apart.weights == 2 * x.bytes);
+  const checked_job whole{proto::SYNC_PS, {"optimizer.clip_norm=1"}};
+  BOOST_TEST(whole.of(job_kind::worker, 0, {2, 1, true, false}).weights == x.bytes);
+  for (const auto& [how, versions] : {std::pair{&x, 2U}, {&whole, 1U}})
+    BOOST_TEST(how->of(job_kind::ps, 0, {2, 1, true, false}).optimizer == versions * x.bytes);
+  BOOST_TEST(x.of(job_kind::ps, 0, {2, 1, false, false}).optimizer == x.bytes);
   BOOST_TEST(apart.gradients == x.bytes);
   BOOST_TEST(apart.activations == executor<float>{x.context->training}.memory_bytes());
   BOOST_TEST(apart.data == 120u * 785); // 100 + 20 images and their labels

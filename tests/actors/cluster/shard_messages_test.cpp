@@ -25,7 +25,7 @@ constexpr std::uint64_t current_view = 1;
 
 /// A shard with all parameters, for this number of workers with incarnation 11.
 struct shard_fixture {
-  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1) {
+  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1, bool in_pieces = false) {
     configure(config);
     system.emplace(config);
     const auto job =
@@ -43,6 +43,7 @@ struct shard_fixture {
       options.policy = std::make_shared<sync_policy>(options.where, options.index, indices);
     else
       options.policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
+    options.in_pieces = in_pieces;
     board = options.board;
     versions = make_versions(*context, options.where, 0);
     shard = system->spawn<parameter_shard>(context, options, versions);
@@ -485,6 +486,218 @@ BOOST_FIXTURE_TEST_CASE(in_step_a_bad_gradient_counts_as_committed, two_in_step)
   BOOST_TEST(report().samples() == 64U);
   BOOST_TEST(report().quarantined_samples() == 64U);
   BOOST_TEST(std::isfinite(versions->newest().data.as_floats()[0]));
+}
+
+/// Two workers that push in pieces, and what the shard sends to them.
+struct two_in_pieces : shard_fixture {
+  two_in_pieces() : shard_fixture(true, 2, true), cut(range_pieces::cut(context->shard(0, 1))) {
+    for (std::uint32_t i = 0; i < 2; ++i)
+      workers.push_back(std::make_unique<caf::scoped_actor>(*system));
+    step_listeners listeners;
+    for (auto& x : workers)
+      listeners.actors.push_back(caf::actor_cast<step_listener>(caf::actor{*x}));
+    caf::anon_send(caf::actor_cast<shard_shell>(shard), listeners);
+  }
+
+  void push_piece(std::uint32_t worker, std::size_t piece, const payload& all,
+                  std::uint64_t sequence = 1) {
+    proto::PushPiece header;
+    header.set_view(current_view);
+    *header.mutable_id() = push_of(sequence, worker).id();
+    header.set_samples(64);
+    header.set_begin(cut[piece].begin);
+    caf::anon_send(caf::actor_cast<piece_taker>(shard), header,
+                   all.slice_floats(cut[piece].begin, cut[piece].size()));
+  }
+
+  proto::Commit commit_of(std::uint32_t worker, std::uint64_t sequence = 1) const {
+    auto result = commit_header(sequence, worker);
+    result.set_step(sequence - 1);
+    return result;
+  }
+
+  /// The pieces that a worker was sent since the last call; and its Advanced, in `advanced`.
+  std::vector<std::pair<proto::NewWeights, payload>> sent_to(std::size_t worker) {
+    report(); // The shard has handled all messages before this one.
+    std::vector<std::pair<proto::NewWeights, payload>> result;
+    advanced = 0;
+    auto& self = *workers[worker];
+    while (self->has_next_message())
+      self->receive(
+        [&](const proto::NewWeights& x, const payload& values) {
+          BOOST_TEST(advanced == 0U, "pieces come before the announcement");
+          result.emplace_back(x, values);
+        },
+        [&](const proto::Advanced& x) { advanced = x.version(); });
+    return result;
+  }
+
+  /// Both workers take a step, whole or in pieces.
+  void step(std::uint64_t sequence, bool whole, float value) {
+    for (std::uint32_t worker = 0; worker < 2; ++worker) {
+      const auto x = gradient(value * (1 + static_cast<float>(worker)));
+      if (whole)
+        ask(push_of(sequence, worker), x);
+      for (std::size_t i = 0; i < cut.count() && !whole; ++i)
+        push_piece(worker, i, x, sequence);
+      BOOST_TEST(ask(commit_of(worker, sequence)).outcome() == proto::ACCEPTED);
+    }
+    BOOST_TEST(version() == sequence);
+  }
+
+  std::vector<float> weights() const {
+    const auto x = versions->newest().data;
+    return {x.as_floats().begin(), x.as_floats().end()};
+  }
+
+  range_pieces cut;
+  std::vector<std::unique_ptr<caf::scoped_actor>> workers;
+  std::uint64_t advanced = 0;
+};
+
+BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) {
+  const auto last = cut.count() - 1;
+  BOOST_TEST_REQUIRE(last > 2U);
+  const auto before = weights();
+  for (std::size_t i = 0; i <= last; ++i)
+    push_piece(0, i, gradient(1));
+  BOOST_TEST(ask(commit_of(0)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(sent_to(0).empty(), "the other worker's gradient is not there");
+  std::vector<float> received(versions->elements(), -1.0F);
+  const auto take = [&](const auto& sent) {
+    for (auto& [x, values] : sent) {
+      BOOST_TEST(x.version() == 1U);
+      std::ranges::copy(values.as_floats(), received.begin() + static_cast<long>(x.begin()));
+    }
+  };
+  for (std::size_t i = 0; i < last; ++i) {
+    push_piece(1, i, gradient(1));
+    const auto sent = sent_to(0);
+    BOOST_TEST_REQUIRE(sent.size() == 1U);
+    BOOST_TEST(sent[0].first.begin() == cut[i].begin);
+    take(sent);
+    BOOST_TEST(sent_to(1).size() == 1U);
+  }
+  // All pieces of both gradients are there, but one gradient is not committed.
+  push_piece(1, last, gradient(1));
+  BOOST_TEST(sent_to(0).empty());
+  BOOST_TEST(version() == 0U);
+  BOOST_TEST(report().decided_size() == 0);
+  BOOST_TEST((weights() == before));
+  BOOST_TEST(ask(commit_of(1)).outcome() == proto::ACCEPTED);
+  const auto sent = sent_to(0);
+  BOOST_TEST(sent.size() == 1U);
+  BOOST_TEST(advanced == 1U);
+  take(sent);
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST((received == weights()));
+  BOOST_TEST((weights() != before));
+  BOOST_TEST(report().samples() == 128U);
+}
+
+// Steps in pieces and whole steps, in turns, with momentum.
+BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pieces) {
+  two_in_pieces other;
+  for (std::uint64_t i = 1; i <= 6; ++i) {
+    step(i, i % 3 == 0, static_cast<float>(i));
+    other.step(i, true, static_cast<float>(i));
+    BOOST_TEST((weights() == other.weights()), "step " << i);
+    // A message holds the version of which it has a piece.
+    for (std::size_t worker = 0; worker < 2; ++worker) {
+      sent_to(worker);
+      other.sent_to(worker);
+    }
+  }
+}
+
+// Pieces of the next version were sent, but never all of them. The state of the optimizer is as if
+// the bad gradient had not been there.
+BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
+  two_in_pieces other;
+  for (auto* x : {static_cast<two_in_pieces*>(this), &other})
+    x->step(1, x == &other, 1);
+  sent_to(0);
+  auto bad = commit_of(1, 2);
+  bad.set_quarantine(true);
+  for (std::size_t i = 0; i < cut.count(); ++i) {
+    push_piece(1, i, gradient(std::numeric_limits<float>::infinity()), 2);
+    push_piece(0, i, gradient(1), 2);
+  }
+  BOOST_TEST(sent_to(0).size() == cut.count() - 1);
+  ask(commit_of(0, 2));
+  ask(bad);
+  BOOST_TEST(sent_to(0).empty());
+  BOOST_TEST(advanced == 2U);
+  BOOST_TEST(report().quarantined_samples() == 64U);
+  other.ask(other.push_of(2, 0), gradient(1));
+  other.ask(other.commit_of(0, 2));
+  other.ask(bad);
+  BOOST_TEST((weights() == other.weights()));
+  for (auto* x : {static_cast<two_in_pieces*>(this), &other})
+    x->step(3, x == &other, 1);
+  BOOST_TEST((weights() == other.weights()));
+  BOOST_TEST(std::isfinite(weights()[0]));
+}
+
+// The other pieces of its gradient never come.
+BOOST_FIXTURE_TEST_CASE(a_worker_that_vanishes_between_pieces, two_in_pieces) {
+  const auto before = weights();
+  for (std::size_t i = 0; i + 1 < cut.count(); ++i) {
+    push_piece(0, i, gradient(1));
+    push_piece(1, i, gradient(1));
+  }
+  BOOST_TEST(sent_to(1).size() == cut.count() - 1);
+  BOOST_TEST(fence().decided().applied() == 0U);
+  BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
+  push_piece(0, cut.count() - 1, gradient(1));
+  push_piece(1, cut.count() - 1, gradient(1));
+  BOOST_TEST(ask(commit_of(0)).outcome() == proto::LOST);
+  BOOST_TEST(ask(commit_of(1)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(sent_to(1).empty());
+  BOOST_TEST(version() == 0U);
+  BOOST_TEST((weights() == before));
+}
+
+BOOST_FIXTURE_TEST_CASE(pieces_that_do_not_fit_are_ignored, two_in_pieces) {
+  const auto good = gradient(1);
+  for (std::uint32_t worker = 0; worker < 2; ++worker) {
+    for (std::size_t i = 1; i < cut.count(); ++i)
+      push_piece(worker, i, good);
+    proto::PushPiece header;
+    header.set_view(current_view);
+    *header.mutable_id() = push_of(1, worker).id();
+    header.set_samples(64);
+    header.set_begin(cut[0].begin);
+    const auto to = caf::actor_cast<piece_taker>(shard);
+    const auto piece = good.slice_floats(0, cut[0].size());
+    caf::anon_send(to, header, payload{});
+    caf::anon_send(to, header, good);
+    caf::anon_send(to, header, good.slice_floats(0, cut[0].size() - 1));
+    for (const auto change : {0, 1, 2, 3, 4}) {
+      auto wrong = header;
+      if (change == 0)
+        wrong.set_view(2);
+      else if (change == 1)
+        wrong.set_begin(1);
+      else if (change == 2)
+        wrong.mutable_id()->set_worker(7);
+      else if (change == 3)
+        wrong.mutable_id()->set_incarnation(12);
+      else
+        wrong.set_samples(0);
+      caf::anon_send(to, wrong, piece);
+    }
+  }
+  auto again = commit_of(0);
+  again.set_again(true);
+  BOOST_TEST(ask(again).outcome() == proto::NOT_STAGED);
+  BOOST_TEST(sent_to(0).size() == cut.count() - 1);
+  // Then a worker sends everything again.
+  for (std::uint32_t worker = 0; worker < 2; ++worker) {
+    ask(push_of(1, worker), good);
+    BOOST_TEST(ask(commit_of(worker)).outcome() == proto::ACCEPTED);
+  }
+  BOOST_TEST(version() == 1U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,7 @@
 #include "actors/link/permissions.hpp"
 
 #include "messages/collective.hpp"
+#include "messages/pieces.hpp"
 #include "messages/store.hpp"
 #include "messages/types.hpp"
 
@@ -93,6 +94,7 @@ std::vector<allowed> all_allowed() {
     may(COORDINATOR, {ps, worker}, CheckpointPart{}, payload{}),
     may(COORDINATOR, {evaluator}, Evaluated{}),
     may(SHARD, {worker, coordinator}, from_worker<Push>(worker), payload{}),
+    may(SHARD, {worker, coordinator}, from_worker<PushPiece>(worker), payload{}),
     may(SHARD, {worker, coordinator}, from_worker<Commit>(worker)),
     may(SHARD, {worker}, from_worker<Admit>(worker)),
     may(SHARD, {ps}, from_shard<PartialNorm>(ps)),
@@ -109,6 +111,7 @@ std::vector<allowed> all_allowed() {
     may(READER, {coordinator}, Pull{}),
     may(WORKER, {coordinator}, Lease{}),
     may(SYNCHRONIZER, {ps}, from_shard<Advanced>(ps)),
+    may(SYNCHRONIZER, {ps}, from_shard<NewWeights>(ps), payload{}),
     may(SYNCHRONIZER, {coordinator}, ReportRequest{}),
     may(SYNCHRONIZER, {coordinator}, Restore{}, payload{}),
     may(SYNCHRONIZER, {worker}, Segment{}, payload{}),
@@ -188,6 +191,7 @@ BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   };
   for (auto& name : {sibling, older}) {
     BOOST_TEST(refused(worker, proto::SHARD, from_worker<proto::Push>(name), payload{}));
+    BOOST_TEST(refused(worker, proto::SHARD, from_worker<proto::PushPiece>(name), payload{}));
     BOOST_TEST(refused(worker, proto::SHARD, from_worker<proto::Commit>(name)));
     BOOST_TEST(refused(worker, proto::COORDINATOR, from_worker<proto::LeaseRequest>(name)));
     BOOST_TEST(refused(worker, proto::COORDINATOR, from_task<proto::Join>(name)));
@@ -197,6 +201,8 @@ BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   BOOST_TEST(refused(worker, proto::COORDINATOR, from_task<proto::TaskStatus>(sibling)));
   BOOST_TEST(refused(worker, proto::COORDINATOR, proto::Join{}), "names no task");
   BOOST_TEST(refused(ps, proto::SYNCHRONIZER, from_shard<proto::Advanced>(other_shard)));
+  BOOST_TEST(
+    refused(ps, proto::SYNCHRONIZER, from_shard<proto::NewWeights>(other_shard), payload{}));
   BOOST_TEST(refused(worker, proto::RING_NODE, from_rank<proto::CollectiveLeave>(sibling)));
   BOOST_TEST(speaks_for(worker, worker));
   BOOST_TEST(speaks_for(coordinator, worker), "it hosts the worker");

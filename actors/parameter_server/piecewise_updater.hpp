@@ -1,0 +1,68 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "actors/parameter_server/range_pieces.hpp"
+#include "messages/buffer.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// A range_updater for each piece of a shard's range. An update takes all pieces at once, or it is
+/// staged one piece at a time. The bits are the same. Until publish(), staged pieces change no
+/// state.
+///
+/// All spans are of the whole range, unless they say otherwise.
+class piecewise_updater {
+public:
+  /// Several pieces only if the optimizer does not need whole tensors (optimizer::by_tensor), and
+  /// without `moment_apart`; see range_updater.
+  piecewise_updater(const job_context& context, const range_pieces& pieces,
+                    bool moment_apart = false);
+
+  const range_pieces& pieces() const noexcept { return pieces_; }
+
+  /// See range_updater::apply.
+  void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, const range_updater::terms& how);
+
+  /// Stages a piece. All pieces of an update need the same samples.
+  /// @param gradient of the piece
+  void stage(std::size_t piece, std::span<const float> weights, std::span<const float> gradient,
+             std::uint64_t samples, std::span<float> updated);
+
+  bool staged(std::size_t piece) const { return staged_[piece]; }
+  bool all_staged() const noexcept { return missing_ == 0; }
+
+  /// Makes the staged update take effect. All pieces must be staged.
+  void publish() noexcept;
+
+  /// Drops the staged pieces.
+  void discard() noexcept;
+
+  /// See range_updater.
+  void skip(std::uint64_t samples) noexcept;
+  std::uint64_t samples() const noexcept { return updaters_.front().samples(); }
+
+  /// A copy of one slot of the optimizer's state.
+  payload state(std::size_t slot) const;
+
+  /// See range_updater::restore.
+  void restore(std::uint64_t samples, std::uint64_t updates) noexcept;
+  void restore(std::size_t slot, std::span<const float> values);
+
+private:
+  /// The piece, in elements of the range.
+  range at(std::size_t piece) const noexcept;
+  void forget_staged() noexcept;
+
+  range_pieces pieces_;
+  std::vector<range_updater> updaters_;
+  std::vector<bool> staged_;
+  std::size_t missing_;
+};
+
+} // namespace troupe

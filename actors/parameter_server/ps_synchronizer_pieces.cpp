@@ -1,0 +1,68 @@
+#include "actors/parameter_server/ps_synchronizer.hpp"
+
+#include "actors/link/port.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+// Gradients and weights in pieces (in_pieces).
+
+namespace troupe {
+
+// Rows that the batch reads are few, so they travel together.
+void ps_synchronizer::choose_pieces(std::size_t shard) {
+  auto& x = piecewise_[shard];
+  x.pushes = options_.in_pieces && !parts_[shard].rows && !parts_[shard].where.empty()
+    && sends_payloads(options_.shards[shard]);
+  x.missing.clear();
+  for (std::size_t i = 0; x.pushes && i < x.pieces.count(); ++i)
+    x.missing.push_back(x.pieces[i].size());
+}
+
+void ps_synchronizer::push_pieces(std::size_t shard, range arrived) {
+  auto& x = piecewise_[shard];
+  for (std::size_t i = 0; i < x.pieces.count(); ++i) {
+    const auto where = x.pieces[i];
+    const auto part = intersect(where, arrived).size();
+    if (part == 0 || (x.missing[i] -= part) > 0)
+      continue;
+    proto::PushPiece header;
+    header.set_view(options_.view);
+    *header.mutable_id() = gradient_id();
+    header.set_samples(samples_);
+    header.set_begin(where.begin);
+    options_.board->count_bytes_sent(where.size() * sizeof(float));
+    send(caf::actor_cast<piece_taker>(options_.shards[shard]), std::move(header),
+         gradient_.slice_floats(where.begin, where.size()));
+  }
+}
+
+void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& values) {
+  if (x.shard() >= piecewise_.size())
+    return;
+  auto& to = piecewise_[x.shard()];
+  const auto piece = to.pieces.find(x.begin(), values.as_floats().size());
+  if (!piece) {
+    spdlog::warn("worker/{} ignores weights of ps/{} that do not fit: {} elements from {}",
+                 options_.worker, x.shard(), values.as_floats().size(), x.begin());
+    return;
+  }
+  if (x.version() < to.version)
+    return;
+  // The trainer may still read the version before it.
+  if (x.version() > to.version)
+    to.weights = piece_assembly{to.pieces};
+  to.version = x.version();
+  to.weights.add(*piece, values.as_floats());
+  options_.board->count_bytes_received(values.size());
+}
+
+std::optional<weight_range> ps_synchronizer::new_weights(std::size_t shard) const {
+  const auto& x = piecewise_[shard];
+  if (!x.weights.complete() || x.version != parts_[shard].told)
+    return std::nullopt;
+  return weight_range{parts_[shard].where.begin, {x.version}, x.weights.data()};
+}
+
+} // namespace troupe

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "kernels/range.hpp"
+#include "messages/buffer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Cuts a shard's range of the parameter vector into pieces that travel separately. Both sides cut
+/// it in the same way.
+class range_pieces {
+public:
+  /// A single piece.
+  explicit range_pieces(range where = {}) : where_(where) {}
+
+  /// Pieces of about 64 KiB, but at most 64: small pieces are soon sent on, and few pieces cost
+  /// little.
+  static range_pieces cut(range where);
+
+  range where() const noexcept { return where_; }
+  std::size_t count() const noexcept { return count_; }
+
+  /// Piece `index`, in elements of the parameter vector.
+  range operator[](std::size_t index) const noexcept {
+    const auto part = part_of(where_.size(), count_, index);
+    return {where_.begin + part.begin, where_.begin + part.end};
+  }
+
+  /// The piece with exactly these elements.
+  std::optional<std::size_t> find(std::uint64_t begin, std::size_t elements) const noexcept {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (const auto x = (*this)[i]; x.begin == begin && x.size() == elements)
+        return i;
+    return std::nullopt;
+  }
+
+private:
+  range where_;
+  std::size_t count_ = 1;
+};
+
+/// The pieces of a range that have arrived, each at its place.
+class piece_assembly {
+public:
+  explicit piece_assembly(const range_pieces& pieces = range_pieces{})
+    : pieces_(pieces), here_(pieces.count()), missing_(pieces.count()) {}
+
+  bool has(std::size_t piece) const { return here_[piece]; }
+  bool complete() const noexcept { return missing_ == 0; }
+
+  /// Copies a piece to its place. Pieces that are there already do not change.
+  void add(std::size_t piece, std::span<const float> values) {
+    if (here_[piece])
+      return;
+    if (data_.empty())
+      data_ = payload::floats(pieces_.where().size());
+    const auto at = pieces_[piece].begin - pieces_.where().begin;
+    std::ranges::copy(values, data_.as_mutable_floats().subspan(at).begin());
+    here_[piece] = true;
+    --missing_;
+  }
+
+  /// All pieces at once.
+  void set(payload all) {
+    data_ = std::move(all);
+    here_.assign(here_.size(), true);
+    missing_ = 0;
+  }
+
+  /// Float32, the whole range. Pieces that are missing have unspecified contents.
+  const payload& data() const noexcept { return data_; }
+
+private:
+  range_pieces pieces_;
+  std::vector<bool> here_;
+  std::size_t missing_;
+  payload data_;
+};
+
+} // namespace troupe

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "actors/parameter_server/range_pieces.hpp"
+#include "messages/proto/wire.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// The gradients of one synchronous step at a shard, one per rank, while they arrive in pieces. A
+/// piece can be added up as soon as all ranks have sent it, which is before any gradient is
+/// committed. So the sum is a guess about the step, and it holds only if the commits agree with
+/// what was sent.
+///
+/// Pieces are added in order of rank, so the bits are those of step_aggregator.
+class step_pieces {
+public:
+  step_pieces(const range_pieces& pieces, std::size_t ranks);
+
+  const range_pieces& pieces() const noexcept { return pieces_; }
+
+  /// Takes a piece of a rank's gradient over `samples` > 0. Returns the whole gradient if this was
+  /// its last piece, otherwise nothing.
+  payload add(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
+              std::size_t piece, std::span<const float> values);
+
+  /// Takes a rank's committed gradient, whole; empty for zero samples, or if it does not count.
+  void settle(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
+              const payload& gradient);
+
+  /// True if this rank has sent a piece in this step.
+  bool sends_pieces(std::size_t rank) const { return ranks_[rank].sends_pieces; }
+  /// True if any rank has.
+  bool under_way() const;
+
+  /// True if this piece has arrived from all ranks, and nothing is wrong so far.
+  bool ready(std::size_t piece) const;
+
+  /// The sum of a piece that is ready. Valid until the next call of a member function.
+  std::span<const float> sum(std::size_t piece);
+
+  /// Samples of all ranks, once a piece is ready. 0 if no rank has samples.
+  std::uint64_t samples() const noexcept;
+
+  /// True if all gradients are committed, and nothing was wrong.
+  bool settled() const;
+
+  /// For the next step.
+  void clear();
+
+private:
+  struct rank_state {
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;
+    std::uint64_t samples = 0;
+    bool sends_pieces = false;
+    bool settled = false;
+    piece_assembly gradient;
+  };
+
+  rank_state& of(std::size_t rank, const proto::GradientId& id, std::uint64_t samples);
+
+  range_pieces pieces_;
+  std::vector<rank_state> ranks_;
+  /// A gradient was not committed as it was sent.
+  bool contradicted_ = false;
+  std::vector<float> sum_;
+};
+
+} // namespace troupe

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "messages/buffer.hpp"
+#include "messages/caf_shim.hpp"
+#include "messages/proto/pieces.pb.h"
+
+// Gradients and weights in pieces, between workers and parameter servers. The block of type IDs
+// follows that of store.hpp, with room for more there.
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe_pieces, caf::first_custom_type_id + 2400)
+
+CAF_ADD_TYPE_ID(troupe_pieces, (troupe::proto::PushPiece))
+CAF_ADD_TYPE_ID(troupe_pieces, (troupe::proto::NewWeights))
+
+CAF_END_TYPE_ID_BLOCK(troupe_pieces)
+
+namespace troupe {
+
+/// A shard in the view of a worker that pushes in pieces.
+using piece_taker = caf::typed_actor<rpc<void, proto::PushPiece, payload>>;
+
+/// A worker's synchronizer in the view of a shard that sends weights in pieces.
+using new_weights_taker = caf::typed_actor<rpc<void, proto::NewWeights, payload>>;
+
+} // namespace troupe
