@@ -30,9 +30,9 @@ bool link_session::has_channel() const {
   return channel_ != nullptr;
 }
 
-bool link_session::lends() const {
+bool link_session::on_this_host() const {
   const std::lock_guard guard{mutex_};
-  return channel_ && channel_->lends();
+  return channel_ && channel_->on_this_host();
 }
 
 void link_session::limit(std::uint64_t window) {

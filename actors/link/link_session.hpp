@@ -45,8 +45,8 @@ public:
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
-  /// True if the peer reads payloads in this process's memory.
-  bool lends() const;
+  /// True if the peer is known to run on this host.
+  bool on_this_host() const;
 
   /// The peer is who it says. Before, it may send nothing.
   void introduce(const link_peer& peer);

@@ -23,8 +23,8 @@ void port::enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) 
     session_->send(to_, *what, context);
 }
 
-bool port::lends() const {
-  return session_->lends();
+bool port::on_this_host() const {
+  return session_->on_this_host();
 }
 
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {

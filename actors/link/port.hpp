@@ -26,8 +26,8 @@ public:
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) override;
   void kill_proxy(caf::execution_unit* context, caf::error reason) override;
 
-  /// See link_session::lends().
-  bool lends() const;
+  /// See link_session::on_this_host().
+  bool on_this_host() const;
 
 private:
   std::shared_ptr<link_session> session_;
@@ -43,12 +43,11 @@ bool is_port(const Handle& x) {
   return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;
 }
 
-/// True if payloads to this actor are sent over a connection. Otherwise the actor reads them in
-/// this process's memory.
+/// True if messages to this actor travel to another host.
 template <class Handle>
-bool sends_payloads(const Handle& x) {
+bool is_on_another_host(const Handle& x) {
   const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
-  return to != nullptr && !to->lends();
+  return to != nullptr && !to->on_this_host();
 }
 
 /// Makes a port of either kind.

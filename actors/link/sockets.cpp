@@ -137,17 +137,33 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
   return {};
 }
 
-std::string peer_of(int socket) {
+namespace {
+
+/// The IP address of one end of a TCP connection. `get`: getpeername or getsockname.
+std::string address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   std::array<char, NI_MAXHOST> text{};
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0
+  if (get(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0
       || (address.ss_family != AF_INET && address.ss_family != AF_INET6)
       || ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(),
                        nullptr, 0, NI_NUMERICHOST)
         != 0)
     return {};
   return text.data();
+}
+
+} // namespace
+
+std::string peer_of(int socket) {
+  return address_of(socket,
+                    [](int x, sockaddr* to, socklen_t* n) { return ::getpeername(x, to, n); });
+}
+
+bool has_equal_ends(int socket) {
+  const auto own =
+    address_of(socket, [](int x, sockaddr* to, socklen_t* n) { return ::getsockname(x, to, n); });
+  return !own.empty() && own == peer_of(socket);
 }
 
 } // namespace troupe

@@ -36,4 +36,7 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
 /// The IP address of the other end of a TCP connection; empty for other sockets.
 std::string peer_of(int socket);
 
+/// True if both ends of a TCP connection have the same IP address: they are on one host.
+bool has_equal_ends(int socket);
+
 } // namespace troupe

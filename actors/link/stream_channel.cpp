@@ -1,5 +1,6 @@
 #include "actors/link/stream_channel.hpp"
 
+#include "actors/link/sockets.hpp"
 #include "messages/errors.hpp"
 
 #include <caf/binary_deserializer.hpp>
@@ -31,6 +32,8 @@ constexpr std::size_t staging_bytes = std::size_t{64} << 10;
 constexpr std::size_t max_descriptors = 64;
 /// Number of reads in a row before other sockets have their turn.
 constexpr int reads_in_a_row = 16;
+/// Most records that one call writes.
+constexpr std::size_t records_at_once = 8;
 /// This number of records is acknowledged at once. Fewer wait until a message carries the
 /// acknowledgement along, or for a tick.
 constexpr std::uint64_t max_unacknowledged = 64;
@@ -135,6 +138,7 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   const std::lock_guard guard{mutex_};
   if (broken_ || ended_ || overflowed_ || overflows(body, encoded.size()))
     return caf::none;
+  const auto before = queue_.size();
   if (options_.lends && !body.empty() && body.storage()->shared().number != 0)
     lend(frame, body, x);
   else
@@ -148,6 +152,7 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   put_header(x.head, proto::MESSAGE, x.body.size());
   push_news();
   push(std::move(x));
+  write(before);
   return caf::none;
 }
 
@@ -205,6 +210,7 @@ void stream_channel::greet(const std::string& token, std::uint16_t port) {
   x.set_port(port);
   const std::lock_guard guard{mutex_};
   push({record_of(proto::GREETING, x), {}, -1, {}, false});
+  write(queue_.size() - 1);
 }
 
 void stream_channel::end() {
@@ -212,8 +218,10 @@ void stream_channel::end() {
     const std::lock_guard guard{mutex_};
     if (std::exchange(ended_, true))
       return;
+    const auto before = queue_.size();
     push_news();
     push({record_of(proto::END), {}});
+    write(before);
   }
   options_.wake();
 }
@@ -221,8 +229,11 @@ void stream_channel::end() {
 void stream_channel::push(outgoing x) {
   waiting_ += x.bytes();
   queue_.push_back(std::move(x));
+}
+
+void stream_channel::write(std::size_t before) {
   // Otherwise, earlier records are still waiting for the socket.
-  if (queue_.size() == 1)
+  if (before == 0)
     flush();
 }
 
@@ -238,7 +249,7 @@ void stream_channel::push_news() {
     push({record_of(proto::RETURN, back), {}});
   if (options_.resumes && received_ != acknowledged_) {
     proto::Acknowledge x;
-    x.set_received(acknowledged_ = received_);
+    x.set_received(acknowledged_ = received_.load());
     push({record_of(proto::ACKNOWLEDGE, x), {}, -1, {}, false});
   }
 }
@@ -258,9 +269,11 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   const std::lock_guard guard{mutex_};
   if (broken_ || cut_)
     return true;
-  if (now - said_ >= suspect_after / 4)
+  if (now - said_ >= suspect_after / 4) {
     push({record_of(proto::PING), {}, -1, {}, false});
-  if (now - heard_ <= suspect_after)
+    write(queue_.size() - 1);
+  }
+  if (now - heard_.load() <= suspect_after)
     return true;
   // Data of the peer has arrived but has not been read yet.
   int waiting = 0;
@@ -274,17 +287,27 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
 
 void stream_channel::flush() {
   while (!queue_.empty() && !broken_ && !cut_) {
-    auto& x = queue_.front();
-    if (holding_ && x.numbered)
-      return;
-    std::array<iovec, 2> parts{};
+    std::array<iovec, 2 * records_at_once> parts{};
     std::size_t n = 0;
-    if (written_ < x.head.size())
-      parts[n++] = {x.head.data() + written_, x.head.size() - written_};
-    const auto body_written = written_ - std::min(written_, x.head.size());
-    if (body_written < x.body.size())
-      parts[n++] = {const_cast<std::byte*>(x.body.data()) + body_written,
-                    x.body.size() - body_written};
+    auto skipped = written_;
+    const auto add = [&](auto* bytes, std::size_t size) {
+      const auto skip = std::min(skipped, size);
+      if (skip < size)
+        parts[n++] = {bytes + skip, size - skip};
+      skipped -= skip;
+    };
+    const auto count = std::min(queue_.size(), records_at_once);
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& x = queue_[i];
+      // A descriptor travels with the first byte of a call.
+      if ((holding_ && x.numbered) || (i > 0 && x.descriptor >= 0))
+        break;
+      add(x.head.data(), x.head.size());
+      add(const_cast<std::byte*>(x.body.data()), x.body.size());
+    }
+    if (n == 0)
+      return;
+    const auto& x = queue_.front();
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = n;
@@ -312,13 +335,14 @@ void stream_channel::flush() {
     }
     said_ = clock::now();
     written_ += static_cast<std::size_t>(sent);
-    if (written_ == x.head.size() + x.body.size()) {
-      if (options_.resumes && x.numbered)
-        sent_.push_back(std::move(x));
+    while (!queue_.empty() && written_ >= queue_.front().bytes()) {
+      auto& done = queue_.front();
+      written_ -= done.bytes();
+      if (options_.resumes && done.numbered)
+        sent_.push_back(std::move(done));
       else
-        waiting_ -= x.bytes();
+        waiting_ -= done.bytes();
       queue_.pop_front();
-      written_ = 0;
     }
   }
 }
@@ -357,6 +381,13 @@ bool stream_channel::finished() const {
   const std::scoped_lock guard{mutex_, returns_mutex_};
   const bool both_ended = ended_ && over_ && queue_.empty() && lent_.empty();
   return (broken_ || both_ended) && borrowed_ == 0;
+}
+
+bool stream_channel::on_this_host() const {
+  if (options_.lends)
+    return true;
+  const std::lock_guard guard{mutex_};
+  return has_equal_ends(socket_.get());
 }
 
 int stream_channel::socket() const {
@@ -407,7 +438,7 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     resend();
     proto::Greeting x;
     x.set_token(token);
-    x.set_received(acknowledged_ = received_);
+    x.set_received(acknowledged_ = received_.load());
     queue_.push_front({record_of(proto::GREETING, x), {}, -1, {}, false});
     waiting_ += queue_.front().bytes();
     flush();
@@ -535,10 +566,7 @@ bool stream_channel::read_some() {
     fail(reason);
     return false;
   }
-  {
-    const std::lock_guard guard{mutex_};
-    heard_ = clock::now();
-  }
+  heard_ = clock::now();
   take_descriptors(message);
   if (mistrusted_) {
     descriptors_.clear();
@@ -684,10 +712,11 @@ bool stream_channel::on_greeting() {
 void stream_channel::count() {
   if (!options_.resumes)
     return;
-  {
+  if (++received_ - acknowledged_ >= max_unacknowledged) {
     const std::lock_guard guard{mutex_};
-    if (++received_ - acknowledged_ >= max_unacknowledged)
-      push_news();
+    const auto before = queue_.size();
+    push_news();
+    write(before);
   }
   options_.wake();
 }

@@ -86,8 +86,8 @@ public:
   /// channel fails at the message that exceeds it, unless nothing else waits. Thread-safe.
   void limit(std::uint64_t window);
 
-  /// See stream_options::lends.
-  bool lends() const noexcept { return options_.lends; }
+  /// True if the peer runs on this host, so that no network limits the channel.
+  bool on_this_host() const;
 
   /// Bytes that wait. Thread-safe.
   std::uint64_t waiting() const;
@@ -178,8 +178,11 @@ private:
 
   // For sending; call these with mutex_ held.
   void lend(proto::Frame& frame, const payload& x, outgoing& out);
+  /// Adds a record to the queue. write() must follow.
   void push(outgoing x);
   void push_news();
+  /// Writes records that were added to a queue that had `before` of them.
+  void write(std::size_t before);
   void flush();
   bool overflows(const payload& body, std::size_t head);
   /// False if the peer cannot have received this many messages.
@@ -226,9 +229,11 @@ private:
   /// True while the peer has not reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = clock::now();
-  clock::time_point heard_ = clock::now();
-  std::uint64_t received_ = 0;
-  std::uint64_t acknowledged_ = 0;
+  // Written by the reading thread without the mutex: a sender may hold it while the system copies a
+  // large payload.
+  std::atomic<clock::time_point> heard_ = clock::now();
+  std::atomic<std::uint64_t> received_ = 0;
+  std::atomic<std::uint64_t> acknowledged_ = 0;
   std::uint64_t next_loan_ = 1;
   std::map<std::uint64_t, payload> lent_;
   /// Files of shared memory that the peer has opened.

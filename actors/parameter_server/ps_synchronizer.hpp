@@ -66,8 +66,8 @@ struct ps_synchronizer_options {
   /// In step: shard 0 decides whether a gradient is in time. Only then do the other shards get the
   /// commit. A step is computed from weights of one version, and each version is used once.
   bool first_decides = false;
-  /// In step, without `first_decides`: shards to which payloads are sent get the gradient in
-  /// pieces, and send new weights in pieces.
+  /// In step, without `first_decides`: shards on other hosts get the gradient in pieces, and
+  /// send new weights in pieces.
   bool in_pieces = false;
 };
 

@@ -14,7 +14,7 @@ namespace troupe {
 void ps_synchronizer::choose_pieces(std::size_t shard) {
   auto& x = piecewise_[shard];
   x.pushes = options_.in_pieces && !parts_[shard].rows && !parts_[shard].where.empty()
-    && sends_payloads(options_.shards[shard]);
+    && is_on_another_host(options_.shards[shard]);
   x.missing.clear();
   for (std::size_t i = 0; x.pushes && i < x.pieces.count(); ++i)
     x.missing.push_back(x.pieces[i].size());

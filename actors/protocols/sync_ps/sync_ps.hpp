@@ -6,8 +6,8 @@ struct job_context;
 struct shard_site;
 struct worker_site;
 
-/// True if the job's workers and shards exchange gradients and weights in pieces, if payloads are
-/// sent between them. The bits are the same.
+/// True if the job's workers and shards exchange gradients and weights in pieces, if they run on
+/// different hosts. The bits are the same.
 bool sync_in_pieces(const job_context& context);
 
 /// SYNC_PS: a worker waits for the update of each step. If layers of the model need sums over the

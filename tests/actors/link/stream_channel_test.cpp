@@ -1,5 +1,6 @@
 #include "actors/link/stream_channel.hpp"
 
+#include "actors/link/sockets.hpp"
 #include "messages/types.hpp"
 #include "tests/messages/codec.hpp"
 #include "tests/support/input_errors.hpp"
@@ -752,6 +753,20 @@ BOOST_AUTO_TEST_CASE(too_much) {
   }
   BOOST_TEST(x.b->messages.size() == 2U);
   BOOST_TEST(contains(x.b->closed, "memory that cannot be used"));
+}
+
+// Addresses that differ count as two hosts, because that is how hosts differ.
+BOOST_AUTO_TEST_CASE(connections_within_this_host) {
+  for (const auto& [address, within] : {std::pair{"127.0.0.1", true}, {"127.0.0.2", false}}) {
+    std::uint16_t port = 0;
+    const auto listener = listen_on(address, port);
+    std::string problem;
+    bool refused = false;
+    const auto connection = connect_to(address, port, std::chrono::seconds{5}, problem, refused);
+    BOOST_TEST_REQUIRE(problem == "");
+    BOOST_TEST(has_equal_ends(connection.get()) == within);
+  }
+  BOOST_TEST(!has_equal_ends(-1));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
