@@ -1,5 +1,6 @@
 #include "messages/buffer.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <new>
@@ -17,6 +18,9 @@ constexpr std::size_t granule = 4096;
 // Each shared buffer takes a file descriptor, and a process may have 1,024 of them unless its limit
 // is raised.
 constexpr std::size_t max_shared = 512;
+
+// Use counts as recent for at least this number of calls of take(). A step makes a few of them.
+constexpr std::uint64_t recent_takes = 512;
 
 std::size_t rounded(std::size_t bytes) {
   return (bytes + granule - 1) / granule * granule;
@@ -97,6 +101,9 @@ public:
 
   void revive() noexcept { buffer::revive(); }
 
+  /// The number of its last release among all releases to the pool.
+  std::uint64_t released = 0;
+
 protected:
   void retire() noexcept override { pool_->give_back(this); }
 
@@ -123,18 +130,33 @@ buffer* buffer_pool::take(std::size_t bytes) {
   const auto capacity = rounded(bytes);
   {
     std::lock_guard guard{mutex_};
-    if (auto i = free_.find(capacity); i != free_.end() && !i->second.empty()) {
-      auto* result = i->second.back().release();
-      i->second.pop_back();
+    if (auto& unused = sizes_[capacity].unused; !unused.empty()) {
+      auto* result = unused.back().release();
+      unused.pop_back();
       retained_ -= capacity;
+      note_use(capacity);
       result->revive();
       return result;
     }
   }
-  if (bytes >= share_from_)
-    if (auto* result = take_shared(capacity))
-      return result;
-  return new pooled{this, capacity};
+  auto* result = bytes >= share_from_ ? take_shared(capacity) : nullptr;
+  if (result == nullptr)
+    result = new pooled{this, capacity};
+  std::lock_guard guard{mutex_};
+  note_use(capacity);
+  return result;
+}
+
+void buffer_pool::note_use(std::size_t capacity) {
+  auto& size = sizes_[capacity];
+  size.most = std::max(size.most, ++size.in_use);
+  if (++taken_ % recent_takes != 0)
+    return;
+  for (auto& [bytes, x] : sizes_)
+    x.most_before = std::exchange(x.most, x.in_use);
+  std::erase_if(sizes_, [](auto& x) {
+    return x.second.unused.empty() && x.second.most == 0 && x.second.most_before == 0;
+  });
 }
 
 buffer_pool::pooled* buffer_pool::take_shared(std::size_t capacity) {
@@ -166,18 +188,49 @@ std::vector<std::uint64_t> buffer_pool::freed(std::span<const std::uint64_t> num
 }
 
 void buffer_pool::give_back(pooled* x) noexcept {
-  std::unique_ptr<pooled> owned{x};
-  std::lock_guard guard{mutex_};
-  if (retained_ + x->capacity() <= retain_bytes_) {
+  // Freed while the mutex is not locked.
+  std::unique_ptr<pooled> freed;
+  {
+    std::unique_ptr<pooled> owned{x};
+    std::lock_guard guard{mutex_};
+    auto& size = sizes_[x->capacity()];
+    --size.in_use;
+    x->released = ++released_;
     try {
-      free_[x->capacity()].push_back(std::move(owned));
+      size.unused.push_back(std::move(owned));
       retained_ += x->capacity();
-      return;
     } catch (const std::bad_alloc&) {
       // If memory runs out here, the buffer is freed instead of kept.
+      shared_.erase(x->shared().number);
     }
+    freed = take_excess();
   }
-  shared_.erase(x->shared().number);
+  while (freed) {
+    freed.reset();
+    std::lock_guard guard{mutex_};
+    freed = take_excess();
+  }
+}
+
+bool buffer_pool::size_class::has_too_many() const noexcept {
+  return !unused.empty() && unused.size() + in_use > std::max(most, most_before);
+}
+
+std::unique_ptr<buffer_pool::pooled> buffer_pool::take_excess() noexcept {
+  if (retained_ <= retain_bytes_)
+    return nullptr;
+  size_class* oldest = nullptr;
+  for (auto& [bytes, x] : sizes_)
+    if (x.has_too_many()
+        && (!oldest || x.unused.front()->released < oldest->unused.front()->released))
+      oldest = &x;
+  if (!oldest)
+    return nullptr;
+  auto result = std::move(oldest->unused.front());
+  oldest->unused.pop_front();
+  retained_ -= result->capacity();
+  shared_.erase(result->shared().number);
+  return result;
 }
 
 } // namespace troupe

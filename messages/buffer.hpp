@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -128,9 +129,12 @@ private:
 
 /// Keeps released buffers for reuse at the same size, so that a training step neither allocates nor
 /// faults in fresh pages. Thread-safe.
+///
+/// If there are more than `retain_bytes` of unused memory, only as many buffers of each size are
+/// kept as were recently in use at once: a step needs them all again, however large the model is.
+/// The buffers that have been unused for longest are freed first.
 class buffer_pool {
 public:
-  /// Keeps at most `retain_bytes` of unused memory.
   explicit buffer_pool(std::size_t retain_bytes) noexcept;
   ~buffer_pool();
   buffer_pool(const buffer_pool&) = delete;
@@ -156,17 +160,33 @@ public:
 private:
   class pooled;
 
+  /// The buffers of one size.
+  struct size_class {
+    /// In the order in which they were released.
+    std::deque<std::unique_ptr<pooled>> unused;
+    std::size_t in_use = 0;
+    /// Most of them in use at once among the last calls of take(), and among those before them.
+    std::size_t most = 0;
+    std::size_t most_before = 0;
+
+    bool has_too_many() const noexcept;
+  };
+
   /// Null if the system has no such memory left.
   pooled* take_shared(std::size_t capacity);
   void give_back(pooled* x) noexcept;
+  void note_use(std::size_t capacity);
+  std::unique_ptr<pooled> take_excess() noexcept;
 
   mutable std::mutex mutex_;
   std::atomic<std::size_t> share_from_ = std::numeric_limits<std::size_t>::max();
-  std::unordered_map<std::size_t, std::vector<std::unique_ptr<pooled>>> free_;
+  std::unordered_map<std::size_t, size_class> sizes_;
   std::unordered_set<std::uint64_t> shared_;
   std::uint64_t next_number_ = 1;
   std::size_t retained_ = 0;
   std::size_t retain_bytes_;
+  std::uint64_t taken_ = 0;
+  std::uint64_t released_ = 0;
 };
 
 } // namespace troupe
