@@ -104,10 +104,19 @@ file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
   return result;
 }
 
-file_descriptor accept_on(int listener) {
-  file_descriptor result{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-  if (result)
-    send_at_once(result);
+// Unlike getpeername(), accept4() also has the address of a connection that is broken already.
+file_descriptor accept_on(int listener, std::string& peer) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  auto* where = reinterpret_cast<sockaddr*>(&address);
+  file_descriptor result{::accept4(listener, where, &size, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+  if (!result)
+    return result;
+  send_at_once(result);
+  std::array<char, NI_MAXHOST> text{};
+  if ((address.ss_family == AF_INET || address.ss_family == AF_INET6)
+      && ::getnameinfo(where, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+    peer = text.data();
   return result;
 }
 
@@ -135,19 +144,6 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
     refused = error == ECONNREFUSED;
   }
   return {};
-}
-
-std::string peer_of(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  std::array<char, NI_MAXHOST> text{};
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0
-      || (address.ss_family != AF_INET && address.ss_family != AF_INET6)
-      || ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(),
-                       nullptr, 0, NI_NUMERICHOST)
-        != 0)
-    return {};
-  return text.data();
 }
 
 } // namespace troupe
