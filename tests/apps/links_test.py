@@ -16,7 +16,7 @@ from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
 CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
 PAUSE = 0.05  # Seconds between two cuts.
-JOB = LONG_JOB.replace("epochs: 100000", f"epochs: {max(12, CUTS // 2)}")
+JOB = LONG_JOB.replace("epochs: 100000", f"epochs: {max(12, CUTS)}")
 
 
 def can_cut():
