@@ -102,6 +102,14 @@ private:
 
 } // namespace
 
+basp_transport::basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout)
+  : sys_(sys), timeout_(timeout) {
+  // Messages from other processes find an actor by a name in the registry, or by its number if this
+  // process has sent a handle to it. The handles of these two are sent by nobody else.
+  sys.registry().erase(caf::atom("SpawnServ"));
+  sys.registry().erase(caf::atom("ConfigServ"));
+}
+
 void basp_transport::dial(const task_name& task, const std::string& address,
                           dial_listener listener) {
   sys_.spawn<dialler, caf::detached>(task, address, std::move(listener), timeout_);

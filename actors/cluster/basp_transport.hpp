@@ -9,10 +9,11 @@ namespace troupe {
 /// The framework's own network protocol (BASP) over TCP.
 class basp_transport : public transport {
 public:
-  /// The system must have loaded `caf::io::middleman`.
+  /// The system must have loaded `caf::io::middleman`. From now on, other processes cannot reach
+  /// the framework's own servers ("SpawnServ", "ConfigServ") in this system. With them, any program
+  /// that connects could start actors here, and store and read values.
   explicit basp_transport(caf::actor_system& sys,
-                          std::chrono::milliseconds timeout = std::chrono::seconds{5})
-    : sys_(sys), timeout_(timeout) {}
+                          std::chrono::milliseconds timeout = std::chrono::seconds{5});
 
   void dial(const task_name& task, const std::string& address, dial_listener listener) override;
 

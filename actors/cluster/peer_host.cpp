@@ -44,14 +44,14 @@ peer_host::peer_host(caf::actor_system& sys, peer_host_options options) : self_(
       port_ =
         basp_transport::listen(sys, caf::actor_cast<caf::strong_actor_ptr>(node_), host, port);
   } catch (...) {
-    self_->send_exit(node_, caf::exit_reason::user_shutdown);
+    self_->send(node_, leave_peers{});
     self_->wait_for(node_);
     throw;
   }
 }
 
 peer_host::~peer_host() {
-  self_->send_exit(node_, caf::exit_reason::user_shutdown);
+  self_->send(node_, leave_peers{});
   self_->wait_for(node_);
   if (port_ != 0)
     self_->system().middleman().unpublish(caf::actor_cast<caf::actor>(node_), port_);

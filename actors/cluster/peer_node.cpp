@@ -29,6 +29,7 @@ peer_node::behavior_type peer_node::make_behavior() {
         quit();
     });
   }
+  set_default_handler(caf::drop);
   return {
     [this](connect_peers) { return on_connect(); },
     [this](const proto::Hello& x) { on_hello(x); },
@@ -37,6 +38,7 @@ peer_node::behavior_type peer_node::make_behavior() {
     [this](const link_down& x) { on_link_down(x); },
     [](const link_notice& x) { spdlog::warn(x.text); },
     [this](const dial_peer& x) { dial(x.peer); },
+    [this](leave_peers) { quit(); },
     [this](tick) { on_tick(); },
   };
 }

@@ -53,6 +53,9 @@ struct peers_connected {
   std::vector<caf::strong_actor_ptr> residents;
 };
 
+/// Ends the node.
+struct leave_peers {};
+
 /// Try again to reach a peer.
 struct dial_peer {
   std::size_t peer = 0;
@@ -62,6 +65,7 @@ struct dial_peer {
 
 TROUPE_LOCAL_MESSAGE(troupe::connect_peers)
 TROUPE_LOCAL_MESSAGE(troupe::peers_connected)
+TROUPE_LOCAL_MESSAGE(troupe::leave_peers)
 TROUPE_LOCAL_MESSAGE(troupe::dial_peer)
 
 namespace troupe {
@@ -69,13 +73,14 @@ namespace troupe {
 using peer_node_actor =
   caf::typed_actor<rpc<peers_connected, connect_peers>, rpc<void, proto::Hello>, rpc<void, dialled>,
                    rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
-                   rpc<void, dial_peer>, rpc<void, tick>>;
+                   rpc<void, dial_peer>, rpc<void, leave_peers>, rpc<void, tick>>;
 
 /// Connects an actor of this process to actors of other processes, with a link to each process. For
-/// programs without a coordinator. If a process may not connect, it learns the reason.
-class peer_node : public peer_node_actor::base {
+/// programs without a coordinator. If a process may not connect, it learns the reason. The node
+/// ends with its resident, or by leave_peers.
+class peer_node : public guarded<peer_node_actor::base> {
 public:
-  using super = peer_node_actor::base;
+  using super = guarded<peer_node_actor::base>;
 
   peer_node(caf::actor_config& cfg, peer_node_options options);
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <fstream>
 #include <random>
+#include <ranges>
 #include <system_error>
 
 #include <fcntl.h>
@@ -31,8 +32,6 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 
 /// Returned memory and acknowledgements wait this long for a message that carries them along.
 constexpr std::chrono::nanoseconds tick{1'000'000};
-
-/// What waits to be written when all ends is given up after this.
 
 /// Of the host, since it started; empty if that is not known.
 std::string boot_id() {
@@ -122,14 +121,19 @@ channel_host::~channel_host() {
 
 void channel_host::stop() {
   {
-    std::unique_lock guard{mutex_};
+    const std::lock_guard guard{mutex_};
     stopping_ = true;
     ring(bell_.get());
+  }
+  // Connections that break may come back meanwhile.
+  if (thread_.joinable())
+    thread_.join();
+  {
+    std::unique_lock guard{mutex_};
+    stopped_ = true;
     changed_.notify_all();
     changed_.wait(guard, [this] { return background_ == 0; });
   }
-  if (thread_.joinable())
-    thread_.join();
   local_ = {};
   remote_ = {};
   std::vector<std::function<void()>> tasks;
@@ -163,10 +167,7 @@ void channel_host::run() {
       last = std::chrono::steady_clock::now() + options_.last_words;
     }
     // Gives peers time to receive the last messages.
-    if (stops
-        && (std::chrono::steady_clock::now() >= last
-            || std::ranges::all_of(channels_,
-                                   [this](auto& x) { return x.second->idle(options_.outlived); })))
+    if (stops && (std::chrono::steady_clock::now() >= last || all_idle()))
       return;
     for (int i = 0; i < n; ++i)
       // An earlier event may have closed the file of this event. Then no handler is left for it.
@@ -175,10 +176,17 @@ void channel_host::run() {
   }
 }
 
+// Channels without a socket, because it broke, are only in routes_.
+bool channel_host::all_idle() const {
+  const auto idle = [this](auto& x) { return x->idle(options_.outlived); };
+  return std::ranges::all_of(channels_ | std::views::values, idle)
+    && std::ranges::all_of(routes_ | std::views::keys, idle);
+}
+
 void channel_host::post(std::function<void()> task) {
   {
     const std::lock_guard guard{mutex_};
-    if (stopping_)
+    if (stopped_)
       return;
     tasks_.push_back(std::move(task));
   }
@@ -253,7 +261,7 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
 
 void channel_host::in_background(std::function<void()> task) {
   const std::lock_guard guard{mutex_};
-  if (stopping_)
+  if (stopped_)
     return;
   std::thread{[this, task = std::move(task)]() mutable {
     task();
@@ -265,10 +273,13 @@ void channel_host::in_background(std::function<void()> task) {
   ++background_;
 }
 
-// Returns false if the host is stopping.
-bool channel_host::pause(std::chrono::milliseconds time) {
+// Waits while this cut of the channel lasts. Returns false if it is over, or if the host has
+// stopped.
+bool channel_host::pause(std::chrono::milliseconds time, const channel_ptr& channel,
+                         std::uint64_t cuts) {
   std::unique_lock guard{mutex_};
-  return !changed_.wait_for(guard, time, [this] { return stopping_; });
+  return !changed_.wait_for(guard, time,
+                            [&] { return stopped_ || !channel->cut() || channel->cuts() != cuts; });
 }
 
 void channel_host::connected(file_descriptor socket, const route& where, const on_channel& then) {
@@ -293,33 +304,35 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
 }
 
 void channel_host::on_connection(int listener, bool same_host) {
-  auto socket = accept_on(listener);
+  std::string peer;
+  auto socket = accept_on(listener, peer);
   if (!socket) {
     // Too many open files: the connection must be closed. Otherwise it would wait here forever.
     if (errno == EMFILE || errno == ENFILE) {
       spdlog::warn("a connection was refused: this process cannot open more files (`ulimit -n`)");
       spare_ = {};
-      accept_on(listener);
+      accept_on(listener, peer);
       spare_ = file_descriptor{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
     }
     return;
   }
   auto channel = make_channel(std::move(socket), same_host);
   strangers_.push_back(channel);
-  watch(channel->socket(), EPOLLIN, [this, channel](auto) { on_greeting(channel); });
+  watch(channel->socket(), EPOLLIN, [this, channel, peer](auto) { on_greeting(channel, peer); });
   if (strangers_.size() > max_strangers) {
     forget(strangers_.front()->socket());
     strangers_.pop_front();
   }
 }
 
-void channel_host::on_greeting(const channel_ptr& stranger) {
+void channel_host::on_greeting(const channel_ptr& stranger, const std::string& address) {
   stranger->on_readable();
   const auto greeting = stranger->greeting();
   if (greeting.token().empty() && !stranger->over() && !stranger->cut())
     return;
-  const auto channel = stranger; // A copy, because the handler that holds this reference is
-                                 // removed.
+  // Copies, because the handler that holds these references is removed.
+  const auto channel = stranger;
+  const auto where = address;
   std::erase(strangers_, channel);
   forget(channel->socket());
   on_channel then;
@@ -332,7 +345,7 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
     return !greeting.token().empty() && !x.second.ours && x.second.token == greeting.token();
   });
   if (then) {
-    if (auto where = peer_of(channel->socket()); !where.empty()) {
+    if (!where.empty()) {
       // If the connection broke before this side had noticed it, the peer waits for an answer to
       // its greeting.
       channel->greet(greeting.token(), 0);
@@ -348,6 +361,7 @@ void channel_host::on_greeting(const channel_ptr& stranger) {
     resume(mine, channel->release_socket(), &greeting);
   } else {
     spdlog::debug("a connection without a valid token was closed");
+    channel->end(); // A peer that has connected again need not try any longer.
   }
 }
 
@@ -412,7 +426,7 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
   std::string problem = "it did not answer";
-  for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait});
+  for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait}, channel, cuts);
        wait = std::min(2 * wait, 500)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       where.give_up - std::chrono::steady_clock::now());
@@ -462,7 +476,8 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
   if (refused)
     problem = "its process has ended";
   else if (!pause(std::chrono::duration_cast<std::chrono::milliseconds>(
-             where.give_up - std::chrono::steady_clock::now())))
+                    where.give_up - std::chrono::steady_clock::now()),
+                  channel, cuts))
     return;
   else
     problem = "it did not come back within "
@@ -477,6 +492,10 @@ void channel_host::resume(const channel_ptr& channel, file_descriptor socket,
     return;
   channel->resume(std::move(socket), greeting, x->second.token);
   spdlog::debug("the connection to {} continues", x->second.address);
+  {
+    const std::lock_guard guard{mutex_};
+    changed_.notify_all();
+  }
   serve(channel);
 }
 

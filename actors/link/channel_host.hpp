@@ -89,12 +89,13 @@ private:
   };
 
   void run();
+  bool all_idle() const;
   void post(std::function<void()> task);
   void run_tasks();
   void watch(int file, std::uint32_t events, handler then);
   void forget(int file);
   void on_connection(int listener, bool same_host);
-  void on_greeting(const channel_ptr& stranger);
+  void on_greeting(const channel_ptr& stranger, const std::string& address);
   void serve(const channel_ptr& channel);
   void on_events(const channel_ptr& channel, std::uint32_t events);
   void on_tick();
@@ -107,7 +108,7 @@ private:
   void resume(const channel_ptr& channel, file_descriptor socket, const proto::Greeting* greeting);
   void give_up(const channel_ptr& channel, std::uint64_t cuts, const std::string& reason);
   void drop(const channel_ptr& channel);
-  bool pause(std::chrono::milliseconds time);
+  bool pause(std::chrono::milliseconds time, const channel_ptr& channel, std::uint64_t cuts);
   void in_background(std::function<void()> task);
 
   caf::actor_system& sys_;
@@ -124,6 +125,8 @@ private:
 
   std::mutex mutex_;
   bool stopping_ = false;
+  /// The thread of this object has ended: the last messages are written, or given up.
+  bool stopped_ = false;
   std::vector<std::function<void()>> tasks_;
   std::map<std::string, on_channel> expected_;
   std::condition_variable changed_;

@@ -43,6 +43,17 @@ void send_at_once(const file_descriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+/// The IP address; empty for addresses of other kinds.
+std::string ip_text(const sockaddr_storage& address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  if ((address.ss_family != AF_INET && address.ss_family != AF_INET6)
+      || ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text.data(), text.size(),
+                       nullptr, 0, NI_NUMERICHOST)
+        != 0)
+    return {};
+  return text.data();
+}
+
 struct local_address {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -104,10 +115,16 @@ file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
   return result;
 }
 
-file_descriptor accept_on(int listener) {
-  file_descriptor result{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-  if (result)
-    send_at_once(result);
+// Unlike getpeername(), accept4() also has the address of a connection that is broken already.
+file_descriptor accept_on(int listener, std::string& peer) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  file_descriptor result{::accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
+                                   SOCK_CLOEXEC | SOCK_NONBLOCK)};
+  if (!result)
+    return result;
+  send_at_once(result);
+  peer = ip_text(address, size);
   return result;
 }
 
@@ -137,33 +154,16 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
   return {};
 }
 
-namespace {
-
-/// The IP address of one end of a TCP connection. `get`: getpeername or getsockname.
-std::string address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  std::array<char, NI_MAXHOST> text{};
-  if (get(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0
-      || (address.ss_family != AF_INET && address.ss_family != AF_INET6)
-      || ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(),
-                       nullptr, 0, NI_NUMERICHOST)
-        != 0)
-    return {};
-  return text.data();
-}
-
-} // namespace
-
-std::string peer_of(int socket) {
-  return address_of(socket,
-                    [](int x, sockaddr* to, socklen_t* n) { return ::getpeername(x, to, n); });
-}
-
 bool has_equal_ends(int socket) {
-  const auto own =
-    address_of(socket, [](int x, sockaddr* to, socklen_t* n) { return ::getsockname(x, to, n); });
-  return !own.empty() && own == peer_of(socket);
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_size = sizeof own;
+  socklen_t peer_size = sizeof peer;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_size) != 0
+      || ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0)
+    return false;
+  const auto text = ip_text(own, own_size);
+  return !text.empty() && text == ip_text(peer, peer_size);
 }
 
 } // namespace troupe

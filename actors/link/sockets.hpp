@@ -21,8 +21,9 @@ file_descriptor listen_locally(const std::string& name);
 /// @param port 0 selects a free port; set to the actual port
 file_descriptor listen_on(const std::string& address, std::uint16_t& port);
 
-/// Accepts a connection that waits at a listening socket.
-file_descriptor accept_on(int listener);
+/// Accepts a connection that waits at a listening socket. The connection may be broken already.
+/// @param peer set to the IP address of the other end of a TCP connection; empty for other sockets
+file_descriptor accept_on(int listener, std::string& peer);
 
 /// Connects to an abstract Unix socket.
 file_descriptor connect_locally(const std::string& name);
@@ -32,9 +33,6 @@ file_descriptor connect_locally(const std::string& name);
 /// @param refused set to true if the connection failed because nothing listens at the address
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused);
-
-/// The IP address of the other end of a TCP connection; empty for other sockets.
-std::string peer_of(int socket);
 
 /// True if both ends of a TCP connection have the same IP address: they are on one host.
 bool has_equal_ends(int socket);

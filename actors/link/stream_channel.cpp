@@ -364,8 +364,11 @@ void stream_channel::on_tick() {
 
 bool stream_channel::idle(bool settled) const {
   const std::lock_guard guard{mutex_};
-  const bool has_all = !settled || (sent_.empty() && lent_.empty());
-  return (queue_.empty() && has_all) || broken_ || cut_;
+  if (broken_)
+    return true;
+  if (cut_)
+    return over_;
+  return queue_.empty() && (!settled || (sent_.empty() && lent_.empty()));
 }
 
 void stream_channel::keep_loans() {
@@ -379,8 +382,13 @@ void stream_channel::keep_loans() {
 
 bool stream_channel::finished() const {
   const std::scoped_lock guard{mutex_, returns_mutex_};
-  const bool both_ended = ended_ && over_ && queue_.empty() && lent_.empty();
-  return (broken_ || both_ended) && borrowed_ == 0;
+  return (broken_ || settled()) && borrowed_ == 0;
+}
+
+// Both links have ended, and both sides know that the other one has received everything.
+bool stream_channel::settled() const {
+  return ended_ && over_ && queue_.empty() && lent_.empty() && sent_.empty()
+    && (!options_.resumes || received_ == acknowledged_);
 }
 
 bool stream_channel::on_this_host() const {
@@ -547,7 +555,7 @@ bool stream_channel::read_some() {
     const std::string reason = got == 0 ? "its process ended or closed it" : text_of(error);
     {
       const std::lock_guard guard{mutex_};
-      if (options_.resumes && !over_ && !ended_ && !broken_) {
+      if (options_.resumes && !mistrusted_ && !broken_ && !settled()) {
         cut_ = true;
         ++cuts_;
         return false;
@@ -685,7 +693,7 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
   case proto::PING:
     return;
   case proto::END:
-    fail("it ended the link");
+    fail(resumed() ? "it ended the link" : "it has given up this connection");
     return;
   default:
     break;

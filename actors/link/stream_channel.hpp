@@ -132,8 +132,8 @@ public:
   /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// True if nothing that could be written is waiting. With `settled`, the peer must also have
-  /// acknowledged every message and released all memory that was lent to it.
+  /// True if nothing waits to be written that the peer still wants. With `settled`, the peer must
+  /// also have acknowledged every message and released all memory that was lent to it.
   bool idle(bool settled) const;
 
   /// Keeps lent memory out of use for the rest of this process. A peer that is stopped may continue
@@ -185,6 +185,7 @@ private:
   void write(std::size_t before);
   void flush();
   bool overflows(const payload& body, std::size_t head);
+  bool settled() const;
   /// False if the peer cannot have received this many messages.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
   void resend();

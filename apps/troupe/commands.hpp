@@ -173,7 +173,7 @@ struct bench_allreduce_command {
   bool processes = false;
   /// For messages between processes: "auto" or "tcp".
   std::string transport = "auto";
-  /// Empty, or "gloo".
+  /// Empty, "gloo", or "mpi".
   std::string peer;
   /// An interpreter with PyTorch. If empty, one is searched.
   std::string python;

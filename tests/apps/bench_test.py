@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import unittest
 
 from program import PROGRAM, TestCase, run_tests
@@ -40,9 +42,10 @@ def has_torch():
 
 
 class Bench(TestCase):
-    def run_program(self, *arguments, code=0):
+    def run_program(self, *arguments, code=0, **environment):
         """Standard output and standard error of a run, separately."""
-        done = subprocess.run([PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run([PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=240, check=False,
+                              env=os.environ | environment)
         self.assertEqual(done.returncode, code, f"{arguments} said:\n{done.stdout}{done.stderr}")
         return done.stdout, done.stderr
 
@@ -236,6 +239,20 @@ class AllReduce(Bench):
         for x in self.results("allreduce", *self.QUICK, "--processes", "--peer=gloo"):
             self.assertGreater(x["ratio"], 0)
 
+    @unittest.skipUnless(shutil.which("mpicc"), "no OpenMPI (libopenmpi-dev)")
+    def test_mpi(self):
+        before = set(os.listdir("/dev/shm"))
+        for x in self.results("allreduce", *self.QUICK, "--processes", "--peer=mpi"):
+            self.assertRegex(x["peer"], r"OpenMPI [0-9]")
+            self.assertGreater(x["ratio"], 0)
+        self.assertLessEqual({x for x in os.listdir("/dev/shm") if "vader" in x}, before)
+
+    def test_no_mpi(self):
+        _, said = self.run_program("allreduce", *self.QUICK, "--peer=mpi", f"--python={sys.executable}", code=2,
+                                   PATH=str(self.folder))
+        for text in ("libopenmpi-dev", "there is no mpicc"):
+            self.assertIn(text, said)
+
     def test_bad_input(self):
         for arguments, said in (
             (["--sizes=4KB"], "--sizes=4KB: expected bytes"),
@@ -245,7 +262,7 @@ class AllReduce(Bench):
             (["--schedule=tree"], "auto, direct or ring was expected"),
             (["--transport=tcp"], "--transport=tcp is for --processes"),
             (["--processes", "--transport=udp"], "expected auto or tcp"),
-            (["--peer=nccl"], "expected gloo"),
+            (["--peer=nccl"], "expected gloo or mpi"),
             (["--peer=gloo", "--python=/no/such/python"], "there is no program /no/such/python"),
         ):
             self.assertIn(said, self.run_program("allreduce", *arguments, code=2)[1])

@@ -1,6 +1,6 @@
 #include "actors/collective/collective.hpp"
+#include "apps/troupe/bench/all_reduce_peer.hpp"
 #include "apps/troupe/bench/free_addresses.hpp"
-#include "apps/troupe/bench/gloo_peer.hpp"
 #include "apps/troupe/bench/parse_size.hpp"
 #include "apps/troupe/bench/statistics.hpp"
 #include "apps/troupe/bench/stopwatch.hpp"
@@ -89,7 +89,7 @@ struct measurement {
 
 /// The work of every rank. Only rank 0 has a `peer` and returns results.
 std::vector<measurement> run_rank(collective& group, const bench_allreduce_command& x,
-                                  gloo_peer* peer) {
+                                  all_reduce_peer* peer) {
   std::vector<measurement> results;
   const auto each = (x.rounds + turns - 1) / turns;
   for (const auto& text : x.sizes) {
@@ -128,7 +128,7 @@ collective_options options_of(const bench_allreduce_command& x) {
 }
 
 std::vector<measurement> run_threads(caf::actor_system& sys, const bench_allreduce_command& x,
-                                     gloo_peer* peer) {
+                                     all_reduce_peer* peer) {
   auto groups = collective::in_one_system(sys, x.ranks, options_of(x));
   std::vector<measurement> result;
   std::vector<std::exception_ptr> problems(groups.size());
@@ -167,7 +167,7 @@ std::vector<std::string> arguments_of_child(const bench_allreduce_command& x, st
 }
 
 std::vector<measurement> run_processes(caf::actor_system& sys, bench_allreduce_command x,
-                                       gloo_peer* peer) {
+                                       all_reduce_peer* peer) {
   children others;
   if (x.addresses.empty()) {
     x.addresses = free_addresses(x.ranks);
@@ -195,16 +195,16 @@ double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
 }
 
 void print(const bench_allreduce_command& x, const std::vector<measurement>& results,
-           const gloo_peer* peer) {
+           const all_reduce_peer* peer) {
   fmt::print("All-reduce of float32 over {} {}, schedule {}{}; median of {}, with least and most\n",
              x.ranks, x.processes ? "processes" : "threads", x.schedule,
              x.processes ? ", transport " + x.transport : "", results.front().seconds.size());
   if (peer != nullptr)
-    fmt::print("Peer: gloo of PyTorch {}, as many processes on loopback\n", peer->version());
+    fmt::print("Peer: {}, a process per rank\n", peer->title());
   fmt::print("\n");
   std::vector<std::string> header{"bytes", "us", "least", "most", "GiB/s"};
   if (peer != nullptr)
-    header.insert(header.end(), {"gloo us", "gloo GiB/s", "times as fast"});
+    header.insert(header.end(), {peer->name() + " us", peer->name() + " GiB/s", "times as fast"});
   text_table table(header);
   for (const auto& r : results) {
     const statistics own{r.seconds};
@@ -225,7 +225,7 @@ void print(const bench_allreduce_command& x, const std::vector<measurement>& res
 }
 
 void print_json(const bench_allreduce_command& x, const std::vector<measurement>& results,
-                const gloo_peer* peer) {
+                const all_reduce_peer* peer) {
   auto all = nlohmann::json::array();
   for (const auto& r : results) {
     const statistics own{r.seconds};
@@ -242,7 +242,7 @@ void print_json(const bench_allreduce_command& x, const std::vector<measurement>
       row["transport"] = x.transport;
     if (peer != nullptr) {
       const auto theirs = statistics{r.peer_seconds}.median;
-      row["peer"] = "PyTorch " + peer->version() + ", gloo";
+      row["peer"] = peer->title();
       row["peer_microseconds"] = 1e6 * theirs;
       row["ratio"] = theirs / own.median;
     }
@@ -264,8 +264,8 @@ void check(const bench_allreduce_command& x) {
     throw input_error{fmt::format("--transport={}: expected auto or tcp", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())
     throw input_error{"--transport=tcp is for --processes"};
-  if (!x.peer.empty() && x.peer != "gloo")
-    throw input_error{fmt::format("--peer={}: expected gloo", x.peer)};
+  if (!x.peer.empty() && !all_reduce_peer::has(x.peer))
+    throw input_error{fmt::format("--peer={}: expected gloo or mpi", x.peer)};
 }
 
 } // namespace
@@ -279,10 +279,10 @@ int run(const bench_allreduce_command& x) {
   tune(cfg);
   cfg.load<caf::io::middleman>();
   caf::actor_system sys{cfg};
-  std::optional<gloo_peer> peer;
+  std::optional<all_reduce_peer> peer;
   if (!x.peer.empty()) {
     const auto address = free_addresses(1).front();
-    peer.emplace(x.python, x.ranks,
+    peer.emplace(x.peer, x.python, x.ranks,
                  static_cast<std::uint16_t>(std::stoul(address.substr(address.rfind(':') + 1))));
   }
   auto* other = peer ? &*peer : nullptr;

@@ -90,7 +90,7 @@ CLI::App& add_bench_allreduce(CLI::App& bench, bench_allreduce_command& x) {
     ->capture_default_str()
     ->type_name("{auto,tcp}");
   sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
-    ->type_name("{gloo}");
+    ->type_name("{gloo,mpi}");
   add_python(*sub, x.python, "PyTorch");
   sub->add_flag("--json", x.json, "Results as JSON");
   sub->add_option("--rank", x.rank)->group("");

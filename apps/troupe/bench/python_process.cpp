@@ -122,4 +122,11 @@ void python_process::go_on() {
   ::kill(pid_, SIGCONT);
 }
 
+void python_process::finish() {
+  go_on();
+  ::shutdown(socket_, SHUT_WR);
+  while (!answer().empty())
+    ;
+}
+
 } // namespace troupe::bench

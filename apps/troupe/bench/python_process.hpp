@@ -34,6 +34,9 @@ public:
   void pause();
   void go_on();
 
+  /// Lets the process read the end of its input, and waits until it has ended.
+  void finish();
+
 private:
   pid_t pid_ = 0;
   int socket_ = -1;

@@ -74,8 +74,8 @@ bool sums_are_right(collective& group, std::size_t most = 100'003) {
 /// Each rank in its own actor system, connected over loopback.
 class systems {
 public:
-  systems(std::size_t ranks, collective_options options) {
-    options.addresses = free_addresses(ranks);
+  systems(std::size_t ranks, collective_options options) : addresses(free_addresses(ranks)) {
+    options.addresses = addresses;
     for (std::size_t r = 0; r < ranks; ++r) {
       configs_.push_back(std::make_unique<config>(true));
       systems_.push_back(std::make_unique<caf::actor_system>(*configs_.back()));
@@ -99,6 +99,7 @@ private:
   std::vector<std::unique_ptr<caf::actor_system>> systems_;
 
 public:
+  const std::vector<std::string> addresses;
   std::vector<collective> groups;
 };
 
@@ -598,6 +599,31 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   both.push_back(std::move(*other));
   std::vector<char> right(2);
   run(both, [&](collective& x) { right[x.rank()] = sums_are_right<float>(x); });
+  BOOST_TEST((right[0] && right[1]));
+}
+
+// Another program tells the nodes of all ranks to end, and that actors have ended.
+BOOST_AUTO_TEST_CASE(orders_of_strangers) {
+  systems x{2, {}};
+  config cfg{true};
+  caf::actor_system sys{cfg};
+  caf::scoped_actor self{sys};
+  for (auto& address : x.addresses) {
+    const auto port = std::stoul(address.substr(address.rfind(':') + 1));
+    const auto node = sys.middleman().remote_actor("127.0.0.1", static_cast<std::uint16_t>(port));
+    BOOST_TEST_REQUIRE(!!node);
+    for (const auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::kill}) {
+      self->send_exit(*node, reason);
+      self->send(*node, caf::down_msg{node->address(), reason});
+    }
+    self->send(*node, caf::make_error(caf::sec::runtime_error));
+    self->send(*node, std::string{"unknown"});
+    // An answer shows that all of that has arrived.
+    self->request(*node, 30s, std::string{"unknown"})
+      .receive([] {}, [](const caf::error& x) { BOOST_TEST((x == caf::sec::unexpected_message)); });
+  }
+  std::vector<char> right(2);
+  run(x.groups, [&](collective& group) { right[group.rank()] = sums_are_right<float>(group); });
   BOOST_TEST((right[0] && right[1]));
 }
 

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -268,6 +269,25 @@ BOOST_AUTO_TEST_CASE(what_was_borrowed_is_copied_on) {
   first.run();
   second.run();
   BOOST_TEST(equal(second.b->messages.at(0).data(), patterned(100'000)));
+}
+
+// Without a descriptor for it, there is no shared memory: the payload is written to the socket.
+BOOST_AUTO_TEST_CASE(no_memory_to_share) {
+  constexpr std::size_t unusual = 5'000'003; // Not in the pool.
+  connection x{true};
+  rlimit before{};
+  BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  x.a->send(1, patterned(unusual));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  x.a->send(2, patterned(10));
+  for (int i = 0; i < 5; ++i)
+    x.run();
+  BOOST_TEST_REQUIRE(x.b->messages.size() == 2U);
+  BOOST_TEST(!x.b->messages[0].frame.has_loan());
+  BOOST_TEST(equal(x.b->messages[0].data(), patterned(unusual)));
+  BOOST_TEST(x.b->closed == "");
 }
 
 BOOST_AUTO_TEST_CASE(the_end_of_a_link_leaves_loans) {

@@ -1,0 +1,321 @@
+// Connections of channels by TCP, through a proxy that cuts, resets, half-closes and stalls them.
+
+#include "actors/link/channel_host.hpp"
+#include "messages/types.hpp"
+#include "tests/actors/link/harming_proxy.hpp"
+#include "tests/messages/codec.hpp"
+#include "tests/support/effort.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+using harm = harming_proxy::harm;
+
+BOOST_AUTO_TEST_SUITE(cuts_of_connections)
+
+namespace {
+
+constexpr auto patience = 30s;
+/// A stalled connection is suspected after this time.
+constexpr auto suspect_after = 60ms;
+constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
+
+constexpr std::array all_harms{harm::cut, harm::reset, harm::half_close, harm::stall};
+
+const char* name_of(harm x) {
+  switch (x) {
+  case harm::cut:
+    return "cut";
+  case harm::reset:
+    return "reset";
+  case harm::half_close:
+    return "half-close";
+  case harm::stall:
+    return "stall";
+  }
+  return "?";
+}
+
+std::byte pattern(std::uint64_t id, std::size_t i) {
+  return static_cast<std::byte>((id * 31 + i) * 2654435761U >> 11);
+}
+
+/// Some are empty, some are copied into a record, some have a record of their own.
+std::size_t size_of(std::uint64_t id) {
+  constexpr std::array<std::size_t, 5> sizes{40, 0, 90'001, 16'384, 700};
+  return sizes[id % sizes.size()];
+}
+
+/// An end of the channel. It checks the messages that arrive: each once, in order, undamaged.
+class end_point {
+public:
+  channel_host::on_channel handler() {
+    return [this](const channel_host::channel_ptr& x, const std::string&) {
+      x->listen({
+        [this](const proto::Frame& frame, const caf::message& content) { take(frame, content); },
+        [this](const std::string& reason) {
+          const std::lock_guard guard{mutex_};
+          closed_ = reason;
+          changed_.notify_all();
+        },
+      });
+      const std::lock_guard guard{mutex_};
+      channel_ = x;
+      changed_.notify_all();
+    };
+  }
+
+  std::shared_ptr<stream_channel> channel() const {
+    const std::lock_guard guard{mutex_};
+    return channel_;
+  }
+
+  void send(std::uint64_t id) {
+    proto::Frame frame;
+    frame.set_id(id);
+    auto data = payload::allocate(size_of(id));
+    for (std::size_t i = 0; i < data.size(); ++i)
+      data.mutable_data()[i] = pattern(id, i);
+    channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
+  }
+
+  /// Shows both ends that they live, like their links.
+  template <class Condition>
+  bool wait_for(const Condition& done) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+      {
+        std::unique_lock guard{mutex_};
+        if (changed_.wait_for(guard, suspect_after / 8, done))
+          return true;
+        if (std::chrono::steady_clock::now() > deadline)
+          return false;
+      }
+      keep_alive();
+    }
+  }
+
+  void keep_alive() {
+    if (const auto x = channel())
+      x->keep_alive(suspect_after);
+  }
+
+  std::uint64_t received() const {
+    const std::lock_guard guard{mutex_};
+    return received_;
+  }
+
+  /// Call only inside of wait_for.
+  bool connected() const { return channel_ != nullptr; }
+  bool has(std::uint64_t count) const { return received_ >= count; }
+  bool is_closed() const { return !closed_.empty(); }
+
+  std::string closed() const {
+    const std::lock_guard guard{mutex_};
+    return closed_;
+  }
+  bool damaged() const {
+    const std::lock_guard guard{mutex_};
+    return damaged_;
+  }
+
+private:
+  void take(const proto::Frame& frame, const caf::message& content) {
+    const auto& data = content.get_as<payload>(1);
+    const std::lock_guard guard{mutex_};
+    ++received_;
+    damaged_ = damaged_ || frame.id() != received_ || data.size() != size_of(frame.id());
+    for (std::size_t i = 0; i < data.size() && !damaged_; ++i)
+      damaged_ = data.data()[i] != pattern(frame.id(), i);
+    changed_.notify_all();
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<stream_channel> channel_;
+  std::uint64_t received_ = 0;
+  bool damaged_ = false;
+  std::string closed_;
+};
+
+channel_host_options by_tcp() {
+  channel_host_options result;
+  result.address = "127.0.0.1";
+  result.local = false;
+  result.grace = patience;
+  return result;
+}
+
+/// Two hosts with a channel between them, through a proxy.
+struct connected_hosts {
+  explicit connected_hosts(caf::actor_system& sys, const channel_host_options& how = by_tcp())
+    : dialled(sys, how), dialling(sys, how), offer(dialled.offer(b.handler())),
+      proxy(static_cast<std::uint16_t>(offer.port())) {}
+
+  void connect() {
+    offer.set_port(proxy.port());
+    dialling.connect(offer, "127.0.0.1", a.handler());
+    BOOST_TEST_REQUIRE(a.wait_for([this] { return a.connected(); }));
+  }
+
+  void wait_for_other_end() {
+    BOOST_TEST_REQUIRE(b.wait_for([this] {
+      a.keep_alive();
+      return b.connected();
+    }));
+  }
+
+  /// Both ends must have received this many messages.
+  bool all_arrive(std::uint64_t count) {
+    return a.wait_for([&] {
+      b.keep_alive();
+      return a.has(count);
+    }) && b.wait_for([&] {
+      a.keep_alive();
+      return b.has(count);
+    });
+  }
+
+  end_point a;
+  end_point b;
+  channel_host dialled;
+  channel_host dialling;
+  proto::ChannelOffer offer;
+  harming_proxy proxy;
+};
+
+std::size_t threads() {
+  return static_cast<std::size_t>(
+    std::ranges::distance(std::filesystem::directory_iterator{"/proc/self/task"}));
+}
+
+/// Open descriptors, except memory that the pool of buffers keeps.
+std::size_t open_files() {
+  std::size_t result = 0;
+  for (const auto& x : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code gone; // The directory itself.
+    result += contains(std::filesystem::read_symlink(x.path(), gone).string(), "memfd:") ? 0 : 1;
+  }
+  return result;
+}
+
+/// A thread is counted until the system has removed it, shortly after its last statement.
+bool threads_end(std::size_t expected) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (threads() > expected && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(5ms);
+  return threads() <= expected;
+}
+
+std::size_t resident_bytes() {
+  std::size_t total = 0;
+  std::size_t resident = 0;
+  std::ifstream{"/proc/self/statm"} >> total >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+} // namespace
+
+// Harms the connection at each record, until a conversation has fewer records. Both ends say what
+// they have to say, and then one of them ends the link.
+BOOST_AUTO_TEST_CASE(at_every_record) {
+  constexpr std::uint64_t count = 7;
+  codec system;
+  const auto files = open_files();
+  const auto tasks = threads();
+  for (const auto how : all_harms)
+    for (const std::uint64_t bytes : {std::uint64_t{9}, whole_record}) {
+      bool harmed = true;
+      std::uint64_t record = 0;
+      for (some_cases chosen; harmed; ++record) {
+        if (!chosen())
+          continue;
+        BOOST_TEST_INFO_SCOPE(name_of(how) << " after " << bytes << " bytes of record " << record);
+        connected_hosts x{system.system()};
+        x.proxy.plan(how, record, bytes);
+        x.connect();
+        for (std::uint64_t i = 1; i <= count; ++i)
+          x.a.send(i);
+        x.wait_for_other_end();
+        for (std::uint64_t i = 1; i <= count; ++i)
+          x.b.send(i);
+        x.a.channel()->end();
+        BOOST_TEST(x.b.wait_for([&] {
+          x.a.keep_alive();
+          return x.b.is_closed();
+        }));
+        BOOST_TEST_REQUIRE(x.b.received() == count);
+        BOOST_TEST(!x.b.damaged());
+        BOOST_TEST(!x.a.damaged());
+        BOOST_TEST(contains(x.b.closed(), "ended"));
+        harmed = !x.proxy.planned();
+      }
+      BOOST_TEST(record > count);
+    }
+  BOOST_TEST(open_files() == files);
+  BOOST_TEST(threads_end(tasks));
+}
+
+// TROUPE_CUTS sets how often connections are harmed.
+BOOST_AUTO_TEST_CASE(soak) {
+  const auto* wanted = std::getenv("TROUPE_CUTS");
+  const std::uint64_t harms = wanted != nullptr ? std::stoull(wanted) : 60;
+  const auto* seed = std::getenv("TROUPE_SEED");
+  std::mt19937_64 random{seed != nullptr ? std::stoull(seed) : 1};
+  codec system;
+  const auto files = open_files();
+  const auto tasks = threads();
+  std::size_t early = 0;
+  {
+    connected_hosts x{system.system()};
+    x.connect();
+    x.wait_for_other_end();
+    std::uint64_t sent = 0;
+    const auto converse = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        ++sent;
+        x.a.send(sent);
+        x.b.send(sent);
+      }
+      return x.all_arrive(sent);
+    };
+    for (std::uint64_t k = 0; k < harms; ++k) {
+      const auto how = all_harms.at(random() % all_harms.size());
+      const auto bytes = random() % 2 == 0 ? whole_record : 1 + random() % 2'000;
+      BOOST_TEST_INFO_SCOPE(k << ": " << name_of(how));
+      x.proxy.plan(how, random() % 12, bytes);
+      while (x.proxy.planned())
+        BOOST_TEST_REQUIRE(converse(1 + static_cast<int>(random() % 8)));
+      if (k == harms / 10)
+        early = resident_bytes();
+    }
+    BOOST_TEST(converse(5));
+    BOOST_TEST(!x.a.damaged());
+    BOOST_TEST(!x.b.damaged());
+    BOOST_TEST(x.a.channel()->cuts() >= harms / 2);
+    BOOST_TEST_MESSAGE(harms << " harms, " << sent << " messages each way, "
+                             << x.a.channel()->cuts() << " cuts, " << threads() - tasks
+                             << " threads, " << open_files() - files << " files");
+  }
+  if (!under_sanitizer)
+    BOOST_TEST(resident_bytes() < early + (std::size_t{16} << 20));
+  BOOST_TEST(open_files() == files);
+  BOOST_TEST(threads_end(tasks));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,83 @@
+#pragma once
+
+#include "actors/link/file_descriptor.hpp"
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <span>
+#include <thread>
+
+namespace troupe::test {
+
+/// A TCP proxy on loopback between the ends of channels. It counts the records that it passes on,
+/// and harms a connection at the record that the test names. Thread-safe.
+class harming_proxy {
+public:
+  enum class harm : std::uint8_t {
+    /// Both ends see the end of the connection.
+    cut,
+    /// Both ends see an error, and data that was on its way is lost.
+    reset,
+    /// One end sees the end of the connection, the other one does not.
+    half_close,
+    /// Nothing passes any more, and neither end sees anything.
+    stall
+  };
+
+  /// @param to the port of the end that accepts connections
+  explicit harming_proxy(std::uint16_t to);
+  ~harming_proxy();
+  harming_proxy(const harming_proxy&) = delete;
+  harming_proxy& operator=(const harming_proxy&) = delete;
+
+  std::uint16_t port() const noexcept { return port_; }
+
+  /// Harms one connection: the one with record number `record` from now, of both directions, after
+  /// `bytes` bytes of the record, or at its end if it is shorter. One plan at a time.
+  void plan(harm how, std::uint64_t record, std::uint64_t bytes);
+
+  /// True if a plan has not been carried out.
+  bool planned() const;
+
+private:
+  struct direction {
+    int from = -1;
+    int to = -1;
+    std::array<char, 16> head{};
+    std::size_t head_seen = 0;
+    /// Bytes of the record after its header that have not passed.
+    std::uint64_t left = 0;
+    std::uint64_t passed = 0;
+    /// What comes is dropped.
+    bool dead = false;
+  };
+
+  struct connection {
+    /// The end that has connected, and the one that has accepted.
+    std::array<file_descriptor, 2> ends;
+    std::array<direction, 2> ways;
+    bool stalled = false;
+  };
+
+  void run();
+  void accept();
+  bool pass_on(connection& x, direction& way);
+  std::size_t count(direction& way, std::span<const char> bytes, bool& due);
+  bool harm_now(connection& x, direction& way);
+
+  std::uint16_t to_;
+  std::uint16_t port_ = 0;
+  file_descriptor listener_;
+  file_descriptor bell_;
+  std::list<connection> connections_;
+  mutable std::mutex mutex_;
+  bool planned_ = false;
+  harm how_ = harm::cut;
+  std::uint64_t record_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::thread thread_;
+};
+
+} // namespace troupe::test
