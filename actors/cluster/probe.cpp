@@ -31,7 +31,7 @@ using std::chrono::steady_clock;
 
 /// The framework's handshake (BASP): a header of 32 bytes. Its first byte is 0, and its second word
 /// is the length of the rest, which lists the identifiers of the applications that may communicate.
-constexpr std::size_t header_bytes = 32;
+constexpr std::size_t basp_header_bytes = 32;
 constexpr std::size_t longest_handshake = 4096;
 constexpr std::string_view framework_name = "generic-caf-app";
 constexpr std::string_view identity_start = "troupe/";
@@ -115,7 +115,7 @@ bool listens_on_loopback(std::uint16_t port, steady_clock::time_point deadline) 
 /// The peer's first message if it is a handshake; empty otherwise.
 std::string read_handshake(int socket, steady_clock::time_point deadline) {
   std::string bytes;
-  std::size_t expected = header_bytes;
+  std::size_t expected = basp_header_bytes;
   while (bytes.size() < expected) {
     std::array<char, 512> piece{};
     if (!wait_for(socket, POLLIN, deadline))
@@ -126,7 +126,7 @@ std::string read_handshake(int socket, steady_clock::time_point deadline) {
     if (n == 0)
       return "";
     bytes.append(piece.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (bytes.size() < header_bytes || expected != header_bytes)
+    if (bytes.size() < basp_header_bytes || expected != basp_header_bytes)
       continue;
     std::size_t rest = 0;
     for (std::size_t i = 4; i < 8; ++i)

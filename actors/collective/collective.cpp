@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::chrono::milliseconds shortest_deadline{20};
+constexpr std::chrono::milliseconds shortest_collective_deadline{20};
 
 void check(const collective_options& options, std::size_t ranks) {
   if (ranks == 0)
@@ -22,9 +22,10 @@ void check(const collective_options& options, std::size_t ranks) {
   if (options.chunk_bytes < sizeof(double))
     throw input_error{"collective_options::chunk_bytes is " + std::to_string(options.chunk_bytes)
                       + ": expected at least " + std::to_string(sizeof(double))};
-  if (options.deadline < shortest_deadline)
+  if (options.deadline < shortest_collective_deadline)
     throw input_error{"collective_options::deadline is " + std::to_string(options.deadline.count())
-                      + " ms: expected at least " + std::to_string(shortest_deadline.count())};
+                      + " ms: expected at least "
+                      + std::to_string(shortest_collective_deadline.count())};
 }
 
 // A group of threads has no addresses.

@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::chrono::milliseconds tick_interval{250};
+constexpr std::chrono::milliseconds captures_tick_interval{250};
 
 /// At most this many snapshots wait for the evaluator. Each one is a whole copy of the weights.
 constexpr std::size_t most_snapshots = 2;
@@ -55,7 +55,7 @@ captures::behavior_type captures::make_behavior() {
   set_down_handler([this](caf::down_msg& x) {
     fail("the coordinator's evaluation or output ended: " + explain(x.reason));
   });
-  delayed_send(this, tick_interval, tick{});
+  delayed_send(this, captures_tick_interval, tick{});
   return {
     [this](const introduce& x) { run_ = x.run; },
     [this](const view_opened& x) { view_ = x.view; },
@@ -271,7 +271,7 @@ std::chrono::nanoseconds captures::evaluation_time() const {
 // -- the end ------------------------------------------------------------------------------------
 
 void captures::on_tick() {
-  delayed_send(this, tick_interval, tick{});
+  delayed_send(this, captures_tick_interval, tick{});
   const auto now = clock().now();
   const auto parameters = options_.context->parameters().size() * sizeof(float);
   const auto late = [&](std::size_t slots) {

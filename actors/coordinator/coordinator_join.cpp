@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::chrono::milliseconds tick_interval{250};
+constexpr std::chrono::milliseconds join_tick_interval{250};
 
 std::string plural(std::size_t n, const std::string& what) {
   return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
@@ -82,7 +82,7 @@ void coordinator::on_node_down(const task_name& task, const std::string& reason)
 void coordinator::report_waiting() {
   if (phase_ != phase::gathering)
     return;
-  delayed_send(this, tick_interval, tick{});
+  delayed_send(this, join_tick_interval, tick{});
   const auto now = clock().now();
   const auto waited = std::chrono::floor<std::chrono::seconds>(now - began_);
   if (now - began_ >= join_timeout()) {

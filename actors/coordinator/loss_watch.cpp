@@ -12,7 +12,7 @@ namespace {
 constexpr double near_guess = 0.98;
 constexpr double noise = 0.05;
 
-std::string text_of(double x) {
+std::string loss_text(double x) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.4g", x);
   return buffer;
@@ -39,18 +39,18 @@ std::optional<std::string> loss_watch::epoch(std::uint32_t epoch, double loss) {
   told_guess_ = guesses && (told_guess_ || warm);
   told_growth_ = grew;
   if (tell_guess)
-    return "the training loss" + when + " is " + text_of(loss)
-      + ": no better than a constant guess, which has " + text_of(*guess_) + ". " + advice()
+    return "the training loss" + when + " is " + loss_text(loss)
+      + ": no better than a constant guess, which has " + loss_text(*guess_) + ". " + advice()
       + ", or check that each label belongs to its record";
   if (tell_growth)
-    return "the training loss grew from " + text_of(*before) + " to " + text_of(loss) + when + ". "
-      + advice();
+    return "the training loss grew from " + loss_text(*before) + " to " + loss_text(loss) + when
+      + ". " + advice();
   return std::nullopt;
 }
 
 std::string loss_watch::advice() const {
-  auto result =
-    "Lower learning_rate.base (" + text_of(static_cast<double>(job_.learning_rate().base())) + ")";
+  auto result = "Lower learning_rate.base ("
+    + loss_text(static_cast<double>(job_.learning_rate().base())) + ")";
   if (job_.async_ps().compensation() == proto::AsyncPs::NONE && workers_ > 1)
     result += ", leave out async_ps.compensation: NONE";
   if (job_.learning_rate().warmup_epochs() == 0)

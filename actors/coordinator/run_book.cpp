@@ -1,6 +1,7 @@
 #include "actors/coordinator/run_book.hpp"
 
 #include "actors/leases/lease_cursor.hpp"
+#include "actors/seconds.hpp"
 
 #include <algorithm>
 
@@ -9,7 +10,7 @@ namespace troupe {
 namespace {
 
 double seconds_between(run_book::time_point from, run_book::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
+  return to_seconds(to - from);
 }
 
 lease_book::options lease_options(const run_book::options& how, std::size_t workers) {

@@ -1,4 +1,5 @@
 #include "actors/coordinator/stall_judge.hpp"
+#include "actors/seconds.hpp"
 #include "actors/status/activity_board.hpp"
 
 #include <algorithm>
@@ -22,10 +23,6 @@ std::string in_seconds(double x) {
                               : "%.0f s",
                 std::max(x, 0.001));
   return text.data();
-}
-
-double seconds(std::chrono::nanoseconds x) {
-  return std::chrono::duration<double>(x).count();
 }
 
 /// "waits for a lease" -> "wait for a lease".
@@ -58,14 +55,14 @@ std::string waiting_of_coordinator(const coordinator_wait& x) {
 } // namespace
 
 double stall_judge::seconds_since(time_point x) const {
-  return seconds(now_ - x);
+  return to_seconds(now_ - x);
 }
 
 std::string stall_judge::explain() const {
   const auto step = longest_step();
   auto result = "nothing has moved for " + in_seconds(seconds_since(std::max(moved_, awake_)));
   if (step > duration{0})
-    result += " (a step takes " + in_seconds(seconds(step)) + ")";
+    result += " (a step takes " + in_seconds(to_seconds(step)) + ")";
   if (const auto all = chain(); !all.empty())
     result += ": " + all;
   result += ". Root: ";
@@ -119,7 +116,7 @@ std::string stall_judge::explain(const stall_root& x) const {
   switch (x.what) {
   case kind::silent:
     return name + " is paused, hangs or is cut off: nothing heard from it for "
-      + in_seconds(i == tasks_.end() ? 0 : seconds(silence(i->second)));
+      + in_seconds(i == tasks_.end() ? 0 : to_seconds(silence(i->second)));
   case kind::link:
     return "the connection between " + name + " and " + to_string(x.other)
       + " is dead: both are alive, but messages do not get through";
@@ -164,7 +161,8 @@ std::string stall_judge::advice(const stall_root& x) const {
 }
 
 std::string stall_judge::resumed() const {
-  return "training continues; nothing had moved for " + in_seconds(seconds(moved_ - stall_->since));
+  return "training continues; nothing had moved for "
+    + in_seconds(to_seconds(moved_ - stall_->since));
 }
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "actors/coordinator/task_table.hpp"
 
+#include "actors/seconds.hpp"
 #include "actors/status/activity_board.hpp"
 
 #include <algorithm>
@@ -16,10 +17,6 @@ constexpr std::chrono::seconds rate_window_length{2};
 /// carried at least `hot_bytes`.
 constexpr double hot_multiple = 2;
 constexpr std::uint64_t hot_bytes = std::uint64_t{16} << 20;
-
-double seconds(std::chrono::nanoseconds x) {
-  return std::chrono::duration<double>(x).count();
-}
 
 task_status of_worker(const proto::Progress& x) {
   task_status result;
@@ -92,10 +89,10 @@ std::vector<task_status> task_table::tasks(time_point now) const {
       status.activity = x.ended;
     } else {
       status.activity = describe(x.status);
-      status.activity_seconds = x.status.seconds() + seconds(now - x.heard);
-      const auto rate = [&](std::uint64_t count, std::uint64_t before) {
-        return now > x.older.begin && count > before
-          ? static_cast<double>(count - before) / seconds(now - x.older.begin)
+      status.activity_seconds = x.status.seconds() + to_seconds(now - x.heard);
+      const auto rate = [now, since = x.older.begin](std::uint64_t count, std::uint64_t before) {
+        return now > since && count > before
+          ? static_cast<double>(count - before) / to_seconds(now - since)
           : 0;
       };
       status.steps_per_second = rate(x.status.steps(), x.older.steps);
@@ -110,7 +107,7 @@ std::vector<task_status> task_table::tasks(time_point now) const {
 
 std::vector<task_status> task_table::tasks_at_end(time_point now) const {
   auto result = tasks(now);
-  const double spent = std::max(seconds(now - began_), 1e-9);
+  const double spent = std::max(to_seconds(now - began_), 1e-9);
   for (auto& x : result) {
     const auto& status = entries_.at(x.task).status;
     x.steps_per_second = static_cast<double>(x.steps) / spent;
@@ -159,7 +156,7 @@ std::uint64_t task_table::updates() const {
 }
 
 double task_table::updates_per_second(time_point now) const {
-  return static_cast<double>(updates()) / std::max(seconds(now - began_), 1e-9);
+  return static_cast<double>(updates()) / std::max(to_seconds(now - began_), 1e-9);
 }
 
 std::uint64_t task_table::quarantined() const {
@@ -191,7 +188,7 @@ std::optional<task_table::hot_shard> task_table::hottest_shard(time_point now) c
   if (static_cast<double>(most) <= hot_multiple * others)
     return std::nullopt;
   return hot_shard{hottest, static_cast<double>(most) / others,
-                   static_cast<double>(most) / std::max(seconds(now - began_), 1e-9)};
+                   static_cast<double>(most) / std::max(to_seconds(now - began_), 1e-9)};
 }
 
 std::optional<pacing_status> task_table::pacing() const {

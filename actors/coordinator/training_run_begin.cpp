@@ -1,5 +1,6 @@
 #include "actors/coordinator/training_run.hpp"
 #include "actors/model/replica_state.hpp"
+#include "actors/seconds.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -156,7 +157,7 @@ void training_run::on_solved(const solved& x) {
   phase_ = phase::finishing;
   epoch_report report;
   report.epoch = report.epochs = 1;
-  report.seconds = std::chrono::duration<double>(clock().now() - *began_).count();
+  report.seconds = to_seconds(clock().now() - *began_);
   report.train_loss = x.train_loss;
   report.samples_per_second = static_cast<double>(x.samples) / std::max(report.seconds, 1e-9);
   report.validation = options_.data.validation != nullptr;

@@ -1,5 +1,6 @@
 #include "actors/coordinator/training_run.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/seconds.hpp"
 #include "messages/problems.hpp"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ void training_run::stop(const std::string& reason, bool interrupted) {
   go_on();
 }
 
-// The end of the last epoch is not early.
+// A run that has reached its last epoch's end does not end early.
 void training_run::on_end_early(const end_early& x) {
   const bool over = phase_ != phase::opening && phase_ != phase::training
     && (phase_ != phase::snapshot || book_->last_epoch());
@@ -180,7 +181,7 @@ void training_run::fail(const std::string& reason, bool interrupted) {
   summary_.interrupted = interrupted;
   if (began_ && phase_ != phase::finishing) {
     const auto now = clock().now();
-    summary_.seconds = std::chrono::duration<double>(now - *began_).count();
+    summary_.seconds = to_seconds(now - *began_);
     summary_.train_loss =
       book_ ? book_->totals(now, false).train_loss : std::numeric_limits<double>::quiet_NaN();
   }

@@ -24,9 +24,9 @@ namespace {
 
 constexpr std::uint64_t most_labels = std::uint64_t{1} << 22;
 constexpr std::uint64_t most_features = std::uint64_t{1} << 21;
-constexpr std::uint64_t most_records = 256;
+constexpr std::uint64_t hashed_records = 256;
 constexpr std::uint64_t least_records = 8;
-constexpr std::uint64_t at_once = 8;
+constexpr std::uint64_t hashed_at_once = 8;
 
 /// Hashes all values that are added, in order.
 class hash64 {
@@ -50,8 +50,8 @@ std::vector<std::uint64_t> sample_of(const dataset& set) {
   const auto width = std::max<std::uint64_t>(set.record().feature_width(), 1);
   // The size of a sparse record depends on its entries, not on its width.
   const auto room = set.record().features == feature_kind::sparse
-    ? most_records
-    : std::clamp(most_features / width, least_records, most_records);
+    ? hashed_records
+    : std::clamp(most_features / width, least_records, hashed_records);
   const auto n = std::min(set.size(), room);
   std::vector<std::uint64_t> result;
   for (std::uint64_t i = 0; i < n; ++i)
@@ -65,10 +65,10 @@ std::vector<std::uint64_t> sample_of(const dataset& set) {
 proto::DataFingerprint::Part fingerprint_of(const dataset& set) {
   hash64 features;
   hash64 labels;
-  record_buffer buffer{set.record(), at_once};
+  record_buffer buffer{set.record(), hashed_at_once};
   const auto sample = sample_of(set);
-  for (std::size_t i = 0; i < sample.size(); i += at_once) {
-    buffer.read(set, std::span{sample}.subspan(i, std::min(at_once, sample.size() - i)));
+  for (std::size_t i = 0; i < sample.size(); i += hashed_at_once) {
+    buffer.read(set, std::span{sample}.subspan(i, std::min(hashed_at_once, sample.size() - i)));
     const auto& x = buffer.features();
     features.add(x.numbers);
     features.add(x.tokens);

@@ -21,7 +21,7 @@ std::uint64_t records_of(double given, std::uint64_t count) {
                                               : given);
 }
 
-std::string text_of(double x) {
+std::string share_text(double x) {
   auto text = std::to_string(x);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.')
@@ -40,10 +40,10 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   // Compared before the conversion to integers, because larger numbers would overflow.
   if (asked(split.train()) + asked(split.validation()) + asked(split.test()) > all + 0.5)
     throw input_error(
-      "data.split: train " + text_of(split.train())
-      + (split.has_validation() ? ", validation " + text_of(split.validation()) : std::string{})
-      + " and test " + text_of(split.test()) + " are more than the data's " + std::to_string(count)
-      + " records");
+      "data.split: train " + share_text(split.train())
+      + (split.has_validation() ? ", validation " + share_text(split.validation()) : std::string{})
+      + " and test " + share_text(split.test()) + " are more than the data's "
+      + std::to_string(count) + " records");
   split_sizes result;
   result.validation = records_of(split.validation(), count);
   result.test = records_of(split.test(), count);

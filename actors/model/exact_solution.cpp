@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_records = 4096;
+constexpr std::size_t records_at_once = 4096;
 constexpr std::size_t most_values = std::size_t{1} << 20;
 
 /// Number of features that an error names at most.
@@ -53,7 +53,7 @@ exact_solution::exact_solution(const job_context& context, const dataset& train,
 bool exact_solution::read_some() {
   const auto width = train_.record().feature_width() + train_.record().label_width;
   const auto count = std::min<std::uint64_t>(
-    std::clamp<std::size_t>(most_values / width, 1, most_records), train_.size() - next_);
+    std::clamp<std::size_t>(most_values / width, 1, records_at_once), train_.size() - next_);
   if (count == 0)
     return false;
   records_.resize(count);

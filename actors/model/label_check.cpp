@@ -12,7 +12,7 @@ namespace troupe {
 namespace {
 
 /// The shortest decimal text that gives the same float when read.
-std::string text_of(float x) {
+std::string shortest_text(float x) {
   std::array<char, 32> buffer{};
   return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
 }
@@ -25,7 +25,7 @@ void check_part(const dataset& part, bool hinge, const std::string& name) {
       continue;
     throw input_error("data: " + name + " record "
                       + std::to_string(part.origin(i / part.record().label_width)) + " has target "
-                      + text_of(t) + "; model.loss: "
+                      + shortest_text(t) + "; model.loss: "
                       + (hinge ? "HINGE expects -1 or 1" : "BINARY_CROSS_ENTROPY expects 0 to 1")
                       + ". For numbers to predict, use MEAN_SQUARED_ERROR; for classes of a table, "
                         "data.csv.label");

@@ -6,6 +6,7 @@
 #include "kernels/graph/sequence_operations.hpp"
 #include "kernels/graph/sparse_operations.hpp"
 
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -174,7 +175,7 @@ expression layer_builder::build_image(const proto::Layer& layer, expression x, b
   case proto::Layer::kConv2D:
     return convolution(x, layer.conv2d());
   case proto::Layer::kConvTranspose2D:
-    return transposed_convolution(x, layer.conv_transpose2d());
+    return convolution(x, layer.conv_transpose2d());
   case proto::Layer::kMaxPool:
     return max_pool(x, window_of(layer.max_pool()));
   case proto::Layer::kAveragePool:
@@ -192,32 +193,27 @@ expression layer_builder::build_image(const proto::Layer& layer, expression x, b
   }
 }
 
-expression layer_builder::convolution(expression x, const proto::Conv2d& how) {
+template <class Fields>
+expression layer_builder::convolution(expression x, const Fields& how) {
+  constexpr bool transposed = std::is_same_v<Fields, proto::ConvTranspose2d>;
   check_images(x);
   const auto window = window_of(how);
   const auto channels = x.shape()[1];
   const std::int64_t filters = how.filters();
   check_groups(window.groups, channels, filters);
   const auto after = activation_of(how.activation());
-  const auto weights = weights_of(how, initial_weights(after));
-  const shape dims{filters, channels / window.groups, window.height, window.width};
-  auto y = conv2d(x, variable("weight", dims, weights), window);
-  if (how.bias())
-    y = add_channel_bias(y, variable("bias", {filters}));
-  return activate(y, after);
-}
-
-expression layer_builder::transposed_convolution(expression x, const proto::ConvTranspose2d& how) {
-  check_images(x);
-  const auto window = window_of(how);
-  const auto channels = x.shape()[1];
-  const std::int64_t filters = how.filters();
-  check_groups(window.groups, channels, filters);
-  const auto after = activation_of(how.activation());
-  const auto weights = weights_of(how, initial_weights(after));
-  const shape dims{channels, filters / window.groups, window.height, window.width};
-  const auto [rows, columns] = pair_of(how.output_padding(), 0, 0);
-  auto y = conv_transpose2d(x, variable("weight", dims, weights), window, rows, columns);
+  const auto [outer, inner] =
+    transposed ? std::pair{channels, filters} : std::pair{filters, channels};
+  const auto weights =
+    variable("weight", {outer, inner / window.groups, window.height, window.width},
+             weights_of(how, initial_weights(after)));
+  expression y;
+  if constexpr (transposed) {
+    const auto [rows, columns] = pair_of(how.output_padding(), 0, 0);
+    y = conv_transpose2d(x, weights, window, rows, columns);
+  } else {
+    y = conv2d(x, weights, window);
+  }
   if (how.bias())
     y = add_channel_bias(y, variable("bias", {filters}));
   return activate(y, after);

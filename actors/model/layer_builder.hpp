@@ -46,8 +46,9 @@ private:
                       parameter_kind kind = parameter_kind::trainable, double decay = 0);
   expression dense(expression x, const std::string& tensor, std::int64_t units,
                    const initializer& weights, bool bias, const std::string& bias_tensor);
-  expression convolution(expression x, const proto::Conv2d& how);
-  expression transposed_convolution(expression x, const proto::ConvTranspose2d& how);
+  /// @tparam Fields proto::Conv2d, or proto::ConvTranspose2d for a transposed convolution
+  template <class Fields>
+  expression convolution(expression x, const Fields& how);
   expression normalized_batch(expression x, const proto::BatchNorm& how, bool training);
   expression embedded(expression x, const proto::Embedding& how);
   expression positions_added(expression x, const proto::PositionEmbedding& how);

@@ -5,6 +5,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_source.hpp"
+#include "actors/seconds.hpp"
 #include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
 
@@ -170,11 +171,11 @@ void recorder::append_events(const std::string& records) {
 }
 
 double recorder::seconds() const {
-  return std::chrono::duration<double>(clock().now() - began_).count();
+  return to_seconds(clock().now() - began_);
 }
 
 double recorder::time() const {
-  return std::chrono::duration<double>(origin_.started.time_since_epoch()).count() + seconds();
+  return to_seconds(origin_.started.time_since_epoch()) + seconds();
 }
 
 } // namespace troupe

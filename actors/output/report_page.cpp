@@ -1,5 +1,6 @@
 #include "actors/output/report_page.hpp"
 
+#include "actors/output/print_to.hpp"
 #include "actors/output/report_style.hpp"
 #include "actors/output/svg_chart.hpp"
 #include "actors/output/tensorboard.hpp"
@@ -26,12 +27,7 @@ const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
                                            {"waiting for weights", "series-4"},
                                            {"waiting for updates", "series-5"}};
 
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
-
-std::string number(double x, int digits = 4) {
+std::string number_text(double x, int digits = 4) {
   return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "not finite";
 }
 
@@ -42,22 +38,22 @@ std::string percent(double x) {
 void put_card(std::string& out, const std::string& title, const std::string& content,
               const char* style = "") {
   if (!content.empty())
-    put(out, "<section class=\"card {}\"><h2>{}</h2>\n{}</section>\n", style, escape_html(title),
-        content);
+    print_to(out, "<section class=\"card {}\"><h2>{}</h2>\n{}</section>\n", style,
+             escape_html(title), content);
 }
 
 /// Cells are HTML. The first column holds text, the others hold numbers.
 void put_row(std::string& out, const char* cell, const std::vector<std::string>& cells) {
   out += "<tr>";
   for (auto& x : cells)
-    put(out, "<{}>{}</{}>", cell, x, cell);
+    print_to(out, "<{}>{}</{}>", cell, x, cell);
   out += "</tr>\n";
 }
 
 std::string legend(std::span<const chart_part> parts) {
   std::string result = "<p class=\"legend\">";
   for (auto& x : parts)
-    put(result, "<span><i class=\"{}\"></i>{}</span>", x.style, escape_html(x.name));
+    print_to(result, "<span><i class=\"{}\"></i>{}</span>", x.style, escape_html(x.name));
   return result + "</p>\n";
 }
 
@@ -67,19 +63,20 @@ std::string headline(const report_data& x) {
   const auto& s = x.summary;
   const char* state = s.failure.empty() ? "done" : s.interrupted ? "stopped" : "failed";
   std::string result;
-  put(result, "<header><h1>{}</h1><p><span class=\"state {}\">{}</span> ",
-      escape_html(x.name.empty() ? "A run of troupe" : x.name), state, state);
-  put(result, "{}, {}", escape_html(s.protocol), counted(static_cast<double>(s.workers), "worker"));
+  print_to(result, "<header><h1>{}</h1><p><span class=\"state {}\">{}</span> ",
+           escape_html(x.name.empty() ? "A run of troupe" : x.name), state, state);
+  print_to(result, "{}, {}", escape_html(s.protocol),
+           counted(static_cast<double>(s.workers), "worker"));
   if (!x.history.epochs().empty())
-    put(result, ", {} of {}", x.history.epochs().back().epoch,
-        counted(x.history.epochs().back().epochs, "epoch"));
-  put(result, " · began {:%Y-%m-%d %H:%M} UTC on {}</p></header>\n",
-      fmt::gmtime(std::chrono::system_clock::to_time_t(x.origin.started)),
-      escape_html(x.origin.host));
+    print_to(result, ", {} of {}", x.history.epochs().back().epoch,
+             counted(x.history.epochs().back().epochs, "epoch"));
+  print_to(result, " · began {:%Y-%m-%d %H:%M} UTC on {}</p></header>\n",
+           fmt::gmtime(std::chrono::system_clock::to_time_t(x.origin.started)),
+           escape_html(x.origin.host));
   if (!s.ended_early.empty())
-    put(result, "<p>{}</p>\n", escape_html(s.ended_early));
+    print_to(result, "<p>{}</p>\n", escape_html(s.ended_early));
   if (!s.failure.empty())
-    put(result, "<p class=\"failure\">{}</p>\n", escape_html(s.failure));
+    print_to(result, "<p class=\"failure\">{}</p>\n", escape_html(s.failure));
   return result;
 }
 
@@ -87,32 +84,32 @@ std::string tiles(const report_data& x) {
   const auto& s = x.summary;
   std::string result;
   const auto tile = [&](const char* name, const std::string& value, const char* style = "") {
-    put(result, "<div class=\"tile {}\"><b>{}</b><span>{}</span></div>\n", style,
-        escape_html(value), name);
+    print_to(result, "<div class=\"tile {}\"><b>{}</b><span>{}</span></div>\n", style,
+             escape_html(value), name);
   };
   if (!x.history.epochs().empty()) {
     if (s.test_accuracy)
       tile("test accuracy", percent(*s.test_accuracy), "main");
-    tile("test loss", number(s.test_loss), s.test_accuracy ? "" : "main");
+    tile("test loss", number_text(s.test_loss), s.test_accuracy ? "" : "main");
     for (const auto& [name, value] : s.measures.numbers())
-      tile(("test " + name).c_str(), number(value));
+      tile(("test " + name).c_str(), number_text(value));
     if (s.validation_accuracy)
       tile("validation accuracy", percent(*s.validation_accuracy));
     if (s.validation_loss)
-      tile("validation loss", number(*s.validation_loss));
-    tile("training loss", number(x.history.epochs().back().train_loss));
+      tile("validation loss", number_text(*s.validation_loss));
+    tile("training loss", number_text(x.history.epochs().back().train_loss));
   }
   if (s.samples > 0) {
     tile("samples/s", grouped(s.samples_per_second));
     tile("samples trained", grouped(static_cast<double>(s.samples)));
     tile("training time", duration_text(s.seconds));
-    tile("mean staleness, in updates", number(s.staleness_mean, 3));
+    tile("mean staleness, in updates", number_text(s.staleness_mean, 3));
     if (s.updates_per_second > 0)
       tile("updates/s", grouped(s.updates_per_second));
     if (s.pacing)
       tile("gradients limited", grouped(static_cast<double>(s.pacing->limited)));
     if (s.pacing)
-      tile("learning rate damped to", number(s.pacing->rate_damping, 3));
+      tile("learning rate damped to", number_text(s.pacing->rate_damping, 3));
   }
   return result.empty() ? "" : "<div class=\"tiles\">\n" + result + "</div>\n";
 }
@@ -189,7 +186,7 @@ std::string staleness_card(const staleness_counts& counts) {
     if (i + 1 == staleness_bounds.size())
       label += "+";
     else if (!is_crowded && staleness_bounds[i + 1] > low + 1)
-      put(label, "-{}", staleness_bounds[i + 1] - 1);
+      print_to(label, "-{}", staleness_bounds[i + 1] - 1);
     bars.push_back({label, static_cast<double>(counts[i])});
   }
   return bar_chart({"Gradients by staleness",
@@ -224,16 +221,17 @@ std::string task_card(const std::vector<task_status>& tasks) {
   for (std::size_t i = 0; i < std::min(tasks.size(), most_tasks); ++i) {
     auto& x = tasks[i];
     const bool worker = x.task.job == job_kind::worker;
-    put_row(result, "td",
-            {to_string(x.task), grouped(static_cast<double>(x.steps)),
-             number(x.steps_per_second, 1), worker ? grouped(static_cast<double>(x.samples)) : "",
-             worker ? grouped(x.samples_per_second) : "", worker ? number(x.staleness_mean, 3) : "",
-             fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
-             fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});
+    put_row(
+      result, "td",
+      {to_string(x.task), grouped(static_cast<double>(x.steps)), number_text(x.steps_per_second, 1),
+       worker ? grouped(static_cast<double>(x.samples)) : "",
+       worker ? grouped(x.samples_per_second) : "", worker ? number_text(x.staleness_mean, 3) : "",
+       fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
+       fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});
   }
   result += "</table></div>\n";
   if (tasks.size() > most_tasks)
-    put(result, "<p class=\"note\">... and {} more</p>\n", tasks.size() - most_tasks);
+    print_to(result, "<p class=\"note\">... and {} more</p>\n", tasks.size() - most_tasks);
   return result;
 }
 
@@ -244,8 +242,8 @@ std::string ledger_card(const run_summary& s) {
     return "<p class=\"note\">Not counted: the run ended early.</p>\n";
   std::string result = "<table>\n";
   const auto row = [&](const char* name, std::uint64_t n, const char* meaning) {
-    put(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,
-        grouped(static_cast<double>(n)), meaning);
+    print_to(result, "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n", name,
+             grouped(static_cast<double>(n)), meaning);
   };
   row("applied", s.applied, "used in an update of the weights");
   row("rejected", s.rejected_stale,
@@ -259,8 +257,8 @@ std::string ledger_card(const run_summary& s) {
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");
-  put(result, "</table>\n<p class=\"note\">Each gradient is counted once per {}.{}</p>\n",
-      escape_html(s.decided_by), s.failure.empty() ? " Every gradient is accounted for." : "");
+  print_to(result, "</table>\n<p class=\"note\">Each gradient is counted once per {}.{}</p>\n",
+           escape_html(s.decided_by), s.failure.empty() ? " Every gradient is accounted for." : "");
   return result;
 }
 
@@ -270,12 +268,12 @@ std::string confusion_card(const measured& x) {
     return "";
   std::string result = "<div class=\"wide\"><table>\n<tr><th>class</th>";
   for (std::size_t c = 0; c < x.classes(); ++c)
-    put(result, "<th>{}</th>", c);
+    print_to(result, "<th>{}</th>", c);
   result += "</tr>\n";
   for (std::size_t i = 0; i < x.confusion.size(); ++i) {
     if (i % x.classes() == 0)
-      put(result, "<tr><td>{}</td>", i / x.classes());
-    put(result, "<td>{}</td>", x.confusion[i]);
+      print_to(result, "<tr><td>{}</td>", i / x.classes());
+    print_to(result, "<td>{}</td>", x.confusion[i]);
     if ((i + 1) % x.classes() == 0)
       result += "</tr>\n";
   }
@@ -289,10 +287,10 @@ std::string notices_card(const run_history& history) {
     return "";
   std::string result = "<ul class=\"notices\">\n";
   for (auto& x : history.notices())
-    put(result, "<li><time>{}</time>{}</li>\n", clock_text(x.seconds), escape_html(x.text));
+    print_to(result, "<li><time>{}</time>{}</li>\n", clock_text(x.seconds), escape_html(x.text));
   result += "</ul>\n";
   if (history.notices_left_out() > 0)
-    put(result, "<p class=\"note\">... and {} more</p>\n", history.notices_left_out());
+    print_to(result, "<p class=\"note\">... and {} more</p>\n", history.notices_left_out());
   return result;
 }
 
@@ -307,9 +305,9 @@ std::string epoch_table(const std::vector<epoch_report>& epochs) {
            "samples/s"});
   for (auto& e : epochs)
     put_row(result, "td",
-            {fmt::format("{}", e.epoch), fmt::format("{:.2f}", e.seconds), number(e.train_loss),
-             number(e.test_loss), e.test_accuracy ? percent(*e.test_accuracy) : "",
-             grouped(e.samples_per_second)});
+            {fmt::format("{}", e.epoch), fmt::format("{:.2f}", e.seconds),
+             number_text(e.train_loss), number_text(e.test_loss),
+             e.test_accuracy ? percent(*e.test_accuracy) : "", grouped(e.samples_per_second)});
   return result + "</table></div></details>\n";
 }
 
@@ -317,7 +315,7 @@ std::string footer(const report_data& x) {
   std::string result = "<footer><dl>";
   const auto line = [&](const char* name, const std::string& value) {
     if (!value.empty())
-      put(result, "<dt>{}</dt><dd>{}</dd>", name, escape_html(value));
+      print_to(result, "<dt>{}</dt><dd>{}</dd>", name, escape_html(value));
   };
   line("troupe", x.version);
   line("job, sha256", x.job_hash);
@@ -340,8 +338,8 @@ std::string render_report(const report_data& x) {
                        "<meta name=\"viewport\" content=\"width=device-width\" />\n"
                        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                        "style-src 'unsafe-inline'\" />\n";
-  put(result, "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
-      escape_html(x.name.empty() ? "A run of troupe" : x.name), report_style);
+  print_to(result, "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
+           escape_html(x.name.empty() ? "A run of troupe" : x.name), report_style);
   result += headline(x) + tiles(x);
   result += "<div class=\"cards\">\n";
   put_card(result, "Loss", loss_card(x.history));

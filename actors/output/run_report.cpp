@@ -10,7 +10,7 @@ namespace troupe {
 namespace {
 
 // JSON has no NaN and no infinity.
-nlohmann::ordered_json number(double x) {
+nlohmann::ordered_json number_or_null(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
@@ -20,21 +20,22 @@ std::string dump(const nlohmann::ordered_json& line) {
 }
 
 nlohmann::ordered_json to_object(const task_status& x) {
-  nlohmann::ordered_json result{{"task", to_string(x.task)},
-                                {"steps", x.steps},
-                                {"steps_per_second", number(x.steps_per_second)},
-                                {"bytes_sent_per_second", number(x.bytes_sent_per_second)},
-                                {"bytes_received_per_second", number(x.bytes_received_per_second)}};
+  nlohmann::ordered_json result{
+    {"task", to_string(x.task)},
+    {"steps", x.steps},
+    {"steps_per_second", number_or_null(x.steps_per_second)},
+    {"bytes_sent_per_second", number_or_null(x.bytes_sent_per_second)},
+    {"bytes_received_per_second", number_or_null(x.bytes_received_per_second)}};
   if (x.task.job != job_kind::worker)
     return result;
   result["samples"] = x.samples;
-  result["samples_per_second"] = number(x.samples_per_second);
-  result["staleness_mean"] = number(x.staleness_mean);
-  result["computing"] = number(x.computing);
-  result["waiting_for_lease"] = number(x.waiting_for_lease);
-  result["waiting_for_data"] = number(x.waiting_for_data);
-  result["waiting_for_weights"] = number(x.waiting_for_weights);
-  result["waiting_for_update"] = number(x.waiting_for_update);
+  result["samples_per_second"] = number_or_null(x.samples_per_second);
+  result["staleness_mean"] = number_or_null(x.staleness_mean);
+  result["computing"] = number_or_null(x.computing);
+  result["waiting_for_lease"] = number_or_null(x.waiting_for_lease);
+  result["waiting_for_data"] = number_or_null(x.waiting_for_data);
+  result["waiting_for_weights"] = number_or_null(x.waiting_for_weights);
+  result["waiting_for_update"] = number_or_null(x.waiting_for_update);
   return result;
 }
 
@@ -50,17 +51,17 @@ nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
 void add(nlohmann::ordered_json& line, const std::optional<pacing_status>& x) {
   if (!x)
     return;
-  line["staleness_running"] = number(x->staleness);
-  line["gradient_norm_running"] = number(x->gradient_norm);
+  line["staleness_running"] = number_or_null(x->staleness);
+  line["gradient_norm_running"] = number_or_null(x->gradient_norm);
   line["limited"] = x->limited;
-  line["rate_damping"] = number(x->rate_damping);
+  line["rate_damping"] = number_or_null(x->rate_damping);
   line["overshoots"] = x->overshoots;
   line["rate_halvings"] = x->rate_halvings;
 }
 
 void add(nlohmann::ordered_json& line, const std::string& prefix, const measured& x) {
   for (const auto& [name, value] : x.numbers())
-    line[prefix + '_' + name] = number(value);
+    line[prefix + '_' + name] = number_or_null(value);
   if (x.confusion.empty())
     return;
   auto& rows = line[prefix + "_confusion"] = nlohmann::ordered_json::array();
@@ -82,20 +83,20 @@ std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
 std::string to_json(const run_progress& x) {
   nlohmann::ordered_json line{
     {"event", "progress"},
-    {"seconds", number(x.seconds)},
+    {"seconds", number_or_null(x.seconds)},
     {"epoch", x.epoch},
     {"samples", x.samples},
-    {"train_loss", x.samples > 0 ? number(x.train_loss) : nullptr},
-    {"samples_per_second", number(x.samples_per_second)},
+    {"train_loss", x.samples > 0 ? number_or_null(x.train_loss) : nullptr},
+    {"samples_per_second", number_or_null(x.samples_per_second)},
     {"updates", x.updates},
-    {"updates_per_second", number(x.updates_per_second)},
+    {"updates_per_second", number_or_null(x.updates_per_second)},
     {"quarantined", x.quarantined},
-    {"staleness_mean", number(x.staleness_mean)},
-    {"learning_rate", number(x.learning_rate)},
+    {"staleness_mean", number_or_null(x.staleness_mean)},
+    {"learning_rate", number_or_null(x.learning_rate)},
   };
   add(line, x.pacing);
   if (x.gradient_norm)
-    line["gradient_norm"] = number(*x.gradient_norm);
+    line["gradient_norm"] = number_or_null(*x.gradient_norm);
   return dump(line);
 }
 
@@ -107,13 +108,13 @@ std::string to_json(const epoch_report& x) {
   line["epoch"] = x.epoch;
   line["epochs"] = x.epochs;
   if (x.step > 0)
-    line["epochs_trained"] = number(x.epochs_trained);
-  line["seconds"] = number(x.seconds);
-  line["samples_per_second"] = number(x.samples_per_second);
-  line["train_loss"] = number(x.train_loss);
-  line[evaluated + "_loss"] = number(x.test_loss);
+    line["epochs_trained"] = number_or_null(x.epochs_trained);
+  line["seconds"] = number_or_null(x.seconds);
+  line["samples_per_second"] = number_or_null(x.samples_per_second);
+  line["train_loss"] = number_or_null(x.train_loss);
+  line[evaluated + "_loss"] = number_or_null(x.test_loss);
   if (x.test_accuracy)
-    line[evaluated + "_accuracy"] = number(*x.test_accuracy);
+    line[evaluated + "_accuracy"] = number_or_null(*x.test_accuracy);
   add(line, evaluated, x.measures);
   return dump(line);
 }
@@ -126,12 +127,12 @@ std::string to_json(const run_summary& x) {
     {"event", "end"},
     {"protocol", x.protocol},
     {"workers", x.workers},
-    {"seconds", number(x.seconds)},
+    {"seconds", number_or_null(x.seconds)},
     {"samples", x.samples},
-    {"samples_per_second", number(x.samples_per_second)},
-    {"train_loss", number(x.train_loss)},
-    {"test_loss", number(x.test_loss)},
-    {"test_accuracy", x.test_accuracy ? number(*x.test_accuracy) : nullptr},
+    {"samples_per_second", number_or_null(x.samples_per_second)},
+    {"train_loss", number_or_null(x.train_loss)},
+    {"test_loss", number_or_null(x.test_loss)},
+    {"test_accuracy", x.test_accuracy ? number_or_null(*x.test_accuracy) : nullptr},
     {"applied", counted(x.applied)},
     {"rejected_stale", counted(x.rejected_stale)},
     {"requeued", counted(x.requeued)},
@@ -140,17 +141,17 @@ std::string to_json(const run_summary& x) {
     {"dropped_samples", counted(x.dropped_samples)},
     {"split", counted(x.split)},
     {"duplicates", counted(x.duplicates)},
-    {"staleness_mean", number(x.staleness_mean)},
+    {"staleness_mean", number_or_null(x.staleness_mean)},
     {"staleness", to_pairs(x.staleness)},
-    {"updates_per_second", number(x.updates_per_second)},
+    {"updates_per_second", number_or_null(x.updates_per_second)},
     {"weights_sha256", x.weights_sha256},
   };
   add(line, x.pacing);
   add(line, "test", x.measures);
   if (x.validation_loss)
-    line["validation_loss"] = number(*x.validation_loss);
+    line["validation_loss"] = number_or_null(*x.validation_loss);
   if (x.validation_accuracy)
-    line["validation_accuracy"] = number(*x.validation_accuracy);
+    line["validation_accuracy"] = number_or_null(*x.validation_accuracy);
   auto& tasks = line["tasks"] = nlohmann::ordered_json::array();
   for (auto& task : x.tasks)
     tasks.push_back(to_object(task));

@@ -1,5 +1,6 @@
 #include "actors/output/svg_chart.hpp"
 
+#include "actors/output/print_to.hpp"
 #include "actors/output/text.hpp"
 
 #include <fmt/format.h>
@@ -20,11 +21,6 @@ constexpr double left = 50;
 constexpr double right = 14;
 constexpr double top = 16;
 constexpr double bottom = 44;
-
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
 
 /// Maps a range of values to positions in the drawing.
 struct scale {
@@ -58,16 +54,16 @@ std::string open_svg(const std::string& title, double w, double h) {
 
 void put_y_axis(std::string& out, const scale& y, std::span<const double> ticks) {
   for (auto t : ticks) {
-    put(out, "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" />", left,
-        width - right, y(t), y(t));
-    put(out, "<text class=\"tick\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", left - 8,
-        y(t) + 4, tick_text(t));
+    print_to(out, "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" />", left,
+             width - right, y(t), y(t));
+    print_to(out, "<text class=\"tick\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
+             left - 8, y(t) + 4, tick_text(t));
   }
 }
 
 void put_x_title(std::string& out, const std::string& title) {
-  put(out, "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", width - right,
-      height - 6, escape_html(title));
+  print_to(out, "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+           width - right, height - 6, escape_html(title));
 }
 
 void put_line(std::string& out, const chart_line& line, const scale& x, const scale& y) {
@@ -75,20 +71,20 @@ void put_line(std::string& out, const chart_line& line, const scale& x, const sc
   bool pen_down = false;
   for (auto& p : line.points) {
     if (is_finite(p))
-      put(path, "{}{:.1f} {:.1f}", pen_down ? "L" : "M", x(p.x), y(p.y));
+      print_to(path, "{}{:.1f} {:.1f}", pen_down ? "L" : "M", x(p.x), y(p.y));
     pen_down = is_finite(p);
   }
-  put(out, "<path class=\"line {}\" d=\"{}\" />\n", line.style, path);
+  print_to(out, "<path class=\"line {}\" d=\"{}\" />\n", line.style, path);
   // A single point would draw no line, so it gets a mark.
   if (!line.marks && line.points.size() > 1)
     return;
   for (auto& p : line.points)
     if (is_finite(p))
-      put(out,
-          "<circle class=\"mark {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}: {:.5g}"
-          "</title></circle>\n",
-          line.style, x(p.x), y(p.y), line.points.size() > 60 ? 2 : 3.5, escape_html(line.name),
-          p.y);
+      print_to(out,
+               "<circle class=\"mark {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}: {:.5g}"
+               "</title></circle>\n",
+               line.style, x(p.x), y(p.y), line.points.size() > 60 ? 2 : 3.5,
+               escape_html(line.name), p.y);
 }
 
 } // namespace
@@ -144,8 +140,9 @@ std::string line_chart(const chart_axes& axes, std::span<const chart_line> lines
   put_y_axis(result, y, y_ticks);
   for (auto t : x_ticks)
     if (t <= x.high * (1 + 1e-9))
-      put(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-          x(t), height - bottom + 18, tick_text(t));
+      print_to(result,
+               "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+               x(t), height - bottom + 18, tick_text(t));
   put_x_title(result, axes.x);
   for (auto& line : lines)
     put_line(result, line, x, y);
@@ -169,17 +166,18 @@ std::string bar_chart(const chart_axes& axes, std::span<const chart_bar> bars) {
   for (std::size_t i = 0; i < bars.size(); ++i) {
     auto& bar = bars[i];
     const auto middle = left + (static_cast<double>(i) + 0.5) * slot;
-    put(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        middle, height - bottom + 18, escape_html(bar.label));
+    print_to(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+             middle, height - bottom + 18, escape_html(bar.label));
     if (!(bar.value > 0))
       continue;
     // Every bar is visible, however small its value.
     const auto size = std::max(y(0) - y(bar.value), 1.0);
-    put(result,
-        "<rect class=\"bar series-1\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\""
-        " rx=\"2\"><title>{}: {}</title></rect>\n",
-        middle - thickness / 2, y(0) - size, thickness, size, escape_html(bar.label),
-        grouped(bar.value));
+    print_to(
+      result,
+      "<rect class=\"bar series-1\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\""
+      " rx=\"2\"><title>{}: {}</title></rect>\n",
+      middle - thickness / 2, y(0) - size, thickness, size, escape_html(bar.label),
+      grouped(bar.value));
   }
   put_x_title(result, axes.x);
   return result + "</svg>\n";
@@ -206,21 +204,21 @@ std::string stacked_bars(const std::string& title, std::span<const chart_part> p
   const auto unit = (wide - names - notes) / most;
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     const auto y = row * static_cast<double>(i) + (row - bar) / 2;
-    put(result, "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", names - 10,
-        y + 13, escape_html(stacks[i].label));
+    print_to(result, "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+             names - 10, y + 13, escape_html(stacks[i].label));
     auto x = names;
     for (std::size_t p = 0; p < std::min(parts.size(), stacks[i].parts.size()); ++p) {
       const auto w = size(stacks[i].parts[p]) * unit;
       if (w > 0)
-        put(result,
-            "<rect class=\"bar {}\" x=\"{:.1f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\">"
-            "<title>{}: {}</title></rect>",
-            parts[p].style, x, y, std::max(w - 1, 0.3), bar, escape_html(parts[p].name),
-            duration_text(stacks[i].parts[p]));
+        print_to(result,
+                 "<rect class=\"bar {}\" x=\"{:.1f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\">"
+                 "<title>{}: {}</title></rect>",
+                 parts[p].style, x, y, std::max(w - 1, 0.3), bar, escape_html(parts[p].name),
+                 duration_text(stacks[i].parts[p]));
       x += w;
     }
-    put(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", x + 8, y + 13,
-        escape_html(stacks[i].note));
+    print_to(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", x + 8, y + 13,
+             escape_html(stacks[i].note));
   }
   return result + "</svg>\n";
 }

@@ -1,5 +1,7 @@
 #include "actors/status/activity_board.hpp"
 
+#include "actors/seconds.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -8,10 +10,6 @@ namespace {
 
 /// Longest list of names.
 constexpr std::size_t most_names = 4;
-
-double seconds(std::chrono::nanoseconds x) {
-  return std::chrono::duration<double>(x).count();
-}
 
 } // namespace
 
@@ -79,7 +77,7 @@ double activity_board::seconds_in(doing what, time_point now) const {
   auto result = spent_[static_cast<std::size_t>(what)];
   if (doing_ == what)
     result += now - since_;
-  return seconds(result);
+  return to_seconds(result);
 }
 
 proto::TaskStatus activity_board::status(time_point now) const {
@@ -88,9 +86,9 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_doing(doing_);
   if (doing_ == proto::TaskStatus::DOING_UNSET)
     return result;
-  result.set_seconds(seconds(now - since_));
+  result.set_seconds(to_seconds(now - since_));
   result.set_steps(steps_);
-  result.set_step_seconds(seconds(now - last_step_));
+  result.set_step_seconds(to_seconds(now - last_step_));
   result.set_pieces_sent(sent_);
   result.set_pieces_received(received_);
   result.set_bytes_sent(bytes_sent_);

@@ -62,7 +62,7 @@ private:
   struct sent {
     std::uint64_t ticket = 0;
     store_part part;
-    /// Of the inbox; 0 if the server has failed since.
+    /// Its number in the inbox; 0 if the server has failed since.
     std::uint64_t request = 0;
     clock::time_point since;
   };
@@ -102,7 +102,7 @@ private:
   std::vector<server> servers_;
   std::uint64_t name_ = draw_name();
   std::uint64_t tickets_ = 0;
-  /// By ticket: those that nobody has waited for.
+  /// The operations that nobody has waited for yet, by ticket.
   std::map<std::uint64_t, operation> operations_;
   std::optional<peer_host> host_;
   inbox_owner inbox_;

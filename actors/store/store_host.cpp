@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::chrono::milliseconds shortest_deadline{20};
+constexpr std::chrono::milliseconds shortest_store_deadline{20};
 constexpr std::size_t most_servers = 1024;
 /// Clients that are connected at a time.
 constexpr std::size_t most_connections = 1024;
@@ -30,9 +30,10 @@ void check(const store_options& options, std::size_t servers) {
                       + std::to_string(most_servers)};
   if (options.elements == 0)
     throw input_error{"store_options::elements is 0: expected at least 1"};
-  if (options.deadline < shortest_deadline)
+  if (options.deadline < shortest_store_deadline)
     throw input_error{"store_options::deadline is " + std::to_string(options.deadline.count())
-                      + " ms: expected at least " + std::to_string(shortest_deadline.count())};
+                      + " ms: expected at least "
+                      + std::to_string(shortest_store_deadline.count())};
   const auto& update = options.rule.update;
   if (update && (update->by_tensor() || update->clip_norm > 0))
     throw input_error{"store_options::rule has lamb or clip_norm, which need the gradient of all "

@@ -18,21 +18,21 @@ class store_inbox : public caf::actor_proxy {
 public:
   using clock = std::chrono::steady_clock;
 
-  /// By make_inbox().
+  /// Called by make_inbox().
   using caf::actor_proxy::actor_proxy;
   ~store_inbox() override;
 
-  /// Sends a request. Its number, for take() or forget().
+  /// Sends a request, and returns its number for take() or forget().
   std::uint64_t ask(const caf::strong_actor_ptr& receiver, caf::message request);
 
-  /// The answer; blocks until it comes. An answer that is an error counts. Nothing if it does not
-  /// come before `deadline`.
+  /// Waits for the answer, which may be an error. Returns nothing if it does not come before
+  /// `deadline`.
   std::optional<caf::message> take(std::uint64_t number, clock::time_point deadline);
 
-  /// The answer is not wanted any more.
+  /// Drops the answer when it comes.
   void forget(std::uint64_t number);
 
-  /// Of the framework: an answer.
+  /// The framework calls this with an answer.
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* context) override;
   void kill_proxy(caf::execution_unit* context, caf::error reason) override;
 

@@ -48,7 +48,7 @@ public:
     impossible,
   };
 
-  /// Of operation `number` of a client that is known.
+  /// Decides about operation `number` of a known client.
   turn judge(std::uint64_t client, std::uint64_t number);
 
   /// The operation that was due is done.

@@ -28,11 +28,11 @@ std::size_t elements_of(std::span<const range> ranges) noexcept;
 /// The part of an operation at one server.
 struct store_part {
   std::size_t server = 0;
-  /// Without the names of client and operation.
+  /// The names of the client and of the operation are still missing.
   proto::StoreRequest header;
   /// Values to send.
   payload values;
-  /// Where its elements begin among those of the whole operation, and how many there are.
+  /// Position of its elements in the whole operation, and their number.
   std::size_t begin = 0;
   std::size_t count = 0;
 };

@@ -58,7 +58,7 @@ private:
   std::size_t elements_;
   store_values values_;
   store_order order_;
-  /// By client and number.
+  /// Operations that came before their turn, by client and number.
   std::map<std::uint64_t, std::map<std::uint64_t, early>> early_;
 };
 

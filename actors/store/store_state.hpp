@@ -4,7 +4,7 @@
 
 #include <optional>
 
-// Between store_host and store_client.
+// What store_host and store_client share.
 
 namespace troupe {
 

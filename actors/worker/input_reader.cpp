@@ -111,7 +111,7 @@ batch_rows input_reader::touched_by(const batch_read& x) const {
     add_named(batch, rows);
   const auto named = rows.size();
   std::ranges::sort(rows);
-  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   auto result = std::make_shared<proto::Selection>();
   for (auto& table : plan.row_sparse_gradients()) {
     const auto& entry = plan.parameters().entries()[table.parameter];

@@ -49,10 +49,6 @@ struct process {
   std::vector<task_name> tasks;
 };
 
-std::string number(std::uint64_t x) {
-  return grouped(static_cast<double>(x));
-}
-
 std::string count(std::uint64_t n, const std::string& what) {
   return number(n) + ' ' + what + (n == 1 ? "" : "s");
 }

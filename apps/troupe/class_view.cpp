@@ -1,7 +1,7 @@
 #include "apps/troupe/class_view.hpp"
 
 #include "actors/model/dataset_labels.hpp"
-#include "actors/output/text.hpp"
+#include "apps/troupe/numbers.hpp"
 #include "apps/troupe/text_table.hpp"
 #include "kernels/formats/printable.hpp"
 
@@ -49,10 +49,6 @@ std::string name_of(const job_data& data, std::size_t which) {
     return excerpt(data.class_names[which]);
   // A name may be a number, too.
   return (data.class_names.empty() ? "" : "of unit ") + std::to_string(which);
-}
-
-std::string number(std::uint64_t x) {
-  return grouped(static_cast<double>(x));
 }
 
 /// The warning about a class in a part; empty if there is none.

@@ -1,5 +1,7 @@
 #include "apps/troupe/numbers.hpp"
 
+#include "actors/output/text.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -16,6 +18,10 @@ std::string readable_bytes(std::size_t bytes) {
   for (; value >= 1023.95 && unit + 1 < units.size(); ++unit)
     value /= 1024;
   return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string number(std::uint64_t x) {
+  return grouped(static_cast<double>(x));
 }
 
 } // namespace troupe

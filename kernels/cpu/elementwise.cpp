@@ -166,7 +166,7 @@ const std::array<element_row<T>, operation_count>& element_rows() {
 }
 
 template <class T>
-const element_row<T>& row_of(operation op) {
+const element_row<T>& element_row_of(operation op) {
   return element_rows<T>()[static_cast<std::size_t>(op)];
 }
 
@@ -176,17 +176,17 @@ constexpr auto same = [](auto v) { return v; };
 
 template <class T>
 element_loop<T>* loop_of(operation op) noexcept {
-  return row_of<T>(op).loop;
+  return element_row_of<T>(op).loop;
 }
 
 bool is_epilogue(operation op) noexcept {
-  return row_of<float>(op).epilogue;
+  return element_row_of<float>(op).epilogue;
 }
 
 template <class T>
 void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
               std::optional<operation> after, const T* operand, T* out) {
-  const auto* const row = after ? &row_of<T>(*after) : nullptr;
+  const auto* const row = after ? &element_row_of<T>(*after) : nullptr;
   if (row != nullptr && row->after_bias != nullptr)
     return row->after_bias(rows, columns, x, b, out);
   if (b != nullptr)
@@ -198,7 +198,7 @@ void add_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
 template <class T>
 void add_row_bias(std::size_t rows, std::size_t columns, const T* x, const T* b,
                   std::optional<operation> after, const T* operand, T* out) {
-  const auto* const row = after ? &row_of<T>(*after) : nullptr;
+  const auto* const row = after ? &element_row_of<T>(*after) : nullptr;
   if (row != nullptr && row->after_row_bias != nullptr)
     return row->after_row_bias(rows, columns, x, b, out);
   if (b != nullptr)

@@ -94,10 +94,10 @@ struct executor_state {
   std::size_t correct = 0;
   std::size_t counted = 0;
 
-  /// By instruction: its sums over all workers, empty if it needs none. They stay after the run,
-  /// for a search.
+  /// The sums of each instruction over all workers; empty if it needs none. They stay after the
+  /// run, for a search.
   std::vector<std::vector<double>> sums;
-  /// The samples of all workers in the run; nothing: this worker's are all.
+  /// Number of samples of all workers in the run. Nothing if this is the only worker.
   std::optional<std::size_t> all_rows;
 
   const double* totals(const instruction& x) const {
@@ -114,7 +114,7 @@ struct executor_state {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
     double loss = 0;
-    /// Sums of the instruction: on_sums was called, and give_sums.
+    /// Whether on_sums was called for the instruction, and whether give_sums has answered.
     bool asked = false;
     bool given = false;
   };

@@ -20,7 +20,7 @@ constexpr unsigned along = edge / own;
 static_assert(along * along == block_threads);
 /// A row of a's tile is longer, so that a warp writes to different banks.
 constexpr unsigned a_row = edge + 1;
-/// Of both operands, and then of the result.
+/// The tiles hold both operands, and later the result.
 constexpr std::size_t tile_elements = std::max(depth * a_row + depth * edge, edge* edge);
 
 /// Sizes of a convolution, as numbers that are quick to divide by.
@@ -107,7 +107,7 @@ struct implicit_product {
         }
         t.barrier();
       }
-      // By way of shared memory: neighbours are written together.
+      // The results go through shared memory, so that neighbours are written together.
       for (unsigned r = 0; r < own; ++r)
         for (unsigned s = 0; s < own; ++s)
           tiles.store((ty + r * along) * edge + tx + s * along, sums[r][s]);

@@ -13,7 +13,7 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// Of the toolkit that this was built with: another version may have other functions.
+/// The version of the toolkit of this build. Another version may have other functions.
 constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
@@ -72,7 +72,8 @@ cublas::cublas(stream where) : library_(std::make_unique<library>()) {
   l.find("cublasSgemmStridedBatched", l.sgemm);
   l.check(l.create(&l.context), "it does not start");
   l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
-  // After the stream: that resets it. Memory of its own could not be recorded.
+  // set_stream resets the work space, so this comes after it. A CUDA graph cannot record memory
+  // that cuBLAS allocates itself.
   if (cudaMalloc(&l.workspace, workspace_bytes) != cudaSuccess)
     throw device_error("cuBLAS: there is no memory for its work space of 32 MiB");
   l.check(l.set_workspace(l.context, l.workspace, workspace_bytes), "work space");

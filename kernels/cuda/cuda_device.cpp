@@ -74,7 +74,7 @@ public:
   }
   void release(void* memory) noexcept override { cudaFree(memory); }
 
-  // From memory that is not pinned: the call returns when the source has been read.
+  // If the source is not pinned memory, the call returns when it has been read.
   void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),
           "a copy to the GPU");

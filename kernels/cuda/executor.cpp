@@ -87,7 +87,7 @@ void allocate_feeds(executor_state& s) {
 struct space_sizes {
   std::size_t doubles = sum_space;
   std::size_t positions = 0;
-  /// Of dropout masks.
+  /// Number of keys of dropout masks.
   std::size_t keys = 0;
 
   explicit space_sizes(const plan& what) {

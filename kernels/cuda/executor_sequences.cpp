@@ -48,7 +48,7 @@ struct move_step {
   std::size_t axis = s.x.axes[0];
   std::size_t inner = s.run.extents(s.x.output, axis + 1, s.x.output.shape.rank());
   std::size_t rows = s.run.extents(s.x.output, 0, axis);
-  /// Of a row of the result, and of the first operand.
+  /// Elements in a row of the result, and in a row of the first operand.
   std::size_t width = width_of(s.x.output);
   std::size_t from = width_of(s.x.inputs[0]);
 

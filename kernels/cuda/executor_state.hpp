@@ -29,7 +29,7 @@ struct executor_state {
   buffer<float> arena;
   buffer<float> weights;  // as the layout
   buffer<float> gradient; // as the layout; empty for a plan without gradients
-  /// By placeholder. Empty if the plan does not read it.
+  /// One for each placeholder; empty if the plan does not read it.
   std::vector<buffer<float>> values;
   std::vector<buffer<std::int32_t>> labels;
   /// Work space for one instruction.

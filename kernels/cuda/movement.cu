@@ -58,7 +58,7 @@ struct embedding_kernel {
   }
 };
 
-// Without atomics, which add up in any order: the first position of an id collects all of them.
+// Atomics would add in any order. Instead, the first position of an id collects all of them.
 
 constexpr std::int32_t none = -1;
 

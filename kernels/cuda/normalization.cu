@@ -21,7 +21,7 @@ struct row_moments {
   double mean, scale;
 };
 
-/// Of a row that begins at `begin`.
+/// The moments of the row that begins at `begin`.
 TROUPE_DEVICE row_moments moments_of(const thread& t, const view<const float>& x, std::size_t begin,
                                      std::size_t n, double epsilon) {
   const auto mean =

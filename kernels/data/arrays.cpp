@@ -2,6 +2,7 @@
 
 #include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
+#include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +14,6 @@
 namespace troupe {
 
 namespace {
-
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
-}
 
 std::vector<double> numbers_of(const npy_array& x) {
   std::vector<double> result(x.size());
@@ -36,9 +33,9 @@ bool fits_float32(double x) noexcept {
 }
 
 [[noreturn]] void refuse_number(std::string_view name, std::uint64_t record, double value) {
-  fail(name,
-       "record " + std::to_string(record) + " has the feature " + number_text(value)
-         + "; expected finite numbers that fit float32");
+  reject(name,
+         "record " + std::to_string(record) + " has the feature " + number_text(value)
+           + "; expected finite numbers that fit float32");
 }
 
 /// Throws unless all of these float32 numbers fit. `width` is the number per record.
@@ -70,10 +67,10 @@ array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabu
   for (std::uint64_t i = 0; i < result.size(); ++i) {
     const double value = x.at(i);
     if (!(value >= 0 && value < static_cast<double>(vocabulary)))
-      fail(name,
-           "record " + std::to_string(i / width) + " has the token " + number_text(value)
-             + "; expected 0 to " + std::to_string(vocabulary - 1)
-             + ", the entries of the embedding");
+      reject(name,
+             "record " + std::to_string(i / width) + " has the token " + number_text(value)
+               + "; expected 0 to " + std::to_string(vocabulary - 1)
+               + ", the entries of the embedding");
     result[i] = static_cast<std::int32_t>(value);
   }
   return own(npy_type::i32, std::move(result));
@@ -107,8 +104,8 @@ stored_labels labels_of(const npy_array& x, const array_reading& how, std::strin
     return stored_labels::as_classes(numbers, class_numbers::from_zero, how.classes, name,
                                      per_position ? x.size() / x.shape[0] : 1, how.ignored_label);
   if (x.shape.size() > 2 || x.size() == 0)
-    fail(name,
-         "labels of shape " + shape_text(x.shape) + "; expected (records), or (records, width)");
+    reject(name,
+           "labels of shape " + shape_text(x.shape) + "; expected (records), or (records, width)");
   return stored_labels::as_targets(numbers, x.size() / x.shape[0], name);
 }
 
@@ -176,15 +173,16 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name, const array_reading& how) {
   if (features.shape.empty() || labels.shape.empty())
-    fail(features.shape.empty() ? features_name : labels_name,
-         "a single number; expected an array whose first dimension counts records");
+    reject(features.shape.empty() ? features_name : labels_name,
+           "a single number; expected an array whose first dimension counts records");
   if (features.shape[0] != labels.shape[0])
-    fail(features_name,
-         "shape " + shape_text(features.shape) + ", but " + std::string{labels_name} + " has shape "
-           + shape_text(labels.shape) + "; the first dimensions, the records, should be the same");
+    reject(features_name,
+           "shape " + shape_text(features.shape) + ", but " + std::string{labels_name}
+             + " has shape " + shape_text(labels.shape)
+             + "; the first dimensions, the records, should be the same");
   if (features.size() == 0)
-    fail(features_name,
-         "shape " + shape_text(features.shape) + ": no records, or records without features");
+    reject(features_name,
+           "shape " + shape_text(features.shape) + ": no records, or records without features");
   auto label_values = labels_of(labels, how, labels_name);
   auto values = values_of(features, memory, how.vocabulary, features_name);
   const auto kept = values.type;

@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned min_bits = 8; // networks with fewer bits shuffle badly
 
 /// A round function: the finalizer of splitmix64 (Steele, Lea, Flood 2014) over a keyed half.
-std::uint64_t mix(std::uint64_t x) noexcept {
+std::uint64_t mix_half(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
@@ -41,8 +41,8 @@ std::uint64_t permutation::at(std::uint64_t position) const noexcept {
     std::uint64_t low = x & low_mask_;
     std::uint64_t high = x >> low_bits_;
     for (unsigned i = 0; i < rounds; i += 2) {
-      high ^= mix(low + keys_[i]) & high_mask_;
-      low ^= mix(high + keys_[i + 1]) & low_mask_;
+      high ^= mix_half(low + keys_[i]) & high_mask_;
+      low ^= mix_half(high + keys_[i + 1]) & low_mask_;
     }
     x = high << low_bits_ | low;
   } while (x >= size_);

@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/inflater.hpp"
+#include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -13,10 +14,6 @@ namespace troupe {
 namespace {
 
 constexpr int gzip_window = MAX_WBITS + 16; // zlib's way to say "gzip, not zlib"
-
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
-}
 
 /// zlib counts in 32 bits.
 uInt piece(std::size_t n) noexcept {
@@ -36,7 +33,7 @@ bool is_gzip(std::span<const std::byte> bytes) noexcept {
 std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t max_bytes,
                               std::string_view name) {
   if (!is_gzip(bytes))
-    fail(name, "not a gzip file (its first bytes should be 1f 8b)");
+    reject(name, "not a gzip file (its first bytes should be 1f 8b)");
   inflater state{gzip_window};
   z_stream& z = state.stream();
   std::vector<std::byte> out;
@@ -55,24 +52,24 @@ std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t ma
     consumed += had_in - z.avail_in;
     used += had_out - z.avail_out;
     if (used > max_bytes)
-      fail(name,
-           "decompresses to more than the " + std::to_string(max_bytes) + " bytes accepted here");
+      reject(name,
+             "decompresses to more than the " + std::to_string(max_bytes) + " bytes accepted here");
     if (result == Z_STREAM_END) {
       if (consumed == bytes.size())
         break;
       if (!is_gzip(bytes.subspan(consumed)))
-        fail(name, "has bytes after the gzip data, at byte " + std::to_string(consumed));
+        reject(name, "has bytes after the gzip data, at byte " + std::to_string(consumed));
       ::inflateReset(&z);
     } else if (result == Z_MEM_ERROR) {
       throw std::bad_alloc{};
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      fail(name,
-           "corrupt gzip data near byte " + std::to_string(consumed) + ": "
-             + (z.msg != nullptr ? z.msg : "unknown error") + "; fetch the file again");
+      reject(name,
+             "corrupt gzip data near byte " + std::to_string(consumed) + ": "
+               + (z.msg != nullptr ? z.msg : "unknown error") + "; fetch the file again");
     } else if (consumed == bytes.size() && used < out.size()) {
-      fail(name,
-           "truncated gzip data: ends after " + std::to_string(consumed)
-             + " bytes, in the middle of a member; fetch the file again");
+      reject(name,
+             "truncated gzip data: ends after " + std::to_string(consumed)
+               + " bytes, in the middle of a member; fetch the file again");
     }
   }
   out.resize(used);

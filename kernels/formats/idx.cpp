@@ -1,6 +1,7 @@
 #include "kernels/formats/idx.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -10,32 +11,8 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
-}
-
-std::string text_of(std::span<const std::uint64_t> shape) {
-  std::string result = "(";
-  for (const auto size : shape)
-    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
-  return result + ")";
-}
-
 bool is_known(std::uint8_t code) noexcept {
   return code == 0x08 || code == 0x09 || (code >= 0x0b && code <= 0x0e);
-}
-
-/// Product of the sizes times `element`; false on overflow.
-bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std::uint64_t& out) {
-  if (std::ranges::find(shape, 0u) != shape.end()) {
-    out = 0;
-    return true;
-  }
-  out = element;
-  for (const auto size : shape)
-    if (__builtin_mul_overflow(out, size, &out))
-      return false;
-  return true;
 }
 
 } // namespace
@@ -59,20 +36,20 @@ std::size_t element_size(idx_type type) noexcept {
 idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   const auto at = [&](std::size_t i) { return std::to_integer<std::uint8_t>(bytes[i]); };
   if (bytes.size() < 4)
-    fail(name,
-         "truncated: an IDX file has at least 4 bytes, this one " + std::to_string(bytes.size()));
+    reject(name,
+           "truncated: an IDX file has at least 4 bytes, this one " + std::to_string(bytes.size()));
   if (at(0) != 0 || at(1) != 0 || !is_known(at(2)))
-    fail(name,
-         "not an IDX file (it should begin with 00 00, a type 08, 09 or 0b to 0e, and the "
-         "number of dimensions)");
+    reject(name,
+           "not an IDX file (it should begin with 00 00, a type 08, 09 or 0b to 0e, and the "
+           "number of dimensions)");
   const std::size_t rank = at(3);
   if (rank == 0)
-    fail(name, "an IDX array without dimensions; expected at least one");
+    reject(name, "an IDX array without dimensions; expected at least one");
   const std::size_t header = 4 + 4 * rank;
   if (bytes.size() < header)
-    fail(name,
-         "truncated: the header of " + std::to_string(rank) + " dimensions takes "
-           + std::to_string(header) + " bytes, the file has " + std::to_string(bytes.size()));
+    reject(name,
+           "truncated: the header of " + std::to_string(rank) + " dimensions takes "
+             + std::to_string(header) + " bytes, the file has " + std::to_string(bytes.size()));
   idx_array result;
   result.type = static_cast<idx_type>(at(2));
   result.shape.reserve(rank);
@@ -81,13 +58,13 @@ idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name) {
                            | std::uint64_t{at(i + 2)} << 8 | at(i + 3));
   std::uint64_t expected = 0;
   if (!byte_count(result.shape, element_size(result.type), expected))
-    fail(name, "shape " + text_of(result.shape) + " is larger than any file");
+    reject(name, "shape " + text_of_shape(result.shape) + " is larger than any file");
   const std::uint64_t there = bytes.size() - header;
   if (there != expected)
-    fail(name,
-         std::string{there < expected ? "truncated" : "too long"} + ": shape "
-           + text_of(result.shape) + " takes " + std::to_string(expected)
-           + " bytes of values, the file has " + std::to_string(there));
+    reject(name,
+           std::string{there < expected ? "truncated" : "too long"} + ": shape "
+             + text_of_shape(result.shape) + " takes " + std::to_string(expected)
+             + " bytes of values, the file has " + std::to_string(there));
   result.values = bytes.subspan(header);
   return result;
 }
@@ -95,16 +72,16 @@ idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name) {
 idx_array parse_idx_u8(std::span<const std::byte> bytes, std::size_t rank, std::string_view name) {
   auto result = parse_idx(bytes, name);
   if (result.type != idx_type::u8)
-    fail(name,
-         "expected unsigned bytes (IDX type 8), found IDX type "
-           + std::to_string(static_cast<unsigned>(result.type)));
+    reject(name,
+           "expected unsigned bytes (IDX type 8), found IDX type "
+             + std::to_string(static_cast<unsigned>(result.type)));
   if (result.shape.size() != rank)
-    fail(name,
-         "expected " + std::to_string(rank) + " dimension" + (rank == 1 ? "" : "s")
-           + (rank == 1     ? " (labels)"
-                : rank == 3 ? " (images, rows, columns)"
-                            : "")
-           + ", found shape " + text_of(result.shape));
+    reject(name,
+           "expected " + std::to_string(rank) + " dimension" + (rank == 1 ? "" : "s")
+             + (rank == 1     ? " (labels)"
+                  : rank == 3 ? " (images, rows, columns)"
+                              : "")
+             + ", found shape " + text_of_shape(result.shape));
   return result;
 }
 
@@ -115,7 +92,7 @@ std::vector<std::byte> write_idx_u8(std::span<const std::uint64_t> shape,
   if (shape.empty() || shape.size() > 255 || !std::ranges::all_of(shape, fits)
       || !byte_count(shape, 1, expected) || expected != values.size())
     throw input_error("IDX: " + std::to_string(values.size()) + " values do not fill shape "
-                      + text_of(shape));
+                      + text_of_shape(shape));
   std::vector<std::byte> out{std::byte{0}, std::byte{0}, std::byte{0x08},
                              static_cast<std::byte>(shape.size())};
   out.reserve(4 + 4 * shape.size() + values.size());

@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
+#include "kernels/formats/parsing.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
@@ -32,10 +33,6 @@ constexpr std::array<type_code, 5> types{{{npy_type::u8, "|u1", "uint8", 1},
 
 const type_code& entry_of(npy_type type) noexcept {
   return types[static_cast<std::size_t>(type)];
-}
-
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
 }
 
 struct header {
@@ -79,9 +76,9 @@ public:
 
 private:
   [[noreturn]] void bad(const std::string& what) const {
-    fail(name_,
-         "the .npy header has " + what + " near its character " + std::to_string(position_)
-           + "; expected {'descr': ..., 'fortran_order': ..., 'shape': (...)}");
+    reject(name_,
+           "the .npy header has " + what + " near its character " + std::to_string(position_)
+             + "; expected {'descr': ..., 'fortran_order': ..., 'shape': (...)}");
   }
 
   void skip_blanks() {
@@ -114,9 +111,10 @@ private:
 
   std::string_view type() {
     if (accept('['))
-      fail(name_,
-           "a structured array (its elements have fields); expected float32, float64, uint8, int32 "
-           "or int64: save one field of it");
+      reject(
+        name_,
+        "a structured array (its elements have fields); expected float32, float64, uint8, int32 "
+        "or int64: save one field of it");
     const auto result = string();
     if (result.empty())
       bad("an empty type");
@@ -167,20 +165,11 @@ npy_type type_of(std::string_view code, std::string_view name) {
     if (code == known.code || (known.size == 1 && code.size() == 3 && code.substr(1) == "u1"))
       return known.type;
   const bool texts = code.find_first_of("USO") != std::string_view::npos;
-  fail(name,
-       "elements of type \"" + excerpt(code)
-         + "\"; expected float32, float64, uint8, int32 or int64, little-endian. "
-         + (texts ? "Number texts: save numpy.unique(x, return_inverse=True)[1]"
-                  : "Save x.astype(\"<f4\") for numbers, x.astype(\"<i4\") for classes"));
-}
-
-/// Product of the sizes times `element`; false on overflow.
-bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std::uint64_t& out) {
-  out = std::ranges::find(shape, 0u) != shape.end() ? 0 : element;
-  if (out == 0)
-    return true;
-  return std::ranges::all_of(
-    shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
+  reject(name,
+         "elements of type \"" + excerpt(code)
+           + "\"; expected float32, float64, uint8, int32 or int64, little-endian. "
+           + (texts ? "Number texts: save numpy.unique(x, return_inverse=True)[1]"
+                    : "Save x.astype(\"<f4\") for numbers, x.astype(\"<i4\") for classes"));
 }
 
 /// Position and length of the header's text.
@@ -190,17 +179,17 @@ std::pair<std::size_t, std::size_t> find_header(std::span<const std::byte> bytes
   const bool known =
     bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
   if (!known)
-    fail(name, "not a .npy file (it should begin with the bytes 93 N U M P Y)");
+    reject(name, "not a .npy file (it should begin with the bytes 93 N U M P Y)");
   const auto truncated = [&](std::size_t needed) {
-    fail(name,
-         "truncated: the header takes " + std::to_string(needed) + " bytes, the file has "
-           + std::to_string(bytes.size()));
+    reject(name,
+           "truncated: the header takes " + std::to_string(needed) + " bytes, the file has "
+             + std::to_string(bytes.size()));
   };
   if (bytes.size() < 10)
     truncated(10);
   const auto version = at(6);
   if (version < 1 || version > 3)
-    fail(name, "version " + std::to_string(version) + " of the .npy format; expected 1 to 3");
+    reject(name, "version " + std::to_string(version) + " of the .npy format; expected 1 to 3");
   const std::size_t begin = version == 1 ? 10 : 12;
   if (bytes.size() < begin)
     truncated(begin);
@@ -261,18 +250,19 @@ npy_array parse_npy(std::span<const std::byte> bytes, std::string_view name) {
   result.type = type_of(head.descr, name);
   result.shape = std::move(*head.shape);
   if (*head.fortran_order && result.shape.size() > 1)
-    fail(name,
-         "in Fortran order (columns first); expected C order: save numpy.ascontiguousarray(x)");
+    reject(name,
+           "in Fortran order (columns first); expected C order: save numpy.ascontiguousarray(x)");
   std::uint64_t expected = 0;
   if (!byte_count(result.shape, element_size(result.type), expected))
-    fail(name, "shape " + shape_text(result.shape) + " is larger than any file");
+    reject(name, "shape " + shape_text(result.shape) + " is larger than any file");
   result.values = bytes.subspan(begin + length);
   const std::uint64_t there = result.values.size();
   if (there != expected)
-    fail(name,
-         std::string{there < expected ? "truncated" : "too long"} + ": shape "
-           + shape_text(result.shape) + " of " + std::string{to_string(result.type)} + " takes "
-           + std::to_string(expected) + " bytes of values, the file has " + std::to_string(there));
+    reject(name,
+           std::string{there < expected ? "truncated" : "too long"} + ": shape "
+             + shape_text(result.shape) + " of " + std::string{to_string(result.type)} + " takes "
+             + std::to_string(expected) + " bytes of values, the file has "
+             + std::to_string(there));
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/formats/picture.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,10 +18,6 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
-}
-
 bool begins_with(std::span<const std::byte> file, std::initializer_list<unsigned> bytes) {
   return file.size() >= bytes.size()
     && std::ranges::equal(file.first(bytes.size()), bytes, [](std::byte a, unsigned b) {
@@ -31,9 +28,9 @@ bool begins_with(std::span<const std::byte> file, std::initializer_list<unsigned
 picture allocate(std::size_t height, std::size_t width, std::size_t channels,
                  std::string_view name) {
   if (height == 0 || width == 0 || height > most_pixels / width)
-    fail(name,
-         "a picture of " + std::to_string(width) + " x " + std::to_string(height)
-           + " pixels; expected at least one and at most " + std::to_string(most_pixels));
+    reject(name,
+           "a picture of " + std::to_string(width) + " x " + std::to_string(height)
+             + " pixels; expected at least one and at most " + std::to_string(most_pixels));
   return {height, width, channels, std::vector<std::uint8_t>(height * width * channels)};
 }
 
@@ -42,22 +39,22 @@ picture decode_png(std::span<const std::byte> file, std::size_t channels, std::s
   image.version = PNG_IMAGE_VERSION;
   const std::unique_ptr<png_image, void (*)(png_image*)> guard{&image, png_image_free};
   if (png_image_begin_read_from_memory(&image, file.data(), file.size()) == 0)
-    fail(name, std::string{"not a valid PNG file: "} + image.message);
+    reject(name, std::string{"not a valid PNG file: "} + image.message);
   image.format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
   auto result = allocate(image.height, image.width, channels, name);
   const png_color black{};
   if (png_image_finish_read(&image, &black, result.pixels.data(), 0, nullptr) == 0)
-    fail(name, std::string{"not a valid PNG file: "} + image.message);
+    reject(name, std::string{"not a valid PNG file: "} + image.message);
   return result;
 }
 
 picture decode_jpeg(std::span<const std::byte> file, std::size_t channels, std::string_view name) {
   const std::unique_ptr<void, int (*)(tjhandle)> decoder{tjInitDecompress(), tjDestroy};
   if (!decoder)
-    fail(name, "cannot decode JPEG: out of memory");
+    reject(name, "cannot decode JPEG: out of memory");
   const auto* bytes = reinterpret_cast<const unsigned char*>(file.data());
   const auto refuse = [&] {
-    fail(name, std::string{"not a valid JPEG file: "} + tjGetErrorStr2(decoder.get()));
+    reject(name, std::string{"not a valid JPEG file: "} + tjGetErrorStr2(decoder.get()));
   };
   int width = 0;
   int height = 0;
@@ -141,7 +138,7 @@ picture decode_picture(std::span<const std::byte> file, std::size_t channels,
     return decode_png(file, channels, name);
   if (begins_with(file, {0xFF, 0xD8, 0xFF}))
     return decode_jpeg(file, channels, name);
-  fail(name, "neither a PNG nor a JPEG file");
+  reject(name, "neither a PNG nor a JPEG file");
 }
 
 picture scaled(const picture& x, std::size_t height, std::size_t width) {

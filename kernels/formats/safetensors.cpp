@@ -1,6 +1,7 @@
 #include "kernels/formats/safetensors.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <array>
@@ -43,24 +44,8 @@ constexpr std::array<dtype_facts, 13> facts{{{"BOOL", 1},
                                              {"I64", 8},
                                              {"U64", 8}}};
 
-std::string text_of(std::span<const std::uint64_t> shape) {
-  std::string result = "(";
-  for (const auto size : shape)
-    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
-  return result + ")";
-}
-
 std::string text_of(safetensors_dtype dtype, std::span<const std::uint64_t> shape) {
-  return std::string{to_string(dtype)} + " " + text_of(shape);
-}
-
-/// Size of a tensor in bytes; false if it does not fit into 64 bits.
-bool byte_count(safetensors_dtype dtype, std::span<const std::uint64_t> shape, std::uint64_t& out) {
-  out = element_size(dtype);
-  if (std::ranges::find(shape, 0u) != shape.end())
-    out = 0;
-  return std::ranges::all_of(
-    shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
+  return std::string{to_string(dtype)} + " " + text_of_shape(shape);
 }
 
 /// Reads a header. It has the information that errors need.
@@ -158,14 +143,15 @@ private:
     const auto offsets = sizes(key, value, "data_offsets");
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_.size())
       fail(key,
-           "data_offsets " + text_of(offsets) + " do not lie within the "
+           "data_offsets " + text_of_shape(offsets) + " do not lie within the "
              + std::to_string(data_.size()) + " bytes of data; is the file truncated?");
     std::uint64_t expected = 0;
-    if (!byte_count(result.dtype, result.shape, expected) || expected != offsets[1] - offsets[0])
+    if (!byte_count(result.shape, element_size(result.dtype), expected)
+        || expected != offsets[1] - offsets[0])
       fail(key,
            text_of(result.dtype, result.shape) + " does not take the "
              + std::to_string(offsets[1] - offsets[0]) + " bytes that data_offsets "
-             + text_of(offsets) + " give it");
+             + text_of_shape(offsets) + " give it");
     result.bytes = data_.subspan(offsets[0], expected);
     return result;
   }
@@ -206,7 +192,8 @@ std::vector<const safetensors_entry*> writing_order(const safetensors_file& file
   std::vector<const safetensors_entry*> order;
   for (const auto& entry : file.tensors) {
     std::uint64_t expected = 0;
-    if (!byte_count(entry.dtype, entry.shape, expected) || expected != entry.bytes.size())
+    if (!byte_count(entry.shape, element_size(entry.dtype), expected)
+        || expected != entry.bytes.size())
       throw input_error("safetensors: tensor \"" + entry.name
                         + "\": " + std::to_string(entry.bytes.size()) + " bytes do not fill "
                         + text_of(entry.dtype, entry.shape));

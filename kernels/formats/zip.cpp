@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/inflater.hpp"
+#include "kernels/formats/parsing.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
@@ -20,10 +21,6 @@ constexpr std::size_t directory_size = 46;
 constexpr std::size_t local_size = 30;
 constexpr std::uint32_t in_zip64 = 0xffffffff;
 
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw input_error(std::string{name} + ": " + what);
-}
-
 std::uint32_t u16(std::span<const std::byte> bytes, std::size_t at) {
   return std::to_integer<std::uint32_t>(bytes[at])
     | std::to_integer<std::uint32_t>(bytes[at + 1]) << 8;
@@ -41,7 +38,7 @@ std::span<const std::byte> find_end(std::span<const std::byte> bytes, std::strin
       if (u32(bytes, last - back) == end_signature && u16(bytes, last - back + 20) <= back)
         return bytes.subspan(last - back);
   }
-  fail(name, "not a zip archive, or truncated (its end record is missing)");
+  reject(name, "not a zip archive, or truncated (its end record is missing)");
 }
 
 std::string member_text(const std::string& member) {
@@ -53,15 +50,15 @@ std::span<const std::byte> packed_data(std::span<const std::byte> bytes, std::ui
                                        std::uint64_t packed, const std::string& member,
                                        std::string_view name) {
   const auto outside = [&] {
-    fail(name,
-         member_text(member) + " lies outside the file, which has " + std::to_string(bytes.size())
-           + " bytes; is it truncated?");
+    reject(name,
+           member_text(member) + " lies outside the file, which has " + std::to_string(bytes.size())
+             + " bytes; is it truncated?");
   };
   if (offset > bytes.size() || bytes.size() - offset < local_size)
     outside();
   const auto local = bytes.subspan(offset);
   if (u32(local, 0) != local_signature)
-    fail(name, member_text(member) + " does not begin where the directory says");
+    reject(name, member_text(member) + " does not begin where the directory says");
   const std::uint64_t begin = local_size + u16(local, 26) + u16(local, 28);
   if (begin > local.size() || packed > local.size() - begin)
     outside();
@@ -79,15 +76,16 @@ zip_member read_member(std::span<const std::byte> bytes, std::span<const std::by
   result.checksum = u32(entry, 16);
   result.deflated = method == 8;
   if ((u16(entry, 8) & 1) != 0)
-    fail(name, member_text(result.name) + " is encrypted; expected an archive without a password");
+    reject(name,
+           member_text(result.name) + " is encrypted; expected an archive without a password");
   if (method != 0 && method != 8)
-    fail(name,
-         member_text(result.name) + " is packed by method " + std::to_string(method)
-           + "; expected 0 (stored) or 8 (deflated), as numpy.savez writes");
+    reject(name,
+           member_text(result.name) + " is packed by method " + std::to_string(method)
+             + "; expected 0 (stored) or 8 (deflated), as numpy.savez writes");
   if (packed == in_zip64 || offset == in_zip64 || result.size == in_zip64)
-    fail(name,
-         member_text(result.name)
-           + " is beyond 4 GiB; save large arrays with numpy.save, as .npy files");
+    reject(name,
+           member_text(result.name)
+             + " is beyond 4 GiB; save large arrays with numpy.save, as .npy files");
   result.data = packed_data(bytes, offset, packed, result.name, name);
   return result;
 }
@@ -115,11 +113,11 @@ std::vector<std::byte> inflate(std::span<const std::byte> packed, std::uint64_t 
   if (result == Z_MEM_ERROR)
     throw std::bad_alloc{};
   if (result != Z_STREAM_END || used != size)
-    fail(name,
-         what + " is corrupt: its deflated data "
-           + (z.msg != nullptr ? "are wrong (" + std::string{z.msg} + ")"
-                               : "do not give the " + std::to_string(size) + " bytes announced")
-           + "; fetch the file again");
+    reject(name,
+           what + " is corrupt: its deflated data "
+             + (z.msg != nullptr ? "are wrong (" + std::string{z.msg} + ")"
+                                 : "do not give the " + std::to_string(size) + " bytes announced")
+             + "; fetch the file again");
   out.resize(used);
   return out;
 }
@@ -132,9 +130,9 @@ std::vector<zip_member> parse_zip(std::span<const std::byte> bytes, std::string_
   const std::uint32_t size = u32(end, 12);
   const std::uint32_t offset = u32(end, 16);
   if (count != u16(end, 8))
-    fail(name, "one volume of several; expected a whole zip archive");
+    reject(name, "one volume of several; expected a whole zip archive");
   if (offset > bytes.size() || size > bytes.size() - offset)
-    fail(name, "its directory lies outside the file; is it truncated?");
+    reject(name, "its directory lies outside the file; is it truncated?");
   auto directory = bytes.subspan(offset, size);
   std::vector<zip_member> result;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -143,7 +141,7 @@ std::vector<zip_member> parse_zip(std::span<const std::byte> bytes, std::string_
     const std::size_t length =
       !header ? 0 : directory_size + u16(directory, 28) + u16(directory, 30) + u16(directory, 32);
     if (!header || length > directory.size())
-      fail(name, "corrupt directory at member " + std::to_string(i));
+      reject(name, "corrupt directory at member " + std::to_string(i));
     result.push_back(read_member(bytes, directory.first(length), name));
     directory = directory.subspan(length);
   }
@@ -154,18 +152,18 @@ std::vector<std::byte> unzip(const zip_member& member, std::uint64_t max_bytes,
                              std::string_view name) {
   const std::string what = member_text(member.name);
   if (member.size > max_bytes)
-    fail(name,
-         what + " unpacks to " + std::to_string(member.size) + " bytes, more than the "
-           + std::to_string(max_bytes) + " accepted here");
+    reject(name,
+           what + " unpacks to " + std::to_string(member.size) + " bytes, more than the "
+             + std::to_string(max_bytes) + " accepted here");
   if (!member.deflated && member.data.size() != member.size)
-    fail(name,
-         what + " is corrupt: stored in " + std::to_string(member.data.size())
-           + " bytes, announced with " + std::to_string(member.size));
+    reject(name,
+           what + " is corrupt: stored in " + std::to_string(member.data.size())
+             + " bytes, announced with " + std::to_string(member.size));
   auto result = member.deflated ? inflate(member.data, member.size, what, name)
                                 : std::vector<std::byte>(member.data.begin(), member.data.end());
   const auto checksum = ::crc32_z(0, reinterpret_cast<const Bytef*>(result.data()), result.size());
   if (checksum != member.checksum)
-    fail(name, what + " is corrupt: its checksum is wrong; fetch the file again");
+    reject(name, what + " is corrupt: its checksum is wrong; fetch the file again");
   return result;
 }
 

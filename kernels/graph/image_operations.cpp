@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-expression append(operation op, std::initializer_list<expression> inputs, shape dims,
-                  const window& how = {}) {
+expression append_image(operation op, std::initializer_list<expression> inputs, shape dims,
+                        const window& how = {}) {
   for (auto input : inputs)
     check_float(op, input);
   auto x = make_node(op, std::move(dims));
@@ -68,7 +68,7 @@ expression reshape(expression x, shape dims) {
   if (!same)
     refuse(operation::reshape,
            describe(x) + " to " + to_string(dims) + ": expected the same number of elements");
-  return append(operation::reshape, {x}, std::move(dims));
+  return append_image(operation::reshape, {x}, std::move(dims));
 }
 
 expression flatten(expression x) {
@@ -89,7 +89,7 @@ expression conv2d(expression x, expression w, const window& how) {
            describe(x) + " and " + describe(w) + " do not fit: expected weights of shape (filters, "
              + std::to_string(x.shape()[1]) + " / groups, " + std::to_string(how.height) + ", "
              + std::to_string(how.width) + "), groups " + std::to_string(how.groups));
-  return append(op, {x, w}, convolved(op, x.shape(), how, dims[0]), how);
+  return append_image(op, {x, w}, convolved(op, x.shape(), how, dims[0]), how);
 }
 
 expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims) {
@@ -97,7 +97,7 @@ expression conv2d_input_gradient(expression dy, expression w, const window& how,
   check_image(op, dy);
   if (dy.shape() != convolved(op, dims, how, w.shape()[0]))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
-  return append(op, {dy, w}, std::move(dims), how);
+  return append_image(op, {dy, w}, std::move(dims), how);
 }
 
 expression conv_transpose2d(expression x, expression w, const window& how, std::int64_t extra_rows,
@@ -136,27 +136,28 @@ expression conv2d_weight_gradient(expression x, expression dy, const window& how
   const auto filters = dy.shape()[1];
   if (dy.shape() != convolved(op, x.shape(), how, filters))
     refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
-  return append(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width}, how);
+  return append_image(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width},
+                      how);
 }
 
 expression add_channel_bias(expression x, expression b) {
   constexpr auto op = operation::add_channel_bias;
   if (x.shape().rank() < 2 || b.shape() != shape{x.shape()[1]})
     refuse(op, describe(x) + " and " + describe(b) + ": expected a bias per channel");
-  return append(op, {x, b}, x.shape());
+  return append_image(op, {x, b}, x.shape());
 }
 
 expression sum_channels(expression x) {
   if (x.shape().rank() < 2)
     refuse(operation::sum_channels, describe(x) + " has no channels");
-  return append(operation::sum_channels, {x}, {x.shape()[1]});
+  return append_image(operation::sum_channels, {x}, {x.shape()[1]});
 }
 
 expression broadcast_channels(expression x, shape dims) {
   if (dims.rank() < 2 || x.shape() != shape{dims[1]})
     refuse(operation::broadcast_channels,
            describe(x) + " to " + to_string(dims) + ": expected an element per channel");
-  return append(operation::broadcast_channels, {x}, std::move(dims));
+  return append_image(operation::broadcast_channels, {x}, std::move(dims));
 }
 
 // -- pooling ------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ expression max_pool_select(expression v, expression x, const window& how) {
   check_image(op, x);
   if (v.shape() != x.shape())
     refuse(op, describe(v) + " and " + describe(x) + " have different shapes");
-  return append(op, {v, x}, pooled(op, x.shape(), how), how);
+  return append_image(op, {v, x}, pooled(op, x.shape(), how), how);
 }
 
 expression max_pool_gradient(expression dy, expression x, const window& how) {
@@ -178,13 +179,13 @@ expression max_pool_gradient(expression dy, expression x, const window& how) {
   check_image(op, x);
   if (dy.shape() != pooled(op, x.shape(), how))
     refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
-  return append(op, {dy, x}, x.shape(), how);
+  return append_image(op, {dy, x}, x.shape(), how);
 }
 
 expression average_pool(expression x, const window& how) {
   constexpr auto op = operation::average_pool;
   check_image(op, x);
-  return append(op, {x}, pooled(op, x.shape(), how), how);
+  return append_image(op, {x}, pooled(op, x.shape(), how), how);
 }
 
 expression average_pool_gradient(expression dy, const window& how, shape dims) {
@@ -192,7 +193,7 @@ expression average_pool_gradient(expression dy, const window& how, shape dims) {
   check_image(op, dy);
   if (dy.shape() != pooled(op, dims, how))
     refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
-  return append(op, {dy}, std::move(dims), how);
+  return append_image(op, {dy}, std::move(dims), how);
 }
 
 expression global_average_pool(expression x) {

@@ -50,7 +50,8 @@ std::uint64_t batched_matmul(sizes s) {
   return 2 * static_cast<std::uint64_t>(a[a.rank() - (s.transpose_a ? 2 : 1)]) * s.of(*s.output);
 }
 
-/// Per time step and sample: the states times the matrix w, and three operations per gate.
+/// Each time step of each sample multiplies the states by the matrix w, and takes three operations
+/// per gate.
 std::uint64_t recurrent(sizes s, const shape& w) {
   const auto hidden = static_cast<std::uint64_t>(w.last());
   const auto gates = s.of(w) / std::max<std::uint64_t>(hidden, 1);

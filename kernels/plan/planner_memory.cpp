@@ -12,14 +12,14 @@ namespace troupe {
 namespace {
 
 /// Blocks of the arena are multiples of 16 elements: 64 bytes of float.
-constexpr std::size_t block = 16;
+constexpr std::size_t alignment = 16;
 
 /// Largest total number of elements of all values of a run, 4 TiB of float. Sums and products of
 /// sizes are then far from overflow.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
-  return (n + block - 1) / block * block;
+  return (n + alignment - 1) / alignment * alignment;
 }
 
 } // namespace

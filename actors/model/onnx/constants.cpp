@@ -13,7 +13,7 @@ namespace troupe {
 namespace {
 
 /// Largest constant that consists of one repeated number: 1 GiB if it becomes a tensor.
-constexpr std::size_t most_elements = std::size_t{1} << 28;
+constexpr std::size_t most_computed_elements = std::size_t{1} << 28;
 
 // -- types and constants ------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ void constant_of_shape(onnx_node& node) {
       node.refuse("an extent is negative or depends on the size of the batch");
     result.dims.push_back(x == onnx_constant::batch_size ? onnx_constant::batch : onnx_integer(x));
   }
-  if (const auto n = result.elements(); n > most_elements)
+  if (const auto n = result.elements(); n > most_computed_elements)
     node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " has " + std::to_string(n)
-                + " elements; at most " + std::to_string(most_elements) + " are accepted");
+                + " elements; at most " + std::to_string(most_computed_elements) + " are accepted");
   node.set(std::move(result));
 }
 

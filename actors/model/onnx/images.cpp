@@ -13,7 +13,7 @@ namespace troupe {
 namespace {
 
 /// A window in one or two dimensions, with the padding on each side of the image.
-struct sliding {
+struct sliding_window {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> strides;
   std::vector<std::int64_t> dilations;
@@ -53,9 +53,9 @@ std::int64_t same_padding(std::int64_t extent, std::int64_t kernel, std::int64_t
   return std::max<std::int64_t>((positions - 1) * stride + kernel - extent, 0);
 }
 
-sliding sliding_of(onnx_node& node, const image& from, std::vector<std::int64_t> kernel) {
+sliding_window sliding_of(onnx_node& node, const image& from, std::vector<std::int64_t> kernel) {
   const auto n = from.spatial;
-  sliding x;
+  sliding_window x;
   x.kernel = node.integers("kernel_shape", std::move(kernel));
   x.strides = node.integers("strides", std::vector<std::int64_t>(n, 1));
   auto pads = node.integers("pads", std::vector<std::int64_t>(2 * n, 0));
@@ -89,7 +89,7 @@ sliding sliding_of(onnx_node& node, const image& from, std::vector<std::int64_t>
   return x;
 }
 
-window window_of(const sliding& x) {
+window window_of(const sliding_window& x) {
   window result;
   result.width = x.kernel.back();
   result.stride_x = x.strides.back();
@@ -105,7 +105,7 @@ window window_of(const sliding& x) {
 }
 
 /// True if the graph's own padding is enough: equal on both sides and smaller than the kernel.
-bool plain(const sliding& x) {
+bool plain(const sliding_window& x) {
   for (std::size_t i = 0; i < x.kernel.size(); ++i)
     if (x.before[i] != x.behind[i] || x.before[i] >= x.dilations[i] * (x.kernel[i] - 1) + 1)
       return false;
@@ -113,7 +113,7 @@ bool plain(const sliding& x) {
 }
 
 /// Surrounds the image with zeros, and removes the padding from the window.
-expression surrounded(expression x, sliding& how) {
+expression surrounded(expression x, sliding_window& how) {
   const auto n = how.kernel.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (how.before[i] == 0 && how.behind[i] == 0)
@@ -183,7 +183,7 @@ void transposed_convolution(onnx_node& node) {
 }
 
 /// The window of a pooling operator.
-window pool_of(onnx_node& node, const sliding& how) {
+window pool_of(onnx_node& node, const sliding_window& how) {
   auto result = window_of(how);
   if (std::ranges::any_of(how.dilations, [](auto x) { return x != 1; }))
     node.refuse("attribute \"dilations\" is not 1");

@@ -23,8 +23,7 @@ namespace {
 constexpr std::int64_t oldest = 1;
 constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
-/// The numbers of the fields metadata_props.
-constexpr int value_metadata = 4;
+/// The number of the field metadata_props in a NodeProto.
 constexpr int node_metadata = 9;
 
 /// True if an input of an operator is only a setting, which gets no gradient.

@@ -71,8 +71,8 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   const bool said =
     std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    // Another number than that of the exporter's example mixes samples. A 1 may also be the size of
-    // the exporter's example.
+    // The batch can be here only if the number is free, 1 (the exporter may have used one sample),
+    // or the size of the exporter's example. Any other number mixes samples.
     const bool may_be = !(wanted[at] > 1) || wanted[at] == static_cast<double>(example);
     if (said ? wanted[at] != onnx_constant::batch_size : !may_be)
       continue;

@@ -15,7 +15,6 @@ namespace troupe {
 namespace {
 
 constexpr auto kind_key = "pkg.torch.export.graph_signature.InputSpec.kind";
-constexpr int value_metadata = 4;
 
 } // namespace
 

@@ -18,6 +18,9 @@ class ValueInfoProto;
 
 namespace troupe {
 
+/// The number of the field metadata_props in a ValueInfoProto.
+inline constexpr int value_metadata = 4;
+
 /// The keys and values of a message's metadata_props. Older schemas of ONNX lack this field, so it
 /// is read as an unknown one.
 /// @param field the number of the field in this message

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t block = 64;
+constexpr std::uint64_t block_elements = 64;
 constexpr std::size_t lane_count = 16;
 constexpr std::uint64_t most_blocks = 512;
 
@@ -23,10 +23,11 @@ double sum(const lanes& x) {
 } // namespace
 
 slope_probe::slope_probe(std::uint64_t parameters)
-  : stride_(block * std::max<std::uint64_t>(1, parameters / block / most_blocks)) {
+  : stride_(block_elements
+            * std::max<std::uint64_t>(1, parameters / block_elements / most_blocks)) {
   const auto blocks = (parameters + stride_ - 1) / stride_;
   for (auto* x : {&weights_, &last_weights_, &gradient_, &last_gradient_})
-    x->resize(blocks * block);
+    x->resize(blocks * block_elements);
 }
 
 // Elements beyond the end of the vector stay 0.
@@ -35,10 +36,11 @@ void slope_probe::copy_sample(std::uint64_t begin, std::span<const float> values
   const auto end = begin + values.size();
   for (auto k = begin / stride_; k * stride_ < end; ++k) {
     const auto from = std::max(k * stride_, begin);
-    const auto to = std::min(k * stride_ + block, end);
+    const auto to = std::min(k * stride_ + block_elements, end);
     if (from < to)
       std::ranges::copy(values.subspan(from - begin, to - from),
-                        out.begin() + static_cast<std::ptrdiff_t>(k * block + from % stride_));
+                        out.begin()
+                          + static_cast<std::ptrdiff_t>(k * block_elements + from % stride_));
   }
 }
 

@@ -32,9 +32,9 @@ using namespace bench;
 /// The measurements of a size are divided into this number of turns. The peer is measured between
 /// them.
 constexpr std::uint32_t turns = 4;
-constexpr std::uint32_t warm_up = 5;
+constexpr std::uint32_t warm_up_turns = 5;
 /// How long the other ranks wait while the peer is measured.
-constexpr std::chrono::minutes patience{10};
+constexpr std::chrono::minutes allreduce_deadline{10};
 
 /// A rank's vectors of one size. There are two, so that a sum never equals the previous one by
 /// accident. All sums are exact.
@@ -81,25 +81,25 @@ std::vector<double> run_turn(collective& group, const vectors& data, std::uint32
   return result;
 }
 
-struct measurement {
+struct allreduce_measurement {
   std::size_t bytes = 0;
   std::vector<double> seconds;
   std::vector<double> peer_seconds;
 };
 
 /// The work of every rank. Only rank 0 has a `peer` and returns results.
-std::vector<measurement> run_rank(collective& group, const bench_allreduce_command& x,
-                                  all_reduce_peer* peer) {
-  std::vector<measurement> results;
+std::vector<allreduce_measurement> run_rank(collective& group, const bench_allreduce_command& x,
+                                            all_reduce_peer* peer) {
+  std::vector<allreduce_measurement> results;
   const auto each = (x.rounds + turns - 1) / turns;
   for (const auto& text : x.sizes) {
     auto& result = results.emplace_back();
     result.bytes = parse_size("--sizes", text);
     const auto elements = result.bytes / sizeof(float);
     const vectors data{group, elements};
-    run_turn(group, data, warm_up);
+    run_turn(group, data, warm_up_turns);
     if (peer != nullptr)
-      peer->run(elements, warm_up);
+      peer->run(elements, warm_up_turns);
     for (std::uint32_t t = 0; t < turns; ++t) {
       std::ranges::copy(run_turn(group, data, each), std::back_inserter(result.seconds));
       if (peer != nullptr)
@@ -121,16 +121,16 @@ collective_options options_of(const bench_allreduce_command& x) {
   collective_options result;
   result.rank = x.rank;
   result.addresses = x.addresses;
-  result.deadline = patience;
+  result.deadline = allreduce_deadline;
   result.share_memory = x.transport == "auto";
   result.schedule = parse_schedule(x.schedule);
   return result;
 }
 
-std::vector<measurement> run_threads(caf::actor_system& sys, const bench_allreduce_command& x,
-                                     all_reduce_peer* peer) {
+std::vector<allreduce_measurement>
+run_threads(caf::actor_system& sys, const bench_allreduce_command& x, all_reduce_peer* peer) {
   auto groups = collective::in_one_system(sys, x.ranks, options_of(x));
-  std::vector<measurement> result;
+  std::vector<allreduce_measurement> result;
   std::vector<std::exception_ptr> problems(groups.size());
   std::vector<std::thread> threads;
   for (auto& group : groups)
@@ -166,15 +166,15 @@ std::vector<std::string> arguments_of_child(const bench_allreduce_command& x, st
           fmt::format("--addresses={}", fmt::join(x.addresses, ","))};
 }
 
-std::vector<measurement> run_processes(caf::actor_system& sys, bench_allreduce_command x,
-                                       all_reduce_peer* peer) {
+std::vector<allreduce_measurement> run_processes(caf::actor_system& sys, bench_allreduce_command x,
+                                                 all_reduce_peer* peer) {
   children others;
   if (x.addresses.empty()) {
     x.addresses = free_addresses(x.ranks);
     for (std::size_t r = 1; r < x.ranks; ++r)
       others.start(fmt::format("rank {}", r), arguments_of_child(x, r));
   }
-  std::vector<measurement> result;
+  std::vector<allreduce_measurement> result;
   {
     auto group = collective::connect(sys, options_of(x));
     result = run_rank(group, x, peer);
@@ -194,7 +194,7 @@ double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
   return share * static_cast<double>(bytes) / seconds / static_cast<double>(1U << 30);
 }
 
-void print(const bench_allreduce_command& x, const std::vector<measurement>& results,
+void print(const bench_allreduce_command& x, const std::vector<allreduce_measurement>& results,
            const all_reduce_peer* peer) {
   fmt::print("All-reduce of float32 over {} {}, schedule {}{}; median of {}, with least and most\n",
              x.ranks, x.processes ? "processes" : "threads", x.schedule,
@@ -224,7 +224,7 @@ void print(const bench_allreduce_command& x, const std::vector<measurement>& res
   table.print();
 }
 
-void print_json(const bench_allreduce_command& x, const std::vector<measurement>& results,
+void print_json(const bench_allreduce_command& x, const std::vector<allreduce_measurement>& results,
                 const all_reduce_peer* peer) {
   auto all = nlohmann::json::array();
   for (const auto& r : results) {

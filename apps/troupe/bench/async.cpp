@@ -146,7 +146,7 @@ double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }
 
-void check(const async_work& what, const cell& x) {
+void check(const async_work& what, const work_cell& x) {
   for (const auto& run : x.runs) {
     const auto where = fmt::format("{}, {}, {} workers", what.name, x.recipe->name, x.workers);
     if (run.not_finite && x.recipe->safe)

@@ -25,7 +25,7 @@ struct outcome {
 };
 
 /// Runs of a recipe with this number of workers, one per seed.
-struct cell {
+struct work_cell {
   const async_recipe* recipe;
   std::uint32_t workers;
   std::vector<outcome> runs;
@@ -46,7 +46,7 @@ struct recipe_speed {
 struct work_results {
   const async_work* what = nullptr;
   std::vector<outcome> serial;
-  std::vector<cell> cells;
+  std::vector<work_cell> cells;
   std::vector<recipe_speed> speeds;
   std::string peer;
   std::vector<peer_cell> peer_cells;

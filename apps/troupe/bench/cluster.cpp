@@ -64,18 +64,18 @@ constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
 /// A way to train, and the samples per second of all its workers together, one number per round.
-struct row {
+struct cluster_row {
   std::string name;
   std::vector<double> speeds;
   /// The share of the workers' time in which they waited for weights or updates.
   std::vector<double> waits;
 };
 
-struct measurement {
+struct cluster_measurement {
   std::string_view work;
   std::size_t batch = 0;
   std::string peer;
-  std::vector<row> rows;
+  std::vector<cluster_row> rows;
 };
 
 const cluster_work& work_named(const std::string& name) {
@@ -147,7 +147,7 @@ private:
 };
 
 /// Adds a round to the row. Its runs were parallel.
-void add(row& out, const std::vector<nlohmann::json>& ends) {
+void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
   double waiting = 0;
   double all = 0;
@@ -199,12 +199,12 @@ private:
   torch_peer peer_;
 };
 
-measurement measure(const cluster_work& what, const bench_cluster_command& x,
-                    const std::filesystem::path& folder) {
+cluster_measurement measure(const cluster_work& what, const bench_cluster_command& x,
+                            const std::filesystem::path& folder) {
   const auto job = job_of(what, x);
   const auto file = folder / "job.textproto";
   std::ofstream{file} << job_text(job);
-  measurement result{what.name, job.data().batch(), {}, {}};
+  cluster_measurement result{what.name, job.data().batch(), {}, {}};
   std::vector<std::vector<std::string>> options;
   for (const auto& protocol : x.protocols)
     for (const auto& transport : x.transports) {
@@ -238,20 +238,20 @@ measurement measure(const cluster_work& what, const bench_cluster_command& x,
 
 // -- output -------------------------------------------------------------------------------------
 
-const row* row_named(const measurement& r, std::string_view name) {
-  const auto found = std::ranges::find(r.rows, name, &row::name);
+const cluster_row* row_named(const cluster_measurement& r, std::string_view name) {
+  const auto found = std::ranges::find(r.rows, name, &cluster_row::name);
   return found == r.rows.end() ? nullptr : &*found;
 }
 
 /// The median over all rounds of the ratio within a round.
-double ratio(const row& a, const row& b) {
+double ratio(const cluster_row& a, const cluster_row& b) {
   std::vector<double> result;
   for (std::size_t i = 0; i < a.speeds.size(); ++i)
     result.push_back(a.speeds[i] / b.speeds[i]);
   return statistics{result}.median;
 }
 
-void print(const measurement& r, const bench_cluster_command& x) {
+void print(const cluster_measurement& r, const bench_cluster_command& x) {
   fmt::print("\n{}, batch {}: samples per second of {} workers on this host, median of {} rounds\n",
              r.work, r.batch, x.workers, x.rounds);
   if (!r.peer.empty())
@@ -277,7 +277,7 @@ void print(const measurement& r, const bench_cluster_command& x) {
   table.print();
 }
 
-nlohmann::json json_of(const measurement& r, const bench_cluster_command& x) {
+nlohmann::json json_of(const cluster_measurement& r, const bench_cluster_command& x) {
   nlohmann::json result{
     {"work", r.work}, {"batch", r.batch}, {"workers", x.workers}, {"rounds", x.rounds}};
   if (!r.peer.empty())

@@ -30,8 +30,8 @@ namespace {
 
 using namespace bench;
 
-constexpr std::uint32_t warm_up = 5;
-constexpr std::chrono::minutes patience{10};
+constexpr std::uint32_t warm_up_rounds = 5;
+constexpr std::chrono::minutes ps_deadline{10};
 /// With many pushes under way: how many, and at most how many bytes in all.
 constexpr std::size_t most_pushes = 5'000;
 constexpr std::size_t most_pushed_bytes = std::size_t{256} << 20;
@@ -40,15 +40,15 @@ constexpr float momentum = 0.5F;
 constexpr double rate = 1.0 / 1024;
 
 /// What is pushed and pulled at once.
-struct work {
+struct push_work {
   std::size_t bytes = 0;
-  /// Of the store.
+  /// Size of the store.
   std::size_t elements = 0;
   store_client::ranges where;
 };
 
-std::vector<work> works_of(const bench_ps_command& x) {
-  std::vector<work> result;
+std::vector<push_work> works_of(const bench_ps_command& x) {
+  std::vector<push_work> result;
   if (x.keys > 0) {
     const auto length = x.bytes_per_key / sizeof(float);
     auto& one = result.emplace_back();
@@ -71,7 +71,7 @@ store_options options_of(const bench_ps_command& x, std::size_t elements) {
   using transport = peer_host_options::transport;
   store_options result;
   result.elements = elements;
-  result.deadline = patience;
+  result.deadline = ps_deadline;
   result.transport = x.transport == "auto" ? transport::automatic
     : x.transport == "tcp"                 ? transport::tcp
                                            : transport::basp;
@@ -88,7 +88,7 @@ double expected(std::uint64_t pushes) {
 }
 
 /// Each value is what the pushes counted by its server make of it.
-void check_values(const work& what, std::size_t servers, const store_result& found) {
+void check_values(const push_work& what, std::size_t servers, const store_result& found) {
   const auto parts = split_evenly(what.elements, servers);
   const auto values = found.values.as_floats();
   std::size_t taken = 0;
@@ -104,24 +104,24 @@ void check_values(const work& what, std::size_t servers, const store_result& fou
     throw std::runtime_error{"a pull has given another number of values"};
 }
 
-struct measurement {
+struct ps_measurement {
   std::size_t bytes = 0;
-  /// Of round trips, one after another.
+  /// Durations of round trips, one after another.
   std::vector<double> seconds;
-  /// Of all workers, with many pushes under way.
+  /// The sum of all workers, each with many pushes under way.
   double pushes_per_second = 0;
 };
 
 /// What a worker does with the store of one size, at the same time as all others. They meet in
 /// `group`.
-measurement run_worker(store_client& client, collective& group, const work& what,
-                       std::uint32_t rounds) {
+ps_measurement run_worker(store_client& client, collective& group, const push_work& what,
+                          std::uint32_t rounds) {
   auto ones = payload::floats(elements_of(what.where));
   std::ranges::fill(ones.as_mutable_floats(), 1.0F);
   std::array<float, 1> all{};
-  measurement result{what.bytes, {}, 0};
+  ps_measurement result{what.bytes, {}, 0};
   const auto trip = [&] { return client.wait(client.push_pull(what.where, ones)); };
-  for (std::uint32_t k = 0; k < warm_up; ++k)
+  for (std::uint32_t k = 0; k < warm_up_rounds; ++k)
     check_values(what, client.servers(), trip());
   group.all_reduce(all);
   for (std::uint32_t k = 0; k < rounds; ++k) {
@@ -141,7 +141,7 @@ measurement run_worker(store_client& client, collective& group, const work& what
   result.pushes_per_second = static_cast<double>(pushes * group.ranks()) / watch.seconds();
   const auto found = client.wait(client.pull(what.where));
   check_values(what, client.servers(), found);
-  const auto made = group.ranks() * (warm_up + rounds + pushes);
+  const auto made = group.ranks() * (warm_up_rounds + rounds + pushes);
   for (const auto counted : found.versions)
     if (counted != made)
       throw std::runtime_error{
@@ -170,14 +170,14 @@ void in_threads(std::size_t count, const std::function<void(std::size_t)>& body)
       std::rethrow_exception(problem);
 }
 
-std::vector<measurement> run_threads(caf::actor_system& sys, const bench_ps_command& x) {
-  std::vector<measurement> results;
+std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_command& x) {
+  std::vector<ps_measurement> results;
   for (const auto& what : works_of(x)) {
     const auto hosts = store_host::in_one_system(sys, x.servers, options_of(x, what.elements));
     collective_options meeting;
-    meeting.deadline = patience;
+    meeting.deadline = ps_deadline;
     auto groups = collective::in_one_system(sys, x.workers, meeting);
-    measurement first;
+    ps_measurement first;
     in_threads(x.workers, [&](std::size_t w) {
       // The others do not wait for one that fails.
       const auto group = std::make_unique<collective>(std::move(groups[w]));
@@ -212,15 +212,15 @@ int run_server(caf::actor_system& sys, const bench_ps_command& x) {
     ::pause();
 }
 
-std::vector<measurement> run_worker_of_processes(caf::actor_system& sys,
-                                                 const bench_ps_command& x) {
+std::vector<ps_measurement> run_worker_of_processes(caf::actor_system& sys,
+                                                    const bench_ps_command& x) {
   collective_options meeting;
   meeting.rank = x.worker;
   meeting.addresses = x.meeting;
-  meeting.deadline = patience;
+  meeting.deadline = ps_deadline;
   auto group = collective::connect(sys, meeting);
   const auto works = works_of(x);
-  std::vector<measurement> results;
+  std::vector<ps_measurement> results;
   for (std::size_t k = 0; k < works.size(); ++k) {
     auto options = options_of(x, works[k].elements);
     options.addresses = addresses_of(x, k);
@@ -250,7 +250,7 @@ std::vector<std::string> arguments_of_child(const bench_ps_command& x) {
   return result;
 }
 
-std::vector<measurement> run_processes(caf::actor_system& sys, bench_ps_command x) {
+std::vector<ps_measurement> run_processes(caf::actor_system& sys, bench_ps_command x) {
   const auto sizes = works_of(x).size();
   const auto addresses = free_addresses(sizes * x.servers + x.workers);
   const auto first_worker = addresses.begin() + static_cast<std::ptrdiff_t>(sizes * x.servers);
@@ -282,7 +282,7 @@ double bandwidth(std::size_t bytes, double seconds) {
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }
 
-void print(const bench_ps_command& x, const std::vector<measurement>& results) {
+void print(const bench_ps_command& x, const std::vector<ps_measurement>& results) {
   fmt::print("Push, momentum update and pull of float32: {} servers and {} workers as {}{}; median "
              "of {}, with least and most\n",
              x.servers, x.workers, x.processes ? "processes" : "threads",
@@ -301,7 +301,7 @@ void print(const bench_ps_command& x, const std::vector<measurement>& results) {
   table.print();
 }
 
-void print_json(const bench_ps_command& x, const std::vector<measurement>& results) {
+void print_json(const bench_ps_command& x, const std::vector<ps_measurement>& results) {
   auto all = nlohmann::json::array();
   for (const auto& r : results) {
     const statistics own{r.seconds};

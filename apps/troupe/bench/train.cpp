@@ -23,11 +23,11 @@ using namespace bench;
 
 /// Number of steps whose losses are compared before the measurement, and the largest difference
 /// relative to the first loss. Rounding errors grow over some steps.
-constexpr std::size_t checked_steps = 10;
-constexpr double tolerance = 1e-3;
+constexpr std::size_t compared_steps = 10;
+constexpr double accepted_difference = 1e-3;
 
 /// The results for one work. Speeds are in samples per second, one per round.
-struct measurement {
+struct train_measurement {
   const work* what = nullptr;
   std::size_t steps = 0;
   std::vector<double> speeds;
@@ -41,7 +41,7 @@ struct measurement {
   std::vector<std::string> names;
 
   double ratio() const { return statistics{speeds}.median / statistics{peer_speeds}.median; }
-  bool agrees() const { return peer_speeds.empty() || difference <= tolerance; }
+  bool agrees() const { return peer_speeds.empty() || difference <= accepted_difference; }
 };
 
 std::vector<const work*> chosen(const std::vector<std::string>& names) {
@@ -72,8 +72,8 @@ double largest_difference(const round& a, const round& b, double scale) {
 }
 
 /// Measures round by round, in turns with the peer if there is one.
-measurement measure(const work& what, const bench_train_command& x) {
-  measurement result;
+train_measurement measure(const work& what, const bench_train_command& x) {
+  train_measurement result;
   result.what = &what;
   const material data(what);
   const auto how = x.processor_time ? passing::processor_time : passing::time;
@@ -100,7 +100,7 @@ measurement measure(const work& what, const bench_train_command& x) {
     }
     return a.seconds / static_cast<double>(steps);
   };
-  turn(checked_steps, false);
+  turn(compared_steps, false);
   const double step = turn(1, true);
   result.speeds.clear();
   result.peer_speeds.clear();
@@ -120,7 +120,7 @@ std::string speed(double x) {
   return x >= 1e4 ? fmt::format("{:.4g} k", x / 1e3) : fmt::format("{:.4g}", x);
 }
 
-void print_table(const std::vector<measurement>& results, const bench_train_command& x) {
+void print_table(const std::vector<train_measurement>& results, const bench_train_command& x) {
   const bool peer = !x.peer.empty();
   fmt::print("Samples per second, {} thread{}, float32; forward, backward and update; {} rounds of "
              "at least {:g} s{}{}\n\n",
@@ -154,7 +154,7 @@ void print_table(const std::vector<measurement>& results, const bench_train_comm
 }
 
 /// Shows how the time of a step is divided, the longest instruction first.
-void print_profile(const measurement& r) {
+void print_profile(const train_measurement& r) {
   double total = 0;
   for (double seconds : r.profile)
     total += seconds;
@@ -173,7 +173,7 @@ nlohmann::json json_of(const statistics& x) {
   return {{"least", x.least}, {"median", x.median}, {"most", x.most}};
 }
 
-nlohmann::json json_of(const measurement& r, const bench_train_command& x) {
+nlohmann::json json_of(const train_measurement& r, const bench_train_command& x) {
   nlohmann::json result{
     {"work", r.what->name},       {"batch", r.what->batch},
     {"threads", x.threads},       {"rounds", x.rounds},
@@ -201,7 +201,7 @@ int run(const bench_train_command& x) {
     throw input_error{"--threads and --rounds must be at least 1"};
   if (x.processor_time && x.threads != 1)
     throw input_error{"--processor-time is that of one thread; expected --threads=1"};
-  std::vector<measurement> results;
+  std::vector<train_measurement> results;
   for (const auto* what : chosen(x.works))
     results.push_back(measure(*what, x));
   if (x.json) {
@@ -221,7 +221,7 @@ int run(const bench_train_command& x) {
       fmt::print(stderr,
                  "troupe: {}: the losses of the first {} steps differ from PyTorch's by {:.1e} of "
                  "the first loss; expected at most {:g}: one of the two computes wrong results\n",
-                 r.what->name, checked_steps, r.difference, tolerance);
+                 r.what->name, compared_steps, r.difference, accepted_difference);
       code = exit_failed;
     }
   return code;

@@ -18,7 +18,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// The mean of log(x w^T), which is not finite if a product is negative.
 struct model {
@@ -65,8 +65,8 @@ BOOST_AUTO_TEST_CASE(nothing_where_all_is_finite) {
 
 BOOST_AUTO_TEST_CASE(weights_come_first) {
   model x;
-  x.features[4] = nan;
-  x.weights[5] = nan;
+  x.features[4] = not_a_number;
+  x.weights[5] = not_a_number;
   BOOST_TEST(x.search() == "weights w");
   x.weights[5] = 1;
   x.others[0] = -std::numeric_limits<float>::infinity();
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(weights_come_first) {
 
 BOOST_AUTO_TEST_CASE(then_feeds_of_the_rows_of_the_batch) {
   model x;
-  x.features[4] = nan;
+  x.features[4] = not_a_number;
   BOOST_TEST(x.search() == "x");
   x.rows = 1;
   BOOST_TEST(x.search() == "");
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
   arguments.weights = pointers;
   for (std::size_t bad = 0; bad < 4; ++bad) {
     std::vector<float> values(4, 1);
-    values[bad] = nan;
+    values[bad] = not_a_number;
     const std::vector<feed<float>> feeds{
       sparse_rows<float>{starts.data(), columns.data(), values.data()}};
     arguments.feeds = feeds;
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(then_the_first_result) {
 
 BOOST_AUTO_TEST_CASE(a_run_afterwards_is_as_before) {
   model x;
-  x.features[4] = nan;
+  x.features[4] = not_a_number;
   x.search();
   x.features[4] = 5;
   BOOST_TEST(x.search() == "");

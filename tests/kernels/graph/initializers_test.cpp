@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
     const auto count = std::min(rows, columns);
     const auto length = std::max(rows, columns);
     std::vector<std::vector<double>> vectors(count, std::vector<double>(length));
-    const auto place = [&](std::size_t vector, std::size_t i) {
+    const auto place = [rows = rows, columns = columns](std::size_t vector, std::size_t i) {
       return rows <= columns ? vector * columns + i : i * columns + vector;
     };
     for (std::size_t k = 0; k < count; ++k) {

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <chrono>
+
+namespace troupe {
+
+/// A duration as a number of seconds.
+inline double to_seconds(std::chrono::nanoseconds x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+} // namespace troupe

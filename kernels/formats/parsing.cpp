@@ -1,0 +1,29 @@
+#include "kernels/formats/parsing.hpp"
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+void reject(std::string_view name, const std::string& what) {
+  throw input_error(std::string{name} + ": " + what);
+}
+
+bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std::uint64_t& out) {
+  // The product of the other sizes may be too large.
+  out = std::ranges::find(shape, 0u) != shape.end() ? 0 : element;
+  if (out == 0)
+    return true;
+  return std::ranges::all_of(
+    shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
+}
+
+std::string text_of_shape(std::span<const std::uint64_t> shape) {
+  std::string result = "(";
+  for (const auto size : shape)
+    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
+  return result + ")";
+}
+
+} // namespace troupe
