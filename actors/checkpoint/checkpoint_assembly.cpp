@@ -218,7 +218,10 @@ void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds lim
 }
 
 void checkpoint_assembly::finish(std::uint64_t version, time_point now) {
-  std::erase_if(versions_, [&](auto& x) { return x.second.missing > 0 && x.first > version; });
+  std::erase_if(versions_, [&](auto& x) {
+    const bool due = version == 0 && x.first % how_.every == 0;
+    return x.second.missing > 0 && x.first > version && !due;
+  });
   if (!over(version) && !versions_.contains(version))
     begin(version, now);
 }

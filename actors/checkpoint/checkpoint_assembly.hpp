@@ -103,7 +103,8 @@ public:
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
   /// Call this at the end of a run: holders have sent, or will send, everything up to this version.
-  /// Waits for it, but not for newer incomplete versions.
+  /// Waits for it, but not for newer incomplete versions. 0: they have no last version in common;
+  /// waits for the versions that are arriving, if they are multiples of `every`.
   void finish(std::uint64_t version, time_point now);
 
   /// True if nothing is arriving, waiting or out.

@@ -53,14 +53,20 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   return labels + bytes_of(context.data.feature_width());
 }
 
-/// Tensors that are divided among shards are gathered (weight_binding).
-std::size_t straddling(const job_context& context, std::span<const range> shards) {
+/// Tensors that are divided among shards are gathered, unless they are cut between rows and the
+/// worker computes with rows in several places (weight_binding).
+std::size_t gathered(const job_context& context, std::span<const range> shards, bool gpu) {
   std::size_t result = 0;
-  for (auto& entry : context.parameters().entries()) {
-    const auto tensor = entry.elements();
-    const bool whole = std::ranges::any_of(
-      shards, [&](auto& x) { return intersect(tensor, x).size() == tensor.size(); });
-    result += whole ? 0 : tensor.size();
+  const auto& entries = context.parameters().entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto tensor = entries[i].elements();
+    const bool rows = !gpu && may_be_cut(*context.training, i);
+    const auto unit =
+      rows ? tensor.size() / static_cast<std::size_t>(entries[i].shape[0]) : tensor.size();
+    const bool split = std::ranges::any_of(shards, [&](auto& x) {
+      return tensor.contains(x.begin) && (x.begin - tensor.begin) % unit != 0;
+    });
+    result += split ? tensor.size() : 0;
   }
   return result;
 }
@@ -94,6 +100,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
+  const auto device = device_of_worker(context.job, static_cast<std::uint32_t>(index));
   // One more if the gradients of several batches are added up.
   const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
   result.gradients =
@@ -113,13 +120,12 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Pieces of the next version arrive while this one is in use.
     const std::size_t pieces = sync_in_pieces(context) ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
-    result.weights = bytes_of(received * parameters + straddling(context, shards));
+    result.weights = bytes_of(received * parameters + gathered(context, shards, device.gpu));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
   }
   // On a GPU, they are in its memory. With soft_placement, the worker may still use the CPU.
-  const auto device = device_of_worker(context.job, static_cast<std::uint32_t>(index));
   if (!device.gpu || context.job.soft_placement())
     result.activations =
       executor<float>::memory_bytes(*context.training, context.job.runtime().threads());

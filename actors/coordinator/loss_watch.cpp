@@ -53,11 +53,17 @@ std::string loss_watch::advice() const {
     + loss_text(static_cast<double>(job_.learning_rate().base())) + ")";
   if (job_.async_ps().compensation() == proto::AsyncPs::NONE && workers_ > 1)
     result += ", leave out async_ps.compensation: NONE";
+  if (job_.local_sgd().has_outer())
+    result += ", lower local_sgd.outer.momentum ("
+      + text_of(static_cast<double>(job_.local_sgd().outer().momentum()))
+      + ") or raise local_sgd.every (" + std::to_string(job_.local_sgd().every()) + ')';
   if (job_.learning_rate().warmup_epochs() == 0)
     result += ", set learning_rate.warmup_epochs";
   if (job_.optimizer().clip_norm() == 0)
     result += ", set optimizer.clip_norm";
-  return result + ", scale the features (data.normalize, for tables csv.standardize)";
+  if (!job_.data().has_normalize() && !job_.data().csv().standardize())
+    result += ", scale the features (data.normalize, for tables csv.standardize)";
+  return result;
 }
 
 } // namespace troupe

@@ -9,6 +9,9 @@ namespace troupe {
 
 namespace {
 
+/// A worker holds two leases. A run that is stopped waits for both (`stopping_limit`).
+constexpr double lease_seconds = 4;
+
 double seconds_between(run_book::time_point from, run_book::time_point to) {
   return to_seconds(to - from);
 }
@@ -108,10 +111,22 @@ bool run_book::anybody_present() const {
   return std::ranges::any_of(workers_, &worker::present);
 }
 
-std::optional<std::pair<std::size_t, proto::Lease>> run_book::next_lease() {
+std::uint64_t run_book::most_batches(const worker& who) const {
+  auto slowest = who.batch_seconds;
+  if (how_.in_step)
+    slowest = std::ranges::max(workers_, {}, &worker::batch_seconds).batch_seconds;
+  constexpr std::uint64_t most = lease_book::most_batches;
+  return slowest * static_cast<double>(most) <= lease_seconds
+    ? most
+    : std::max<std::uint64_t>(static_cast<std::uint64_t>(lease_seconds / slowest), 1);
+}
+
+std::optional<std::pair<std::size_t, proto::Lease>> run_book::next_lease(time_point now) {
   for (auto& x : workers_)
     if (x.present && x.given < x.asked)
-      if (auto lease = leases_.next(x.rank)) {
+      if (auto lease = leases_.next(x.rank, most_batches(x))) {
+        if (leases_.held_by(x.rank).size() == 1)
+          x.began = now;
         ++x.given;
         ++epoch_leases_;
         return std::pair{x.rank, std::move(*lease)};
@@ -149,7 +164,7 @@ std::vector<task_name> run_book::holders() const {
 
 // -- results of leases ----------------------------------------------------------------------------
 
-run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
+run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x, time_point now) {
   const auto held = leases_.held_by(who.rank);
   const auto lease = std::ranges::find(held, x.lease(), &proto::Lease::id);
   if (lease == held.end())
@@ -160,6 +175,9 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x) {
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
   who.hear(x.progress());
+  if (x.batches() > 0)
+    who.batch_seconds = seconds_between(who.began, now) / static_cast<double>(x.batches());
+  who.began = now;
   who.live_samples = 0;
   who.live_loss_samples = 0;
   who.live_loss = 0;

@@ -54,6 +54,10 @@ public:
     std::uint64_t live_samples = 0;
     double live_loss = 0;
     std::uint64_t live_loss_samples = 0;
+    /// The time at which this worker began its oldest lease; and the time per batch of the newest
+    /// lease that it trained, 0 at first.
+    time_point began = {};
+    double batch_seconds = 0;
 
     task_name name() const { return {job_kind::worker, account.worker}; }
 
@@ -92,8 +96,9 @@ public:
   worker* find(std::uint32_t index);
   std::span<const worker> workers() const noexcept { return workers_; }
   bool anybody_present() const;
-  /// The next lease to send, with its worker's rank; nothing if none is due.
-  std::optional<std::pair<std::size_t, proto::Lease>> next_lease();
+  /// The next lease to send, with its worker's rank; nothing if none is due. Leases are short if
+  /// steps are slow, because a run that is stopped waits for the leases that workers hold.
+  std::optional<std::pair<std::size_t, proto::Lease>> next_lease(time_point now);
   /// True if a worker that is present waits for a lease.
   bool anybody_waits() const;
   /// Workers that left or were lost.
@@ -109,7 +114,7 @@ public:
   enum class outcome { counted, repeated, wrong };
   /// The worker has trained a lease. `wrong` means that the message is impossible; nothing changes
   /// then.
-  outcome settle(worker& who, const proto::LeaseDone& x);
+  outcome settle(worker& who, const proto::LeaseDone& x, time_point now);
   /// The worker leaves. It has reported all that it trained.
   void leave(worker& who);
   /// The worker is lost. Its leases stay open until `settle_vanished`.
@@ -130,6 +135,7 @@ public:
 
 private:
   void count(std::uint64_t samples, double loss, std::uint64_t loss_samples);
+  std::uint64_t most_batches(const worker& who) const;
 
   options how_;
   std::vector<worker> workers_;

@@ -65,7 +65,7 @@ void training_run::on_exit() {
 
 void training_run::give_leases() {
   while (phase_ == phase::training) {
-    auto next = book_->next_lease();
+    auto next = book_->next_lease(clock().now());
     if (!next)
       return;
     auto& [rank, lease] = *next;
@@ -214,7 +214,7 @@ caf::result<proto::Ack> training_run::on_lease_done(const proto::LeaseDone& x) {
   if (const auto problem = problem_of(x); !problem.empty())
     return make_error(errc::malformed,
                       "worker/" + std::to_string(x.worker()) + " reports " + problem);
-  switch (book_->settle(*worker, x)) {
+  switch (book_->settle(*worker, x, clock().now())) {
   case run_book::outcome::repeated:
     return proto::Ack{};
   case run_book::outcome::wrong:

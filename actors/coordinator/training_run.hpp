@@ -113,6 +113,7 @@ private:
   std::uint64_t last_version() const;
   void end_cut_short();
   void collect_reports();
+  void collect_report(std::size_t i);
   void finish_captures_of_reports();
   void settle_accounts();
   void end(const end_run& x);

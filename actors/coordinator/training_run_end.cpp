@@ -58,8 +58,7 @@ void training_run::check_deadline() {
   if (now < stopping_->deadline)
     return;
   fail(stopping_->reason + "; the state could not be written within "
-         + std::to_string(stopping_limit.count()) + " seconds"
-         + (last_checkpoint_.empty() ? "" : ", the newest checkpoint is " + last_checkpoint_),
+         + std::to_string(stopping_limit.count()) + " seconds",
        stopping_->interrupted);
 }
 
@@ -93,9 +92,7 @@ void training_run::end_cut_short() {
   const bool kept = state_is_written();
   fail(stopping_->reason
          + (kept ? "; " + last_checkpoint_ + " has the state, and --resume continues there"
-                 : "; the state was not written"
-                + (last_checkpoint_.empty() ? std::string{}
-                                            : ", the newest checkpoint is " + last_checkpoint_)),
+                 : "; the state was not written"),
        stopping_->interrupted);
 }
 
@@ -103,23 +100,31 @@ void training_run::collect_reports() {
   send(options_.captures, expect_last_version{});
   reports_.resize(handles_->reporters.size());
   reports_missing_ = reports_.size();
+  collect_report(0);
+}
+
+// The first rank may average the replicas once more before it answers. Others then know of it.
+void training_run::collect_report(std::size_t i) {
   proto::ReportRequest question;
   question.set_view(view_.number);
-  for (std::size_t i = 0; i < reports_.size(); ++i)
-    ask(
-      this, handles_->reporters[i], requests(),
-      [this, i](const proto::Report& x) {
-        if (const auto problem = problem_of(x); !problem.empty()) {
-          fail("shard or rank " + std::to_string(i) + " reports " + problem);
-          return;
-        }
-        reports_[i] = x;
-        send(options_.progress, moved_on{});
-        if (--reports_missing_ == 0 && phase_ == phase::finishing)
-          finish_captures_of_reports();
-      },
-      [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
-      question);
+  ask(
+    this, handles_->reporters[i], requests(),
+    [this, i](const proto::Report& x) {
+      if (const auto problem = problem_of(x); !problem.empty()) {
+        fail("shard or rank " + std::to_string(i) + " reports " + problem);
+        return;
+      }
+      if (phase_ != phase::finishing)
+        return;
+      reports_[i] = x;
+      send(options_.progress, moved_on{});
+      for (std::size_t other = 1; i == 0 && other < reports_.size(); ++other)
+        collect_report(other);
+      if (--reports_missing_ == 0)
+        finish_captures_of_reports();
+    },
+    [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
+    question);
 }
 
 void training_run::finish_captures_of_reports() {
@@ -178,6 +183,8 @@ void training_run::fail(const std::string& reason, bool interrupted) {
   if (phase_ == phase::done)
     return;
   summary_.failure = reason;
+  if (!last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
+    summary_.failure += "; the newest checkpoint is " + last_checkpoint_;
   summary_.interrupted = interrupted;
   if (began_ && phase_ != phase::finishing) {
     const auto now = clock().now();

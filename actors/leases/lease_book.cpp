@@ -9,9 +9,6 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of batches in a lease.
-constexpr std::uint64_t most_batches = 32;
-
 /// Number of epochs whose leases are kept: checkpoints of earlier epochs may still be in progress.
 constexpr std::size_t epochs_remembered = 3;
 
@@ -69,6 +66,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
   epoch_size_ = from.samples();
   epoch_committed_ = 0;
   given_to_.assign(how_.workers, 0);
+  sizes_.clear();
   // Workers may change their speed, so older counts weigh less.
   for (auto& x : trained_by_)
     x /= 2;
@@ -101,14 +99,20 @@ bool lease_book::stopped() const noexcept {
     && (!how_.in_step || std::ranges::min(given_to_) == std::ranges::max(given_to_));
 }
 
-std::optional<range> lease_book::next_range(std::size_t rank) {
+std::uint64_t lease_book::most_samples(std::size_t rank, std::uint64_t most) {
+  if (!how_.in_step)
+    return how_.batch * std::clamp<std::uint64_t>(share_of(rank) / how_.batch, 1, most);
+  const auto number = given_to_[rank];
+  if (number == sizes_.size())
+    sizes_.push_back(most);
+  return sizes_[number] * how_.batch * how_.workers;
+}
+
+std::optional<range> lease_book::next_range(std::size_t rank, std::uint64_t most) {
   auto& queue = how_.in_step ? free_.at(rank) : free_.front();
   if (queue.empty() || !may_lease(rank))
     return std::nullopt;
-  const std::uint64_t batch = how_.batch;
-  std::uint64_t size = most_batches * batch * how_.workers;
-  if (!how_.in_step)
-    size = batch * std::clamp<std::uint64_t>(share_of(rank) / batch, 1, most_batches);
+  const auto size = most_samples(rank, most);
   auto& r = queue.front();
   const range result{r.begin, std::min<std::uint64_t>(r.begin + size, r.end)};
   r.begin = result.end;
@@ -117,8 +121,8 @@ std::optional<range> lease_book::next_range(std::size_t rank) {
   return result;
 }
 
-std::optional<proto::Lease> lease_book::next(std::size_t rank) {
-  const auto where = next_range(rank);
+std::optional<proto::Lease> lease_book::next(std::size_t rank, std::uint64_t most) {
+  const auto where = next_range(rank, most);
   if (!where)
     return std::nullopt;
   proto::Lease result;

@@ -58,8 +58,13 @@ public:
   /// the epoch is done at once.
   void resume_epoch(const lease_cut& from);
 
-  /// The next lease for the worker with this rank; nothing if all of the epoch is leased.
-  std::optional<proto::Lease> next(std::size_t rank);
+  /// The largest number of batches in a lease.
+  static constexpr std::uint64_t most_batches = 32;
+
+  /// The next lease for the worker with this rank; nothing if all of the epoch is leased. It has at
+  /// most `most` batches, at least 1. In a synchronous protocol, the first worker that gets a lease
+  /// decides for all.
+  std::optional<proto::Lease> next(std::size_t rank, std::uint64_t most = most_batches);
 
   /// Leases nothing more until the next epoch. In a synchronous protocol, each worker still gets
   /// the leases that another worker has, because all of them make the same steps.
@@ -116,7 +121,8 @@ private:
 
   bool may_lease(std::size_t rank) const noexcept;
   std::uint64_t share_of(std::size_t rank) const;
-  std::optional<range> next_range(std::size_t rank);
+  std::uint64_t most_samples(std::size_t rank, std::uint64_t most);
+  std::optional<range> next_range(std::size_t rank, std::uint64_t most);
   std::vector<range> trained(const epoch_record& x, std::span<const lease_mark> marks) const;
 
   options how_;
@@ -127,6 +133,8 @@ private:
   std::map<std::uint64_t, holding> held_;
   /// Number of leases of this epoch by rank.
   std::vector<std::uint64_t> given_to_;
+  /// Synchronous protocols: the largest number of batches in each lease of this epoch.
+  std::vector<std::uint64_t> sizes_;
   bool stopping_ = false;
   /// Samples that each rank has trained. The weight of earlier epochs decreases.
   std::vector<double> trained_by_;

@@ -251,7 +251,8 @@ void check_placement(const proto::Job& job, bool no_shards, problem_list& proble
                    "expected BY_BYTES or BY_TENSOR");
   problems.require(job.placement() != proto::ROUND_ROBIN, "placement",
                    "ROUND_ROBIN: each parameter server holds one range of the parameters, in the "
-                   "order of the layers; use BY_TENSOR, which keeps tensors whole");
+                   "order of the layers; use BY_TENSOR, which keeps tensors whole and divides them "
+                   "more evenly");
   problems.require(!job.has_placement() || !no_shards, "placement",
                    proto::Protocol_Name(job.protocol())
                      + " has no parameter servers to place parameters on; leave it out, or choose "

@@ -30,14 +30,16 @@ feed<float> fed_features(const sample_batch& x, feature_kind kind) {
 
 } // namespace
 
-weight_binding::weight_binding(const layout& parameters)
-  : parameters_(&parameters), pointers_(parameters.entries().size()),
-    missing_(parameters.entries().size()), gathered_(parameters.entries().size()) {
+weight_binding::weight_binding(const layout& parameters, std::vector<bool> takes_rows)
+  : parameters_(&parameters), takes_rows_(std::move(takes_rows)),
+    pointers_(parameters.entries().size()), missing_(parameters.entries().size()),
+    gathered_(parameters.entries().size()) {
   clear();
 }
 
 void weight_binding::clear() {
   ranges_.clear();
+  parts_.clear();
   std::ranges::fill(pointers_, nullptr);
   for (std::size_t i = 0; i < missing_.size(); ++i)
     missing_[i] = parameters_->entries()[i].elements().size();
@@ -46,37 +48,78 @@ void weight_binding::clear() {
 void weight_binding::add(const weight_range& x) {
   const auto values = x.data.as_floats();
   const range here{x.begin, x.begin + values.size()};
-  ranges_.push_back(x);
+  ranges_.insert(std::ranges::upper_bound(ranges_, x.begin, {}, &weight_range::begin), x);
   for (std::size_t i = 0; i < pointers_.size(); ++i) {
     const auto tensor = parameters_->entries()[i].elements();
     const auto part = intersect(tensor, here);
     if (part.size() == 0)
       continue;
     missing_[i] -= part.size();
-    if (part == tensor) {
+    if (part == tensor)
       pointers_[i] = values.data() + (tensor.begin - here.begin);
-      continue;
-    }
-    if (gathered_[i].empty())
-      gathered_[i] = payload::floats(tensor.size());
-    const auto out = gathered_[i].as_mutable_floats();
-    std::ranges::copy(values.subspan(part.begin - here.begin, part.size()),
-                      out.subspan(part.begin - tensor.begin).begin());
-    if (missing_[i] == 0)
-      pointers_[i] = out.data();
+    else if (missing_[i] == 0)
+      join(i);
   }
+}
+
+void weight_binding::join(std::size_t entry) {
+  const auto& x = parameters_->entries()[entry];
+  const auto before = parts_.size();
+  for (const auto& from : ranges_) {
+    const auto values = from.data.as_floats();
+    const auto part = intersect(x.elements(), {from.begin, from.begin + values.size()});
+    if (part.empty())
+      continue;
+    const auto width = x.size / static_cast<std::size_t>(x.shape[0]);
+    const range here{part.begin - x.offset, part.end - x.offset};
+    const bool rows = here.begin % width == 0 && here.end % width == 0 && here.size() > width;
+    if (!takes_rows_[entry] || !rows) {
+      parts_.resize(before);
+      gather(entry);
+      return;
+    }
+    parts_.push_back(
+      {entry, {here.begin / width, here.end / width}, values.data() + (part.begin - from.begin)});
+  }
+  pointers_[entry] = parts_[before].values;
+}
+
+void weight_binding::gather(std::size_t entry) {
+  const auto tensor = parameters_->entries()[entry].elements();
+  if (gathered_[entry].empty())
+    gathered_[entry] = payload::floats(tensor.size());
+  const auto out = gathered_[entry].as_mutable_floats();
+  for (const auto& from : ranges_) {
+    const auto values = from.data.as_floats();
+    const auto part = intersect(tensor, {from.begin, from.begin + values.size()});
+    if (!part.empty())
+      std::ranges::copy(values.subspan(part.begin - from.begin, part.size()),
+                        out.subspan(part.begin - tensor.begin).begin());
+  }
+  pointers_[entry] = out.data();
+}
+
+void weight_binding::gather() {
+  for (const auto& part : parts_)
+    if (part.rows.begin == 0)
+      gather(part.weight);
+  parts_.clear();
 }
 
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                  trainer_device device, synchronizer_actor synchronizer, trainer_listener listener,
                  ring_node_actor sums)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)),
-    binding_(context_->parameters()) {}
+    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)) {}
 
 trainer::behavior_type trainer::make_behavior() {
   try {
     executor_ = device_.make_executor();
+    const auto& parameters = context_->parameters();
+    std::vector<bool> takes_rows;
+    for (std::size_t i = 0; i < parameters.entries().size(); ++i)
+      takes_rows.push_back(executor_->takes_rows(i));
+    binding_.emplace(parameters, std::move(takes_rows));
   } catch (const device_error& error) {
     fail(error);
   } catch (const input_error& error) {
@@ -131,7 +174,7 @@ void trainer::on_weights(const more_weights& x) {
   if (x.step != done_.step)
     return;
   for (auto& part : x.weights)
-    binding_.add(part);
+    binding_->add(part);
   weights_complete_ = x.last;
   proceed();
 }
@@ -159,7 +202,7 @@ void trainer::request_sums(std::span<const double> own) {
 void trainer::proceed() {
   // A shard without parameters answers as well; this waits for its answer too.
   if (!weights_complete_
-      && std::ranges::find(binding_.pointers(), nullptr) == binding_.pointers().end())
+      && std::ranges::find(binding_->pointers(), nullptr) == binding_->pointers().end())
     return;
   try {
     compute();
@@ -195,7 +238,8 @@ run_arguments<float> trainer::arguments() {
   run_arguments<float> result;
   result.rows = batch_.batches[at_].rows;
   result.seed = batch_.batches[at_].seed;
-  result.weights = binding_.pointers();
+  result.weights = binding_->pointers();
+  result.parts = binding_->parts();
   result.feeds = feeds_;
   result.gradient = gradient_.as_mutable_floats();
   return result;
@@ -242,7 +286,7 @@ void trainer::finish() {
       + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
   }
   hand_over(buckets.size() - 1);
-  binding_.clear();
+  binding_->clear();
   batch_ = {};
   gradient_ = {};
   ++steps_;
@@ -252,6 +296,7 @@ void trainer::finish() {
 // The gradient of the first run is lent out, so the second run uses another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
+  binding_->gather();
   auto how = arguments();
   how.gradient = spare.as_mutable_floats();
   return executor_->find_not_finite(how);

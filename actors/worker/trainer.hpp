@@ -65,10 +65,12 @@ using trainer_listener =
 
 /// Points to each tensor of a layout. The weights arrive in ranges, one by one, perhaps from
 /// several shards. If a tensor is within one range, the pointer is into that range. If it is spread
-/// over several ranges, it is gathered into a copy.
+/// over several ranges that end between rows (and have more than one), there is a pointer into each
+/// of them. Otherwise, it is gathered into a copy.
 class weight_binding {
 public:
-  explicit weight_binding(const layout& parameters);
+  /// @param takes_rows for each layout entry: whether its rows may be in several ranges
+  weight_binding(const layout& parameters, std::vector<bool> takes_rows);
 
   /// Forgets all ranges.
   void clear();
@@ -79,10 +81,23 @@ public:
   /// One pointer per layout entry; null if part of the entry is missing. Valid until `clear`.
   std::span<const float* const> pointers() const noexcept { return pointers_; }
 
+  /// The rows of complete entries that are in several ranges: see run_arguments. Valid until `add`
+  /// or `clear`.
+  std::span<const weight_rows<float>> parts() const noexcept { return parts_; }
+
+  /// Gathers all entries that have parts.
+  void gather();
+
 private:
+  void join(std::size_t entry);
+  void gather(std::size_t entry);
+
   const layout* parameters_;
+  std::vector<bool> takes_rows_;
+  /// In ascending order.
   std::vector<weight_range> ranges_;
   std::vector<const float*> pointers_;
+  std::vector<weight_rows<float>> parts_;
   /// Number of elements of each entry that have not arrived.
   std::vector<std::size_t> missing_;
   std::vector<payload> gathered_;
@@ -150,7 +165,7 @@ private:
   trainer_device device_;
   /// Null if the device has failed.
   std::unique_ptr<device_executor> executor_;
-  weight_binding binding_;
+  std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
 

@@ -81,6 +81,7 @@ void executor_state<T>::bind(const run_arguments<T>& arguments) {
   rows = arguments.rows;
   std::ranges::copy(arguments.weights, weights.begin());
   std::ranges::copy(arguments.feeds, feeds.begin());
+  parts = arguments.parts;
   gradient = arguments.gradient.data();
   seed = arguments.seed;
 }
@@ -281,6 +282,30 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   std::ranges::copy(totals, s.sums[s.under_way->instruction].begin());
   s.all_rows = rows;
   s.under_way->given = true;
+}
+
+// A product with one column adds up in another order (gemm.hpp), so its parts may differ from it.
+bool may_be_cut(const plan& what, std::size_t weight) {
+  const auto& matrix = what.parameters().entries()[weight].shape;
+  const auto reads = [weight](const operand& x) {
+    return x.where == operand::place::weight && x.index == weight;
+  };
+  const auto by_rows = [&](const instruction& x, std::size_t input) {
+    return x.inputs[input].shape == matrix
+      && ((x.op == operation::matmul && input == 1)
+          || (x.op == operation::embedding && input == 0));
+  };
+  if (matrix.rank() != 2 || matrix.last() < 2 || reads(what.loss())
+      || std::ranges::any_of(what.fetches(), reads))
+    return false;
+  for (const auto& x : what.instructions()) {
+    if (reads(x.bias) || reads(x.epilogue_operand))
+      return false;
+    for (std::size_t i = 0; i < x.inputs.size(); ++i)
+      if (reads(x.inputs[i]) && !by_rows(x, i))
+        return false;
+  }
+  return true;
 }
 
 std::vector<std::size_t> sums_over_workers(const plan& what) {

@@ -35,6 +35,14 @@ struct feed {
   feed(sparse_rows<T> x) : sparse(x) {}      // NOLINT: implicit
 };
 
+/// Some rows of a weight. Rows are slices of its first dimension.
+template <class T>
+struct weight_rows {
+  std::size_t weight = 0; ///< position in the layout
+  range rows;
+  const T* values = nullptr; ///< the first of these rows; the others follow without gaps
+};
+
 /// Arguments of a run. All memory belongs to the caller and is borrowed for the run.
 template <class T>
 struct run_arguments {
@@ -44,6 +52,10 @@ struct run_arguments {
   /// alignment is needed. A null pointer means that the tensor is not available yet (only for
   /// `advance`).
   std::span<const T* const> weights;
+  /// Weights whose rows are in several places: all of their rows, each once, in ascending order. A
+  /// place has at least two rows. Their pointer in `weights` only says whether they are available.
+  /// Only for weights that may be cut (may_be_cut()).
+  std::span<const weight_rows<T>> parts;
   /// One per placeholder, in the order of graph::placeholders(). Feeds that the plan does not read
   /// may be empty.
   std::span<const feed<T>> feeds;
@@ -129,7 +141,7 @@ public:
   /// results, in this order, that has such an element. For example "weights dense_1.weight",
   /// "features" or "result matmul_7"; empty if there is none. It runs the plan once more and checks
   /// after each instruction. Allocates; does not call on_bucket or on_sums, but uses the sums of
-  /// the last run.
+  /// the last run. All weights must be in one piece.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
   /// Values of fetch `index` in the last run, row-major, `rows` samples if the value is per sample.
@@ -145,6 +157,11 @@ public:
 private:
   std::unique_ptr<executor_state<T>> state_;
 };
+
+/// True if runs accept the rows of this weight in several places, with the same bits in the result.
+/// A run reads the weight only as the right operand of matrix products with more than one column,
+/// or looks up its rows.
+bool may_be_cut(const plan& what, std::size_t weight);
 
 /// The number of sums of each call of run_arguments::on_sums, in order; empty if the plan needs no
 /// other workers.

@@ -16,17 +16,32 @@ namespace troupe::cpu {
 
 namespace {
 
+/// The part of a product that reads some rows of the right operand. It makes some columns of c,
+/// whose rows are `stride` elements apart. If the operand is transposed, its rows are columns of c,
+/// and `columns` are among `rows`. Otherwise, they are terms of each sum.
+template <class T>
+void multiply(const step<T>& s, std::size_t m, matrix<T> left, range rows, const T* values,
+              range columns, T* c, std::size_t stride, T* scratch) {
+  const auto width = s.matrix(s.x.inputs[1]).columns;
+  c += columns.begin;
+  if (s.x.transpose_b) {
+    const matrix<T> right{values + (columns.begin - rows.begin) * width, width, 1};
+    gemm<T>(m, columns.size(), width, left, right.transposed(), c, stride, scratch);
+    return;
+  }
+  left.data += rows.begin * left.column_stride;
+  gemm<T>(m, columns.size(), rows.size(), left, {values + columns.begin, width, 1}, c, stride,
+          scratch, rows.begin > 0);
+}
+
 template <class T>
 void run_matmul(const step<T>& s) {
   const auto& x = s.x;
   const auto a = s.matrix(x.inputs[0]);
   const auto b = s.matrix(x.inputs[1]);
   matrix<T> left{s.a, a.columns, 1};
-  matrix<T> right{s.b, b.columns, 1};
   if (x.transpose_a)
     left = left.transposed();
-  if (x.transpose_b)
-    right = right.transposed();
   const auto m = x.transpose_a ? a.columns : a.rows;
   const auto k = x.transpose_a ? a.rows : a.columns;
   const auto n = x.transpose_b ? b.rows : b.columns;
@@ -41,27 +56,43 @@ void run_matmul(const step<T>& s) {
     // At least two rows, because a product with one row sums in another order.
     s.run.split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = s.out + part.begin * n;
-      gemm<T>(part.size(), n, k,
-              {left.data + part.begin * left.row_stride, left.row_stride, left.column_stride},
-              right, to, n, s.run.scratch_of(thread));
+      auto mine = left;
+      mine.data += part.begin * left.row_stride;
+      s.run.for_rows(x.inputs[1], [&](range rows, const T* values) {
+        multiply(s, part.size(), mine, rows, values, x.transpose_b ? rows : range{0, n}, to, n,
+                 s.run.scratch_of(thread));
+      });
       add_bias<T>(part.size(), n, to, bias, x.after,
                   operand != nullptr ? operand + part.begin * n : nullptr, to);
     });
     return;
   }
-  s.run.split(n, least(m) + 16, [&](range part, std::size_t thread) {
-    T* to = s.out + part.begin;
-    gemm<T>(m, part.size(), k, left,
-            {right.data + part.begin * right.column_stride, right.row_stride, right.column_stride},
-            to, n, s.run.scratch_of(thread));
-    if (part.size() == n) {
-      add_bias<T>(m, n, to, bias, x.after, operand, to);
-      return;
-    }
-    for (std::size_t r = 0; r < m; ++r, to += n)
-      add_bias<T>(1, part.size(), to, bias != nullptr ? bias + part.begin : nullptr, x.after,
-                  operand != nullptr ? operand + r * n + part.begin : nullptr, to);
-  });
+  const auto split_columns = [&](range columns, auto product) {
+    s.run.split(columns.size(), least(m) + 16, [&](range some, std::size_t thread) {
+      const range part{columns.begin + some.begin, columns.begin + some.end};
+      product(part, s.run.scratch_of(thread));
+      T* to = s.out + part.begin;
+      if (part.size() == n) {
+        add_bias<T>(m, n, to, bias, x.after, operand, to);
+        return;
+      }
+      for (std::size_t r = 0; r < m; ++r, to += n)
+        add_bias<T>(1, part.size(), to, bias != nullptr ? bias + part.begin : nullptr, x.after,
+                    operand != nullptr ? operand + r * n + part.begin : nullptr, to);
+    });
+  };
+  if (x.transpose_b)
+    s.run.for_rows(x.inputs[1], [&](range rows, const T* values) {
+      split_columns(rows, [&](range part, T* scratch) {
+        multiply(s, m, left, rows, values, part, s.out, n, scratch);
+      });
+    });
+  else
+    split_columns({0, n}, [&](range part, T* scratch) {
+      s.run.for_rows(x.inputs[1], [&](range rows, const T* values) {
+        multiply(s, m, left, rows, values, part, s.out, n, scratch);
+      });
+    });
 }
 
 /// Used for both products with a sparse matrix.

@@ -174,9 +174,12 @@ std::span<const operation_row<T>> sequence_rows() {
     {op::embedding,
      [](s i) {
        const auto* const ids = i.run.labels(i.x.inputs[1]);
+       const auto entries = i.run.extent(i.x.inputs[0], 0);
        i.by_rows([&](range part, std::size_t columns, std::size_t begin) {
-         embedding(std::span{ids + part.begin, part.size()}, i.run.extent(i.x.inputs[0], 0),
-                   columns, i.a, i.out + begin);
+         i.run.for_rows(i.x.inputs[0], [&](range rows, const T* table) {
+           embedding(std::span{ids + part.begin, part.size()}, entries, rows, columns, table,
+                     i.out + begin);
+         });
        });
      }},
     {op::embedding_gradient,

@@ -73,6 +73,8 @@ struct executor_state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
+  /// Borrowed from the caller.
+  std::span<const weight_rows<T>> parts;
   /// Scratch space that all threads share.
   aligned_array<T> shared;
   /// Pointers for a chain: register_count for each thread.
@@ -83,6 +85,19 @@ struct executor_state {
 
   void bind(const run_arguments<T>& arguments);
   const T* read(const operand& x) const;
+  /// Calls f(rows, pointer to the first of these rows) for each place that has rows of a matrix, in
+  /// ascending order.
+  template <class F>
+  void for_rows(const operand& x, F f) const {
+    bool cut = false;
+    for (const auto& part : parts)
+      if (x.where == operand::place::weight && part.weight == x.index) {
+        f(part.rows, part.values);
+        cut = true;
+      }
+    if (!cut)
+      f(range{0, matrix_extent(x.shape, rows).rows}, read(x));
+  }
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }

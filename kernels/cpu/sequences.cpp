@@ -76,13 +76,17 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
 }
 
 template <class T>
-void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-               const T* table, T* out) {
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (is_entry(ids[i], entries))
-      std::copy_n(table + static_cast<std::size_t>(ids[i]) * columns, columns, out + i * columns);
-    else
-      std::fill_n(out + i * columns, columns, std::numeric_limits<T>::quiet_NaN());
+void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
+               std::size_t columns, const T* table, T* out) {
+  for (std::size_t i = 0; i < ids.size(); ++i, out += columns) {
+    if (!is_entry(ids[i], entries)) {
+      std::fill_n(out, columns, std::numeric_limits<T>::quiet_NaN());
+      continue;
+    }
+    const auto id = static_cast<std::size_t>(ids[i]);
+    if (rows.begin <= id && id < rows.end)
+      std::copy_n(table + (id - rows.begin) * columns, columns, out);
+  }
 }
 
 template <class T>
@@ -169,7 +173,8 @@ void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
   template void gather_strided(std::span<const std::size_t>, std::span<const std::size_t>,         \
                                const T*, T*);                                                      \
   template void copy_rows(std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t);       \
-  template void embedding(std::span<const std::int32_t>, std::size_t, std::size_t, const T*, T*);  \
+  template void embedding(std::span<const std::int32_t>, std::size_t, range, std::size_t,          \
+                          const T*, T*);                                                           \
   template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t, range, \
                                    const T*, T*);                                                  \
   template void multiply_rows(std::size_t, std::size_t, const T*, const T*, T*);                   \

@@ -24,10 +24,11 @@ template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
 
-/// out (ids, columns) = rows of table (entries, columns).
+/// out (ids, columns) = rows of a table (entries, columns), or NaN for an ID that it does not have.
+/// `table` has the rows `rows` of it. IDs of other rows are left out.
 template <class T>
-void embedding(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-               const T* table, T* out);
+void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
+               std::size_t columns, const T* table, T* out);
 /// Columns `part` of out (entries, columns) = sums of rows of dy (ids, columns).
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,

@@ -23,6 +23,7 @@ public:
   }
   std::span<const float> fetched(std::size_t index) override { return run_.fetched(index); }
   const plan& what() const noexcept override { return run_.what(); }
+  bool takes_rows(std::size_t weight) const override { return may_be_cut(run_.what(), weight); }
 
 private:
   executor<float> run_;

@@ -28,6 +28,8 @@ public:
   virtual std::string find_not_finite(const run_arguments<float>& arguments) = 0;
   virtual std::span<const float> fetched(std::size_t index) = 0;
   virtual const plan& what() const noexcept = 0;
+  /// True if `advance` accepts the rows of this weight in several places (run_arguments::parts).
+  virtual bool takes_rows(std::size_t) const { return false; }
 };
 
 /// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.

@@ -187,7 +187,7 @@ public:
     if (!worker || x.number() > worker->given + 16)
       return;
     worker->asked = std::max(worker->asked, x.number());
-    while (auto next = book_->next_lease()) {
+    while (auto next = book_->next_lease({})) {
       auto& lease = next->second;
       fuzz::require(problem_of(lease).empty() && lease.end() <= records, "leases are sound");
     }
@@ -197,7 +197,7 @@ public:
     auto* worker = book_->find(x.worker(), x.incarnation());
     if (!worker || !problem_of(x).empty())
       return;
-    book_->settle(*worker, x);
+    book_->settle(*worker, x, {});
     fuzz::require(book_->samples() <= 2 * records, "nothing is trained twice");
     const auto loss = book_->totals(now_, true).train_loss;
     fuzz::require(!std::isinf(loss), "losses are numbers, or there are none");

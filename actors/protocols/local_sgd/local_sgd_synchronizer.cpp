@@ -344,11 +344,12 @@ void local_sgd_synchronizer::answer_pull(
 }
 
 // Worker 0 may have ended the last average before this worker, so the counts are not here yet. A
-// run that ends before its last epoch may have had no average at its end.
+// run that ends before its last epoch may have had no average at its end. With CONTRIBUTE, worker 0
+// does not know whether others have made steps since the last one. It is asked first.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
   reports_.push_back(make_response_promise<proto::Report>());
   auto answer = reports_.back();
-  if (!counted() && !waits() && options_.rank == 0)
+  if (options_.rank == 0 && (contribute_ || (apart_ && !waits())))
     demand();
   else
     proceed();

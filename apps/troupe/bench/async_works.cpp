@@ -100,8 +100,14 @@ std::span<const replica_recipe> replica_recipes() {
     {"outer 0.7, 0.9, H = 50", {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {}}"}},
     {"outer 1.0, 0.5, H = 50",
      {"protocol=LOCAL_SGD", "local_sgd={every: 50 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 0.7, 0.9, H = 50, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 50 fragments: 4 outer {}}"}},
     {"outer 1.0, 0.5, H = 50, 4 parts",
      {"protocol=LOCAL_SGD", "local_sgd={every: 50 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 53",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 53 outer {rate: 1 momentum: 0.5}}"}},
+    {"outer 1.0, 0.5, H = 55, 4 parts",
+     {"protocol=LOCAL_SGD", "local_sgd={every: 55 fragments: 4 outer {rate: 1 momentum: 0.5}}"}},
   };
   return result;
 }

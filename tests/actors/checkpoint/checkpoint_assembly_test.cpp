@@ -273,6 +273,21 @@ BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
   BOOST_TEST(x.idle());
 }
 
+// The holders' last versions differ, because a worker was lost. A checkpoint that was due before
+// still counts.
+BOOST_AUTO_TEST_CASE(a_due_version_is_kept_if_there_is_no_last_one) {
+  auto x = assembly(2, 2, 1, 10);
+  x.expect_end();
+  add(x, 20, 0);
+  add(x, 23, 0);
+  x.finish(0, now);
+  BOOST_TEST(!x.idle());
+  BOOST_TEST((add(x, 20, 1) == outcome::complete));
+  BOOST_TEST(next(x) == 20U);
+  x.done();
+  BOOST_TEST(x.idle());
+}
+
 BOOST_AUTO_TEST_CASE(the_least_mark_of_all_shards_counts) {
   auto x = assembly(2, 2);
   auto first = header(1, 0, 0);

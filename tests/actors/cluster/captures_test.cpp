@@ -436,6 +436,34 @@ BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
   }
 }
 
+// A worker holds two leases when the signal comes.
+BOOST_AUTO_TEST_CASE(a_run_with_slow_steps_gets_a_signal) {
+  for (auto& x : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
+      auto options = hundred_steps(x);
+      apply_override(options.job, "data.digits={train: 16000 test: 20}");
+      options.data = build_data(options.job);
+      options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 700ms; };
+      simulation run{options};
+      run.at(100s, [&run] { run.stop(run.coordinator_node(), "SIGTERM"); });
+      const auto summary = run.run().summary;
+      BOOST_TEST(summary.interrupted);
+      BOOST_TEST(summary.failure.find("has the state") != std::string::npos, summary.failure);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_failure_names_the_newest_checkpoint) {
+  auto options = hundred_steps({proto::SYNC_PS, 2, 2});
+  options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 10ms; };
+  simulation run{options};
+  run.at(600ms, [&run] { run.crash(run.worker_node(1)); });
+  const auto summary = run.run().summary;
+  const auto names = options.files->directories(checkpoint_folder("out"));
+  BOOST_TEST_REQUIRE(!names.empty());
+  const auto newest = (checkpoint_folder("out") / names.back()).string();
+  BOOST_TEST(summary.failure.ends_with("; the newest checkpoint is " + newest), summary.failure);
+}
+
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {

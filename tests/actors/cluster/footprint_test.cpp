@@ -78,9 +78,13 @@ BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   BOOST_TEST(together.weights == 0u);
   BOOST_TEST(together.data == 0u);
   BOOST_TEST(together.network == 0u);
-  // The first half of the vector ends inside the first tensor, which must then be gathered.
+  // The first half of the vector ends between two rows of the first tensor.
   const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
-  BOOST_TEST(straddling.weights == 16u * 784 * sizeof(float));
+  BOOST_TEST(straddling.weights == 0u);
+  // On a GPU, it is gathered.
+  const checked_job gpu{proto::SYNC_PS, {"device[0]=/job:worker/task:0/device:GPU:0"}};
+  BOOST_TEST(gpu.of(job_kind::worker, 0, {2, 2, false, false}).weights
+             == 16u * 784 * sizeof(float));
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {

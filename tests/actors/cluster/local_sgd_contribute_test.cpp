@@ -109,6 +109,25 @@ BOOST_AUTO_TEST_CASE(any_timing) {
   }
 }
 
+// The workers have made different numbers of steps since the last average.
+BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+    for (const auto* outer : {"local_sgd.every=8", "local_sgd.outer={}"})
+      BOOST_TEST_CONTEXT("seed " << seed << ", " << outer) {
+        auto options = with_a_slow_worker(
+          contributing({"epochs=1000", "early_stopping={patience: 1 min_delta: 100}", outer}),
+          2 + seed % 3, seed);
+        options.links.latency = 100us * (seed % 7);
+        options.links.jitter = 700us * (seed % 3);
+        const auto result = simulate(options);
+        BOOST_TEST(result.summary.failure == "");
+        BOOST_TEST(!result.summary.ended_early.empty());
+        BOOST_TEST(result.summary.test_loss < 2.3);
+        for (auto& node : result.nodes)
+          BOOST_TEST(node.has_value());
+      }
+}
+
 BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {
   for (const auto how : all_ways)
     check_balanced(train(how, contributing(), workers, 0), workers);

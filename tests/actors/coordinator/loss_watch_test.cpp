@@ -64,4 +64,22 @@ BOOST_AUTO_TEST_CASE(a_loss_that_grows) {
   BOOST_TEST(!watch.epoch(3, std::numeric_limits<double>::quiet_NaN()).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(advice_about_what_the_job_uses) {
+  auto job = job_of(1);
+  job.mutable_local_sgd()->set_every(8);
+  const auto advice = [&job] {
+    troupe::loss_watch watch{job, 4, 2.3};
+    watch.epoch(1, 1);
+    return watch.epoch(2, 2);
+  };
+  BOOST_TEST(contains(advice(), "scale the features"));
+  BOOST_TEST(!contains(advice(), "outer"));
+  job.mutable_local_sgd()->mutable_outer()->set_momentum(0.9F);
+  job.mutable_data()->mutable_normalize();
+  BOOST_TEST(
+    contains(advice(), "lower local_sgd.outer.momentum (0.9) or raise local_sgd.every (8)"),
+    advice().value_or(""));
+  BOOST_TEST(!contains(advice(), "scale the features"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,11 +1,15 @@
 #include "actors/coordinator/run_book.hpp"
 
+#include "actors/leases/lease_cursor.hpp"
+
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
 
 using namespace troupe;
 using namespace std::chrono_literals;
+using boost::test_tools::per_element;
 using outcome = troupe::run_book::outcome;
 
 BOOST_TEST_DONT_PRINT_LOG_VALUE(outcome)
@@ -32,10 +36,10 @@ proto::LeaseDone done(const proto::Lease& lease, std::uint64_t batches, double l
 /// The worker trains until it gets no more leases.
 void train_all(troupe::run_book& x, std::uint32_t worker) {
   x.find(worker)->asked = 1000;
-  while (auto next = x.next_lease()) {
+  while (auto next = x.next_lease(start)) {
     const auto& lease = next->second;
     const auto batches = (lease.end() - lease.begin() + 9) / 10;
-    BOOST_TEST(x.settle(*x.find(worker), done(lease, batches)) == outcome::counted);
+    BOOST_TEST(x.settle(*x.find(worker), done(lease, batches), start) == outcome::counted);
   }
 }
 
@@ -46,7 +50,7 @@ BOOST_AUTO_TEST_SUITE(run_book)
 BOOST_AUTO_TEST_CASE(two_epochs) {
   auto x = book();
   x.begin(2, std::nullopt, start);
-  BOOST_TEST(!x.next_lease().has_value(), "nobody has asked");
+  BOOST_TEST(!x.next_lease(start).has_value(), "nobody has asked");
   train_all(x, 1);
   BOOST_TEST(x.epoch_done());
   BOOST_TEST(!x.last_epoch());
@@ -64,8 +68,8 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST(std::isnan(x.totals(start, false).train_loss));
   auto& worker = *x.find(0);
   worker.asked = 2;
-  const auto lease = x.next_lease()->second;
-  const auto second = x.next_lease()->second;
+  const auto lease = x.next_lease(start)->second;
+  const auto second = x.next_lease(start)->second;
   BOOST_TEST(x.anybody_waits() == false);
   BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
   worker.live_samples = 5;
@@ -74,13 +78,44 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST(x.totals(start + 2s, true).train_loss == 5.0);
   const auto batches = (lease.end() - lease.begin() + 9) / 10;
   const auto samples = static_cast<double>(lease.end() - lease.begin());
-  BOOST_TEST(x.settle(worker, done(lease, batches, 3 * samples)) == outcome::counted);
+  BOOST_TEST(x.settle(worker, done(lease, batches, 3 * samples), start) == outcome::counted);
   const auto now = x.totals(start + 2s, true);
   BOOST_TEST(now.train_loss == 3.0);
   BOOST_TEST(now.samples_per_second == samples / 2);
   BOOST_TEST(now.epochs_trained == samples / 100);
-  BOOST_TEST(x.settle(worker, done(lease, batches)) == outcome::repeated);
-  BOOST_TEST(x.settle(worker, done(second, 1000)) == outcome::wrong);
+  BOOST_TEST(x.settle(worker, done(lease, batches), start) == outcome::repeated);
+  BOOST_TEST(x.settle(worker, done(second, 1000), start) == outcome::wrong);
+}
+
+// A run that is stopped waits for two leases of each worker. In step, all have the same leases.
+BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
+  for (const bool in_step : {false, true})
+    BOOST_TEST_CONTEXT(in_step) {
+      troupe::run_book x{{100'000, 10, 1, in_step, true}, {{0, 7}, {1, 8}}};
+      x.begin(1, std::nullopt, start);
+      // Both workers train a lease, with these times per batch. Returns its number of batches.
+      const auto train = [&](auto now, std::array<std::chrono::nanoseconds, 2> per_batch) {
+        std::array<proto::Lease, 2> leases;
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          ++x.find(i)->asked;
+          leases[i] = x.next_lease(now)->second;
+        }
+        std::array<std::uint64_t, 2> result{};
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          result[i] = batches_of(leases[i]);
+          BOOST_TEST(
+            x.settle(*x.find(i), done(leases[i], result[i]), now + result[i] * per_batch[i])
+            == outcome::counted);
+        }
+        return result;
+      };
+      using batches = std::array<std::uint64_t, 2>;
+      BOOST_TEST(train(start, {100ms, 500ms}) == (batches{32, 32}), per_element{});
+      BOOST_TEST(train(start + 1h, {100ms, 100ms}) == (batches{in_step ? 8U : 32U, 8}),
+                 per_element{});
+      BOOST_TEST(train(start + 2h, {10s, 10s}) == (batches{32, 32}), per_element{});
+      BOOST_TEST(train(start + 3h, {10s, 10s}) == (batches{1, 1}), per_element{});
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_that_was_given_up_is_not_found) {
@@ -100,7 +135,7 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   auto x = book();
   x.begin(1, std::nullopt, start);
   x.find(0)->asked = 1;
-  x.next_lease();
+  x.next_lease(start);
   x.leave(*x.find(0));
   train_all(x, 1);
   BOOST_TEST(x.epoch_done());
@@ -114,8 +149,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   x.begin(2, std::nullopt, start);
   x.find(0)->asked = 2;
   // Leases are single batches until the workers' speeds are known.
-  BOOST_TEST(x.settle(*x.find(0), done(x.next_lease()->second, 1)) == outcome::counted);
-  const auto lease = x.next_lease()->second;
+  BOOST_TEST(x.settle(*x.find(0), done(x.next_lease(start)->second, 1), start) == outcome::counted);
+  const auto lease = x.next_lease(start)->second;
   BOOST_TEST_REQUIRE(lease.end() - lease.begin() >= 20U);
   x.vanish(*x.find(0));
   BOOST_TEST(x.settling() == 1U);
@@ -150,9 +185,9 @@ BOOST_AUTO_TEST_CASE(a_worker_is_lost_after_an_early_end) {
   x.begin(1, std::nullopt, start);
   auto& worker = *x.find(0);
   worker.asked = 1;
-  auto report = done(x.next_lease()->second, 1);
+  auto report = done(x.next_lease(start)->second, 1);
   report.mutable_progress()->set_produced(1);
-  BOOST_TEST(x.settle(worker, report) == outcome::counted);
+  BOOST_TEST(x.settle(worker, report, start) == outcome::counted);
   x.stop();
   BOOST_TEST(x.stopped());
   proto::Report of_shard;
@@ -182,8 +217,8 @@ BOOST_AUTO_TEST_CASE(in_step_a_part_of_a_lease_is_no_end_of_it) {
   auto x = book(true);
   x.begin(1, std::nullopt, start);
   x.find(0)->asked = 1;
-  const auto lease = x.next_lease()->second;
-  BOOST_TEST(x.settle(*x.find(0), done(lease, 1)) == outcome::repeated);
+  const auto lease = x.next_lease(start)->second;
+  BOOST_TEST(x.settle(*x.find(0), done(lease, 1), start) == outcome::repeated);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -75,7 +75,7 @@ private:
     auto& w = workers_[rank];
     if (w.leases.size() >= 2)
       return;
-    if (auto lease = book_.next(rank)) {
+    if (auto lease = book_.next(rank, 1 + random_.below(troupe::lease_book::most_batches))) {
       BOOST_REQUIRE(lease->begin() < lease->end());
       BOOST_REQUIRE(lease->end() <= how_.records);
       BOOST_REQUIRE(lease->batch() == how_.batch);

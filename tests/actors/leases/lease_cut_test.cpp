@@ -51,7 +51,7 @@ private:
   void train(std::size_t rank, std::vector<int>& trained) {
     auto& w = workers_[rank];
     while (w.leases.size() < 2)
-      if (auto lease = book_.next(rank))
+      if (auto lease = book_.next(rank, 1 + random_.below(troupe::lease_book::most_batches)))
         w.leases.push_back(*lease);
       else
         break;

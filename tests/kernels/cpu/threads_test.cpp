@@ -11,7 +11,9 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <functional>
+#include <limits>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -50,12 +52,32 @@ struct trained {
     targets.assign(random.feeds[2].begin(), random.feeds[2].end());
   }
 
-  outcome run(std::size_t threads) {
+  /// Cuts a weight between random rows. Each part is in memory of its own.
+  void cut(std::size_t weight, random_stream& random) {
+    const auto& entry = g.parameters().entries()[weight];
+    const auto width = static_cast<std::size_t>(entry.shape.last());
+    range rest{0, entry.size / width};
+    while (!rest.empty()) {
+      const auto size = rest.size() < 4 ? rest.size() : 2 + random.below(rest.size() - 3);
+      const range part{rest.begin, rest.begin + size};
+      pieces.emplace_back(weights[weight].begin() + static_cast<std::ptrdiff_t>(part.begin * width),
+                          weights[weight].begin() + static_cast<std::ptrdiff_t>(part.end * width));
+      parts.push_back({weight, part, pieces.back().data()});
+      rest.begin = part.end;
+    }
+    std::ranges::fill(weights[weight], std::numeric_limits<float>::quiet_NaN());
+  }
+
+  std::shared_ptr<const plan> make_plan() const {
     auto options = cpu_plan_options();
     options.max_rows = rows;
     options.loss = loss;
     options.gradients = true;
-    executor<float> x(std::make_shared<const plan>(g, options), threads);
+    return std::make_shared<const plan>(g, options);
+  }
+
+  outcome run(std::size_t threads) {
+    executor<float> x(make_plan(), threads);
     outcome result;
     result.gradient.resize(g.parameters().size());
     std::vector<const float*> pointers;
@@ -65,6 +87,7 @@ struct trained {
     run_arguments<float> arguments;
     arguments.rows = rows;
     arguments.weights = pointers;
+    arguments.parts = parts;
     arguments.feeds = feeds;
     arguments.gradient = result.gradient;
     const auto before = allocations();
@@ -77,6 +100,8 @@ struct trained {
   graph g;
   expression loss;
   std::vector<std::vector<float>> weights;
+  std::deque<std::vector<float>> pieces;
+  std::vector<weight_rows<float>> parts;
   std::vector<float> features;
   std::vector<std::int32_t> words;
   std::vector<std::int32_t> targets;
@@ -93,9 +118,52 @@ void check_threads(const model& build) {
   }
 }
 
+/// The same bits with all weights that may be cut in parts. These are the weights with these names.
+void check_cuts(const model& build, const std::vector<std::string>& names) {
+  trained x(build);
+  const auto expected = x.run(1);
+  random_stream random{7};
+  for (int i = 0; i < 20; ++i) {
+    trained cut(build);
+    std::vector<std::string> found;
+    const auto& entries = cut.g.parameters().entries();
+    for (std::size_t weight = 0; weight < entries.size(); ++weight)
+      if (may_be_cut(*cut.make_plan(), weight)) {
+        found.push_back(entries[weight].name);
+        cut.cut(weight, random);
+      }
+    BOOST_TEST(found == names, boost::test_tools::per_element{});
+    for (const std::size_t threads : {1, 3})
+      BOOST_TEST((cut.run(threads) == expected), threads << " threads, cuts " << i);
+  }
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(threads)
+
+BOOST_AUTO_TEST_CASE(rows_of_weights_in_several_places) {
+  check_cuts(
+    [](expression images, expression) {
+      const auto h = dense_layer(flatten(images), "dense_1", 200, activation::relu);
+      return dense_layer(dense_layer(h, "dense_2", 3, activation::tanh), "dense_3", 10);
+    },
+    {"dense_1.weight", "dense_2.weight", "dense_3.weight"});
+  // A layer with one unit adds up in another order. Recurrent weights are packed for all time
+  // steps.
+  check_cuts(
+    [](expression, expression ids) {
+      auto& g = ids.owner();
+      const auto table = g.variable("table", {10, 48});
+      const auto other = g.variable("other", {10, 8});
+      const auto x = concat(
+        {recurrent_layer(embedding(table, ids), "recurrent", 48, cell::rnn), embedding(other, ids)},
+        2);
+      const auto narrow = dense_layer(reshape(x, {batch, 12 * 56}), "narrow", 1);
+      return matmul(dense_layer(narrow, "wide", 48), table, false, true);
+    },
+    {"table", "other", "recurrent.weight_ih_l0", "narrow.weight"});
+}
 
 BOOST_AUTO_TEST_CASE(each_does_its_part_once) {
   for (std::size_t size : {1, 2, 5}) {

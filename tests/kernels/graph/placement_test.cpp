@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <string>
 
@@ -65,6 +66,45 @@ bool cuts_a_tensor(const layout& x, const std::vector<range>& parts) {
   });
 }
 
+/// Places tensors in turn, as TensorFlow's replica_device_setter does. Returns the largest part.
+std::size_t largest_in_turn(const layout& x, std::size_t parts) {
+  std::vector<std::size_t> sizes(parts);
+  for (std::size_t i = 0; i < x.entries().size(); ++i)
+    sizes[i % parts] += x.entries()[i].size;
+  return std::ranges::max(sizes);
+}
+
+std::vector<shape> vgg_16() {
+  std::vector<shape> result;
+  std::int64_t in = 3;
+  for (const std::int64_t out : {64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512}) {
+    result.insert(result.end(), {{out, in, 3, 3}, {out}});
+    in = out;
+  }
+  result.insert(result.end(), {{25088, 4096}, {4096}, {4096, 4096}, {4096}, {4096, 1000}, {1000}});
+  return result;
+}
+
+std::vector<shape> gpt_2() {
+  std::vector<shape> result{{50257, 768}, {1024, 768}};
+  for (int i = 0; i < 12; ++i)
+    result.insert(result.end(),
+                  {{768},
+                   {768},
+                   {768, 2304},
+                   {2304},
+                   {768, 768},
+                   {768},
+                   {768},
+                   {768},
+                   {768, 3072},
+                   {3072},
+                   {3072, 768},
+                   {768}});
+  result.insert(result.end(), {{768}, {768}});
+  return result;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(placement)
@@ -105,6 +145,32 @@ BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   BOOST_TEST(std::ranges::none_of(cut_at_tensors(large_last, 3), &range::empty));
   const auto two = of({{3}, {4}});
   BOOST_TEST((cut_at_tensors(two, 4) == std::vector<range>{{0, 3}, {3, 7}, {7, 7}, {7, 7}}));
+}
+
+// The figures are in the manual, where it says why there is no ROUND_ROBIN.
+BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
+  struct figures {
+    std::vector<shape> tensors;
+    std::vector<double> in_turn;
+    std::vector<double> whole;
+  };
+  const std::vector<shape> mlp{{784, 256}, {256}, {256, 128}, {128}, {128, 10}, {10}};
+  for (const auto& x : {figures{mlp, {2.00, 2.56, 3.44, 6.83}, {1.71, 2.56, 3.41, 6.83}},
+                        figures{vgg_16(), {2.00, 2.31, 3.28, 6.11}, {1.70, 2.23, 2.97, 5.94}},
+                        figures{gpt_2(), {1.99, 1.78, 2.83, 4.07}, {1.00, 1.01, 1.24, 2.48}}}) {
+    const auto tensors = of(x.tensors);
+    const std::size_t servers[] = {2, 3, 4, 8};
+    for (std::size_t i = 0; i < std::size(servers); ++i)
+      BOOST_TEST_CONTEXT(tensors.size() << " parameters on " << servers[i]) {
+        const auto even = static_cast<double>(tensors.size()) / static_cast<double>(servers[i]);
+        const auto share = [even](std::size_t part) {
+          return std::round(static_cast<double>(part) / even * 100) / 100;
+        };
+        BOOST_TEST(share(largest_in_turn(tensors, servers[i])) == x.in_turn[i]);
+        BOOST_TEST(share(largest(cut_at_tensors(tensors, servers[i]))) == x.whole[i]);
+        BOOST_TEST(share(largest(cut_at_rows(tensors, servers[i]))) <= 1.01);
+      }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(rows_stay_whole) {
