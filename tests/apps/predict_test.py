@@ -115,7 +115,7 @@ class Features(TestCase):
         tokens = [i * 7 % 5 for i in range(8 * 3)]
         x = self.write("x.npy", npy(WHOLE, (8, 3), tokens))
         y = self.write("y.npy", npy(WHOLE, (8, 3), [t % 2 for t in tokens]))
-        model = """model { layer { embedding { width: 4 } } layer { dense { units: 2 } } loss: SOFTMAX_CROSS_ENTROPY }"""
+        model = "model { layer { embedding { width: 4 } } layer { dense { units: 2 } } loss: SOFTMAX_CROSS_ENTROPY }"
         self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 4', model)
         found = self.predict(f"--features={x}")
         self.assertEqual(list(found[0]), ["record", "position", "prediction", "probability", "probability_0",
