@@ -2,6 +2,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
+#include "actors/model/moving_average.hpp"
 #include "actors/model/replica_state.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
@@ -101,7 +102,7 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
 }
 
 /// State that the job does not use is checked but not loaded. If the momentum of an outer optimizer
-/// is missing, it is 0.
+/// is missing, it is 0. If a moving average is missing, it begins with the weights.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();
@@ -127,6 +128,9 @@ void read_state(const checkpoint_files& files, const job_context& context,
       std::memcpy(slots.at(1 + x.slot).as_mutable_floats().data() + x.entry->offset, source.data(),
                   source.size());
   }
+  const auto average = std::ranges::find(names, moving_average_name);
+  if (average != names.end() && std::ranges::find(there, *average) == there.end())
+    slots[1 + static_cast<std::size_t>(average - names.begin())] = slots[0];
 }
 
 std::vector<std::byte> read_whole(storage& from, const std::filesystem::path& file) {

@@ -43,7 +43,8 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);
   if (!setup.resume)
-    if (const auto weights = initial_weights(setup.context->job, setup.context->parameters())) {
+    if (const auto weights =
+          initial_weights(setup.context->job, setup.context->parameters(), setup.notices)) {
       setup.initial = payload::floats(weights->size());
       std::ranges::copy(*weights, setup.initial.as_mutable_floats().begin());
     }

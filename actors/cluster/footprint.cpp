@@ -79,6 +79,8 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
   result.weights = version_pool::memory_bytes(
     elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
+  if (context.job.has_moving_average())
+    result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
   // Pieces of the next version have their own state until it is published.
   const bool pieces = cluster.separate && sync_in_pieces(context);
   const std::size_t states =
@@ -109,6 +111,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Worker 0 copies its replica for the coordinator after each epoch.
     result.weights = version_pool::memory_bytes(parameters, replica_slots)
       + (index == 0 ? bytes_of(parameters) : 0);
+    if (context.job.has_moving_average())
+      result.weights += bytes_of(parameters);
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
     result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);

@@ -55,7 +55,7 @@ std::string loss_watch::advice() const {
     result += ", leave out async_ps.compensation: NONE";
   if (job_.local_sgd().has_outer())
     result += ", lower local_sgd.outer.momentum ("
-      + text_of(static_cast<double>(job_.local_sgd().outer().momentum()))
+      + loss_text(static_cast<double>(job_.local_sgd().outer().momentum()))
       + ") or raise local_sgd.every (" + std::to_string(job_.local_sgd().every()) + ')';
   if (job_.learning_rate().warmup_epochs() == 0)
     result += ", set learning_rate.warmup_epochs";

@@ -7,6 +7,7 @@
 #include "messages/proto/job.pb.h"
 #include "messages/proto/wire.pb.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ struct job_data {
   /// For tables: the name of each class in the file. Otherwise empty, because classes only have
   /// numbers.
   std::vector<std::string> class_names = {};
+  /// For tables: for each column of categories, by name, its categories in order.
+  std::map<std::string, std::vector<std::string>> categories = {};
+  /// For tables with `missing: MEAN` or `MEDIAN`: what replaces a missing number of a column.
+  std::map<std::string, double> replacements = {};
   /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -158,9 +159,12 @@ private:
     if (known.empty())
       throw input_error(path_ + ": no training record has a value in column \""
                         + excerpt(columns_[column].name) + "\"; leave the column out");
-    std::ranges::replace_if(
-      values, [](double x) { return std::isnan(x); },
-      csv_.missing() == proto::MEDIAN ? median(known) : mean(known));
+    if (csv_.missing() == proto::MEAN || csv_.missing() == proto::MEDIAN) {
+      const auto usual = csv_.missing() == proto::MEDIAN ? median(known) : mean(known);
+      std::ranges::replace_if(
+        values, [](double x) { return std::isnan(x); }, usual);
+      replacements_[columns_[column].name] = usual;
+    }
     const auto how =
       csv_.standardize() ? moments_of(values, 1, 0, training_rows_) : column_moments{};
     add_feature(columns_[column].name, how, std::move(values));
@@ -189,6 +193,7 @@ private:
       }
       add_feature(columns_[column].name + "=" + names[k], {}, std::move(values));
     }
+    categories_[columns_[column].name] = std::move(names);
   }
 
   stored_labels labels_of(const std::vector<double>& classes) const {
@@ -268,6 +273,8 @@ private:
     }
     result.feature_names = names_;
     result.class_names = class_names_;
+    result.categories = categories_;
+    result.replacements = replacements_;
   }
 
   const proto::Job& job_;
@@ -283,6 +290,8 @@ private:
   std::vector<std::string> names_;
   std::vector<column_moments> moments_;
   std::vector<std::vector<double>> features_;
+  std::map<std::string, std::vector<std::string>> categories_;
+  std::map<std::string, double> replacements_;
   column_moments target_;
 };
 

@@ -3,10 +3,12 @@
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
 
+#include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 namespace troupe {
@@ -43,6 +45,28 @@ feature_scaling scaling_in(const metadata& x, const std::string& what, const fea
                       + std::to_string(result.scale.size()) + " numbers; expected "
                       + std::to_string(now.shift.size()) + ", and deviations other than 0");
   return result;
+}
+
+std::string json_of(const data_shape& x) {
+  std::string result;
+  google::protobuf::util::JsonPrintOptions how;
+  how.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(to_proto(x), &result, how).ok())
+    throw std::logic_error("data_metadata: a shape has no JSON");
+  return result;
+}
+
+/// A list or map in the metadata; empty if there is none.
+template <class T>
+T entry_in(const metadata& x, const std::string& key, const std::string& name) {
+  if (!x.contains(key))
+    return {};
+  try {
+    return nlohmann::json::parse(x.at(key)).get<T>();
+  } catch (const nlohmann::json::exception&) {
+    throw input_error(name + ": metadata \"" + key + "\": damaged, found "
+                      + excerpt(x.at(key), longest_names));
+  }
 }
 
 /// The scaling that turns numbers scaled by `from` into numbers scaled by `to`.
@@ -129,8 +153,27 @@ job_data as_trained(job_data data, const std::map<std::string, std::string>& tra
   return data;
 }
 
+data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name) {
+  proto::DataShape shape;
+  const auto found = metadata.find("data");
+  if (found == metadata.end()
+      || !google::protobuf::util::JsonStringToMessage(found->second, &shape).ok())
+    throw input_error(name + ": metadata \"data\": expected the shape of the training data");
+  data_facts result;
+  result.shape = from_proto(shape);
+  if (metadata.contains("feature_mean"))
+    result.normalization = scaling_in(metadata, "feature", {{0}, {1}}, name);
+  result.targets = scaling_in(metadata, "target", result.targets, name);
+  using names = std::vector<std::string>;
+  result.feature_names = entry_in<names>(metadata, "features", name);
+  result.class_names = entry_in<names>(metadata, "classes", name);
+  result.categories = entry_in<std::map<std::string, names>>(metadata, "categories", name);
+  result.replacements = entry_in<std::map<std::string, double>>(metadata, "replacements", name);
+  return result;
+}
+
 std::map<std::string, std::string> metadata_of(const job_data& data) {
-  std::map<std::string, std::string> result;
+  std::map<std::string, std::string> result{{"data", json_of(shape_of(*data.train))}};
   const auto add = [&](const char* name, const auto& values) {
     // Names come from files and may not be valid UTF-8.
     result[name] =
@@ -152,6 +195,10 @@ std::map<std::string, std::string> metadata_of(const job_data& data) {
     add("features", data.feature_names);
   if (!data.class_names.empty())
     add("classes", data.class_names);
+  if (!data.categories.empty())
+    add("categories", data.categories);
+  if (!data.replacements.empty())
+    add("replacements", data.replacements);
   return result;
 }
 

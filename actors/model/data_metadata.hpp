@@ -1,9 +1,12 @@
 #pragma once
 
 #include "actors/model/data_builder.hpp"
+#include "actors/model/data_shape.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -14,9 +17,27 @@ namespace troupe {
 ///                                     feature, or for each channel, or one for all
 ///   target_mean, target_deviation     y = model output * deviation + mean
 ///   features, classes                 names
+///   categories, replacements          see job_data
+///   data                              data_shape
 ///
 /// An entry that has no effect is left out. Pixels of type uint8 are divided by 255 first.
 std::map<std::string, std::string> metadata_of(const job_data& data);
+
+/// What metadata_of() says about the data of a training, without the data.
+struct data_facts {
+  data_shape shape;
+  std::optional<feature_scaling> normalization;
+  feature_scaling targets{{0}, {1}};
+  std::vector<std::string> feature_names;
+  std::vector<std::string> class_names;
+  std::map<std::string, std::vector<std::string>> categories;
+  std::map<std::string, double> replacements;
+};
+
+/// Reads the metadata.
+/// @param name the model's name in errors, usually its path
+/// @throws input_error if the metadata are damaged, or without "data".
+data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name);
 
 /// Fits other data to a trained model. The test records and the scaling of `data` become those of
 /// the training data: with the statistics of other records, the same features would give the model

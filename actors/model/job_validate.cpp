@@ -281,6 +281,24 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
     problems.require(job.solver() != proto::EXACT, "early_stopping",
                      "solver: EXACT makes no steps; leave it out");
   }
+  if (job.model().has_partial_weights()) {
+    problems.require(!job.model().initial_weights().empty(), "model.partial_weights",
+                     "takes tensors from model.initial_weights, which is missing");
+    for (int i = 0; i < job.model().partial_weights().rename_size(); ++i) {
+      const auto& x = job.model().partial_weights().rename(i);
+      problems.require(x.file() != x.model(),
+                       "model.partial_weights.rename[" + std::to_string(i) + "]",
+                       "expected different beginnings `file` and `model`");
+    }
+  }
+  if (job.has_moving_average()) {
+    const auto decay = job.moving_average().decay();
+    problems.require(decay > 0 && decay < 1, "moving_average.decay",
+                     std::to_string(decay)
+                       + "; expected more than 0 and less than 1, such as 0.999");
+    problems.require(job.solver() != proto::EXACT, "moving_average",
+                     "solver: EXACT makes no steps; leave it out");
+  }
   if (job.has_evaluate())
     problems.require(job.evaluate().every_steps() >= 1 || job.evaluate().measure_size() > 0,
                      "evaluate.every_steps", "expected a number of updates, at least 1");

@@ -342,9 +342,11 @@ expression layer_builder::one_direction(expression x, const proto::Recurrent& ho
   const auto w_hh = variable("weight_hh" + suffix, {gates, hidden}, recurrent_weights);
   const auto b_ih = variable("bias_ih" + suffix, {gates});
   const auto b_hh = variable("bias_hh" + suffix, {gates});
-  if (kind == cell::gru)
+  if (kind == cell::gru && how.reset_after())
     return gru(troupe::dense(x, w_ih, b_ih), w_hh, b_hh);
   const auto z = troupe::dense(x, w_ih, b_ih + b_hh);
+  if (kind == cell::gru)
+    return gru_reset_before(z, w_hh);
   return kind == cell::lstm ? lstm(z, w_hh) : rnn(z, w_hh);
 }
 

@@ -105,6 +105,8 @@ public:
     count(x.layers(), field + ".layers", 64);
     initializer(x.has_weights(), x.weights(), field + ".weights");
     initializer(x.has_recurrent_weights(), x.recurrent_weights(), field + ".recurrent_weights");
+    require(!x.has_reset_after() || field == ".gru", field + ".reset_after",
+            "only a gru has a reset gate; leave it out");
   }
 
   void check(const proto::BatchNorm& x) const {

@@ -1,6 +1,7 @@
 #include "actors/model/model_file.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/glob.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -120,22 +121,99 @@ safetensors_dtype readable_type(const safetensors_file& file, const std::string&
 
 } // namespace
 
-model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
-                          std::string_view name) {
-  auto file = parse_safetensors(bytes, name);
-  std::erase_if(file.tensors, [&](const safetensors_entry& x) {
+namespace {
+
+/// Removes PyTorch's counters, and returns their number.
+std::size_t remove_counters(safetensors_file& file) {
+  return std::erase_if(file.tensors, [](const safetensors_entry& x) {
     return x.name.ends_with("num_batches_tracked") && x.dtype == safetensors_dtype::i64
       && x.shape.empty();
   });
+}
+
+bool fits_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::ranges::any_of(patterns, [&](auto& x) { return matches_glob(x, name); });
+}
+
+/// The name of a tensor of the model in the file.
+std::string name_in_file(const tensor_choice& choice, const std::string& name) {
+  for (const auto& [model, file] : choice.renames)
+    if (name.starts_with(model))
+      return file + name.substr(model.size());
+  return name;
+}
+
+void require_effect(const layout& parameters, const std::vector<std::string>& patterns,
+                    std::string_view name) {
+  for (const auto& pattern : patterns)
+    if (std::ranges::none_of(parameters.entries(),
+                             [&](auto& x) { return matches_glob(pattern, x.name); }))
+      throw input_error(std::string{name} + ": no tensor of the model fits \"" + pattern
+                        + "\"; troupe check lists their names");
+}
+
+} // namespace
+
+model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
+                          std::string_view name) {
+  auto file = parse_safetensors(bytes, name);
+  const auto counters = remove_counters(file);
   std::vector<expected_tensor> expected;
   for (const auto& entry : parameters.entries())
     expected.push_back({entry.name, readable_type(file, entry.name), sizes_of(entry.shape)});
   require_tensors(file, expected, name);
-  model_contents result{std::vector<float>(parameters.size()), info_of(file, name)};
+  model_contents result{std::vector<float>(parameters.size()), info_of(file, name), counters};
   for (const auto& entry : parameters.entries())
     copy_tensor(*file.find(entry.name),
                 std::span{result.weights}.subspan(entry.offset, entry.size));
   return result;
+}
+
+tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parameters,
+                          const tensor_choice& choice, std::span<float> weights,
+                          std::string_view name) {
+  require_effect(parameters, choice.only, name);
+  require_effect(parameters, choice.except, name);
+  auto file = parse_safetensors(bytes, name);
+  tensors_left result;
+  result.counters = remove_counters(file);
+  safetensors_file used;
+  std::vector<expected_tensor> expected;
+  std::vector<std::pair<const safetensors_entry*, std::span<float>>> copies;
+  for (const auto& entry : parameters.entries()) {
+    const bool chosen = (choice.only.empty() || fits_any(choice.only, entry.name))
+      && !fits_any(choice.except, entry.name);
+    if (!chosen)
+      continue;
+    const auto wanted = name_in_file(choice, entry.name);
+    const auto* found = file.find(wanted);
+    if (found == nullptr) {
+      result.missing.push_back(wanted);
+      continue;
+    }
+    used.tensors.push_back(*found);
+    expected.push_back({wanted, readable_type(file, wanted), sizes_of(entry.shape)});
+    copies.emplace_back(found, weights.subspan(entry.offset, entry.size));
+  }
+  for (const auto& x : file.tensors)
+    if (std::ranges::none_of(copies, [&](auto& copy) { return copy.first == &x; }))
+      result.unused.push_back(x.name);
+  if (copies.empty())
+    throw input_error(
+      std::string{name} + ": it has none of the tensors that the job takes, such as "
+      + (result.missing.empty() ? "any" : "\"" + result.missing[0] + "\"") + "; it has "
+      + (result.unused.empty() ? "none" : "\"" + result.unused[0] + "\", ...")
+      + ". model.partial_weights.rename translates names");
+  std::ranges::sort(used.tensors, {}, &safetensors_entry::name);
+  require_tensors(used, expected, name);
+  for (const auto& [from, to] : copies)
+    copy_tensor(*from, to);
+  result.taken = copies.size();
+  return result;
+}
+
+model_info read_model_info(std::span<const std::byte> bytes, std::string_view name) {
+  return info_of(parse_safetensors(bytes, name), name);
 }
 
 void require_finite(const layout& parameters, std::span<const float> weights,

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -25,6 +26,28 @@ struct model_info {
 struct model_contents {
   std::vector<float> weights; ///< (layout.size()): the flat parameter vector
   model_info info;
+  /// Number of PyTorch's counters "*.num_batches_tracked", which no computation reads.
+  std::size_t counters = 0;
+};
+
+/// Which tensors of a weights file a model takes. Names are patterns as in matches_glob().
+struct tensor_choice {
+  /// Names in the model; empty: all.
+  std::vector<std::string> only;
+  std::vector<std::string> except;
+  /// Beginnings of names in the model, and in the file. The first that fits applies.
+  std::vector<std::pair<std::string, std::string>> renames;
+};
+
+/// What was not taken from a weights file.
+struct tensors_left {
+  std::size_t taken = 0;
+  /// Tensors of the model that the choice names, but the file lacks.
+  std::vector<std::string> missing;
+  /// Tensors of the file that the model does not use.
+  std::vector<std::string> unused;
+  /// See model_contents.
+  std::size_t counters = 0;
 };
 
 /// Lays out the flat parameter vector as a safetensors file, in pieces that refer to `weights`: one
@@ -46,6 +69,17 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
 /// differs); also if model_version is not a number.
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
                           std::string_view name);
+
+/// Reads some tensors of such a file into the flat parameter vector. The others keep their values.
+/// @throws input_error that names `name`: a pattern that fits no tensor of the model, tensors of
+/// another shape (each of them), or no tensor at all fits.
+tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parameters,
+                          const tensor_choice& choice, std::span<float> weights,
+                          std::string_view name);
+
+/// Reads only the metadata of a weights file.
+/// @throws input_error like read_model.
+model_info read_model_info(std::span<const std::byte> bytes, std::string_view name);
 
 /// @throws input_error that names the first tensor and element that is NaN or infinite.
 void require_finite(const layout& parameters, std::span<const float> weights,

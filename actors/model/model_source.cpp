@@ -5,7 +5,10 @@
 #include "actors/model/onnx/importer.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
+#include "kernels/formats/printable.hpp"
 #include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/initializers.hpp"
+#include "kernels/graph/orthogonal.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -154,16 +157,9 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
   return {import_onnx(source, features.owner(), {input}, true, kind_of)[0].x, result};
 }
 
-std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters) {
-  const auto& model = job.model();
-  if (!model.initial_weights().empty()) {
-    const auto path = expand_environment(model.initial_weights(), "model.initial_weights");
-    auto weights = read_model(read_file(path), parameters, path).weights;
-    require_finite(parameters, weights, path);
-    return weights;
-  }
-  if (model.onnx().empty())
-    return std::nullopt;
+namespace {
+
+std::vector<float> weights_of_onnx(const proto::Model& model, const layout& parameters) {
   const auto path = path_of(model);
   const auto source = onnx_model::read(path);
   if (source.structure() != model.onnx_structure())
@@ -171,6 +167,71 @@ std::optional<std::vector<float>> initial_weights(const proto::Job& job, const l
   auto weights = source.values(parameters);
   require_finite(parameters, weights, path);
   return weights;
+}
+
+tensor_choice choice_of(const proto::PartialWeights& how) {
+  tensor_choice result{
+    {how.only().begin(), how.only().end()}, {how.except().begin(), how.except().end()}, {}};
+  for (const auto& x : how.rename())
+    result.renames.emplace_back(x.model(), x.file());
+  return result;
+}
+
+/// "w.safetensors: it lacks 2 tensors, which keep their initial values: a, b".
+std::string listed(const std::string& before, const std::vector<std::string>& names) {
+  constexpr std::size_t most_named = 20;
+  auto text = before + ": ";
+  for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
+    text += (i > 0 ? ", " : "") + excerpt(names[i]);
+  return text + (names.size() > most_named ? ", ..." : "");
+}
+
+std::string counted(std::size_t n, const std::string& what) {
+  return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
+}
+
+} // namespace
+
+std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters,
+                                                  std::vector<std::string>& notices) {
+  const auto& model = job.model();
+  std::optional<std::vector<float>> result;
+  if (!model.onnx().empty() && (model.initial_weights().empty() || model.has_partial_weights()))
+    result = weights_of_onnx(model, parameters);
+  if (model.initial_weights().empty())
+    return result;
+  const auto path = expand_environment(model.initial_weights(), "model.initial_weights");
+  const auto file = read_file(path);
+  std::size_t counters = 0;
+  if (model.has_partial_weights()) {
+    if (!result) {
+      result.emplace(parameters.size());
+      orthogonal_matrices orthogonal;
+      initialize(parameters, {0, parameters.size()}, job.seed(), *result, &orthogonal);
+    }
+    const auto left =
+      read_tensors(file, parameters, choice_of(model.partial_weights()), *result, path);
+    notices.push_back(path + ": " + std::to_string(left.taken) + " of "
+                      + std::to_string(parameters.entries().size())
+                      + " tensors of the model are taken from it");
+    if (!left.missing.empty())
+      notices.push_back(listed(path + ": " + counted(left.missing.size(), "tensor")
+                                 + " missing in it, so the model keeps the initial values",
+                               left.missing));
+    if (!left.unused.empty())
+      notices.push_back(listed(
+        path + ": " + counted(left.unused.size(), "tensor") + " of it not used", left.unused));
+    counters = left.counters;
+  } else {
+    auto contents = read_model(file, parameters, path);
+    result = std::move(contents.weights);
+    counters = contents.counters;
+  }
+  if (counters > 0)
+    notices.push_back(path + ": " + counted(counters, "counter")
+                      + " \"*.num_batches_tracked\" skipped: nothing reads them");
+  require_finite(parameters, *result, path);
+  return result;
 }
 
 } // namespace troupe

@@ -38,7 +38,10 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
 
 /// The initial weights, from the file that the job names or from its ONNX model. Nothing if the
 /// layers' initializers determine them.
-/// @throws input_error that lists every tensor that is missing, unexpected, or of a different shape
-std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters);
+/// @param notices is told which tensors of the file were left out
+/// @throws input_error that lists every tensor that is missing, unexpected, or of a different
+/// shape; with partial_weights, like read_tensors
+std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters,
+                                                  std::vector<std::string>& notices);
 
 } // namespace troupe

@@ -71,6 +71,9 @@ void check_contribute(const proto::Job& job, problem_list& problems) {
 }
 
 void check_local_sgd(const proto::Job& job, problem_list& problems) {
+  problems.require(!job.has_moving_average(), "moving_average",
+                   "the workers of LOCAL_SGD have different weights between two averages; leave it "
+                   "out: their averages are smooth already");
   if (job.local_sgd().has_outer())
     check_outer(job.local_sgd().outer(), problems);
   problems.require(job.local_sgd().every() >= 1, "local_sgd.every",

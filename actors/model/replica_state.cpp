@@ -1,5 +1,7 @@
 #include "actors/model/replica_state.hpp"
 
+#include "actors/model/moving_average.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -28,6 +30,8 @@ std::size_t outer_vectors(const proto::Job& job) {
 std::vector<std::string> state_names(const job_context& context, std::size_t workers) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};
+  if (context.job.has_moving_average())
+    result.emplace_back(moving_average_name);
   if (outer_vectors(context.job) > 1)
     result.emplace_back("outer_momentum");
   const auto own = own_states(context, workers);

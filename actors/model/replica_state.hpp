@@ -23,8 +23,9 @@ std::vector<range> replica_parts(const job_context& context, std::size_t workers
 /// the last outer weights, and a momentum.
 std::size_t outer_vectors(const proto::Job& job);
 
-/// Names of the vectors that follow the weights in a checkpoint: the optimizer's state; the outer
-/// momentum; and, if each worker has its own optimizer, own_state() of each worker.
+/// Names of the vectors that follow the weights in a checkpoint: the optimizer's state; the moving
+/// average of the weights; the outer momentum; and, if each worker has its own optimizer,
+/// own_state() of each worker.
 std::vector<std::string> state_names(const job_context& context, std::size_t workers);
 
 /// How many of these names belong to a single worker each; they are the last ones. 0 if there is

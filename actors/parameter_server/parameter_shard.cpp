@@ -1,5 +1,7 @@
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include "actors/model/moving_average.hpp"
+
 #include "kernels/optimizers/gradient_norm.hpp"
 #include "messages/problems.hpp"
 #include "messages/selection.hpp"
@@ -32,11 +34,16 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
   return result;
 }
 
+std::shared_ptr<version_pool> make_averages(const job_context& context, range where) {
+  return context.job.has_moving_average() ? make_versions(context, where, 0) : nullptr;
+}
+
 parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                                 shard_options options, std::shared_ptr<version_pool> versions)
+                                 shard_options options, std::shared_ptr<version_pool> versions,
+                                 std::shared_ptr<version_pool> averages)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    policy_(options_.policy),
+    averages_(std::move(averages)), policy_(options_.policy),
     updater_(*context_,
              options_.in_pieces ? range_pieces::cut(options_.where) : range_pieces{options_.where},
              policy_->keeps_moments()),
@@ -650,9 +657,19 @@ void parameter_shard::make_version(const planned_update& update, bool is_prepare
     updater_.apply(old, update.gradient, update.samples, updated, update.terms);
   else
     std::ranges::copy(old, updated.begin());
-  versions_->publish(versions_->version() + 1);
+  publish(versions_->version() + 1);
   options_.board->count_step(clock().now());
   await_gradients();
+}
+
+/// Publishes the next weights, and their average first: a reader of averages sees each version.
+void parameter_shard::publish(std::uint64_t version) {
+  if (averages_) {
+    average_weights(*context_, options_.where, version, averages_->published(), versions_->next(),
+                    averages_->next());
+    averages_->publish(version);
+  }
+  versions_->publish(version);
 }
 
 void parameter_shard::await_gradients() {
@@ -664,10 +681,9 @@ void parameter_shard::await_gradients() {
 
 bool parameter_shard::find_slot() {
   prepare_pieces();
-  if (prepared())
-    return true;
-  drop_pieces();
-  const bool found = versions_->begin();
+  if (!prepared())
+    drop_pieces();
+  const bool found = (prepared() || versions_->begin()) && (!averages_ || averages_->begin());
   if (!found)
     options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
   return found;

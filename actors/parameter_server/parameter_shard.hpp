@@ -66,6 +66,10 @@ using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
+/// Makes a version pool for the moving average of a shard's weights, from which only the
+/// coordinator pulls. Null if the job has no moving average.
+std::shared_ptr<version_pool> make_averages(const job_context& context, range where);
+
 /// The only writer of a slice of the parameters. It also holds the optimizer's state. A pushed
 /// gradient is staged. It takes effect when its worker commits it, and it is decided once. The
 /// policy decides which gradients form an update. The update is computed in new memory as a new
@@ -86,7 +90,8 @@ public:
   using super = shard_shell::base;
 
   parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                  shard_options options, std::shared_ptr<version_pool> versions);
+                  shard_options options, std::shared_ptr<version_pool> versions,
+                  std::shared_ptr<version_pool> averages = nullptr);
 
   const char* name() const override { return "troupe.shard"; }
   std::uint64_t view_number() const noexcept { return options_.view.number; }
@@ -161,6 +166,8 @@ private:
   std::vector<payload> state_slots() const;
   void make_updates();
   bool find_slot();
+  void publish(std::uint64_t version);
+  std::size_t average_slot() const noexcept;
   void await_gradients();
   void retry_soon();
 
@@ -172,6 +179,8 @@ private:
   std::vector<step_listener> listeners_;
   std::vector<shard_actor> shards_;
   std::shared_ptr<version_pool> versions_;
+  /// The moving average after each version; null if the job has none.
+  std::shared_ptr<version_pool> averages_;
   std::shared_ptr<shard_policy> policy_;
   piecewise_updater updater_;
   step_pieces pieces_;

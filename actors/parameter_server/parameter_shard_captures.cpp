@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-// The weights are held without a copy. The optimizer's state is changed in place, so it must be
-// copied.
+// The weights and their average are held without a copy. The optimizer's state is changed in place,
+// so it must be copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
     return;
   const auto version = versions_->version();
   if (evaluations_.due(version))
-    capture(evaluations_, true, {versions_->newest().data});
+    capture(evaluations_, true, {(averages_ ? averages_ : versions_)->newest().data});
   if (checkpoints_.due(version))
     capture_state();
 }
@@ -43,7 +43,14 @@ std::vector<payload> parameter_shard::state_slots() const {
     }
     result.push_back(updater_.state(i));
   }
+  if (averages_)
+    result.push_back(averages_->newest().data);
   return result;
+}
+
+/// The slot of the average in a checkpoint, after the weights and the optimizer's state.
+std::size_t parameter_shard::average_slot() const noexcept {
+  return 1 + context_->rule.slots();
 }
 
 void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
@@ -65,7 +72,7 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                                                     const payload& values) {
-  if (!problem_of(x).empty() || x.slot() > context_->rule.slots()
+  if (!problem_of(x).empty() || x.slot() >= average_slot() + (averages_ ? 1 : 0)
       || values.size() != options_.where.size() * sizeof(float))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " was given "
@@ -79,12 +86,18 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                         + x.pacing().ShortDebugString());
   if (x.slot() > 0 && policy_->keeps_moments() && x.slot() - 1 == context_->rule.moment_slot()) {
     policy_->restore_moment(values.as_floats(), x.version());
+  } else if (x.slot() == average_slot()) {
+    averages_->begin();
+    std::ranges::copy(values.as_floats(), averages_->next().begin());
+    averages_->publish(x.version());
   } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
     // No worker reads before training begins, so there is a free slot.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
+    if (averages_ && x.version() == 0)
+      std::ranges::copy(values.as_floats(), averages_->initial().begin());
     policy_->restored(values.as_floats(), x.samples(), x.version());
     versions_->publish(x.version());
   }

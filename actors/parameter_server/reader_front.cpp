@@ -7,9 +7,11 @@ namespace troupe {
 reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                            std::shared_ptr<const version_pool> versions,
                            std::shared_ptr<pulled_versions> pulled,
-                           std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate)
+                           std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate,
+                           std::shared_ptr<const version_pool> averages)
   : reader_actor::base(cfg), view_(view), where_(where), versions_(std::move(versions)),
-    pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)) {}
+    pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)),
+    averages_(std::move(averages)) {}
 
 reader_front::behavior_type reader_front::make_behavior() {
   return {in_view(this, &reader_front::on_pull)};
@@ -21,7 +23,7 @@ caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x)
   proto::Weights header;
   header.set_begin(where_.begin);
   header.set_count(where_.size());
-  auto newest = versions_->newest();
+  auto newest = (averages_ && !x.has_worker() ? averages_ : versions_)->newest();
   if (gate_ && x.has_worker()) {
     auto found = gate_->read(x);
     header.set_clock(found.clock);

@@ -54,12 +54,13 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   options.in_pieces = how.in_pieces;
   const auto versions =
     make_versions(*site.context, options.where, site.view.of(job_kind::worker).size(), how.held);
+  const auto averages = make_averages(*site.context, options.where);
   if (how.gate)
     how.gate->open(versions);
   site.host(proto::READER,
             site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
-                                           options.board, how.gate));
-  const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions);
+                                           options.board, how.gate, averages));
+  const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
   site.host(proto::SHARD, shard);
   return shard;
 }

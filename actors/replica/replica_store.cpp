@@ -1,5 +1,7 @@
 #include "actors/replica/replica_store.hpp"
 
+#include "actors/model/moving_average.hpp"
+
 #include <algorithm>
 #include <cassert>
 #include <utility>
@@ -18,6 +20,8 @@ std::span<T> cut(std::span<T> all, range where) {
 replica_store::bucket::bucket(const job_context& context, range where, range own)
   : where(where), own(own), versions(where.size(), replica_slots), updater(context, own) {
   context.initialize(where, versions.initial());
+  if (context.job.has_moving_average())
+    average.assign(versions.published().begin(), versions.published().end());
   updater.reserve_stage();
 }
 
@@ -69,14 +73,26 @@ payload replica_store::weights(range where) const {
   return gather(where, [](const bucket& x) { return std::pair{x.where, x.versions.published()}; });
 }
 
+payload replica_store::evaluated(range where) const {
+  if (!context_->job.has_moving_average())
+    return weights(where);
+  return gather(where, [](const bucket& x) {
+    return std::pair{x.where, std::span<const float>{x.average}};
+  });
+}
+
 payload replica_store::state(std::size_t slot, range where) const {
   return gather(where, [slot](const bucket& x) { return std::pair{x.own, x.updater.state(slot)}; });
 }
 
 std::vector<payload> replica_store::capture(range share, bool with_state) const {
+  if (!with_state)
+    return {evaluated(share)};
   std::vector<payload> result{weights(share)};
-  for (std::size_t slot = 0; slot < context_->rule.slots() && with_state; ++slot)
+  for (std::size_t slot = 0; slot < context_->rule.slots(); ++slot)
     result.push_back(state(slot, share));
+  if (context_->job.has_moving_average())
+    result.push_back(evaluated(share));
   return result;
 }
 
@@ -116,6 +132,9 @@ void replica_store::publish(std::uint64_t version, std::uint64_t left_out) noexc
   version_ = version;
   for (auto& x : buckets_) {
     x->versions.publish(version);
+    if (!x->average.empty())
+      average_weights(*context_, x->where, version, x->average, x->versions.published(),
+                      x->average);
     x->updater.publish();
     x->updater.skip(left_out);
     x->staged = false;
@@ -162,19 +181,24 @@ void replica_store::skip(std::uint64_t samples) noexcept {
 
 bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
                             const payload& values) {
-  if (slot > context_->rule.slots()
+  const auto average = context_->rule.slots() + 1;
+  if (slot >= average + (context_->job.has_moving_average() ? 1 : 0)
       || values.size() != context_->parameters().size() * sizeof(float))
     return false;
   if (read_)
     return true;
   for (auto& x : buckets_) {
     const auto mine = cut(values.as_floats(), x->where);
-    if (slot > 0)
+    if (slot == average)
+      x->average.assign(mine.begin(), mine.end());
+    else if (slot > 0)
       x->updater.restore(slot - 1, cut(values.as_floats(), x->own));
     // No reader holds a version yet, so there is a free slot.
     else if (x->versions.begin()) {
       std::ranges::copy(mine, x->versions.next().begin());
       x->versions.publish(version);
+      if (version == 0 && !x->average.empty())
+        x->average.assign(mine.begin(), mine.end());
     }
     x->updater.restore(samples, version);
   }

@@ -67,9 +67,12 @@ public:
   /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
   /// hold that state.
   payload weights(range where) const;
+  /// A copy of the weights to evaluate: the moving average if the job has one.
+  payload evaluated(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// This range of the weights, for an evaluation; also the slots of its state, for a checkpoint.
+  /// For an evaluation: this range of evaluated(). For a checkpoint: of the weights and the slots
+  /// of their state, followed by the moving average if the job has one.
   std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
@@ -111,9 +114,9 @@ public:
 
   // -- resumption ---------------------------------------------------------------------------------
 
-  /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state.
-  /// `values` covers all parameters. After the first call of `newest`, this does nothing, because
-  /// the message is then a late repetition.
+  /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state, and
+  /// the one after the last state for the moving average. `values` covers all parameters. After the
+  /// first call of `newest`, this does nothing, because the message is then a late repetition.
   /// @param samples trained so far
   /// @return false if the slot or the size does not fit; nothing changes then
   bool restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
@@ -130,6 +133,8 @@ private:
     range own;
     version_pool versions;
     range_updater updater;
+    /// The moving average; empty if the job has none.
+    std::vector<float> average;
     bool staged = false;
   };
 

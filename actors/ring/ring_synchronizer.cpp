@@ -180,7 +180,7 @@ caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pul
   proto::Weights header;
   header.set_version(replica_.version());
   header.set_count(count);
-  return {std::move(header), replica_.weights({0, count})};
+  return {std::move(header), replica_.evaluated({0, count})};
 }
 
 caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportRequest& x) {

@@ -62,12 +62,14 @@ struct check_command {
   bool plan = false;
 };
 
-/// `troupe predict`: the predictions of trained weights on the test data.
+/// `troupe predict`: the predictions of trained weights on the test data, or on other records.
 struct predict_command {
   std::string weights;
   std::string job;
   /// The CSV file for the predictions; "-" means standard output; empty: none is written.
   std::string predictions;
+  /// Records without labels, to predict instead of the test data: see open_features.
+  std::string features;
   /// Number of test images to draw.
   std::uint32_t show = 0;
   /// For models of text: the number of characters to write instead of testing; the prompt; and how

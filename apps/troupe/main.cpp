@@ -171,14 +171,24 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     ->required()
     ->type_name("FILE");
   add_job(*sub, x.job, x.overrides);
-  sub
-    ->add_option("--predictions", x.predictions,
-                 "CSV file for the predictions, a line per test record; - for standard output")
-    ->type_name("FILE");
-  sub->add_option("--show", x.show, "Draw this many test images with their predictions");
+  auto* predictions =
+    sub
+      ->add_option("--predictions", x.predictions,
+                   "CSV file for the predictions, a line per test record; - for standard output")
+      ->type_name("FILE");
+  auto* show =
+    sub->add_option("--show", x.show, "Draw this many test images with their predictions");
+  auto* features =
+    sub
+      ->add_option("--features", x.features,
+                   "Predict these records, which have no labels, instead of the test records: a "
+                   "file in the format of the job's data, or a folder of pictures")
+      ->type_name("FILE")
+      ->needs(predictions)
+      ->excludes(show);
   auto* generate = sub->add_option(
     "--generate", x.generate, "For models of text: write this many characters instead of testing");
-  generate->check(CLI::Range(1, 1000000));
+  generate->check(CLI::Range(1, 1000000))->excludes(features);
   sub->add_option("--prompt", x.prompt, "Text to continue; default: a line break")->needs(generate);
   sub
     ->add_option(
@@ -193,6 +203,8 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     "Examples:\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto "
+    "--predictions=predictions.csv\n"
+    "  troupe predict --weights=out/weights.safetensors --job=job.textproto --features=new.npy "
     "--predictions=predictions.csv\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --generate=300 "
     "--prompt=\"ROMEO:\"");

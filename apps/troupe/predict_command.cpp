@@ -1,15 +1,16 @@
 #include "apps/troupe/commands.hpp"
 
 #include "actors/model/data_metadata.hpp"
+#include "actors/model/feature_files.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/text_generator.hpp"
 #include "actors/output/text.hpp"
-#include "actors/storage/storage.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/pictures.hpp"
+#include "apps/troupe/prediction_table.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "kernels/error.hpp"
@@ -22,7 +23,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <set>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -31,172 +34,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t largest_side = 78; // fits on a terminal
-
-/// The prediction for a record: the class with the largest logit, and its probability.
-struct choice {
-  std::size_t which = 0;
-  double probability = 0;
-};
-
-choice choose(std::span<const float> logits) {
-  if (logits.size() == 1) { // For two classes.
-    const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
-    return logits[0] > 0 ? choice{1, one} : choice{0, 1 - one};
-  }
-  const auto best = std::ranges::max_element(logits);
-  double total = 0;
-  for (auto x : logits)
-    total += std::exp(static_cast<double>(x) - static_cast<double>(*best));
-  return {static_cast<std::size_t>(best - logits.begin()), 1 / total};
-}
-
-/// A field of a CSV file, in quotes if necessary.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos)
-    return text;
-  std::string result = "\"";
-  for (const char c : text)
-    result += c == '"' ? std::string{"\"\""} : std::string{c};
-  return result + '"';
-}
-
-/// The probabilities of all classes from logits. A single logit belongs to the second of two
-/// classes.
-std::vector<double> probabilities(std::span<const float> logits) {
-  if (logits.size() == 1) {
-    const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
-    return {1 - one, one};
-  }
-  const double best = *std::ranges::max_element(logits);
-  std::vector<double> result;
-  double total = 0;
-  for (auto x : logits) {
-    result.push_back(std::exp(static_cast<double>(x) - best));
-    total += result.back();
-  }
-  for (auto& x : result)
-    x /= total;
-  return result;
-}
-
-/// The predictions as CSV. Records have the numbers from their file. Targets are in the units of
-/// the data. Classes appear by name if they have names.
-class prediction_table {
-public:
-  prediction_table(const job_context& context, const job_data& data)
-    : test_(*data.test), names_(data.class_names), loss_(context.job.model().loss()),
-      labels_(context.data.labels == label_kind::classes ? context.data.labels_per_record : 1) {
-    const auto units = static_cast<std::size_t>(context.model.output.shape().last());
-    text_ = labels_ > 1 ? "record,loss,accuracy\n"
-      : context.data.labels == label_kind::classes
-      ? heading_of_classes(std::max<std::size_t>(units, 2))
-      : heading_of_targets(context.data.label_width);
-    if (data.scaling) {
-      mean_ = data.scaling->target_mean.at(0);
-      scale_ = data.scaling->target_scale.at(0);
-    }
-  }
-
-  void add(const tested_records& x) {
-    if (labels_ > 1) {
-      add_sequences(x);
-      return;
-    }
-    const auto units = x.outputs.size() / x.count;
-    auto out = std::back_inserter(text_);
-    for (std::size_t i = 0; i < x.count; ++i)
-      if (x.targets.empty()) {
-        add_class(test_.origin(x.first + i), x.classes[i], x.outputs.subspan(i * units, units));
-      } else {
-        fmt::format_to(out, "{}", test_.origin(x.first + i));
-        for (auto k = i * units; k < (i + 1) * units; ++k)
-          fmt::format_to(out, ",{:.7g},{:.7g}", in_units(x.targets[k]), prediction(x.outputs[k]));
-        text_ += '\n';
-      }
-  }
-
-  const std::string& text() const noexcept { return text_; }
-
-private:
-  /// The outputs for a margin loss are not logits, so they give no probabilities.
-  bool has_probabilities() const { return loss_ != proto::HINGE; }
-
-  /// An ignored label may not be one of the classes.
-  std::string name_of(std::int64_t which) const {
-    const auto place = static_cast<std::size_t>(which);
-    return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
-  }
-
-  std::string heading_of_classes(std::size_t classes) const {
-    if (!has_probabilities())
-      return "record,label,prediction,output\n";
-    std::string result = "record,label,prediction,probability";
-    for (std::size_t c = 0; c < classes; ++c)
-      result +=
-        ',' + csv_field("probability_" + (c < names_.size() ? names_[c] : std::to_string(c)));
-    return result + '\n';
-  }
-
-  void add_class(std::uint64_t record, std::int32_t label, std::span<const float> outputs) {
-    const auto said = choose(outputs);
-    auto out = std::back_inserter(text_);
-    fmt::format_to(out, "{},{},{}", record, name_of(label),
-                   name_of(static_cast<std::int64_t>(said.which)));
-    if (has_probabilities()) {
-      fmt::format_to(out, ",{:.6f}", said.probability);
-      for (const auto p : probabilities(outputs))
-        fmt::format_to(out, ",{:.6f}", p);
-    } else {
-      fmt::format_to(out, ",{:.7g}", outputs[0]);
-    }
-    text_ += '\n';
-  }
-
-  static std::string heading_of_targets(std::size_t targets) {
-    if (targets == 1)
-      return "record,target,prediction\n";
-    std::string result = "record";
-    for (std::size_t k = 1; k <= targets; ++k)
-      result += fmt::format(",target_{0},prediction_{0}", k);
-    return result + '\n';
-  }
-
-  /// For each record, adds the means over its labels.
-  void add_sequences(const tested_records& x) {
-    const auto units = x.outputs.size() / x.classes.size();
-    for (std::size_t i = 0; i < x.count; ++i) {
-      double loss = 0;
-      std::size_t right = 0;
-      for (auto k = i * labels_; k < (i + 1) * labels_; ++k) {
-        const auto logits = x.outputs.subspan(k * units, units);
-        const auto label = static_cast<std::size_t>(x.classes[k]);
-        const auto said = choose(logits);
-        right += said.which == label ? 1 : 0;
-        loss -= std::log(said.probability) + static_cast<double>(logits[label])
-          - static_cast<double>(logits[said.which]);
-      }
-      const auto n = static_cast<double>(labels_);
-      fmt::format_to(std::back_inserter(text_), "{},{:.7g},{:.6f}\n", test_.origin(x.first + i),
-                     loss / n, static_cast<double>(right) / n);
-    }
-  }
-
-  double in_units(float x) const { return static_cast<double>(x) * scale_ + mean_; }
-
-  /// Converts an output to the units of the targets.
-  double prediction(float x) const {
-    return loss_ == proto::BINARY_CROSS_ENTROPY ? 1 / (1 + std::exp(-static_cast<double>(x)))
-                                                : in_units(x);
-  }
-
-  const dataset& test_;
-  std::vector<std::string> names_;
-  proto::Loss loss_;
-  std::size_t labels_;
-  std::string text_;
-  double mean_ = 0;
-  double scale_ = 1;
-};
 
 /// The first records that the model got right, from different classes if possible, and the first
 /// that it got wrong.
@@ -208,7 +45,7 @@ public:
     const auto units = x.outputs.size() / std::max<std::size_t>(x.count, 1);
     const auto pixels = side_ * side_;
     for (std::size_t i = 0; i < x.count; ++i) {
-      const auto said = choose(x.outputs.subspan(i * units, units));
+      const auto said = choose_class(x.outputs.subspan(i * units, units));
       const bool right = static_cast<std::int32_t>(said.which) == x.classes[i];
       auto& list = !right ? wrong_ : shown_.insert(said.which).second ? right_ : more_right_;
       if (list.size() == count_)
@@ -257,21 +94,112 @@ std::size_t side_of(const data_shape& data) {
   return side;
 }
 
-/// Throws if predictions cannot be written, before anything is computed.
-void check_writable(const std::filesystem::path& file) {
-  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
-  std::error_code ignored;
-  std::string problem;
-  if (!std::filesystem::is_directory(folder, ignored))
-    problem = "there is no directory " + folder.string();
-  else if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    problem = "the directory " + folder.string() + " is not writable";
-  else if (std::filesystem::exists(file, ignored)
-           && !std::filesystem::is_regular_file(file, ignored))
-    problem = "it exists but is not a file";
-  if (!problem.empty())
-    throw input_error{"--predictions=" + file.string() + ": " + problem
-                      + "; give another, or - for standard output"};
+/// Where predictions go: to a file that appears when it is complete, or to standard output.
+class prediction_file {
+public:
+  explicit prediction_file(const std::string& path) {
+    if (path == "-")
+      return;
+    check_writable(path);
+    file_.emplace(path);
+  }
+
+  void write(const std::string& text) {
+    if (file_)
+      file_->write(as_byte_span(text));
+    else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
+  }
+
+  void finish() {
+    if (file_)
+      file_->finish();
+  }
+
+private:
+  /// Throws if predictions cannot be written, before anything is computed.
+  static void check_writable(const std::filesystem::path& file) {
+    const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
+    std::error_code ignored;
+    std::string problem;
+    if (!std::filesystem::is_directory(folder, ignored))
+      problem = "there is no directory " + folder.string();
+    else if (::access(folder.c_str(), W_OK | X_OK) != 0)
+      problem = "the directory " + folder.string() + " is not writable";
+    else if (std::filesystem::exists(file, ignored)
+             && !std::filesystem::is_regular_file(file, ignored))
+      problem = "it exists but is not a file";
+    if (!problem.empty())
+      throw input_error{"--predictions=" + file.string() + ": " + problem
+                        + "; give another, or - for standard output"};
+  }
+
+  std::optional<file_writer> file_;
+};
+
+/// Prints a line of the report. It goes to standard error if the predictions go to standard output.
+void report(const predict_command& x, const char* what, const std::string& value) {
+  fmt::print(x.predictions == "-" ? stderr : stdout, "  {:<20}{}\n", what, value);
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
+}
+
+/// Memory for the weights file and the weights.
+void check_room(const job_context& context) {
+  check_memory(memory_problem(2 * context.parameters().size() * sizeof(float)
+                              + model_tester::memory_bytes(context)),
+               "predict on a host with more memory");
+}
+
+/// What the weights file says about the data of its training. Weights of another program do not say
+/// it: then the job's data do.
+std::map<std::string, std::string>
+training_metadata(const proto::Job& job, std::span<const std::byte> file, const std::string& name) {
+  auto result = read_model_info(file, name).more;
+  if (!result.contains("data"))
+    result.merge(metadata_of(build_data(job)));
+  return result;
+}
+
+/// Writes predictions for records without labels, part by part.
+int predict_features(const predict_command& x) {
+  auto job = load_job(x.job, x.overrides, "", "");
+  job.clear_evaluate(); // Measures need labels.
+  const auto file = read_file(x.weights);
+  const auto facts = facts_in(training_metadata(job, file, x.weights), x.weights);
+  const auto context =
+    with_job_lines(x.job, x.overrides, [&] { return make_job_context(job, facts.shape); });
+  check_room(*context);
+  const auto model = read_model(file, context->parameters(), x.weights);
+  require_finite(context->parameters(), model.weights, x.weights);
+  const prediction_table table{*context, facts.class_names, facts.targets, false};
+  const auto features = open_features(job, facts, x.features);
+  prediction_file out{x.predictions};
+  model_tester tester{*context};
+  std::uint64_t records = 0;
+  for (auto part = features->next(); part.records; part = features->next()) {
+    if (records == 0)
+      out.write(table.heading(part.files.empty() ? "record" : "file"));
+    const auto name_of = [&](std::uint64_t record) {
+      const auto i = part.records->origin(record);
+      return part.files.empty() ? std::to_string(part.first + i) : part.files[i];
+    };
+    tester.run(model.weights, *part.records,
+               [&](const tested_records& tested) { out.write(table.lines(tested, name_of)); });
+    records += part.records->size();
+  }
+  if (records == 0)
+    throw input_error{x.features + ": no records"};
+  out.finish();
+  report(x, "weights", fmt::format("{}, version {}", x.weights, model.info.version));
+  report(x, "records", grouped(static_cast<double>(records)));
+  if (x.predictions != "-")
+    report(x, "predictions", x.predictions);
+  flush_output();
+  return exit_done;
 }
 
 /// Writes the prompt and its continuation.
@@ -294,63 +222,58 @@ int generate(const predict_command& x, const job_context& context, const job_dat
 } // namespace
 
 int run(const predict_command& x) {
-  const bool to_output = x.predictions == "-";
-  if (!x.predictions.empty() && !to_output)
-    check_writable(x.predictions);
+  if (!x.features.empty())
+    return predict_features(x);
+  std::optional<prediction_file> out;
+  if (!x.predictions.empty())
+    out.emplace(x.predictions);
   const auto job = load_job(x.job, x.overrides, "", "");
   auto data = build_data(job);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
-  // Memory for the weights file and the weights.
-  check_memory(memory_problem(2 * context->parameters().size() * sizeof(float)
-                              + model_tester::memory_bytes(*context)),
-               "predict on a host with more memory");
+  check_room(*context);
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)
     return generate(x, *context, data, model.weights);
   const auto own_scale = metadata_of(data);
   data = as_trained(std::move(data), model.info.more, x.weights);
-  std::optional<prediction_table> table;
+  feature_scaling targets{{0}, {1}};
+  if (data.scaling)
+    targets = {data.scaling->target_mean, data.scaling->target_scale};
+  const prediction_table table{*context, data.class_names, targets, true};
   std::optional<gallery> pictures;
-  if (!x.predictions.empty())
-    table.emplace(*context, data);
   if (x.show > 0)
     pictures.emplace(x.show, side_of(context->data));
+  if (out)
+    out->write(table.heading("record"));
   const auto collect = [&](const tested_records& tested) {
-    if (table)
-      table->add(tested);
+    if (out)
+      out->write(table.lines(tested, [&](auto i) { return std::to_string(data.test->origin(i)); }));
     if (pictures)
       pictures->add(tested);
   };
   const auto result = model_tester{*context}.run(model.weights, *data.test, collect);
-  auto* report = to_output ? stderr : stdout;
-  const auto line = [&](const char* what, const std::string& value) {
-    fmt::print(report, "  {:<20}{}\n", what, value);
-  };
-  line("weights", fmt::format("{}, version {}", x.weights, model.info.version));
+  if (out)
+    out->finish();
+  report(x, "weights", fmt::format("{}, version {}", x.weights, model.info.version));
   if (!model.info.job_hash.empty() && model.info.job_hash != context->hash)
-    line("",
-         fmt::format("(trained by another job, hash {}; its data or settings may differ)",
-                     model.info.job_hash.substr(0, 12)));
+    report(x, "",
+           fmt::format("(trained by another job, hash {}; its data or settings may differ)",
+                       model.info.job_hash.substr(0, 12)));
   if (metadata_of(data) != own_scale)
-    line("", "(these records are scaled as those of the training)");
-  line("test records", grouped(static_cast<double>(data.test->size())));
-  line("test loss", fmt::format("{:.5g}", result.loss));
+    report(x, "", "(these records are scaled as those of the training)");
+  report(x, "test records", grouped(static_cast<double>(data.test->size())));
+  report(x, "test loss", fmt::format("{:.5g}", result.loss));
   if (result.accuracy)
-    line("test accuracy", fmt::format("{:.2f} %", 100 * *result.accuracy));
+    report(x, "test accuracy", fmt::format("{:.2f} %", 100 * *result.accuracy));
   for (const auto& [name, value] : result.measures.numbers())
-    line(("test " + name).c_str(), fmt::format("{:.5g}", value));
-  if (table && !to_output) {
-    disk_storage{}.replace(x.predictions, as_byte_span(table->text()));
-    line("predictions", x.predictions);
-  }
+    report(x, ("test " + name).c_str(), fmt::format("{:.5g}", value));
+  if (out && x.predictions != "-")
+    report(x, "predictions", x.predictions);
   if (pictures)
-    fmt::print(report, "{}", pictures->text());
-  if (to_output)
-    fmt::print("{}", table->text());
-  if (std::fflush(stdout) != 0)
-    throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
+    fmt::print(x.predictions == "-" ? stderr : stdout, "{}", pictures->text());
+  flush_output();
   return exit_done;
 }
 

@@ -45,9 +45,10 @@ void check_floats(const npy_array& x, std::size_t width, std::string_view name) 
       refuse_number(name, i / width, x.at(i));
 }
 
-array_values floats_of(const npy_array& x, std::size_t width, std::string_view name) {
+/// @param lost_digits look for features that float32 cannot tell apart.
+array_values floats_of(const npy_array& x, std::size_t width, bool lost_digits,
+                       std::string_view name) {
   std::vector<float> result(x.size());
-  // Numbers that lose digits.
   std::vector<float32_spread> spreads(width);
   for (std::uint64_t i = 0; i < result.size(); ++i) {
     const double value = x.at(i);
@@ -56,7 +57,7 @@ array_values floats_of(const npy_array& x, std::size_t width, std::string_view n
     result[i] = static_cast<float>(value);
     spreads[i % width].add(value);
   }
-  for (std::size_t j = 0; j < width; ++j)
+  for (std::size_t j = 0; j < width && lost_digits; ++j)
     spreads[j].check(name, "feature " + std::to_string(j));
   return own(npy_type::f32, std::move(result));
 }
@@ -76,16 +77,18 @@ array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabu
   return own(npy_type::i32, std::move(result));
 }
 
+/// @param training the records will be read in random order, and a model learns from them.
 array_values values_of(const npy_array& x, const shared_bytes& memory, std::size_t vocabulary,
-                       std::string_view name) {
+                       bool training, std::string_view name) {
   const auto width = x.size() / x.shape[0];
   if (vocabulary != 0 && has_whole_numbers(x))
     return tokens_of(x, width, vocabulary, name);
   if (x.type != npy_type::u8 && x.type != npy_type::f32)
-    return floats_of(x, width, name);
+    return floats_of(x, width, training, name);
   if (x.type == npy_type::f32 && !memory.mapped)
     check_floats(x, width, name);
-  expect_random_access(memory);
+  if (training)
+    expect_random_access(memory);
   return {x.type, x.values, memory.owner, memory.mapped};
 }
 
@@ -184,11 +187,29 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
     reject(features_name,
            "shape " + shape_text(features.shape) + ": no records, or records without features");
   auto label_values = labels_of(labels, how, labels_name);
-  auto values = values_of(features, memory, how.vocabulary, features_name);
+  auto values = values_of(features, memory, how.vocabulary, true, features_name);
   const auto kept = values.type;
   return std::make_shared<const array_dataset>(dims_of(features, kept), std::move(values),
                                                how.vocabulary, std::move(label_values),
                                                std::string{features_name});
+}
+
+std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
+                                            std::string_view name, const record_shape& as) {
+  if (features.shape.empty() || features.size() == 0)
+    fail(name, "shape " + shape_text(features.shape) + ": no records");
+  auto values = values_of(features, memory, as.vocabulary, false, name);
+  const auto kept = values.type;
+  auto result = std::make_shared<const array_dataset>(
+    dims_of(features, kept), std::move(values), as.vocabulary,
+    stored_labels::absent(as, features.shape[0]), std::string{name});
+  if (result->record() != as)
+    fail(name,
+         "records of " + to_string(result->record().dims) + " "
+           + std::string{to_string(result->record().features)}
+           + "; the model was trained with records of " + to_string(as.dims) + " "
+           + std::string{to_string(as.features)});
+  return result;
 }
 
 } // namespace troupe

@@ -82,6 +82,12 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
                                            std::string_view labels_name,
                                            const array_reading& how = {});
 
+/// A data set from a NumPy array without labels, for predictions. Otherwise like npy_records.
+/// @param as the records of the training: with the same kind of features and labels.
+/// @throws input_error that names the file, like npy_records; also for records of another shape.
+std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
+                                            std::string_view name, const record_shape& as);
+
 /// True if the array has whole numbers.
 bool has_whole_numbers(const npy_array& x) noexcept;
 

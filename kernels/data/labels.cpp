@@ -65,6 +65,7 @@ stored_labels stored_labels::as_classes(std::span<const double> labels, class_nu
     result.classes_.push_back(static_cast<std::int32_t>(which));
     result.width_ = std::max(result.width_, static_cast<std::size_t>(which) + 1);
   }
+  result.size_ = labels.size() / per_record;
   return result;
 }
 
@@ -86,6 +87,16 @@ stored_labels stored_labels::as_targets(std::span<const double> labels, std::siz
       spread.add(labels[i]);
     spread.check(name, width == 1 ? "the target" : "target " + std::to_string(column));
   }
+  result.size_ = labels.size() / width;
+  return result;
+}
+
+stored_labels stored_labels::absent(const record_shape& as, std::uint64_t records) {
+  stored_labels result;
+  result.size_ = records;
+  result.kind_ = as.labels;
+  result.width_ = as.label_width;
+  result.per_record_ = as.labels_per_record;
   return result;
 }
 
@@ -94,6 +105,11 @@ std::size_t stored_labels::memory_bytes() const noexcept {
 }
 
 void stored_labels::read(std::span<const std::uint64_t> records, label_batch out) const {
+  if (classes_.empty() && targets_.empty()) {
+    std::ranges::fill(out.classes, 0);
+    std::ranges::fill(out.targets, 0.0F);
+    return;
+  }
   for (std::size_t i = 0; i < records.size(); ++i)
     if (kind_ == label_kind::classes)
       std::copy_n(classes_.data() + records[i] * per_record_, per_record_,

@@ -43,10 +43,12 @@ public:
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 
+  /// Stands for labels that are not known: zeros, which take no memory.
+  /// @param as gives kind and sizes of the labels.
+  static stored_labels absent(const record_shape& as, std::uint64_t records);
+
   /// Number of records.
-  std::uint64_t size() const noexcept {
-    return classes_.size() / per_record_ + targets_.size() / width_;
-  }
+  std::uint64_t size() const noexcept { return size_; }
   label_kind kind() const noexcept { return kind_; }
   /// For classes: their number. For targets: floats per record.
   std::size_t width() const noexcept { return width_; }
@@ -58,9 +60,11 @@ public:
   void read(std::span<const std::uint64_t> records, label_batch out) const;
 
 private:
+  std::uint64_t size_ = 0;
   label_kind kind_ = label_kind::classes;
   std::size_t width_ = 1;
   std::size_t per_record_ = 1;
+  // Both are empty if the labels are absent.
   std::vector<std::int32_t> classes_;
   std::vector<float> targets_;
 };

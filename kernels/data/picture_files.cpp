@@ -124,6 +124,22 @@ picture_folder list_pictures(const std::filesystem::path& path,
   return result;
 }
 
+picture_folder list_unlabelled_pictures(const std::filesystem::path& path,
+                                        std::vector<std::string> classes) {
+  picture_folder result;
+  result.path = path;
+  result.classes = std::move(classes);
+  result.files = names_in(path, is_picture);
+  for (const auto& folder : names_in(path, [](const auto& x) { return x.is_directory(); }))
+    for (const auto& file : names_in(path / folder, is_picture))
+      result.files.push_back(folder + "/" + file);
+  std::ranges::sort(result.files);
+  result.labels.resize(result.files.size());
+  if (result.files.empty())
+    throw input_error(path.string() + ": no pictures; expected .png or .jpg files");
+  return result;
+}
+
 std::shared_ptr<const dataset> picture_files(picture_folder folder, picture_size size) {
   return std::make_shared<const picture_dataset>(std::move(folder), size);
 }

@@ -28,6 +28,13 @@ struct picture_folder {
 picture_folder list_pictures(const std::filesystem::path& path,
                              const std::vector<std::string>& classes = {});
 
+/// Lists the pictures in a folder and in the folders in it, in the byte order of their paths. Their
+/// classes are not known: all have the label 0.
+/// @param classes the classes of the training.
+/// @throws input_error that names the folder: it cannot be read, or it has no pictures.
+picture_folder list_unlabelled_pictures(const std::filesystem::path& path,
+                                        std::vector<std::string> classes);
+
 /// How pictures become features.
 struct picture_size {
   /// Pictures are scaled to this size. 0: the size of the first picture, which all must have.

@@ -181,31 +181,53 @@ std::vector<std::string> names_of(std::span<const csv_column> columns) {
   return result;
 }
 
-/// Reads the rows below a header. Calls `begin_row()` before the fields of each row, and
-/// `take(which, field, line)` for each field of a selected column.
-/// @return the number of rows
+/// Reads the rows below a header.
+class row_reader {
+public:
+  row_reader(std::span<const std::byte> bytes, std::span<const std::string> columns,
+             std::string_view name)
+    : reader_(bytes, name), name_(name) {
+    const auto header = read_header(reader_, name);
+    fields_ = header.size();
+    chosen_ = find_columns(header, columns, name);
+  }
+
+  /// Reads the next rows, at most `most`. Calls `begin_row()` before the fields of each row, and
+  /// `take(which, field, line)` for each field of a selected column.
+  /// @return the number of rows
+  template <class Begin, class Take>
+  std::uint64_t read(std::uint64_t most, Begin begin_row, Take take) {
+    std::uint64_t rows = 0;
+    for (; rows < most && !reader_.only_blank_lines_left(); ++rows) {
+      const std::uint64_t line = reader_.line();
+      begin_row();
+      std::size_t fields = 0;
+      do {
+        const auto field = reader_.next();
+        if (fields < fields_ && chosen_[fields])
+          take(*chosen_[fields], field, line);
+        ++fields;
+      } while (!reader_.line_ended());
+      if (fields != fields_)
+        throw input_error(place(name_, line) + "expected " + std::to_string(fields_)
+                          + " fields as in the header, found " + std::to_string(fields));
+    }
+    return rows;
+  }
+
+private:
+  field_reader reader_;
+  std::string_view name_;
+  std::size_t fields_ = 0;
+  std::vector<std::optional<std::size_t>> chosen_;
+};
+
+/// Reads all rows.
 template <class Begin, class Take>
 std::uint64_t read_rows(std::span<const std::byte> bytes, std::span<const std::string> columns,
                         std::string_view name, Begin begin_row, Take take) {
-  field_reader reader{bytes, name};
-  const auto header = read_header(reader, name);
-  const auto chosen = find_columns(header, columns, name);
-  std::uint64_t rows = 0;
-  while (!reader.only_blank_lines_left()) {
-    const std::uint64_t line = reader.line();
-    begin_row();
-    std::size_t fields = 0;
-    do {
-      const auto field = reader.next();
-      if (fields < header.size() && chosen[fields])
-        take(*chosen[fields], field, line);
-      ++fields;
-    } while (!reader.line_ended());
-    if (fields != header.size())
-      throw input_error(place(name, line) + "expected " + std::to_string(header.size())
-                        + " fields as in the header, found " + std::to_string(fields));
-    ++rows;
-  }
+  const auto rows = row_reader{bytes, columns, name}.read(std::numeric_limits<std::uint64_t>::max(),
+                                                          begin_row, take);
   if (rows == 0)
     throw input_error(std::string{name} + ": no records after the header");
   return rows;
@@ -252,28 +274,62 @@ csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::str
   return result;
 }
 
+class csv_reader::implementation {
+public:
+  implementation(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                 std::vector<std::string> missing, std::string name)
+    : name_(std::move(name)), columns_(columns.begin(), columns.end()),
+      missing_(std::move(missing)), rows_(bytes, names_of(columns), name_) {}
+
+  csv_table next(std::uint64_t most) {
+    csv_table result;
+    std::vector<text_numbers> texts(columns_.size());
+    std::size_t row = 0;
+    result.rows = rows_.read(
+      most,
+      [&] {
+        row = result.values.size();
+        result.values.resize(row + columns_.size());
+      },
+      [&](std::size_t which, std::string_view field, std::uint64_t line) {
+        auto& value = result.values[row + which];
+        if (is_missing(field, missing_))
+          value = std::numeric_limits<double>::quiet_NaN();
+        else if (columns_[which].text)
+          value = texts[which].number(without_blanks(field));
+        else
+          value = parse_number(field, columns_[which].name, name_, line);
+      });
+    for (auto& x : texts)
+      result.texts.push_back(std::move(x.texts()));
+    return result;
+  }
+
+private:
+  std::string name_;
+  std::vector<csv_column> columns_;
+  std::vector<std::string> missing_;
+  row_reader rows_;
+};
+
+csv_reader::csv_reader(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                       std::vector<std::string> missing, std::string name)
+  : implementation_(
+    std::make_unique<implementation>(bytes, columns, std::move(missing), std::move(name))) {}
+
+csv_reader::~csv_reader() = default;
+
+csv_table csv_reader::next(std::uint64_t most) {
+  return implementation_->next(most);
+}
+
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name) {
-  csv_table result;
-  std::vector<text_numbers> texts(columns.size());
-  std::size_t row = 0;
-  result.rows = read_rows(
-    bytes, names_of(columns), name,
-    [&] {
-      row = result.values.size();
-      result.values.resize(row + columns.size());
-    },
-    [&](std::size_t which, std::string_view field, std::uint64_t line) {
-      auto& value = result.values[row + which];
-      if (is_missing(field, missing))
-        value = std::numeric_limits<double>::quiet_NaN();
-      else if (columns[which].text)
-        value = texts[which].number(without_blanks(field));
-      else
-        value = parse_number(field, columns[which].name, name, line);
-    });
-  for (auto& x : texts)
-    result.texts.push_back(std::move(x.texts()));
+  auto result =
+    csv_reader{bytes, columns, {missing.begin(), missing.end()}, std::string{name}}.next(
+      std::numeric_limits<std::uint64_t>::max());
+  if (result.rows == 0)
+    throw input_error(std::string{name} + ": no records after the header");
   return result;
 }
 

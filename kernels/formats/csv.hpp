@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,26 @@ struct csv_table {
 /// @throws input_error as above, except that a missing value is not an error.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
+
+/// Reads a CSV file part by part, like parse_csv. Memory: that of a part.
+class csv_reader {
+public:
+  /// Reads the header.
+  /// @param bytes the caller's memory, which this object refers to.
+  csv_reader(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+             std::vector<std::string> missing, std::string name);
+  csv_reader(const csv_reader&) = delete;
+  csv_reader& operator=(const csv_reader&) = delete;
+  ~csv_reader();
+
+  /// The next rows, at most `most`; no rows at the end of the file.
+  /// @throws input_error like parse_csv.
+  csv_table next(std::uint64_t most);
+
+private:
+  class implementation;
+  std::unique_ptr<implementation> implementation_;
+};
 
 /// The position of the first missing value, for messages: "table.csv:3: column "age"". Reads the
 /// file again.

@@ -193,23 +193,37 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   return result;
 }
 
+file_writer::file_writer(std::filesystem::path path)
+  : path_(std::move(path)), temporary_(path_.string() + ".XXXXXX"),
+    descriptor_(::mkostemp(temporary_.data(), O_CLOEXEC)) {
+  if (descriptor_ < 0)
+    fail(path_, "cannot create a file beside it", errno);
+}
+
+file_writer::~file_writer() {
+  if (descriptor_ >= 0)
+    ::close(descriptor_);
+  if (!temporary_.empty())
+    ::unlink(temporary_.c_str());
+}
+
+void file_writer::write(std::span<const std::byte> bytes) {
+  write_all(descriptor_, bytes, path_);
+}
+
+void file_writer::finish() {
+  if (::fchmod(descriptor_, 0644) != 0 || ::fsync(descriptor_) != 0
+      || ::close(std::exchange(descriptor_, -1)) != 0)
+    fail(path_, "cannot write", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail(path_, "cannot replace", errno);
+  temporary_.clear();
+}
+
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  std::string temporary = path.string() + ".XXXXXX";
-  descriptor file{::mkostemp(temporary.data(), O_CLOEXEC)};
-  if (file.get() < 0)
-    fail(path, "cannot create a file beside it", errno);
-  try {
-    write_all(file.get(), bytes, path);
-    if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0)
-      fail(path, "cannot write", errno);
-    if (::close(file.release()) != 0)
-      fail(path, "cannot write", errno);
-    if (::rename(temporary.c_str(), path.c_str()) != 0)
-      fail(path, "cannot replace", errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  file_writer file{path};
+  file.write(bytes);
+  file.finish();
 }
 
 } // namespace troupe

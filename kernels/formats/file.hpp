@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -53,10 +54,28 @@ void expect_random_access(const shared_bytes& x) noexcept;
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 
-/// Writes `bytes` to `path` so that a reader sees either the old file or the complete new one:
-/// temporary file in the same directory, fsync, rename. Creates no directories.
-/// @throws input_error with `path` and the system's reason (no such directory, no space, no
-/// permission).
+/// Writes a file piece by piece so that a reader sees either the old file or the complete new one:
+/// temporary file in the same directory, fsync, rename. Creates no directories. Errors are
+/// input_error with the path and the system's reason (no such directory, no space, no permission).
+class file_writer {
+public:
+  explicit file_writer(std::filesystem::path path);
+  file_writer(const file_writer&) = delete;
+  file_writer& operator=(const file_writer&) = delete;
+  /// Without finish(), removes what was written.
+  ~file_writer();
+
+  void write(std::span<const std::byte> bytes);
+  /// Gives the file its name. Call it once, after the last piece.
+  void finish();
+
+private:
+  std::filesystem::path path_;
+  std::string temporary_; // Empty after finish().
+  int descriptor_;
+};
+
+/// Writes a file in one piece, like file_writer.
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 /// The bytes of a text.

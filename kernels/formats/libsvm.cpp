@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -17,17 +18,20 @@ constexpr std::uint32_t max_index = 1U << 31;
 
 class line_reader {
 public:
-  line_reader(libsvm_rows& rows, std::string_view name) : rows_(rows), name_(name) {}
+  line_reader(libsvm_rows& rows, bool all_have_labels, std::string_view name)
+    : rows_(rows), all_have_labels_(all_have_labels), name_(name) {}
 
   void read(std::string_view text, std::uint64_t line) {
     line_ = line;
     rest_ = text.substr(0, text.find('#'));
-    const auto label = next_word();
-    if (label.empty())
+    auto word = next_word();
+    if (word.empty())
       return;
-    rows_.labels.push_back(number(label, std::numeric_limits<double>::max(), "label"));
+    const bool labelled = all_have_labels_ || word.find(':') == std::string_view::npos;
+    rows_.labels.push_back(labelled ? number(word, std::numeric_limits<double>::max(), "label")
+                                    : 0);
     std::uint32_t last = 0;
-    for (auto word = next_word(); !word.empty(); word = next_word())
+    for (word = labelled ? next_word() : word; !word.empty(); word = next_word())
       last = read_entry(word, last);
     rows_.row_starts.push_back(rows_.columns.size());
     rows_.width = std::max(rows_.width, last);
@@ -76,6 +80,7 @@ private:
   }
 
   libsvm_rows& rows_;
+  bool all_have_labels_;
   std::string_view name_;
   std::string_view rest_;
   std::uint64_t line_ = 0;
@@ -83,15 +88,38 @@ private:
 
 } // namespace
 
-libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name) {
-  std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+namespace {
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Reads at most `most` rows, and removes their lines from `text`. Counts lines in `line`.
+libsvm_rows read_rows(std::string_view& text, std::uint64_t& line, std::uint64_t most,
+                      bool all_have_labels, std::string_view name) {
   libsvm_rows result;
-  line_reader reader{result, name};
-  for (std::uint64_t line = 1; !text.empty(); ++line) {
+  line_reader reader{result, all_have_labels, name};
+  while (!text.empty() && result.rows() < most) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    reader.read(text.substr(0, end), line);
+    reader.read(text.substr(0, end), ++line);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
+  return result;
+}
+
+} // namespace
+
+libsvm_reader::libsvm_reader(std::span<const std::byte> bytes, std::string name)
+  : text_(text_of(bytes)), name_(std::move(name)) {}
+
+libsvm_rows libsvm_reader::next(std::uint64_t most) {
+  return read_rows(text_, line_, most, false, name_);
+}
+
+libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name) {
+  auto text = text_of(bytes);
+  std::uint64_t line = 0;
+  auto result = read_rows(text, line, std::numeric_limits<std::uint64_t>::max(), true, name);
   if (result.rows() == 0)
     throw input_error(std::string{name} + ": no rows; expected lines such as \"1 3:0.5 7:1\"");
   return result;

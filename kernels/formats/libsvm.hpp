@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,5 +33,22 @@ struct libsvm_rows {
 /// index that is not a whole number from 1 to 2^31, an index that is not larger than the one before
 /// it (including repeated ones), or no rows.
 libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name);
+
+/// Reads such a file part by part. A row need not have a label: it then has the label 0. Memory:
+/// that of a part.
+class libsvm_reader {
+public:
+  /// @param bytes the caller's memory, which this object refers to.
+  libsvm_reader(std::span<const std::byte> bytes, std::string name);
+
+  /// The next rows, at most `most`; no rows at the end of the file.
+  /// @throws input_error like parse_libsvm.
+  libsvm_rows next(std::uint64_t most);
+
+private:
+  std::string_view text_;
+  std::string name_;
+  std::uint64_t line_ = 0;
+};
 
 } // namespace troupe

@@ -300,6 +300,37 @@ expression gru(expression z, expression w, expression b) {
   return run({z, w, b}, cell::gru, 5); // r, u, n, a_n, h
 }
 
+expression gru_reset_before(expression z, expression w) {
+  const auto hidden = w.shape().last();
+  constexpr std::int64_t most_steps = 4096; // of several nodes each
+  if (z.shape().rank() != 3 || z.shape()[1] < 1 || z.shape()[1] > most_steps
+      || z.shape().last() != 3 * hidden || w.shape() != shape{3 * hidden, hidden})
+    throw input_error("gru_reset_before: " + describe(z) + " and " + describe(w)
+                      + ": expected (batch, T, 3 hidden), T up to " + std::to_string(most_steps)
+                      + ", and (3 hidden, hidden)");
+  const auto w_gates = slice(w, 0, 0, 2 * hidden);
+  const auto w_new = slice(w, 0, 2 * hidden, 3 * hidden);
+  const auto time = z.shape()[1];
+  const auto columns = [&](expression x, std::int64_t begin, std::int64_t end) {
+    return slice(x, 1, begin * hidden, end * hidden);
+  };
+  expression h;
+  std::vector<expression> all;
+  for (std::int64_t t = 0; t < time; ++t) {
+    const auto now = reshape(slice(z, 1, t, t + 1), {shape::batch, 3 * hidden});
+    const bool first = t == 0; // The state is 0.
+    auto gates = columns(now, 0, 2);
+    gates = sigmoid(first ? gates : gates + dense(h, w_gates));
+    const auto r = columns(gates, 0, 1);
+    const auto u = columns(gates, 1, 2);
+    const auto z_new = columns(now, 2, 3);
+    const auto n = tanh(first ? z_new : z_new + dense(r * h, w_new));
+    h = first ? n - u * n : n + u * (h - n);
+    all.push_back(reshape(h, {shape::batch, 1, hidden}));
+  }
+  return all.size() == 1 ? all[0] : concat(all, 1);
+}
+
 expression recurrent_layer(expression x, const std::string& name, std::int64_t hidden, cell how) {
   if (hidden < 1 || x.shape().rank() != 3)
     throw input_error("layer \"" + name + "\": " + describe(x) + " and " + std::to_string(hidden)

@@ -83,6 +83,11 @@ expression lstm(expression z, expression w);
 /// n = tanh(z_n + r a_n), h_t = (1 - u) n + u h_{t-1} (Cho et al., 2014). b (3 hidden).
 expression gru(expression z, expression w, expression b);
 
+/// A GRU whose reset gate multiplies the state before the product (linear_before_reset = 0 in ONNX,
+/// reset_after=False in Keras): n = tanh(z_n + (r h_{t-1}) w_n^T), with r, u and h_t as in gru().
+/// It consists of several operations per time step.
+expression gru_reset_before(expression z, expression w);
+
 /// d sum(h * dh) / d (inputs of the activations), from the `states` of the recurrent node: (batch,
 /// T, hidden) for rnn, (batch, T, 4 hidden) for lstm, and for gru r, u, n and r n: (batch, T, 4
 /// hidden). For gradients().

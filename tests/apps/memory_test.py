@@ -1,4 +1,6 @@
-"""A memory limit is detected before anything is allocated."""
+"""A memory limit is detected before anything is allocated; files may be larger than memory."""
+
+import struct
 
 from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
@@ -18,6 +20,30 @@ class Memory(TestCase):
                                              r"memory, and this host has 3\.0 GiB")
         for process in (shard, worker):
             self.assert_exit(process, 1)
+
+    def test_predictions_for_a_file_beyond_memory(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        out, said = self.folder / "out", self.folder / "predictions.csv"
+        images = self.folder / "images"
+        count = 10 * 100
+        images.write_bytes(struct.pack(">IIII", 0x803, count, 28, 28) + bytes(i % 251 for i in range(count * 784)))
+        labels = self.folder / "labels"
+        labels.write_bytes(struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count)))
+        text = QUICK_JOB.replace("digits { train: 640 test: 100 }", f'idx {{ images: "{images}" labels: "{labels}" }}')
+        job = self.file("job.textproto", text.replace("epochs: 2", "epochs: 1"))
+        self.assert_exit(self.start("train", f"--job={job}", f"--out={out}"), 0)
+        # Zeros after the images, without blocks on the disk: 627 MB.
+        count = 800_000
+        with open(images, "r+b") as file:
+            file.write(struct.pack(">IIII", 0x803, count, 28, 28))
+            file.truncate(16 + count * 784)
+        limited = ("sh", "-c", f'ulimit -d {300 << 10}; exec "$0" "$@"', PROGRAM)
+        predict = self.start("predict", f"--weights={out}/weights.safetensors", f"--job={job}",
+                             f"--features={images}", f"--predictions={said}", program=limited)
+        self.assert_exit(predict, 0)
+        with open(said, encoding="utf-8") as file:
+            lines = sum(1 for _ in file)
+        self.assertEqual(lines, count + 1)
 
 
 if __name__ == "__main__":

@@ -17,4 +17,9 @@ TROUPE_FUZZ_TARGET(libsvm, input) {
       fuzz::require(x.columns[i] < x.width
                       && (i == x.row_starts[row] || x.columns[i - 1] < x.columns[i]),
                     "columns ascend below the width");
+  libsvm_reader parts{input, "x.txt"};
+  std::uint64_t rows = 0;
+  for (auto part = parts.next(2); part.rows() > 0; part = parts.next(2))
+    rows += part.rows();
+  fuzz::require(rows == x.rows(), "parts have the rows of the whole");
 }

@@ -58,8 +58,6 @@ void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
     node.refuse("attribute \"clip\" is not supported");
   if (how == cell::lstm)
     node.require("input_forget", 0, 0);
-  if (how == cell::gru)
-    node.require("linear_before_reset", 1, 0);
   if (node.has_input(4))
     node.refuse("lengths of single sequences are not supported");
   check_initial(node, 5, "initial state");
@@ -91,8 +89,9 @@ expression part_of(const onnx_node& node, std::size_t input, std::int64_t direct
   return reshape(directions == 1 ? w : slice(w, 0, at, at + 1), shape{extents});
 }
 
-expression hidden_states(const onnx_node& node, cell how, expression x, std::int64_t hidden,
-                         std::int64_t directions, std::int64_t at) {
+/// @param after for gru: linear_before_reset
+expression hidden_states(const onnx_node& node, cell how, bool after, expression x,
+                         std::int64_t hidden, std::int64_t directions, std::int64_t at) {
   const auto n = static_cast<std::int64_t>(gates_of(how).size()) * hidden;
   const auto features = x.shape().last();
   const auto matrix = [&](std::size_t input, std::int64_t columns) {
@@ -106,12 +105,14 @@ expression hidden_states(const onnx_node& node, cell how, expression x, std::int
     const auto flat = part_of(node, 3, directions, at, {2 * n});
     const auto own = reordered(flat, how, hidden, 0);
     recurrent_bias = reordered(flat, how, hidden, n);
-    z = add_bias(z, how == cell::gru ? own : own + recurrent_bias);
+    z = add_bias(z, how == cell::gru && after ? own : own + recurrent_bias);
   }
   if (how == cell::rnn)
     return rnn(z, r);
   if (how == cell::lstm)
     return lstm(z, r);
+  if (!after)
+    return gru_reset_before(z, r);
   if (!recurrent_bias.valid())
     recurrent_bias = node.target().constant(0, {n});
   return gru(z, r, recurrent_bias);
@@ -129,13 +130,15 @@ void recurrence(onnx_node& node) {
   const auto hidden = node.integer("hidden_size", 0);
   if (hidden < 1 || hidden > (std::int64_t{1} << 20))
     node.refuse("attribute \"hidden_size\" is " + std::to_string(hidden));
+  const bool after = node.integer("linear_before_reset", 0) != 0;
   const auto x = sequence_of(node, batch_first);
   const auto time = x.shape()[1];
   std::vector<expression> all;
   std::vector<expression> last;
   for (std::int64_t at = 0; at < directions; ++at) {
     const bool backwards = direction == "reverse" || at == 1;
-    const auto h = hidden_states(node, how, backwards ? reverse(x, 1) : x, hidden, directions, at);
+    const auto h =
+      hidden_states(node, how, after, backwards ? reverse(x, 1) : x, hidden, directions, at);
     last.push_back(slice(h, 1, time - 1, time));
     all.push_back(reshape(backwards ? reverse(h, 1) : h, {shape::batch, time, 1, hidden}));
   }

@@ -141,6 +141,8 @@ BOOST_AUTO_TEST_CASE(sequence_layers) {
         "x.in_proj_weight (12, 4), x.out_proj.weight (4, 4)");
   check("attention { heads: 1 bias: false causal: false } input: \"features\" input: \"features\"",
         {5, 4}, {5, 4}, "x.in_proj_weight (12, 4), x.out_proj.weight (4, 4)");
+  check("gru { hidden: 3 reset_after: false }", {5, 4}, {5, 3},
+        "x.weight_ih_l0 (9, 4), x.weight_hh_l0 (9, 3), x.bias_ih_l0 (9), x.bias_hh_l0 (9)");
   check("rnn { hidden: 3 bidirectional: true }", {5, 4}, {5, 6},
         "x.weight_ih_l0 (3, 4), x.weight_hh_l0 (3, 3), x.bias_ih_l0 (3), x.bias_hh_l0 (3), "
         "x.weight_ih_l0_reverse (3, 4), x.weight_hh_l0_reverse (3, 3), x.bias_ih_l0_reverse (3), "

@@ -187,6 +187,8 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("rnn {}", ".rnn.hidden: expected 1");
   problem("lstm { hidden: 1 layers: 65 }", ".lstm.layers: expected 1 to 64");
   problem("gru { hidden: 1 recurrent_weights {} }", ".gru.recurrent_weights: no kind");
+  problem("lstm { hidden: 1 reset_after: false }",
+          ".lstm.reset_after: only a gru has a reset gate");
   problem("attention {}", ".attention.heads: expected 1");
   problem("attention { heads: 1 } input: \"features\" input: \"features\"",
           ".attention.causal: attention over a second input cannot be causal; add causal: false "

@@ -121,6 +121,130 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(read_model(write_safetensors({}), {}, "w").info.version == 0u);
 }
 
+namespace {
+
+/// A file with tensors of one dimension, and 1, 2, 3, ... as their values.
+std::vector<std::byte> file_of(const std::vector<std::pair<std::string, std::uint64_t>>& tensors) {
+  static const auto values = [] {
+    std::vector<float> result(99);
+    std::iota(result.begin(), result.end(), 1.0F);
+    return result;
+  }();
+  static const std::int64_t count = 7;
+  safetensors_file file;
+  for (const auto& [name, n] : tensors)
+    file.tensors.push_back(
+      {name, safetensors_dtype::f32, {n}, std::as_bytes(std::span{values}.first(n))});
+  file.tensors.push_back(
+    {"norm.num_batches_tracked", safetensors_dtype::i64, {}, std::as_bytes(std::span{&count, 1})});
+  return write_safetensors(file);
+}
+
+layout two_parts() {
+  layout result;
+  result.add("encoder.w", {2});
+  result.add("encoder.b", {1});
+  result.add("head.w", {3});
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(some_tensors_of_a_file) {
+  using names = std::vector<std::string>;
+  using floats = std::vector<float>;
+  const auto parameters = two_parts();
+  const auto load = [&](const std::vector<std::pair<std::string, std::uint64_t>>& tensors,
+                        const tensor_choice& choice, const floats& wanted) {
+    floats weights(6, -1);
+    const auto left = read_tensors(file_of(tensors), parameters, choice, weights, "w");
+    BOOST_TEST(weights == wanted, boost::test_tools::per_element());
+    BOOST_TEST(left.counters == 1u);
+    return left;
+  };
+  // What fits, as with strict=False.
+  auto left = load({{"encoder.w", 2}, {"other", 4}}, {}, {1, 2, -1, -1, -1, -1});
+  BOOST_TEST(left.taken == 1u);
+  BOOST_TEST(left.missing == (names{"encoder.b", "head.w"}), boost::test_tools::per_element());
+  BOOST_TEST(left.unused == names{"other"}, boost::test_tools::per_element());
+  // A head of another size is left out.
+  const std::vector<std::pair<std::string, std::uint64_t>> whole{
+    {"encoder.b", 1}, {"encoder.w", 2}, {"head.w", 9}};
+  for (const auto& choice :
+       {tensor_choice{{"encoder.*"}, {}, {}}, tensor_choice{{}, {"head.*"}, {}}}) {
+    left = load(whole, choice, {1, 2, 1, -1, -1, -1});
+    BOOST_TEST(left.taken == 2u);
+    BOOST_TEST(left.missing.empty());
+    BOOST_TEST(left.unused == names{"head.w"}, boost::test_tools::per_element());
+  }
+  // Other names in the file. The first that fits applies.
+  left = load({{"model.body.w", 2}, {"model.body.b", 1}, {"fc.w", 3}},
+              {{}, {}, {{"encoder.", "model.body."}, {"head.", "fc."}, {"enc", "x"}}},
+              {1, 2, 1, 1, 2, 3});
+  BOOST_TEST(left.missing.empty());
+  BOOST_TEST(left.unused.empty());
+  left = load({{"m.encoder.w", 2}}, {{"*.w"}, {}, {{"", "m."}}}, {1, 2, -1, -1, -1, -1});
+  BOOST_TEST(left.missing == names{"m.head.w"}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(tensors_that_do_not_fit) {
+  const auto said = [](const std::vector<std::pair<std::string, std::uint64_t>>& tensors,
+                       const tensor_choice& choice) {
+    return error_of([&] {
+      std::vector<float> weights(6, -1);
+      read_tensors(file_of(tensors), two_parts(), choice, weights, "w.safetensors");
+    });
+  };
+  const auto shapes = said({{"encoder.w", 3}, {"encoder.b", 4}}, {});
+  BOOST_TEST(contains(shapes, "encoder.w"));
+  BOOST_TEST(contains(shapes, "encoder.b"));
+  BOOST_TEST(contains(said({{"encoder.w", 2}}, {{"decoder.*"}, {}, {}}),
+                      "no tensor of the model fits \"decoder.*\""));
+  BOOST_TEST(contains(said({{"encoder.w", 2}}, {{}, {"fc.*"}, {}}), "fits \"fc.*\""));
+  BOOST_TEST(contains(said({{"body.w", 2}}, {}),
+                      "w.safetensors: it has none of the tensors that the job takes, such as "
+                      "\"encoder.w\"; it has \"body.w\", .... model.partial_weights.rename"));
+}
+
+// The others keep the values that their initializers give.
+BOOST_AUTO_TEST_CASE(initial_weights_in_part) {
+  const auto parameters = digits_layout();
+  const temporary_directory folder;
+  const auto path = (folder / "w.safetensors").string();
+  auto job = digits_job();
+  const auto begin = [&](std::vector<std::string>& notices) {
+    return initial_weights(job, parameters, notices);
+  };
+  std::vector<std::string> notices;
+  BOOST_TEST(!begin(notices));
+  job.mutable_model()->set_initial_weights(path);
+  const auto& entries = parameters.entries();
+  const auto size = static_cast<std::uint64_t>(entries[1].size);
+  BOOST_TEST_REQUIRE(size <= 99u);
+  write_file(path, file_of({{"old." + entries[1].name, size}, {"fc", 3}}));
+  BOOST_TEST(contains(error_of([&] { begin(notices); }), entries[0].name));
+  auto& how = *job.mutable_model()->mutable_partial_weights();
+  how.add_except(entries[0].name);
+  auto& rename = *how.add_rename();
+  rename.set_file("old.");
+  notices.clear();
+  const auto found = begin(notices).value();
+  std::vector<float> wanted(parameters.size());
+  initialize(parameters, {0, parameters.size()}, job.seed(), wanted);
+  std::iota(wanted.begin() + static_cast<std::ptrdiff_t>(entries[1].offset),
+            wanted.begin() + static_cast<std::ptrdiff_t>(entries[1].offset + size), 1.0F);
+  BOOST_TEST(found == wanted, boost::test_tools::per_element());
+  std::string told;
+  for (const auto& x : notices)
+    told += x + '\n';
+  BOOST_TEST(contains(told,
+                      "w.safetensors: 1 of " + std::to_string(entries.size())
+                        + " tensors of the model are taken"));
+  BOOST_TEST(contains(told, "w.safetensors: 1 tensor of it not used: fc"));
+  BOOST_TEST(contains(told, "w.safetensors: 1 counter \"*.num_batches_tracked\" skipped"));
+  BOOST_TEST((entries.size() == 2 || contains(told, "missing in it")));
+}
+
 // Weights from which training or predicting starts.
 BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
   const auto parameters = digits_layout();
@@ -132,7 +256,10 @@ BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
     auto weights = numbers(parameters.size());
     weights[entry.offset + 2] = value;
     write_file(folder / "w.safetensors", write_model(parameters, weights, {}));
-    return error_of([&] { initial_weights(job, parameters); });
+    return error_of([&] {
+      std::vector<std::string> notices;
+      initial_weights(job, parameters, notices);
+    });
   };
   BOOST_TEST(load(1) == "(no error)");
   const auto text =

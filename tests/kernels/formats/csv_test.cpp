@@ -109,6 +109,32 @@ BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
                       "x.csv:3: column \"x\": expected a finite number, found \"NA\""));
 }
 
+// In parts, with the lines of the whole file in errors.
+BOOST_AUTO_TEST_CASE(a_file_in_parts) {
+  const auto bytes = bytes_of("x,y\n1,a\n2,\"b\nc\"\n3,a\n4,\n\n");
+  const std::vector<csv_column> columns{{"y", true}, {"x", false}};
+  for (const std::uint64_t most : {1, 2, 3, 9}) {
+    csv_reader reader{bytes, columns, {}, "x.csv"};
+    std::vector<double> x;
+    std::string y;
+    for (auto part = reader.next(most); part.rows > 0; part = reader.next(most)) {
+      BOOST_TEST(part.rows <= most);
+      for (std::uint64_t i = 0; i < part.rows; ++i) {
+        x.push_back(part.values[2 * i + 1]);
+        const auto which = part.values[2 * i];
+        y += std::isnan(which) ? "-" : part.texts[0][static_cast<std::size_t>(which)];
+      }
+    }
+    BOOST_TEST(x == (std::vector<double>{1, 2, 3, 4}));
+    BOOST_TEST(y == "ab\nca-");
+    BOOST_TEST(reader.next(most).rows == 0u);
+  }
+  const auto wrong = bytes_of("x,y\n1,a\n?,b\n");
+  csv_reader reader{wrong, columns, {}, "x.csv"};
+  BOOST_TEST(reader.next(1).rows == 1u);
+  BOOST_TEST(contains(error_of([&] { reader.next(1); }), "x.csv:3: column \"x\""));
+}
+
 BOOST_AUTO_TEST_CASE(categories_in_order) {
   names sorted;
   // Texts are sorted by their bytes.

@@ -44,6 +44,29 @@ BOOST_AUTO_TEST_CASE(errors_name_the_line) {
   BOOST_TEST(contains(error("1 3:1 3:1"), "index 3 after index 3"));
 }
 
+// In parts, with or without labels, and with the lines of the whole file in errors.
+BOOST_AUTO_TEST_CASE(a_file_in_parts) {
+  const auto bytes = bytes_of("1 2:5\n3:6 4:7\n# none\n\n-2\n1:8\n");
+  for (const std::uint64_t most : {1, 2, 9}) {
+    libsvm_reader reader{bytes, "a.txt"};
+    std::vector<double> labels;
+    std::vector<std::uint32_t> columns;
+    for (auto part = reader.next(most); part.rows() > 0; part = reader.next(most)) {
+      BOOST_TEST(part.rows() <= most);
+      BOOST_TEST(part.row_starts.size() == part.rows() + 1);
+      labels.insert(labels.end(), part.labels.begin(), part.labels.end());
+      columns.insert(columns.end(), part.columns.begin(), part.columns.end());
+    }
+    BOOST_TEST(labels == (std::vector<double>{1, 0, -2, 0}), boost::test_tools::per_element());
+    BOOST_TEST(columns == (std::vector<std::uint32_t>{1, 2, 3, 0}),
+               boost::test_tools::per_element());
+  }
+  const auto wrong = bytes_of("1:1\n2:x\n");
+  libsvm_reader reader{wrong, "a.txt"};
+  BOOST_TEST(reader.next(1).rows() == 1u);
+  BOOST_TEST(contains(error_of([&] { reader.next(1); }), "a.txt:2: value \"x\""));
+}
+
 BOOST_AUTO_TEST_CASE(hostile_input) {
   survive_hostile_variants(bytes_of("1 1:0.5 3:-2e1 # c\n-1\n+2 7:1\n"),
                            [](auto b) { parse_libsvm(b, "x"); });

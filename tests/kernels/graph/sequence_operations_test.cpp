@@ -8,6 +8,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
 
 using namespace troupe;
@@ -144,6 +145,48 @@ BOOST_AUTO_TEST_CASE(recurrence) {
     }
 }
 
+// By the formulas, in plain loops: the reset gate multiplies the state before the product.
+BOOST_AUTO_TEST_CASE(a_reset_before_the_product) {
+  constexpr std::size_t hidden = 3;
+  for (const std::size_t time : {1, 2, 5}) {
+    graph g;
+    const auto z = g.placeholder("z", {batch, static_cast<std::int64_t>(time), 3 * hidden});
+    const auto w = g.variable("w", {3 * hidden, hidden});
+    const auto y = gru_reset_before(z, w);
+    const auto values = random_leaves(g, 2);
+    const auto& in = values.feeds.at(0);
+    const auto& u = values.weights.at(0);
+    std::vector<double> wanted;
+    for (std::size_t sample = 0; sample < 2; ++sample) {
+      std::array<double, hidden> h{};
+      const auto product = [&](std::size_t row, const std::array<double, hidden>& x) {
+        double sum = 0;
+        for (std::size_t k = 0; k < hidden; ++k)
+          sum += u[row * hidden + k] * x[k];
+        return sum;
+      };
+      const auto sigmoid_of = [](double x) { return 1 / (1 + std::exp(-x)); };
+      for (std::size_t t = 0; t < time; ++t) {
+        const auto* now = in.data() + (sample * time + t) * 3 * hidden;
+        std::array<double, hidden> reset{};
+        auto next = h;
+        for (std::size_t j = 0; j < hidden; ++j)
+          reset[j] = sigmoid_of(now[j] + product(j, h)) * h[j];
+        for (std::size_t j = 0; j < hidden; ++j) {
+          const auto keep = sigmoid_of(now[hidden + j] + product(hidden + j, h));
+          const auto n = std::tanh(now[2 * hidden + j] + product(2 * hidden + j, reset));
+          next[j] = (1 - keep) * n + keep * h[j];
+        }
+        h = next;
+        wanted.insert(wanted.end(), h.begin(), h.end());
+      }
+    }
+    const auto found = execute<double>(g, values, {}, {y}, false);
+    check_close(std::span<const double>{found.fetches.at(0)}, wanted, 1e-12, 1e-12, "gru");
+    check_gradient(g, to_scalar(y), 1e-4);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_recurrent_gradient_is_not_differentiated_again) {
   tensors t;
   auto h = recurrent_layer(t.make({batch, 2, 4}), "layer", 3, cell::lstm);
@@ -177,6 +220,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { reverse(x, 0); }, "is the batch");
   refused([&] { rms_norm(x, t.g.variable("g", {6}), 0); }, "an epsilon above 0");
   refused([&] { lstm(x, t.g.variable("w", {6, 2})); }, "(batch, time, 4 hidden)");
+  refused([&] { gru_reset_before(x, t.g.variable("u", {6, 3})); }, "(3 hidden, hidden)");
   refused([&] { recurrent_layer(x, "rnn_1", 0, cell::rnn); }, "layer \"rnn_1\"");
 }
 

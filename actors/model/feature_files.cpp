@@ -1,0 +1,349 @@
+#include "actors/model/feature_files.hpp"
+
+#include "kernels/data/arrays.hpp"
+#include "kernels/data/normalized.hpp"
+#include "kernels/data/picture_files.hpp"
+#include "kernels/data/sparse.hpp"
+#include "kernels/data/subset.hpp"
+#include "kernels/error.hpp"
+#include "kernels/formats/csv.hpp"
+#include "kernels/formats/file.hpp"
+#include "kernels/formats/idx.hpp"
+#include "kernels/formats/libsvm.hpp"
+#include "kernels/formats/npz.hpp"
+#include "kernels/formats/printable.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// A part has about as many bytes of features.
+constexpr std::size_t part_bytes = std::size_t{32} << 20;
+
+/// LIBSVM rows of a part; their sizes are not known before they are read.
+constexpr std::uint64_t sparse_rows_at_once = 8192;
+
+std::uint64_t rows_at_once(const record_shape& record) {
+  return std::max<std::uint64_t>(
+    1, part_bytes / sizeof(float) / std::max<std::size_t>(1, record.feature_width()));
+}
+
+std::shared_ptr<const dataset> scaled(std::shared_ptr<const dataset> x, const data_facts& facts) {
+  return facts.normalization ? normalized(std::move(x), *facts.normalization) : x;
+}
+
+/// One or more arrays, one after the other.
+class array_features final : public feature_files {
+public:
+  struct source {
+    std::string name;
+    shared_bytes memory;
+    npy_array array;
+  };
+
+  /// @param open calls it to open the next array; an array without a name is the end.
+  array_features(data_facts facts, std::function<source()> open)
+    : facts_(std::move(facts)), open_(std::move(open)) {}
+
+  feature_part next() override {
+    if (row_ == rows()) {
+      now_ = open_();
+      row_ = 0;
+      if (now_.name.empty())
+        return {};
+    }
+    auto part = now_.array;
+    if (rows() > 0) {
+      const auto n = std::min(rows_at_once(facts_.shape), rows() - row_);
+      const auto bytes = part.values.size() / rows();
+      part.shape[0] = n;
+      part.values = part.values.subspan(row_ * bytes, n * bytes);
+    }
+    const auto name =
+      row_ == 0 ? now_.name : now_.name + ", from record " + std::to_string(row_) + " on";
+    const auto records = npy_features(part, now_.memory, name, facts_.shape);
+    row_ += records->size();
+    first_ += records->size();
+    return {scaled(records, facts_), first_ - records->size()};
+  }
+
+private:
+  std::uint64_t rows() const { return now_.array.shape.empty() ? 0 : now_.array.shape[0]; }
+
+  data_facts facts_;
+  std::function<source()> open_;
+  source now_;
+  std::uint64_t row_ = 0;   // of the array
+  std::uint64_t first_ = 0; // of all arrays
+};
+
+array_features::source npy_source(const std::filesystem::path& path) {
+  array_features::source result{path.string(), map_plain_or_gzip(path), {}};
+  result.array = parse_npy(result.memory.bytes, result.name);
+  return result;
+}
+
+array_features::source npz_source(const std::string& path, const std::string& name) {
+  const auto bytes = read_file(path);
+  array_features::source result{
+    path + ": " + name, share(npz_file{bytes, path}.read(name, default_max_file_bytes)), {}};
+  result.array = parse_npy(result.memory.bytes, result.name);
+  return result;
+}
+
+array_features::source idx_source(const std::string& path) {
+  array_features::source result{path, map_plain_or_gzip(path), {}};
+  const auto pixels = parse_idx_u8(result.memory.bytes, 3, path);
+  result.array = {npy_type::u8, pixels.shape, pixels.values};
+  return result;
+}
+
+class csv_features final : public feature_files {
+public:
+  csv_features(const proto::Csv& csv, data_facts facts, const std::string& path)
+    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()),
+      file_(map_plain_or_gzip(path)),
+      rows_(file_.bytes, columns_, {csv.missing_text().begin(), csv.missing_text().end()}, path) {
+    if (features_ != facts_.shape.feature_width())
+      throw input_error(path + ": the job's columns give " + std::to_string(features_)
+                        + " features, but the model was trained with "
+                        + std::to_string(facts_.shape.feature_width()));
+  }
+
+  feature_part next() override {
+    while (true) {
+      const auto first = first_;
+      const auto table = rows_.next(rows_at_once(facts_.shape));
+      first_ += table.rows;
+      if (table.rows == 0)
+        return {};
+      std::vector<std::uint64_t> kept;
+      auto numbers = features_of(table, first, kept);
+      std::shared_ptr<const dataset> records = std::make_shared<const array_dataset>(
+        facts_.shape.dims, std::move(numbers), stored_labels::absent(facts_.shape, table.rows));
+      if (kept.size() < table.rows)
+        records = subset(records, std::move(kept));
+      if (records->size() > 0)
+        return {records, first};
+    }
+  }
+
+private:
+  std::vector<csv_column> columns() {
+    std::vector<csv_column> result;
+    for (const auto& name : csv_.features()) {
+      const bool text = std::ranges::find(csv_.categories(), name) != csv_.categories().end();
+      result.push_back({name, text});
+      begins_.push_back(features_);
+      if (text && !facts_.categories.contains(name))
+        throw input_error("data.csv.categories: the model was not trained with categories of \""
+                          + excerpt(name) + "\"");
+      features_ += text ? facts_.categories.at(name).size() - (csv_.drop_first() ? 1 : 0) : 1;
+    }
+    return result;
+  }
+
+  std::string place(std::uint64_t record, std::size_t column) const {
+    return path_ + ": record " + std::to_string(record) + ", column \""
+      + excerpt(columns_[column].name) + "\"";
+  }
+
+  /// @param kept is set to the rows of the table that are records.
+  std::vector<float> features_of(const csv_table& table, std::uint64_t first,
+                                 std::vector<std::uint64_t>& kept) const {
+    std::vector<float> result(table.rows * features_);
+    std::vector<std::vector<std::size_t>> categories(columns_.size());
+    for (std::size_t j = 0; j < columns_.size(); ++j)
+      if (columns_[j].text)
+        categories[j] = known_categories(j, table.texts[j]);
+    for (std::uint64_t row = 0; row < table.rows; ++row) {
+      const auto values = std::span{table.values}.subspan(row * columns_.size(), columns_.size());
+      const bool gap = std::ranges::any_of(values, [](double x) { return std::isnan(x); });
+      if (gap && csv_.missing() == proto::DROP)
+        continue;
+      kept.push_back(row);
+      const auto out = std::span{result}.subspan(row * features_, features_);
+      for (std::size_t j = 0; j < columns_.size(); ++j)
+        if (std::isnan(values[j]))
+          replace(first + row, j, out);
+        else if (columns_[j].text)
+          set_category(j, categories[j][static_cast<std::size_t>(values[j])], out);
+        else
+          set_number(first + row, j, values[j], out);
+    }
+    return result;
+  }
+
+  /// For each text of a column, its place among the categories of the training.
+  std::vector<std::size_t> known_categories(std::size_t column,
+                                            const std::vector<std::string>& texts) const {
+    const auto& known = facts_.categories.at(columns_[column].name);
+    std::vector<std::size_t> result;
+    for (const auto& text : texts) {
+      // Numbers that are written in another way are the same category.
+      auto all = known;
+      all.push_back(text);
+      std::vector<std::string> names;
+      const auto which = sort_categories(all, names);
+      const auto same = std::find(which.begin(), which.end() - 1, which.back());
+      if (same == which.end() - 1)
+        throw input_error(path_ + ": column \"" + excerpt(columns_[column].name)
+                          + "\" has the category \"" + excerpt(text)
+                          + "\", which the training data did not have");
+      result.push_back(static_cast<std::size_t>(same - which.begin()));
+    }
+    return result;
+  }
+
+  void set_category(std::size_t column, std::size_t which, std::span<float> out) const {
+    const std::size_t dropped = csv_.drop_first() ? 1 : 0;
+    if (which >= dropped)
+      out[begins_[column] + which - dropped] = 1;
+  }
+
+  void set_number(std::uint64_t record, std::size_t column, double value,
+                  std::span<float> out) const {
+    const auto k = begins_[column];
+    if (const auto& how = facts_.normalization)
+      value = (value - how->shift.at(how->shift.size() == 1 ? 0 : k))
+        / how->scale.at(how->scale.size() == 1 ? 0 : k);
+    if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+      throw input_error(place(record, column) + ": the number does not fit float32");
+    out[k] = static_cast<float>(value);
+  }
+
+  /// For a missing value.
+  void replace(std::uint64_t record, std::size_t column, std::span<float> out) const {
+    const bool refused = csv_.missing() == proto::REFUSE;
+    const auto known = facts_.replacements.find(columns_[column].name);
+    if (refused || (!columns_[column].text && known == facts_.replacements.end()))
+      throw input_error(place(record, column)
+                        + (refused ? ": no value. data.csv.missing says what to do about missing "
+                                     "values: DROP, MEAN or MEDIAN"
+                                   : ": no value, and the weights were trained without "
+                                     "data.csv.missing: MEAN or MEDIAN"));
+    if (!columns_[column].text)
+      set_number(record, column, known->second, out);
+  }
+
+  proto::Csv csv_;
+  data_facts facts_;
+  std::string path_;
+  /// The first feature of each column, and the number of features.
+  std::vector<std::size_t> begins_;
+  std::size_t features_ = 0;
+  std::vector<csv_column> columns_;
+  shared_bytes file_;
+  csv_reader rows_;
+  std::uint64_t first_ = 0;
+};
+
+class libsvm_features final : public feature_files {
+public:
+  libsvm_features(data_facts facts, const std::string& path)
+    : facts_(std::move(facts)), path_(path), file_(map_plain_or_gzip(path)),
+      rows_(file_.bytes, path) {}
+
+  feature_part next() override {
+    auto rows = rows_.next(sparse_rows_at_once);
+    const auto n = rows.rows();
+    if (n == 0)
+      return {};
+    first_ += n;
+    return {std::make_shared<const sparse_dataset>(std::move(rows), facts_.shape.feature_width(),
+                                                   stored_labels::absent(facts_.shape, n), path_),
+            first_ - n};
+  }
+
+private:
+  data_facts facts_;
+  std::string path_;
+  shared_bytes file_;
+  libsvm_reader rows_;
+  std::uint64_t first_ = 0;
+};
+
+class picture_features final : public feature_files {
+public:
+  picture_features(const proto::ImageFolder& how, data_facts facts, const std::string& path)
+    : facts_(std::move(facts)),
+      all_(list_unlabelled_pictures(path, facts_.class_names)), size_{how.height(), how.width(),
+                                                                      how.channels()} {}
+
+  feature_part next() override {
+    if (first_ == all_.files.size())
+      return {};
+    const auto n = std::min<std::uint64_t>(rows_at_once(facts_.shape), all_.files.size() - first_);
+    picture_folder part;
+    part.path = all_.path;
+    part.classes = all_.classes;
+    const auto begin = all_.files.begin() + static_cast<std::ptrdiff_t>(first_);
+    part.files.assign(begin, begin + static_cast<std::ptrdiff_t>(n));
+    part.labels.resize(n);
+    const auto files = part.files;
+    const auto records = picture_files(std::move(part), size_);
+    if (records->record() != facts_.shape)
+      throw input_error((all_.path / files[0]).string() + ": a picture of "
+                        + to_string(records->record().dims) + "; the model was trained with "
+                        + to_string(facts_.shape.dims)
+                        + ": set data.image_folder.height and width");
+    first_ += n;
+    return {scaled(records, facts_), first_ - n, files};
+  }
+
+private:
+  data_facts facts_;
+  picture_folder all_;
+  picture_size size_;
+  std::uint64_t first_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<feature_files> open_features(const proto::Job& job, data_facts facts,
+                                             const std::string& path) {
+  const auto one_array = [&](auto open) {
+    return std::make_unique<array_features>(std::move(facts), [open, done = false]() mutable {
+      return std::exchange(done, true) ? array_features::source{} : open();
+    });
+  };
+  switch (job.data().source_case()) {
+  case proto::Data::kNpy: {
+    const auto found = files_of(path);
+    std::deque<std::filesystem::path> files{found.begin(), found.end()};
+    return std::make_unique<array_features>(std::move(facts), [files]() mutable {
+      if (files.empty())
+        return array_features::source{};
+      auto result = npy_source(files.front());
+      files.pop_front();
+      return result;
+    });
+  }
+  case proto::Data::kNpz:
+    return one_array([path, name = job.data().npz().features()] { return npz_source(path, name); });
+  case proto::Data::kIdx:
+    return one_array([path] { return idx_source(path); });
+  case proto::Data::kCsv:
+    return std::make_unique<csv_features>(job.data().csv(), std::move(facts), path);
+  case proto::Data::kLibsvm:
+    return std::make_unique<libsvm_features>(std::move(facts), path);
+  case proto::Data::kImageFolder:
+    return std::make_unique<picture_features>(job.data().image_folder(), std::move(facts), path);
+  case proto::Data::kDigits:
+  case proto::Data::kText:
+  case proto::Data::SOURCE_NOT_SET:
+    break;
+  }
+  throw input_error("--features: the job's data are drawn digits or text; expected a job with idx, "
+                    "csv, npy, npz, libsvm or image_folder. To continue a text, use --generate");
+}
+
+} // namespace troupe

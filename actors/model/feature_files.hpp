@@ -1,0 +1,48 @@
+#pragma once
+
+#include "actors/model/data_metadata.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Some records of a file without labels. Their labels are zeros.
+struct feature_part {
+  /// Null after the last part.
+  std::shared_ptr<const dataset> records;
+  /// Number of the records of the file before this part.
+  std::uint64_t first = 0;
+  /// For pictures: a file for each record, relative to the folder.
+  std::vector<std::string> files = {};
+};
+
+/// Reads records without labels part by part, for predictions. Only one part needs to be in memory.
+class feature_files {
+public:
+  virtual ~feature_files() = default;
+
+  /// The next part, with at least one record.
+  /// @throws input_error that names the file: see open_features.
+  virtual feature_part next() = 0;
+};
+
+/// Opens files of features. They have the format of the job's data: the path of an .npy, IDX, CSV
+/// or LIBSVM file, plain or gzip; several .npy files by `*` and `?`; an .npz file, with the job's
+/// name of the features; or a folder of pictures. Plain files are mapped, so they may be larger
+/// than the memory.
+///
+/// Features are scaled, and missing values replaced, as in the training. Labels are ignored in a
+/// table or a LIBSVM file, and so are the folders of pictures.
+/// @param facts the training data
+/// @throws input_error that names the file or field: data without such a format (digits, text);
+/// records of another shape than in the training; missing columns; an unknown category; the errors
+/// of the parsers, now or in next().
+std::unique_ptr<feature_files> open_features(const proto::Job& job, data_facts facts,
+                                             const std::string& path);
+
+} // namespace troupe

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "actors/model/data_metadata.hpp"
+#include "actors/model/job_context.hpp"
+#include "actors/model/model_tester.hpp"
+#include "kernels/function_ref.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The prediction for a record: the class with the largest logit, and its probability.
+struct class_choice {
+  std::size_t which = 0;
+  double probability = 0;
+};
+
+/// A single logit belongs to the second of two classes.
+class_choice choose_class(std::span<const float> logits);
+
+/// Writes predictions as CSV. Targets are in the units of the data. Classes appear by name if they
+/// have names.
+class prediction_table {
+public:
+  /// @param labelled the records have labels, which get their own columns.
+  prediction_table(const job_context& context, std::vector<std::string> class_names,
+                   feature_scaling targets, bool labelled);
+
+  /// The first line.
+  /// @param record heading of the column that names the records
+  std::string heading(const std::string& record) const;
+
+  /// The lines of these records.
+  /// @param name_of gets the number of a record, from x.first on
+  std::string lines(const tested_records& x,
+                    function_ref<std::string(std::uint64_t)> name_of) const;
+
+private:
+  /// The outputs for a margin loss are not logits, so they give no probabilities.
+  bool has_probabilities() const { return loss_ != proto::HINGE; }
+  std::string name_of_class(std::int64_t which) const;
+  std::string heading_of_classes() const;
+  std::string heading_of_targets() const;
+  void add_class(std::string& text, const std::int32_t* label,
+                 std::span<const float> outputs) const;
+  void add_targets(std::string& text, std::span<const float> targets,
+                   std::span<const float> outputs) const;
+  void add_sequence(std::string& text, std::span<const std::int32_t> labels,
+                    std::span<const float> outputs) const;
+  double in_units(float x) const;
+  double prediction(float x) const;
+
+  record_shape record_;
+  std::size_t units_;
+  proto::Loss loss_;
+  std::vector<std::string> names_;
+  double mean_;
+  double scale_;
+  bool labelled_;
+};
+
+} // namespace troupe

@@ -1,0 +1,249 @@
+"""`troupe predict --features`: predictions for records without labels, from every kind of file."""
+
+import csv
+import gzip
+import io
+import json
+import pathlib
+import struct
+import subprocess
+import zipfile
+import zlib
+
+from program import PROGRAM, TestCase, run_tests
+
+MODEL = """
+model { layer { flatten {} } layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }
+learning_rate { base: 0.1 }
+epochs: 1
+"""
+
+
+def npy(kind, shape, values):
+    """An .npy file: kind is a letter of struct and NumPy's name of the type."""
+    letter, name = kind
+    header = f"{{'descr': '{name}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(
+        f"<{len(values)}{letter}", *values)
+
+
+BYTES, FLOATS, DOUBLES, WHOLE = ("B", "|u1"), ("f", "<f4"), ("d", "<f8"), ("q", "<i8")
+
+
+def png(rows):
+    """A picture from rows of (red, green, blue)."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    pixels = b"".join(b"\0" + bytes(x for pixel in row for x in pixel) for row in rows)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b""))
+
+
+class Features(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "out"
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def train(self, data, model=MODEL):
+        """Trains, and returns the predictions of all records."""
+        self.job = self.file("job.textproto", model + f"data {{ {data} }}")
+        process = self.start("train", f"--job={self.job}", f"--out={self.out}")
+        self.assert_exit(process, 0)
+        return self.predict()
+
+    def predict(self, *more, code=0):
+        done = subprocess.run(
+            [PROGRAM, "predict", f"--weights={self.out}/weights.safetensors", f"--job={self.job}", "--predictions=-",
+             *map(str, more)], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr if code else list(csv.DictReader(io.StringIO(done.stdout)))
+
+    def same(self, features, labelled, name="record"):
+        """Compares with predictions of the same records that had labels."""
+        found = self.predict(f"--features={features}")
+        hidden = {"record", "label", "target", name}
+        self.assertEqual(list(found[0]), [name] + [x for x in labelled[0] if x not in hidden])
+        self.assertEqual([{k: v for k, v in x.items() if k != name} for x in found],
+                         [{k: v for k, v in x.items() if k not in hidden} for x in labelled])
+        return found
+
+    def test_arrays_in_several_files_of_each_type(self):
+        pixels = [i * 37 % 251 for i in range(12 * 4)]
+        for kind in (BYTES, FLOATS, DOUBLES):
+            with self.subTest(kind=kind):
+                self.write("x.npy", npy(kind, (12, 2, 2), pixels))
+                self.write("y.npy", npy(WHOLE, (12,), [i % 3 for i in range(12)]))
+                wanted = self.train(f'npy {{ features: "{self.folder}/x.npy" labels: "{self.folder}/y.npy" }} '
+                                    "normalize { kind: STANDARDIZE } batch: 4")
+                for name in ("x.npy", "y.npy"):
+                    (self.folder / name).unlink()  # The training data are not needed.
+                self.write("new-1.npy", npy(kind, (5, 2, 2), pixels[:20]))
+                self.write("new-2.npy.gz", gzip.compress(npy(kind, (7, 2, 2), pixels[20:])))
+                found = self.same(f"{self.folder}/new-*", wanted)
+                self.assertEqual([x["record"] for x in found], [str(i) for i in range(12)])
+        self.write("wide.npy", npy(FLOATS, (2, 3), range(6)))
+        self.assertIn("wide.npy: records of (3) numbers; the model was trained with records of (2, 2) numbers",
+                      self.predict(f"--features={self.folder}/wide.npy", code=2))
+        self.write("bad.npy", npy(FLOATS, (1, 2, 2), [0, 1, float("nan"), 2]))
+        self.assertIn("bad.npy: record 0", self.predict(f"--features={self.folder}/bad.npy", code=2))
+
+    def test_named_arrays_and_images(self):
+        pixels = [i * 37 % 251 for i in range(12 * 4)]
+        def arrays(path, **named):
+            with zipfile.ZipFile(path, "w") as file:
+                for name, content in named.items():
+                    file.writestr(name + ".npy", content)
+        x, y = npy(BYTES, (12, 2, 2), pixels), npy(WHOLE, (12,), [i % 3 for i in range(12)])
+        arrays(self.folder / "all.npz", x=x, y=y)
+        arrays(self.folder / "new.npz", x=x)
+        wanted = self.train(f'npz {{ path: "{self.folder}/all.npz" features: "x" labels: "y" }} batch: 4')
+        self.same(self.folder / "new.npz", wanted)
+        images = self.write("images", struct.pack(">IIII", 0x803, 12, 2, 2) + bytes(pixels))
+        labels = self.write("labels", struct.pack(">II", 0x801, 12) + bytes(i % 3 for i in range(12)))
+        wanted = self.train(f'idx {{ images: "{images}" labels: "{labels}" }} batch: 4')
+        labels.unlink()
+        self.same(images, wanted)
+
+    def test_tokens_with_a_class_per_position(self):
+        tokens = [i * 7 % 5 for i in range(8 * 3)]
+        x = self.write("x.npy", npy(WHOLE, (8, 3), tokens))
+        y = self.write("y.npy", npy(WHOLE, (8, 3), [t % 2 for t in tokens]))
+        model = "model { layer { embedding { width: 4 } } layer { dense { units: 2 } } loss: SOFTMAX_CROSS_ENTROPY }"
+        self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 4', model)
+        found = self.predict(f"--features={x}")
+        self.assertEqual(list(found[0]), ["record", "position", "prediction", "probability", "probability_0",
+                                          "probability_1"])
+        self.assertEqual([(r["record"], r["position"]) for r in found],
+                         [(str(i), str(k)) for i in range(8) for k in range(3)])
+        same = {}  # The output for a token does not depend on its neighbours.
+        for row, token in zip(found, tokens):
+            self.assertEqual(same.setdefault(token, row["probability_1"]), row["probability_1"])
+        self.write("x.npy", npy(WHOLE, (1, 3), [0, 5, 1]))
+        self.assertIn("record 0 has the token 5; expected 0 to 4", self.predict(f"--features={x}", code=2))
+
+    TABLE = ["a,b,colour,size,y", "1,100,red,1,10", "2,NA,blue,2,20", "3,300,red,3.0,35", "4,500,green,2.0,39",
+             "5,700,,1,52", "6,650,blue,3,60"]
+
+    def table(self, *, missing="MEDIAN", drop_first="false", columns="target: \"y\" standardize: true"):
+        path = self.write("table.csv", "\n".join(self.TABLE))
+        model = """model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } learning_rate { base: 0.1 }"""
+        return self.train(f"""csv {{ path: "{path}" features: "a" features: "colour" features: "b" features: "size"
+            categories: "colour" categories: "size" {columns} missing: {missing} missing_text: "NA"
+            drop_first: {drop_first} }} split {{ test: 2 shuffle: false }} batch: 2""", model)
+
+    def test_tables(self):
+        for drop_first in ("false", "true"):
+            with self.subTest(drop_first=drop_first):
+                wanted = self.table(drop_first=drop_first)  # The last two records.
+                self.write("table.csv", "")
+                rows = [x.rsplit(",", 1)[0] for x in self.TABLE]  # Without a target, and in another order of columns.
+                rows = [",".join(reversed(x.split(","))) for x in rows]
+                new = self.write("new.csv", "\n".join(rows))
+                found = self.predict(f"--features={new}")
+                self.assertEqual(list(found[0]), ["record", "prediction"])
+                self.assertEqual([x["prediction"] for x in found[4:]], [x["prediction"] for x in wanted])
+                self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,1,pink,1\n")
+                self.assertIn('new.csv: column "colour" has the category "pink", which the training data did not have',
+                              self.predict(f"--features={new}", code=2))
+        self.write("new.csv", "a,b,size\n1,1,1\n")
+        self.assertIn('no column "colour"', self.predict(f"--features={new}", code=2))
+        self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,x,red,1\n")
+        self.assertIn('new.csv:3: column "b": expected a finite number', self.predict(f"--features={new}", code=2))
+        self.write("new.csv", "a,b,colour,size\n")
+        self.assertIn("new.csv: no records", self.predict(f"--features={new}", code=2))
+
+    def test_missing_values_of_tables(self):
+        self.table(missing="DROP")
+        new = self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,NA,red,1\n1,1,blue,2\n")
+        self.assertEqual([x["record"] for x in self.predict(f"--features={new}")], ["0", "2"])
+        self.assertIn('new.csv: record 1, column "b": no value. data.csv.missing says',
+                      self.predict(f"--features={new}", "--set", "data.csv.missing=REFUSE", code=2))
+        self.assertIn("trained without data.csv.missing: MEAN or MEDIAN",
+                      self.predict(f"--features={new}", "--set", "data.csv.missing=MEAN", code=2))
+
+    def test_sparse_rows(self):
+        rows = ["1 1:1 3:2", "-1 2:1", "1 3:0.5 4:1", "-1 1:2 2:2"]
+        path = self.write("rows.svm", "\n".join(rows))
+        model = """model { layer { dense { units: 1 } } loss: HINGE } learning_rate { base: 0.1 }"""
+        wanted = self.train(f'libsvm {{ path: "{path}" }} batch: 2', model)
+        new = self.write("new.svm", "\n\n".join(x.split(" ", 1)[1] for x in rows))
+        self.same(new, wanted)
+        self.same(path, wanted)  # Labels are ignored.
+        self.write("new.svm", "1:1\n5:1\n")
+        self.assertIn("index 5 is beyond the 4 features", self.predict(f"--features={new}", code=2))
+
+    def test_pictures(self):
+        for i in range(8):
+            shade = [[(i * 30, 10, 20 * k + j) for j in range(2)] for k in range(2)]
+            self.write(f"train/{'cat' if i % 2 else 'dog'}/{i}.png", png(shade))
+            self.write(f"new/{'' if i % 3 else 'more/'}{i}.png", png(shade))
+        wanted = self.train(f'image_folder {{ path: "{self.folder}/train" }} batch: 4', MODEL.replace("3", "2"))
+        by_record = {}
+        for i, row in enumerate(wanted):
+            name = [1, 3, 5, 7, 0, 2, 4, 6][i]
+            by_record[name] = {k: v for k, v in row.items() if k not in ("record", "label")}
+        found = self.predict(f"--features={self.folder}/new")
+        self.assertEqual([x["file"] for x in found], ["1.png", "2.png", "4.png", "5.png", "7.png", "more/0.png",
+                                                      "more/3.png", "more/6.png"])
+        self.assertIn(found[0]["prediction"], ("cat", "dog"))
+        for row in found:
+            which = int(pathlib.Path(row.pop("file")).stem)
+            self.assertEqual(row, by_record[which])
+        self.write("new/0.png", png([[(1, 2, 3)]]))
+        self.assertIn("0.png: a picture of (3, 1, 1)", self.predict(f"--features={self.folder}/new", code=2))
+
+    def test_weights_of_another_program_use_the_data_of_the_job(self):
+        x = self.write("x.npy", npy(FLOATS, (6, 2), range(12)))
+        y = self.write("y.npy", npy(WHOLE, (6,), [0, 1, 2] * 2))
+        wanted = self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 2')
+        weights = self.out / "weights.safetensors"
+        data = weights.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + length])
+        del header["__metadata__"]
+        text = json.dumps(header).encode()
+        weights.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+        self.same(x, wanted)
+        y.unlink()
+        self.assertIn(str(y), self.predict(f"--features={x}", code=2))
+
+    def test_a_file_appears_when_it_is_complete(self):
+        x = self.write("x.npy", npy(FLOATS, (6, 2), range(12)))
+        y = self.write("y.npy", npy(WHOLE, (6,), [0, 1, 2] * 2))
+        self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 2')
+        said = self.folder / "said"
+        said.mkdir()
+        bad = self.write("bad-2.npy", npy(FLOATS, (1, 3), range(3)))
+        self.write("bad-1.npy", npy(FLOATS, (6, 2), range(12)))
+        arguments = ["predict", f"--weights={self.out}/weights.safetensors", f"--job={self.job}",
+                     f"--predictions={said}/p.csv"]
+        process = self.start(*arguments, f"--features={self.folder}/bad-*.npy")
+        self.assert_exit(process, 2)
+        self.assertEqual(list(said.iterdir()), [])
+        bad.unlink()
+        process = self.start(*arguments, f"--features={self.folder}/bad-*.npy")
+        self.assert_exit(process, 0)
+        self.assertRegex(process.output, r"records +6\n")
+        self.assertEqual(len((said / "p.csv").read_text().splitlines()), 7)
+
+    def test_other_data_and_arguments(self):
+        self.train("digits { train: 64 test: 10 } batch: 16",
+                   MODEL.replace("units: 3", "units: 10"))
+        self.assertIn("the job's data are drawn digits or text", self.predict("--features=x.npy", code=2))
+        for arguments, text in ((["--features=x"], "--predictions"),
+                                (["--features=x", "--predictions=-", "--show=3"], "--show"),
+                                (["--features=x", "--predictions=-", "--generate=3"], "--generate")):
+            process = self.start("predict", "--weights=w", f"--job={self.job}", *arguments)
+            self.assert_exit(process, 2)
+            self.assertIn(text, process.output)
+
+
+if __name__ == "__main__":
+    run_tests()
