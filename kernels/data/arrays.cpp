@@ -197,18 +197,18 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
 std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
                                             std::string_view name, const record_shape& as) {
   if (features.shape.empty() || features.size() == 0)
-    fail(name, "shape " + shape_text(features.shape) + ": no records");
+    reject(name, "shape " + shape_text(features.shape) + ": no records");
   auto values = values_of(features, memory, as.vocabulary, false, name);
   const auto kept = values.type;
   auto result = std::make_shared<const array_dataset>(
     dims_of(features, kept), std::move(values), as.vocabulary,
     stored_labels::absent(as, features.shape[0]), std::string{name});
   if (result->record() != as)
-    fail(name,
-         "records of " + to_string(result->record().dims) + " "
-           + std::string{to_string(result->record().features)}
-           + "; the model was trained with records of " + to_string(as.dims) + " "
-           + std::string{to_string(as.features)});
+    reject(name,
+           "records of " + to_string(result->record().dims) + " "
+             + std::string{to_string(result->record().features)}
+             + "; the model was trained with records of " + to_string(as.dims) + " "
+             + std::string{to_string(as.features)});
   return result;
 }
 
