@@ -5,6 +5,7 @@
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
+#include "actors/parameter_server/reader_front.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/version_pool.hpp"
@@ -47,6 +48,8 @@ struct shard_options {
   patience requests;
   /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
+  /// The shard's reader, if workers do not go in step; may be null.
+  decision_listener reader;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
 };
@@ -121,6 +124,7 @@ private:
   void take(const proto::Commit& x);
   void tell_admitted();
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
+  void tell_reader(const proto::GradientId& id);
   bool clips_in_step() const;
   void advance();
   proto::Pushed decide(const contribution& x);

@@ -55,9 +55,11 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
     make_versions(*site.context, options.where, site.view.of(job_kind::worker).size(), how.held);
   if (how.gate)
     how.gate->open(versions);
-  site.host(proto::READER,
-            site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
-                                           options.board, how.gate));
+  const auto reader = site.spawn_light<reader_front>(site.view.number, options.where, versions,
+                                                     how.pulled, options.board, how.gate);
+  site.host(proto::READER, reader);
+  if (!options.policy->in_step() && !how.gate)
+    options.reader = reader;
   const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions);
   site.host(proto::SHARD, shard);
   return shard;
