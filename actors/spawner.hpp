@@ -1,10 +1,24 @@
 #pragma once
 
+#include "messages/scheduler.hpp"
+
 #include <caf/all.hpp>
 
 #include <utility>
 
 namespace troupe {
+
+/// An actor with a thread of its own, on which the actors run that it wakes.
+template <class Actor>
+class on_own_thread final : public Actor {
+public:
+  using Actor::Actor;
+
+  caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t messages) override {
+    const receivers_run_here here;
+    return Actor::resume(unit, messages);
+  }
+};
 
 /// Decides on which thread an actor runs; the actor itself does not know. In production, actors
 /// that compute or use a disk or device get their own thread. In a simulation, all actors are
@@ -18,8 +32,9 @@ public:
   /// For actors that block or compute.
   template <class Actor, class... Args>
   auto spawn_heavy(caf::actor_system& sys, Args&&... args) const {
-    return how_ == kind::threads ? sys.spawn<Actor, caf::detached>(std::forward<Args>(args)...)
-                                 : sys.spawn<Actor>(std::forward<Args>(args)...);
+    return how_ == kind::threads
+      ? sys.spawn<on_own_thread<Actor>, caf::detached>(std::forward<Args>(args)...)
+      : sys.spawn<Actor>(std::forward<Args>(args)...);
   }
 
   /// For actors that only pass messages on.

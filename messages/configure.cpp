@@ -3,6 +3,7 @@
 #include "messages/collective.hpp"
 #include "messages/errors.hpp"
 #include "messages/pieces.hpp"
+#include "messages/scheduler.hpp"
 #include "messages/store.hpp"
 #include "messages/types.hpp"
 
@@ -27,7 +28,7 @@ void configure(caf::actor_system_config& cfg) {
 }
 
 void tune(caf::actor_system_config& cfg) {
-  cfg.set("scheduler.policy", caf::atom("sharing"));
+  load_scheduler(cfg);
   cfg.set("scheduler.max-throughput", std::size_t{100});
   // A peer is given up if nothing arrives from it before the timeout. Heartbeats keep idle
   // connections alive.

@@ -3,6 +3,7 @@
 #include "actors/cluster/address.hpp"
 #include "actors/cluster/peer_host.hpp"
 #include "kernels/error.hpp"
+#include "messages/scheduler.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -47,8 +48,7 @@ collective_member_actor spawn_member(caf::actor_system& sys, const collective_op
   how.max_bytes = options.max_bytes;
   how.chunk_bytes = options.chunk_bytes;
   how.deadline = options.deadline;
-  // Detached, because a member computes sums.
-  return sys.spawn<collective_member, caf::detached>(how);
+  return sys.spawn<collective_member>(how);
 }
 
 [[noreturn]] void rethrow(const caf::error& error) {
@@ -121,9 +121,12 @@ public:
 
   payload all_reduce(payload values, element_kind kind) {
     payload result;
-    self_->request(member_, caf::infinite, troupe::all_reduce{std::move(values), kind})
-      .receive([&](const all_reduced& x) { result = x.sum; },
-               [](const caf::error& error) { rethrow(error); });
+    auto request = [&] {
+      const receivers_run_here here;
+      return self_->request(member_, caf::infinite, troupe::all_reduce{std::move(values), kind});
+    }();
+    request.receive([&](const all_reduced& x) { result = x.sum; },
+                    [](const caf::error& error) { rethrow(error); });
     return result;
   }
 

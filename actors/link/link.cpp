@@ -2,6 +2,7 @@
 
 #include "messages/configure.hpp"
 #include "messages/errors.hpp"
+#include "messages/scheduler.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -301,6 +302,7 @@ channel_host::on_channel link::channel_listener() {
       const bool used = session->use(channel);
       channel->listen({
         [session](const proto::Frame& frame, caf::message content) {
+          const receivers_run_here here;
           session->receive(frame, std::move(content), nullptr);
         },
         [tell](const std::string& reason) { tell(channel_lost{reason}); },

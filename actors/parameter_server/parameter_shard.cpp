@@ -89,6 +89,7 @@ void parameter_shard::on_exit() {
   listeners_.clear();
   shards_.clear();
   options_.coordinator = nullptr;
+  options_.reader = nullptr;
 }
 
 // -- decisions ----------------------------------------------------------------------------------
@@ -239,6 +240,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   quarantined_samples_ += x.samples();
   journal_.record(x.id(), answer, x.lease(), x.batch());
   policy_->left_out(x);
+  tell_reader(x.id());
   tell_admitted();
   return answer;
 }
@@ -277,6 +279,11 @@ void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& 
     if (same_gradient(x.header.id(), id))
       x.answer.deliver(answer);
   std::erase_if(open_, [&](auto& x) { return same_gradient(x.header.id(), id); });
+}
+
+void parameter_shard::tell_reader(const proto::GradientId& id) {
+  if (options_.reader)
+    send(options_.reader, gradient_decided{id.worker(), id.sequence()});
 }
 
 caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
@@ -468,6 +475,7 @@ void parameter_shard::advance() {
     const auto& header = parts[i].header;
     journal_.record(header.id(), answer, header.lease(), header.batch());
     deliver(header.id(), answer);
+    tell_reader(header.id());
   }
   if (policy_->in_step())
     for (auto& listener : listeners_)

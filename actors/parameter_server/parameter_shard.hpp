@@ -6,6 +6,7 @@
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
 #include "actors/parameter_server/piecewise_updater.hpp"
+#include "actors/parameter_server/reader_front.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/step_pieces.hpp"
@@ -50,6 +51,8 @@ struct shard_options {
   patience requests;
   /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
+  /// The shard's reader, if workers do not go in step; may be null.
+  decision_listener reader;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
   /// True if gradients may arrive in pieces, and weights are sent in pieces. Only if each update
@@ -143,6 +146,7 @@ private:
   void take(const proto::Commit& x);
   void tell_admitted();
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
+  void tell_reader(const proto::GradientId& id);
   bool clips_in_step() const;
   void advance();
   proto::Pushed decide(const contribution& x);

@@ -80,7 +80,9 @@ void ps_synchronizer::begin_gradient(const acquire& x) {
             .told = part.told,
             .missing = part.where.size(),
             .slowest = options_.pull_ahead > 0 ? part.slowest : 0,
-            .live = std::move(part.live)};
+            .live = std::move(part.live),
+            .pulled_next = part.pulled_next,
+            .next = std::move(part.next)};
     choose_rows(i, x.rows);
     choose_pieces(i);
   }
@@ -95,8 +97,48 @@ void ps_synchronizer::begin_pulls() {
     take_early();
     return;
   }
-  for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
-    pull(i);
+  for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i) {
+    auto& part = parts_[i];
+    if (!std::exchange(part.pulled_next, false)) {
+      pull(i);
+    } else if (auto x = std::exchange(part.next, std::nullopt)) {
+      use_weights(i, std::move(*x));
+    } else {
+      part.pulling = true;
+      options_.board->await(name_of(i));
+    }
+  }
+}
+
+// -- weights of the next step --------------------------------------------------------------------
+
+// The rows that the next batch reads are not known yet.
+bool ps_synchronizer::pulls_next() const {
+  return !options_.in_step && !options_.bounded && !options_.writes && options_.pull_ahead == 0
+    && !attributes_.rows && !done_->pauses;
+}
+
+void ps_synchronizer::pull_next(std::size_t shard) {
+  parts_[shard].pulled_next = true;
+  auto header = pull_header(shard, 0);
+  header.set_clock(sequence_.value);
+  ask(
+    this, options_.readers[shard], patience_for_pull(shard),
+    [this, shard, sequence = sequence_](const proto::Weights& answer, const payload& data) {
+      on_next(shard, sequence, answer, data);
+    },
+    [this, shard](const caf::error& error) { fail("pull weights from", shard, error); }, header);
+}
+
+void ps_synchronizer::on_next(std::size_t shard, gradient_sequence sequence,
+                              const proto::Weights& header, const payload& data) {
+  if (!fits(shard, header, data))
+    return;
+  weight_range x{header.begin(), {header.version()}, data};
+  if (sequence == sequence_)
+    parts_[shard].next = std::move(x);
+  else
+    use_weights(shard, std::move(x));
 }
 
 proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock) const {
@@ -455,6 +497,8 @@ void ps_synchronizer::commit_part(std::size_t shard) {
           [this, shard, sequence = sequence_](const caf::error& error) {
             on_no_answer(shard, sequence, error);
           });
+  if (pulls_next() && !part.pulled_next)
+    pull_next(shard);
 }
 
 void ps_synchronizer::on_no_answer(std::size_t shard, gradient_sequence sequence,

@@ -90,7 +90,11 @@ struct ps_synchronizer_options {
 /// this starts again, because the weights would be older than necessary. These pulls are for whole
 /// ranges, because the batch is not known yet.
 ///
-/// A worker may then acquire a step before its last gradient is decided
+/// Otherwise, if no worker waits for others, the worker pulls the weights of its next step together
+/// with the commit of this one. The reader answers once the gradient is decided, so this saves a
+/// round trip and does not change the weights of a single worker.
+///
+/// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
 /// the next early pull go to the shards after that decision.
 ///
@@ -156,6 +160,10 @@ private:
     int attempts = 0;
     /// The weights that the shard shares.
     std::shared_ptr<live_writer> live = nullptr;
+    /// True if the weights of the next step were pulled with the commit of this one; the weights,
+    /// once they have arrived.
+    bool pulled_next = false;
+    std::optional<weight_range> next = std::nullopt;
   };
 
   /// What is exchanged with a shard in pieces.
@@ -206,6 +214,10 @@ private:
   /// Called when the last gradient is decided.
   void begin_later();
   void pull(std::size_t shard);
+  bool pulls_next() const;
+  void pull_next(std::size_t shard);
+  void on_next(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
+               const payload& data);
   proto::Pull pull_header(std::size_t shard, std::uint64_t clock) const;
   patience patience_for_pull(std::size_t shard) const;
   void take_early();

@@ -1,25 +1,72 @@
 #include "actors/parameter_server/reader_front.hpp"
 
+#include "messages/errors.hpp"
 #include "messages/selection.hpp"
 
+#include <algorithm>
+
 namespace troupe {
+
+namespace {
+
+/// No job has as many workers. A worker repeats a pull if the answer is late.
+constexpr std::size_t most_waiting = 4096;
+
+} // namespace
 
 reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                            std::shared_ptr<const version_pool> versions,
                            std::shared_ptr<pulled_versions> pulled,
                            std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate,
                            std::shared_ptr<const version_pool> averages)
-  : reader_actor::base(cfg), view_(view), where_(where), versions_(std::move(versions)),
+  : super(cfg), view_(view), where_(where), versions_(std::move(versions)),
     pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)),
     averages_(std::move(averages)) {}
 
 reader_front::behavior_type reader_front::make_behavior() {
-  return {in_view(this, &reader_front::on_pull)};
+  return {
+    in_view(this, &reader_front::on_pull),
+    [this](const gradient_decided& x) { on_decided(x); },
+  };
+}
+
+void reader_front::on_exit() {
+  for (auto& x : waiting_)
+    x.answer.deliver(make_error(errc::link_lost, "a reader ends"));
+  waiting_.clear();
 }
 
 caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x) {
   if (const auto problem = problem_of(x.rows()); !problem.empty())
     return make_error(errc::malformed, "a pull that cannot be served: " + problem);
+  if (gate_ || is_decided(x)) {
+    auto [header, values] = weights_for(x);
+    return {std::move(header), std::move(values)};
+  }
+  if (waiting_.size() >= most_waiting)
+    return make_error(errc::malformed, "too many workers pull");
+  waiting_.push_back({x, make_response_promise<proto::Weights, payload>()});
+  return waiting_.back().answer;
+}
+
+bool reader_front::is_decided(const proto::Pull& x) const {
+  const auto newest = decided_.find(x.worker());
+  return x.clock() == 0 || (newest != decided_.end() && x.clock() <= newest->second);
+}
+
+void reader_front::on_decided(const gradient_decided& x) {
+  auto& newest = decided_[x.worker];
+  newest = std::max(newest, x.sequence);
+  std::erase_if(waiting_, [this](auto& pull) {
+    if (!is_decided(pull.header))
+      return false;
+    auto [header, values] = weights_for(pull.header);
+    pull.answer.deliver(std::move(header), std::move(values));
+    return true;
+  });
+}
+
+std::pair<proto::Weights, payload> reader_front::weights_for(const proto::Pull& x) {
   proto::Weights header;
   header.set_begin(where_.begin);
   header.set_count(where_.size());

@@ -8,16 +8,38 @@
 #include "kernels/range.hpp"
 #include "messages/interfaces.hpp"
 
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
+/// From a shard to its reader: it has decided this gradient, and the newest version is published.
+struct gradient_decided {
+  std::uint32_t worker = 0;
+  std::uint64_t sequence = 0;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::gradient_decided)
+
+namespace troupe {
+
+/// A shard's reader, for the shard.
+using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
+
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull never waits for an update. It copies nothing, except rows that a pull selects.
-/// If there is a gate, workers that must wait get an answer without weights. If there are averages,
-/// a pull for a snapshot, without a worker, gets them instead of the weights.
-class reader_front : public reader_actor::base {
+/// writer, so a pull does not wait for an update, unless it asks for that: a worker pulls the
+/// weights of its next step together with the commit of this one (Pull.clock). It copies nothing,
+/// except rows that a pull selects. If there is a gate, workers that must wait get an answer
+/// without weights. If there are averages, a pull for a snapshot, without a worker, gets them
+/// instead of the weights.
+class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::base {
 public:
+  using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
+
   /// `pulled`: records the version that each worker reads; may be null. `board`: the shard's; may
   /// be null. `gate` and `averages`: may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
@@ -32,9 +54,19 @@ public:
 
 protected:
   behavior_type make_behavior() override;
+  /// Answers waiting pulls.
+  void on_exit() override;
 
 private:
+  struct waiting_pull {
+    proto::Pull header;
+    caf::typed_response_promise<proto::Weights, payload> answer;
+  };
+
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
+  void on_decided(const gradient_decided& x);
+  std::pair<proto::Weights, payload> weights_for(const proto::Pull& x);
+  bool is_decided(const proto::Pull& x) const;
 
   std::uint64_t view_;
   range where_;
@@ -43,6 +75,10 @@ private:
   std::shared_ptr<activity_board> board_;
   std::shared_ptr<read_gate> gate_;
   std::shared_ptr<const version_pool> averages_;
+  /// By worker: its newest gradient that is decided.
+  std::map<std::uint32_t, std::uint64_t> decided_;
+  /// Pulls that wait for a later one.
+  std::vector<waiting_pull> waiting_;
 };
 
 } // namespace troupe

@@ -57,9 +57,11 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   const auto averages = make_averages(*site.context, options.where);
   if (how.gate)
     how.gate->open(versions);
-  site.host(proto::READER,
-            site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
-                                           options.board, how.gate, averages));
+  const auto reader = site.spawn_light<reader_front>(site.view.number, options.where, versions,
+                                                     how.pulled, options.board, how.gate, averages);
+  site.host(proto::READER, reader);
+  if (!options.policy->in_step() && !how.gate)
+    options.reader = reader;
   const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
   site.host(proto::SHARD, shard);
   return shard;

@@ -82,7 +82,7 @@ std::optional<proto::Slopes> slope_probe::see(std::span<const float> gradient,
       result->set_after(sum(after) * share / scale);
     }
   }
-  last_weights_ = weights_;
+  last_weights_.swap(weights_); // The next weights replace all elements.
   last_gradient_.swap(gradient_);
   last_samples_ = samples;
   return result;

@@ -46,8 +46,10 @@ struct shard_fixture {
     options.in_pieces = in_pieces;
     board = options.board;
     versions = make_versions(*context, options.where, 0);
+    const auto front = system->spawn<reader_front>(current_view, options.where, versions);
+    reader = front;
+    options.reader = front;
     shard = system->spawn<parameter_shard>(context, options, versions);
-    reader = system->spawn<reader_front>(current_view, options.where, versions);
   }
 
   ~shard_fixture() {
@@ -417,6 +419,54 @@ BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
         [](const caf::error& error) { BOOST_ERROR(explain(error)); });
   BOOST_TEST(large_allocations() - before == 0U);
   caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
+}
+
+// A worker pulls the weights of its next step together with the commit of this one.
+BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
+  caf::scoped_actor self{*system};
+  proto::Pull pull;
+  pull.set_view(current_view);
+  pull.set_worker(0);
+  const auto version_of = [&](auto& pulled) {
+    std::optional<std::uint64_t> result;
+    pulled.receive([&](const proto::Weights& header, const payload&) { result = header.version(); },
+                   [](const caf::error& error) { BOOST_TEST_MESSAGE(explain(error)); });
+    return result;
+  };
+  for (const auto sequence : {1U, 2U}) {
+    pull.set_clock(sequence);
+    auto next = self->request(reader, 10s, pull);
+    pull.clear_clock();
+    auto newest = self->request(reader, 10s, pull);
+    BOOST_TEST(version_of(newest).value() == sequence - 1);
+    ask(push_header(current_view, sequence), gradient(1));
+    ask(commit_header(sequence));
+    BOOST_TEST(version_of(next).value() == sequence);
+  }
+  // A pull that comes after the decision.
+  pull.set_clock(2);
+  auto late = self->request(reader, 10s, pull);
+  BOOST_TEST(version_of(late).value() == 2U);
+  // A gradient that is not finite is decided, too.
+  pull.set_clock(3);
+  auto next = self->request(reader, 10s, pull);
+  auto commit = commit_header(3);
+  commit.set_quarantine(true);
+  ask(commit);
+  BOOST_TEST(version_of(next).value() == 2U);
+  // A repetition is answered, too.
+  pull.set_clock(4);
+  auto first = self->request(reader, 10s, pull);
+  auto again = self->request(reader, 10s, pull);
+  ask(push_header(current_view, 4), gradient(1));
+  ask(commit_header(4));
+  BOOST_TEST(version_of(first).value() == 3U);
+  BOOST_TEST(version_of(again).value() == 3U);
+  // At its end, the reader answers all pulls.
+  pull.set_clock(5);
+  auto last = self->request(reader, 10s, pull);
+  caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
+  BOOST_TEST(!version_of(last));
 }
 
 // Readers may hold versions for as long as they like. The writer waits, and continues when a

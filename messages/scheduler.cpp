@@ -1,0 +1,247 @@
+#include "messages/scheduler.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/policy/work_sharing.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduler/coordinator.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// After this time, actors that a thread wakes run on other threads: those before may compute.
+constexpr std::chrono::microseconds long_turn{50};
+
+/// Actors to run on this thread.
+struct own_jobs {
+  std::deque<caf::resumable*> waiting;
+  /// When the first of them began to run.
+  std::chrono::steady_clock::time_point since;
+  /// See receivers_run_here.
+  bool wanted = false;
+  bool running = false;
+
+  void begin() { since = std::chrono::steady_clock::now(); }
+  bool turn_is_over() const { return std::chrono::steady_clock::now() - since > long_turn; }
+
+  caf::resumable* next() {
+    auto* result = waiting.front();
+    waiting.pop_front();
+    return result;
+  }
+};
+
+thread_local own_jobs here;
+
+class policy : public caf::policy::work_sharing {
+public:
+  template <class Worker>
+  void internal_enqueue(Worker* self, caf::resumable* job) {
+    if (here.turn_is_over())
+      enqueue(self->parent(), job);
+    else
+      here.waiting.push_back(job);
+  }
+
+  template <class Worker>
+  caf::resumable* dequeue(Worker* self) {
+    if (!here.waiting.empty())
+      return here.next();
+    auto* result = work_sharing::dequeue(self);
+    here.begin();
+    return result;
+  }
+};
+
+/// The framework's clock wakes its thread whenever a timeout is set or cancelled, so at least twice
+/// for each request. This one wakes its thread only for a time earlier than all others.
+class quiet_clock final : public caf::detail::thread_safe_actor_clock {
+  using base = caf::detail::simple_actor_clock;
+
+public:
+  void start() {
+    thread_ = std::thread{[this] { run(); }};
+  }
+
+  /// Drops all timeouts and messages.
+  void stop() {
+    {
+      const std::lock_guard guard{mutex_};
+      stops_ = true;
+      changed_.notify_one();
+    }
+    thread_.join();
+    cancel_all();
+  }
+
+  void set_ordinary_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type,
+                            std::uint64_t id) override {
+    const std::lock_guard guard{mutex_};
+    base::set_ordinary_timeout(t, self, type, id);
+    wake_by(t);
+  }
+
+  void set_request_timeout(time_point t, caf::abstract_actor* self, caf::message_id id) override {
+    const std::lock_guard guard{mutex_};
+    base::set_request_timeout(t, self, id);
+    wake_by(t);
+  }
+
+  void set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type,
+                         std::uint64_t id) override {
+    const std::lock_guard guard{mutex_};
+    base::set_multi_timeout(t, self, type, id);
+    wake_by(t);
+  }
+
+  void cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) override {
+    const std::lock_guard guard{mutex_};
+    base::cancel_ordinary_timeout(self, type);
+  }
+
+  void cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) override {
+    const std::lock_guard guard{mutex_};
+    base::cancel_request_timeout(self, id);
+  }
+
+  void cancel_timeouts(caf::abstract_actor* self) override {
+    const std::lock_guard guard{mutex_};
+    base::cancel_timeouts(self);
+  }
+
+  void schedule_message(time_point t, caf::strong_actor_ptr receiver,
+                        caf::mailbox_element_ptr content) override {
+    const std::lock_guard guard{mutex_};
+    base::schedule_message(t, std::move(receiver), std::move(content));
+    wake_by(t);
+  }
+
+  void schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender,
+                        caf::message content) override {
+    const std::lock_guard guard{mutex_};
+    base::schedule_message(t, std::move(target), std::move(sender), std::move(content));
+    wake_by(t);
+  }
+
+  void cancel_all() override {
+    schedule_map dropped; // Destroyed without the lock, because actors may end with it.
+    const std::lock_guard guard{mutex_};
+    dropped.swap(schedule_);
+    actor_lookup_.clear();
+  }
+
+private:
+  void wake_by(time_point t) {
+    if (t < waits_until_)
+      changed_.notify_one();
+  }
+
+  void run() {
+    std::unique_lock guard{mutex_};
+    while (!stops_) {
+      waits_until_ = schedule_.empty() ? time_point::max() : schedule_.begin()->first;
+      if (schedule_.empty())
+        changed_.wait(guard);
+      else
+        changed_.wait_until(guard, waits_until_);
+      waits_until_ = time_point::min();
+      auto due = take_due();
+      guard.unlock();
+      for (auto& x : due)
+        ship(*x);
+      due.clear();
+      guard.lock();
+    }
+  }
+
+  std::vector<unique_delayed_event_ptr> take_due() {
+    std::vector<unique_delayed_event_ptr> result;
+    for (const auto t = now(); !schedule_.empty() && schedule_.begin()->first <= t;) {
+      auto& x = result.emplace_back(std::move(schedule_.begin()->second));
+      if (x->backlink != actor_lookup_.end())
+        actor_lookup_.erase(x->backlink);
+      schedule_.erase(schedule_.begin());
+    }
+    return result;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stops_ = false;
+  /// The earliest time, while the thread waits for it.
+  time_point waits_until_ = time_point::min();
+  std::thread thread_;
+};
+
+class scheduler final : public caf::scheduler::coordinator<policy> {
+public:
+  using super = caf::scheduler::coordinator<policy>;
+
+  using super::super;
+
+  quiet_clock& clock() noexcept override { return clock_; }
+
+protected:
+  void start() override {
+    clock_.start();
+    super::start();
+  }
+
+  void stop() override {
+    super::stop();
+    clock_.stop();
+  }
+
+  // Called on the thread of the sender, unless that is one of the scheduler's.
+  void enqueue(caf::resumable* job) override {
+    if (!here.wanted || (here.running && here.turn_is_over())) {
+      super::enqueue(job);
+      return;
+    }
+    here.waiting.push_back(job);
+    if (std::exchange(here.running, true))
+      return;
+    here.begin();
+    while (!here.waiting.empty())
+      run(here.next());
+    here.running = false;
+  }
+
+private:
+  void run(caf::resumable* job) {
+    switch (job->resume(system().dummy_execution_unit(), max_throughput())) {
+    case caf::resumable::resume_later:
+      super::enqueue(job);
+      break;
+    default:
+      caf::intrusive_ptr_release(job);
+    }
+  }
+
+  quiet_clock clock_;
+};
+
+} // namespace
+
+void load_scheduler(caf::actor_system_config& cfg) {
+  cfg.module_factories.emplace_back(
+    [](caf::actor_system& sys) -> caf::actor_system::module* { return new scheduler{sys}; });
+}
+
+receivers_run_here::receivers_run_here() noexcept : before_(std::exchange(here.wanted, true)) {}
+
+receivers_run_here::~receivers_run_here() {
+  here.wanted = before_;
+}
+
+} // namespace troupe

@@ -1,0 +1,140 @@
+#include "messages/scheduler.hpp"
+
+#include "messages/caf_shim.hpp"
+#include "messages/configure.hpp"
+
+#include <caf/all.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+using thread_ids = std::vector<std::thread::id>;
+
+/// On its way over several actors.
+struct visit {
+  std::shared_ptr<thread_ids> threads;
+  std::shared_ptr<std::promise<void>> done;
+  /// How often the last actor sends it to itself.
+  int again = 0;
+};
+
+} // namespace
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::visit)
+
+namespace troupe {
+
+namespace {
+
+/// Notes its thread and sends the visit to the next actor.
+class stop_on_the_way : public caf::event_based_actor {
+public:
+  stop_on_the_way(caf::actor_config& cfg, caf::actor next)
+    : event_based_actor(cfg), next_(std::move(next)) {}
+
+protected:
+  caf::behavior make_behavior() override {
+    return {[this](const visit& x) {
+      x.threads->push_back(std::this_thread::get_id());
+      if (next_)
+        send(next_, x);
+      else if (x.again > 0)
+        send(this, visit{x.threads, x.done, x.again - 1});
+      else
+        x.done->set_value();
+    }};
+  }
+
+private:
+  caf::actor next_;
+};
+
+/// Three actors, each of which knows the next one.
+struct way {
+  way() {
+    configure(cfg);
+    tune(cfg);
+    sys.emplace(cfg);
+    const caf::actor last = sys->spawn<stop_on_the_way>(nullptr);
+    const caf::actor middle = sys->spawn<stop_on_the_way>(last);
+    first = sys->spawn<stop_on_the_way>(middle);
+  }
+
+  ~way() { caf::anon_send_exit(first, caf::exit_reason::user_shutdown); }
+
+  thread_ids go(int again = 0) {
+    const visit x{std::make_shared<thread_ids>(), std::make_shared<std::promise<void>>(), again};
+    caf::anon_send(first, x);
+    x.done->get_future().wait();
+    return *x.threads;
+  }
+
+  /// Whether a visit stays on one thread. An actor may still be busy with the previous visit, or
+  /// with its start, on another thread, so a visit is repeated until it does.
+  bool stays(std::function<bool(std::thread::id)> where) {
+    for (int i = 0; i < 10'000; ++i)
+      if (const auto threads = go();
+          std::ranges::all_of(threads, [&](auto& x) { return x == threads.front() && where(x); }))
+        return true;
+    return false;
+  }
+
+  caf::actor_system_config cfg;
+  std::optional<caf::actor_system> sys;
+  caf::actor first;
+};
+
+bool is_this(std::thread::id x) {
+  return x == std::this_thread::get_id();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(scheduler)
+
+BOOST_AUTO_TEST_CASE(an_actor_that_another_one_wakes_runs_on_the_same_thread) {
+  way x;
+  BOOST_TEST(x.stays([](auto id) { return !is_this(id); }));
+}
+
+BOOST_AUTO_TEST_CASE(receivers_run_on_a_thread_that_wants_them) {
+  way x;
+  const receivers_run_here here;
+  BOOST_TEST(x.stays(is_this));
+}
+
+BOOST_AUTO_TEST_CASE(only_while_the_thread_wants_them) {
+  way x;
+  {
+    const receivers_run_here here;
+    const receivers_run_here nested;
+  }
+  for (int i = 0; i < 100; ++i)
+    BOOST_TEST(std::ranges::none_of(x.go(), is_this));
+}
+
+BOOST_AUTO_TEST_CASE(an_actor_with_many_messages_does_not_hold_the_thread_for_ever) {
+  way x;
+  const receivers_run_here here;
+  BOOST_REQUIRE(x.stays(is_this));
+  const auto threads = x.go(10'000);
+  BOOST_TEST(threads.size() == 10'003U);
+  BOOST_TEST(!is_this(threads.back()));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace troupe
