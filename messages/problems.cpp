@@ -28,6 +28,10 @@ bool not_negative(double x) {
   return finite(x) && x >= 0;
 }
 
+bool share(double x) {
+  return x >= 0 && x <= 1;
+}
+
 std::string numbered(const char* what, double x) {
   return std::string{what} + " of " + std::to_string(x);
 }
@@ -198,14 +202,35 @@ std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
   return here ? "" : to_string(self) + ", as started here, is not a member";
 }
 
+namespace {
+
+std::string measures_problem(const proto::Measured& x) {
+  for (const double y : {x.top_5(), x.auc(), x.f1()})
+    if (!share(y))
+      return "a measure outside 0 .. 1";
+  if (x.perplexity() < 0)
+    return "a negative perplexity";
+  const auto size = static_cast<std::uint64_t>(x.confusion_size());
+  std::uint64_t classes = 0;
+  while (classes * classes < size)
+    ++classes;
+  if (classes * classes != size)
+    return "a confusion matrix of " + std::to_string(size) + " numbers, which is not square";
+  return {};
+}
+
+} // namespace
+
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients) {
-  const auto share = [](double y) { return not_negative(y) && y <= 1; };
   if ((x.has_accuracy() && !share(x.accuracy()))
       || (x.has_test_accuracy() && !share(x.test_accuracy())))
     return "an accuracy outside 0 .. 1";
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (x.weights_sha256().size() != 64 || !std::ranges::all_of(x.weights_sha256(), digit))
     return "an invalid hash of the weights";
+  for (const auto* measures : {&x.measures(), &x.test_measures()})
+    if (auto problem = measures_problem(*measures); !problem.empty())
+      return problem;
   const auto n = static_cast<std::uint64_t>(x.coefficients_size());
   return n == 0 || n == coefficients
     ? ""

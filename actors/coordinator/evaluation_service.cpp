@@ -7,6 +7,24 @@
 
 namespace troupe {
 
+namespace {
+
+proto::Measured to_proto(const measured& x) {
+  proto::Measured result;
+  if (x.top_5)
+    result.set_top_5(*x.top_5);
+  if (x.auc)
+    result.set_auc(*x.auc);
+  if (x.f1)
+    result.set_f1(*x.f1);
+  if (x.perplexity)
+    result.set_perplexity(*x.perplexity);
+  result.mutable_confusion()->Add(x.confusion.begin(), x.confusion.end());
+  return result;
+}
+
+} // namespace
+
 evaluation_service::evaluation_service(caf::actor_config& cfg, evaluation_service_options options)
   : super(cfg), options_(std::move(options)) {}
 
@@ -54,10 +72,13 @@ void evaluation_service::on_evaluated(const evaluated& x) {
   answer.set_loss(x.loss);
   if (x.accuracy)
     answer.set_accuracy(*x.accuracy);
-  if (x.test)
+  *answer.mutable_measures() = to_proto(x.measures);
+  if (x.test) {
     answer.set_test_loss(x.test->loss);
-  if (x.test && x.test->accuracy)
-    answer.set_test_accuracy(*x.test->accuracy);
+    if (x.test->accuracy)
+      answer.set_test_accuracy(*x.test->accuracy);
+    *answer.mutable_test_measures() = to_proto(x.test->measures);
+  }
   answer.set_weights_sha256(x.weights_sha256);
   answer.mutable_coefficients()->Add(x.coefficients.begin(), x.coefficients.end());
   if (options_.observer) {

@@ -5,6 +5,24 @@
 
 namespace troupe {
 
+namespace {
+
+std::optional<double> optional(bool there, double value) {
+  return there ? std::optional{value} : std::nullopt;
+}
+
+measured from_proto(const proto::Measured& x) {
+  measured result;
+  result.top_5 = optional(x.has_top_5(), x.top_5());
+  result.auc = optional(x.has_auc(), x.auc());
+  result.f1 = optional(x.has_f1(), x.f1());
+  result.perplexity = optional(x.has_perplexity(), x.perplexity());
+  result.confusion.assign(x.confusion().begin(), x.confusion().end());
+  return result;
+}
+
+} // namespace
+
 evaluations::evaluations(caf::actor_config& cfg, evaluations_options options)
   : super(cfg), options_(std::move(options)) {}
 
@@ -67,13 +85,12 @@ void evaluations::on_remote(const proto::Evaluated& x) {
   result.number = x.number();
   result.version = i->second.version;
   result.weights = i->second.weights[0].data;
-  const auto optional = [](bool there, double value) {
-    return there ? std::optional{value} : std::nullopt;
-  };
   result.loss = x.loss();
   result.accuracy = optional(x.has_accuracy(), x.accuracy());
+  result.measures = from_proto(x.measures());
   if (x.has_test_loss())
-    result.test = test_result{x.test_loss(), optional(x.has_test_accuracy(), x.test_accuracy())};
+    result.test = test_result{x.test_loss(), optional(x.has_test_accuracy(), x.test_accuracy()),
+                              from_proto(x.test_measures())};
   result.weights_sha256 = x.weights_sha256();
   result.coefficients.assign(x.coefficients().begin(), x.coefficients().end());
   owed_.erase(i);
@@ -81,10 +98,6 @@ void evaluations::on_remote(const proto::Evaluated& x) {
 }
 
 void evaluations::on_use(const use_evaluator& x) {
-  if (options_.context->job.evaluate().measure_size() > 0) {
-    notice(to_string(x.task) + " is not used: it cannot report evaluate.measure");
-    return;
-  }
   if (remote_)
     give_up("it was started again");
   remote_ = x.handle;

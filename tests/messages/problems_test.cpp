@@ -169,6 +169,18 @@ BOOST_AUTO_TEST_CASE(evaluations) {
   BOOST_TEST(changed(
                x, [](auto& y) { y.add_coefficients(1); }, 3U)
              == "1 coefficients instead of 3");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.mutable_measures()->set_auc(1.5); }, 3U)
+             == "a measure outside 0 .. 1");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.mutable_test_measures()->set_perplexity(-1); }, 3U)
+             == "a negative perplexity");
+  for (int i = 0; i < 4; ++i)
+    x.mutable_measures()->add_confusion(i);
+  BOOST_TEST(problem_of(x, 3) == "");
+  BOOST_TEST(changed(
+               x, [](auto& y) { y.mutable_measures()->add_confusion(1); }, 3U)
+             == "a confusion matrix of 5 numbers, which is not square");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

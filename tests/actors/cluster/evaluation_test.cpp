@@ -181,6 +181,27 @@ BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(an_evaluator_task_reports_measures) {
+  auto how = simulated(
+    thirty_steps(proto::SYNC_PS, 2, {"evaluate={ measure: [TOP_5, F1, PERPLEXITY, CONFUSION] }"}),
+    2, 1);
+  how.data.validation = how.data.train;
+  const auto here = run(how);
+  how.evaluator = true;
+  const auto there = run(how);
+  BOOST_TEST_REQUIRE(there.summary.failure == "");
+  for (const auto* name : {"top_5", "f1", "perplexity", "confusion"}) {
+    const auto validation = std::string{"validation_"} + name;
+    const auto test = std::string{"test_"} + name;
+    BOOST_TEST_CONTEXT(name) {
+      BOOST_TEST_REQUIRE(here.epochs.back().contains(validation));
+      BOOST_TEST(there.epochs.back().at(validation) == here.epochs.back().at(validation));
+      BOOST_TEST_REQUIRE(here.end.contains(test));
+      BOOST_TEST(there.end.at(test) == here.end.at(test));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(batches_read_ahead_change_nothing) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto one = run(simulated(thirty_steps(protocol, workers), workers, ps));
