@@ -238,6 +238,13 @@ void load_scheduler(caf::actor_system_config& cfg) {
     [](caf::actor_system& sys) -> caf::actor_system::module* { return new scheduler{sys}; });
 }
 
+void hand_over_receivers(caf::actor_system& sys) {
+  const bool wanted = std::exchange(here.wanted, false);
+  for (auto* x : std::exchange(here.waiting, {}))
+    sys.scheduler().enqueue(x);
+  here.wanted = wanted;
+}
+
 receivers_run_here::receivers_run_here() noexcept : before_(std::exchange(here.wanted, true)) {}
 
 receivers_run_here::~receivers_run_here() {

@@ -27,4 +27,8 @@ private:
   bool before_;
 };
 
+/// Actors that this thread has woken and that still wait for it run on threads of the scheduler.
+/// For an actor that is about to compute for long.
+void hand_over_receivers(caf::actor_system& sys);
+
 } // namespace troupe

@@ -122,7 +122,9 @@ public:
   payload all_reduce(payload values, element_kind kind) {
     payload result;
     auto request = [&] {
-      const receivers_run_here here;
+      std::optional<receivers_run_here> here;
+      if (values.size() <= small_piece)
+        here.emplace();
       return self_->request(member_, caf::infinite, troupe::all_reduce{std::move(values), kind});
     }();
     request.receive([&](const all_reduced& x) { result = x.sum; },

@@ -1,5 +1,7 @@
 #include "actors/collective/collective_member.hpp"
 
+#include "messages/scheduler.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -170,13 +172,17 @@ void collective_member::take(const proto::CollectivePiece& x, const payload& dat
 }
 
 void collective_member::send_all(std::vector<addressed_piece> pieces) {
+  bool large = false;
   for (auto& [to, piece] : pieces) {
+    large = large || piece.data.size() > small_piece;
     auto header = header_;
     header.set_segment(piece.segment);
     header.set_chunk(piece.chunk);
     header.set_step(piece.hop);
     send(peers_[to], std::move(header), std::move(piece.data));
   }
+  if (large)
+    hand_over_receivers(system());
 }
 
 void collective_member::finish_if_complete() {

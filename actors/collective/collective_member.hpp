@@ -14,6 +14,9 @@
 
 namespace troupe {
 
+/// Members that exchange pieces of at most this number of bytes may add them up on the same thread.
+inline constexpr std::size_t small_piece = std::size_t{64} << 10;
+
 /// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
 /// length and kind, and begin at a multiple of the element size. The bytes are lent to other ranks,
 /// possibly in other processes. Nobody may write to them until all ranks have released them

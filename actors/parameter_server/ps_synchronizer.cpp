@@ -121,7 +121,7 @@ bool ps_synchronizer::pulls_next() const {
 void ps_synchronizer::pull_next(std::size_t shard) {
   parts_[shard].pulled_next = true;
   auto header = pull_header(shard, 0);
-  header.set_clock(sequence_.value);
+  header.set_after(sequence_.value);
   ask(
     this, options_.readers[shard], patience_for_pull(shard),
     [this, shard, sequence = sequence_](const proto::Weights& answer, const payload& data) {

@@ -39,7 +39,7 @@ void reader_front::on_exit() {
 caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x) {
   if (const auto problem = problem_of(x.rows()); !problem.empty())
     return make_error(errc::malformed, "a pull that cannot be served: " + problem);
-  if (gate_ || is_decided(x)) {
+  if (is_decided(x)) {
     auto [header, values] = weights_for(x);
     return {std::move(header), std::move(values)};
   }
@@ -51,7 +51,7 @@ caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x)
 
 bool reader_front::is_decided(const proto::Pull& x) const {
   const auto newest = decided_.find(x.worker());
-  return x.clock() == 0 || (newest != decided_.end() && x.clock() <= newest->second);
+  return x.after() == 0 || (newest != decided_.end() && x.after() <= newest->second);
 }
 
 void reader_front::on_decided(const gradient_decided& x) {

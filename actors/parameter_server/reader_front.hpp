@@ -32,7 +32,7 @@ using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
 /// writer, so a pull does not wait for an update, unless it asks for that: a worker pulls the
-/// weights of its next step together with the commit of this one (Pull.clock). It copies nothing,
+/// weights of its next step together with the commit of this one (Pull.after). It copies nothing,
 /// except rows that a pull selects. If there is a gate, workers that must wait get an answer
 /// without weights. If there are averages, a pull for a snapshot, without a worker, gets them
 /// instead of the weights.

@@ -434,9 +434,9 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
     return result;
   };
   for (const auto sequence : {1U, 2U}) {
-    pull.set_clock(sequence);
+    pull.set_after(sequence);
     auto next = self->request(reader, 10s, pull);
-    pull.clear_clock();
+    pull.clear_after();
     auto newest = self->request(reader, 10s, pull);
     BOOST_TEST(version_of(newest).value() == sequence - 1);
     ask(push_header(current_view, sequence), gradient(1));
@@ -444,18 +444,18 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
     BOOST_TEST(version_of(next).value() == sequence);
   }
   // A pull that comes after the decision.
-  pull.set_clock(2);
+  pull.set_after(2);
   auto late = self->request(reader, 10s, pull);
   BOOST_TEST(version_of(late).value() == 2U);
   // A gradient that is not finite is decided, too.
-  pull.set_clock(3);
+  pull.set_after(3);
   auto next = self->request(reader, 10s, pull);
   auto commit = commit_header(3);
   commit.set_quarantine(true);
   ask(commit);
   BOOST_TEST(version_of(next).value() == 2U);
   // A repetition is answered, too.
-  pull.set_clock(4);
+  pull.set_after(4);
   auto first = self->request(reader, 10s, pull);
   auto again = self->request(reader, 10s, pull);
   ask(push_header(current_view, 4), gradient(1));
@@ -463,7 +463,7 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   BOOST_TEST(version_of(first).value() == 3U);
   BOOST_TEST(version_of(again).value() == 3U);
   // At its end, the reader answers all pulls.
-  pull.set_clock(5);
+  pull.set_after(5);
   auto last = self->request(reader, 10s, pull);
   caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
   BOOST_TEST(!version_of(last));
