@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(tables) {
       const auto dy = random_floats(n * columns, "dy");
       std::vector<float> rows(n * columns);
       std::vector<float> gradient(table.size());
-      cpu::embedding<float>(ids, entries, columns, table.data(), rows.data());
+      cpu::embedding<float>(ids, entries, {0, entries}, columns, table.data(), rows.data());
       cpu::embedding_gradient<float>(ids, entries, columns, {0, columns}, dy.data(),
                                      gradient.data());
       const device_array<std::int32_t> device_ids(ids);
