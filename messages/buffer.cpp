@@ -1,6 +1,7 @@
 #include "messages/buffer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <new>
@@ -22,8 +23,11 @@ constexpr std::size_t max_shared = 512;
 // Use counts as recent for at least this number of calls of take(). A step makes a few of them.
 constexpr std::uint64_t recent_takes = 512;
 
+// Large buffers have at most 16 sizes per power of 2. Otherwise, payloads whose size differs from
+// step to step would leave a buffer of each size behind.
 std::size_t rounded(std::size_t bytes) {
-  return (bytes + granule - 1) / granule * granule;
+  const auto step = std::max(granule, std::bit_floor(bytes) / 16);
+  return (bytes + step - 1) / step * step;
 }
 
 } // namespace

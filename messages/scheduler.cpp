@@ -30,6 +30,8 @@ struct own_jobs {
   /// See receivers_run_here.
   bool wanted = false;
   bool running = false;
+  /// A thread of a scheduler.
+  bool is_worker = false;
 
   void begin() { since = std::chrono::steady_clock::now(); }
   bool turn_is_over() const { return std::chrono::steady_clock::now() - since > long_turn; }
@@ -47,7 +49,7 @@ class policy : public caf::policy::work_sharing {
 public:
   template <class Worker>
   void internal_enqueue(Worker* self, caf::resumable* job) {
-    if (here.turn_is_over())
+    if (!here.is_worker || here.turn_is_over())
       enqueue(self->parent(), job);
     else
       here.waiting.push_back(job);
@@ -55,8 +57,14 @@ public:
 
   template <class Worker>
   caf::resumable* dequeue(Worker* self) {
-    if (!here.waiting.empty())
-      return here.next();
+    here.is_worker = true;
+    if (!here.waiting.empty()) {
+      auto* result = here.next();
+      if (here.turn_is_over())
+        for (; !here.waiting.empty();)
+          enqueue(self->parent(), here.next());
+      return result;
+    }
     auto* result = work_sharing::dequeue(self);
     here.begin();
     return result;
@@ -218,7 +226,8 @@ protected:
   }
 
 private:
-  void run(caf::resumable* job) {
+  // An actor that threw would leave those behind it waiting for ever.
+  void run(caf::resumable* job) noexcept {
     switch (job->resume(system().dummy_execution_unit(), max_throughput())) {
     case caf::resumable::resume_later:
       super::enqueue(job);

@@ -114,7 +114,9 @@ bool run_book::anybody_present() const {
 std::uint64_t run_book::most_batches(const worker& who) const {
   auto slowest = who.batch_seconds;
   if (how_.in_step)
-    slowest = std::ranges::max(workers_, {}, &worker::batch_seconds).batch_seconds;
+    for (const auto& x : workers_)
+      if (x.present)
+        slowest = std::max(slowest, x.batch_seconds);
   constexpr std::uint64_t most = lease_book::most_batches;
   return slowest * static_cast<double>(most) <= lease_seconds
     ? most

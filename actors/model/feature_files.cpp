@@ -19,6 +19,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 namespace troupe {
@@ -109,7 +110,7 @@ array_features::source idx_source(const std::string& path) {
 class csv_features final : public feature_files {
 public:
   csv_features(const proto::Csv& csv, data_facts facts, const std::string& path)
-    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()),
+    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()), seen_(columns_.size()),
       file_(map_plain_or_gzip(path)),
       rows_(file_.bytes, columns_, {csv.missing_text().begin(), csv.missing_text().end()}, path) {
     if (features_ != facts_.shape.feature_width())
@@ -146,8 +147,14 @@ private:
       if (text && !facts_.categories.contains(name))
         throw input_error("data.csv.categories: the model was not trained with categories of \""
                           + excerpt(name) + "\"");
-      features_ += text ? facts_.categories.at(name).size() - (csv_.drop_first() ? 1 : 0) : 1;
+      const auto known = text ? facts_.categories.at(name).size() : 1;
+      features_ += text && csv_.drop_first() ? std::max<std::size_t>(known, 1) - 1 : known;
     }
+    if (const auto& how = facts_.normalization)
+      for (const auto n : {how->shift.size(), how->scale.size()})
+        if (n != 1 && n != features_)
+          throw input_error("the weights file scales " + std::to_string(n) + " features; " + path_
+                            + " has " + std::to_string(features_));
     return result;
   }
 
@@ -158,7 +165,7 @@ private:
 
   /// @param kept is set to the rows of the table that are records.
   std::vector<float> features_of(const csv_table& table, std::uint64_t first,
-                                 std::vector<std::uint64_t>& kept) const {
+                                 std::vector<std::uint64_t>& kept) {
     std::vector<float> result(table.rows * features_);
     std::vector<std::vector<std::size_t>> categories(columns_.size());
     for (std::size_t j = 0; j < columns_.size(); ++j)
@@ -184,10 +191,15 @@ private:
 
   /// For each text of a column, its place among the categories of the training.
   std::vector<std::size_t> known_categories(std::size_t column,
-                                            const std::vector<std::string>& texts) const {
+                                            const std::vector<std::string>& texts) {
     const auto& known = facts_.categories.at(columns_[column].name);
+    auto& seen = seen_[column];
     std::vector<std::size_t> result;
     for (const auto& text : texts) {
+      if (const auto before = seen.find(text); before != seen.end()) {
+        result.push_back(before->second);
+        continue;
+      }
       // Numbers that are written in another way are the same category.
       auto all = known;
       all.push_back(text);
@@ -199,6 +211,7 @@ private:
                           + "\" has the category \"" + excerpt(text)
                           + "\", which the training data did not have");
       result.push_back(static_cast<std::size_t>(same - which.begin()));
+      seen.emplace(text, result.back());
     }
     return result;
   }
@@ -241,6 +254,8 @@ private:
   std::vector<std::size_t> begins_;
   std::size_t features_ = 0;
   std::vector<csv_column> columns_;
+  /// By column: categories that have been found in the file, and their places.
+  std::vector<std::unordered_map<std::string, std::size_t>> seen_;
   shared_bytes file_;
   csv_reader rows_;
   std::uint64_t first_ = 0;

@@ -425,6 +425,7 @@ std::optional<proto::Pushed> parameter_shard::decided(const proto::GradientId& i
   answer.set_outcome(proto::LOST);
   answer.set_version(versions_->version());
   journal_.record(id, answer, 0, 0);
+  tell_reader(id);
   return answer;
 }
 

@@ -132,12 +132,14 @@ void ps_synchronizer::pull_next(std::size_t shard) {
 
 void ps_synchronizer::on_next(std::size_t shard, gradient_sequence sequence,
                               const proto::Weights& header, const payload& data) {
-  if (!fits(shard, header, data))
+  // All parameters, also if the batch of the next step turned out to read few rows.
+  auto& part = parts_[shard];
+  if (!fits(shard, header, data, part.where.size()))
     return;
   weight_range x{header.begin(), {header.version()}, data};
   if (sequence == sequence_)
-    parts_[shard].next = std::move(x);
-  else
+    part.next = std::move(x);
+  else if (sequence.next() == sequence_ && part.pulling)
     use_weights(shard, std::move(x));
 }
 
@@ -289,16 +291,17 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
       return;
     }
   }
-  if (fits(shard, header, data))
+  const auto elements =
+    pulls_rows(part) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
+  if (fits(shard, header, data, elements))
     use_weights(shard, {header.begin(), {header.version()}, complete_weights(part, data)});
 }
 
-bool ps_synchronizer::fits(std::size_t shard, const proto::Weights& header, const payload& data) {
+bool ps_synchronizer::fits(std::size_t shard, const proto::Weights& header, const payload& data,
+                           std::size_t elements) {
   const auto& part = parts_[shard];
-  const auto expected =
-    pulls_rows(part) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
   if (header.begin() == part.where.begin && header.count() == part.where.size()
-      && data.size() == expected * sizeof(float)) {
+      && data.size() == elements * sizeof(float)) {
     options_.board->count_bytes_received(data.size());
     return true;
   }

@@ -241,7 +241,9 @@ private:
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
   /// Checks the answer to a pull. If it is wrong, the run fails and the result is false.
-  bool fits(std::size_t shard, const proto::Weights& header, const payload& data);
+  /// False if the answer is not about `elements` parameters of the shard; the worker fails then.
+  bool fits(std::size_t shard, const proto::Weights& header, const payload& data,
+            std::size_t elements);
   void use_weights(std::size_t shard, weight_range x);
   void read_live();
   void write_live();

@@ -93,7 +93,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     remind();
     return;
   }
-  if (!fits(shard, header, data))
+  if (!fits(shard, header, data, parts_[shard].where.size()))
     return;
   x.waits = false;
   x.weights = weight_range{header.begin(), {header.version()}, data};

@@ -483,7 +483,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
                          ["--processor-time", "--profile", "--processes", "--protocols="])
-        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf", "gloo", "ddp"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf", "gloo", "mpi", "ddp"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
         # All options of each command, as listed in its help.

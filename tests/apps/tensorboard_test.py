@@ -36,7 +36,7 @@ class TensorBoard(TestCase):
                 self.assertAlmostEqual(value, line[field], places=5)
 
     def test_progress(self):
-        metrics, events = self.train(LONG_JOB, "--set=epochs=40")
+        metrics, events = self.train(LONG_JOB, "--set=epochs=200")
         progress = [x for x in metrics if x["event"] == "progress" and x["samples"] > 0]
         read = self.values(events, "loss/train")
         self.assertEqual(len(read), len(progress))

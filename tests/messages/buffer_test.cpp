@@ -185,6 +185,15 @@ BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
   BOOST_TEST(none.retained() == page);
 }
 
+// The rows of a table that a batch reads, for example.
+BOOST_AUTO_TEST_CASE(sizes_that_always_differ_share_buffers) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  buffer_pool pool{mebibyte};
+  for (std::size_t i = 0; i < 250; ++i)
+    use(pool, 1, mebibyte + i * page);
+  BOOST_TEST(pool.retained() <= 17 * 2 * mebibyte);
+}
+
 BOOST_AUTO_TEST_CASE(new_memory_is_zeroed) {
   buffer_pool pool{0};
   auto* x = pool.take(10'000);
