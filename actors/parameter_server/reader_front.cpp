@@ -43,13 +43,6 @@ caf::result<proto::Weights, payload> reader_front::on_pull(const proto::Pull& x)
     auto [header, values] = weights_for(x);
     return {std::move(header), std::move(values)};
   }
-  std::erase_if(waiting_, [&x](auto& before) {
-    const bool repeated =
-      before.header.worker() == x.worker() && before.header.after() == x.after();
-    if (repeated)
-      before.answer.deliver(make_error(errc::timed_out, "the worker has asked again"));
-    return repeated;
-  });
   if (waiting_.size() >= most_waiting)
     return make_error(errc::malformed, "too many workers pull");
   waiting_.push_back({x, make_response_promise<proto::Weights, payload>()});
