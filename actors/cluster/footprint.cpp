@@ -6,7 +6,6 @@
 #include "actors/model/model_tester.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
-#include "actors/protocols/sync_ps/sync_ps.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "kernels/optimizers/least_squares.hpp"
 #include "messages/transfer.hpp"
@@ -82,7 +81,7 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   if (context.job.has_moving_average())
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
   // Pieces of the next version have their own state until it is published.
-  const bool pieces = cluster.separate && sync_in_pieces(context);
+  const bool pieces = cluster.separate && context.protocol.in_pieces;
   const std::size_t states =
     (pieces ? 2 : 1) + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
@@ -122,7 +121,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   } else {
     const auto shards = context.shards(cluster.ps);
     // Pieces of the next version arrive while this one is in use.
-    const std::size_t pieces = sync_in_pieces(context) ? 1 : 0;
+    const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
     result.weights = bytes_of(received * parameters + gathered(context, shards, device.gpu));
     if (cluster.separate)

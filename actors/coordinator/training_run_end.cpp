@@ -15,12 +15,6 @@ namespace {
 /// A run that was stopped waits this long for evaluations, if its state is on disk.
 constexpr std::chrono::seconds evaluations_after_stop{5};
 
-/// True if the first rank averages the replicas once more before it reports. The others must know
-/// of that before they report.
-bool first_alone(const proto::Job& job) {
-  return job.local_sgd().behind() == proto::LocalSgd::CONTRIBUTE;
-}
-
 } // namespace
 
 // A run with checkpoints first writes one of its state: workers train the leases that they hold,
@@ -106,7 +100,8 @@ void training_run::collect_reports() {
   send(options_.captures, expect_last_version{});
   reports_.resize(handles_->reporters.size());
   reports_missing_ = reports_.size();
-  for (std::size_t i = 0; i < (first_alone(job()) ? 1 : reports_.size()); ++i)
+  for (std::size_t i = 0;
+       i < (options_.context->protocol.first_reports_alone ? 1 : reports_.size()); ++i)
     collect_report(i);
 }
 
@@ -124,8 +119,9 @@ void training_run::collect_report(std::size_t i) {
         return;
       reports_[i] = x;
       send(options_.progress, moved_on{});
-      for (std::size_t other = 1; i == 0 && first_alone(job()) && other < reports_.size(); ++other)
-        collect_report(other);
+      if (i == 0 && options_.context->protocol.first_reports_alone)
+        for (std::size_t other = 1; other < reports_.size(); ++other)
+          collect_report(other);
       if (--reports_missing_ == 0)
         finish_captures_of_reports();
     },

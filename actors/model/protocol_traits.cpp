@@ -166,6 +166,11 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.in_step = row.sums_over_workers = !backup;
   row.needs_all = !backup;
   row.tells_idle = backup;
+  // A piece of the weights is updated with nothing but the same piece of the gradients. A norm for
+  // clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
+  // known before shard 0 has chosen them.
+  const auto& rule = job.optimizer();
+  row.in_pieces = !backup && rule.clip_norm() == 0 && rule.kind() != proto::LAMB;
 }
 
 // Counts vectors for: the sum of buffered gradients; one moment per worker (and step ahead) instead
@@ -212,6 +217,8 @@ std::string text_of_local_sgd(const proto::Job& job) {
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
+  // It averages the replicas once more.
+  row.first_reports_alone = !row.in_step;
 }
 
 void check_ring(const proto::Job& job, problem_list& problems) {

@@ -52,6 +52,11 @@ struct protocol_traits {
   bool holds_back = false;
   /// A worker computes its next gradient while its last one is decided.
   bool overlaps = false;
+  /// True if workers and shards that send payloads over connections exchange them in pieces.
+  bool in_pieces = false;
+  /// True if the first rank may change the counts of other ranks until it has reported. The others
+  /// are asked for their reports afterwards.
+  bool first_reports_alone = false;
   /// Largest pull_ahead. 0 if workers do not pull weights while they compute.
   std::uint32_t most_ahead = 0;
   /// The tasks that decide about a gradient, as text: "parameter server".

@@ -66,8 +66,8 @@ public:
   /// The slot found by `begin()`.
   std::span<float> next() noexcept { return slots_[next_].data.as_mutable_floats(); }
 
-  /// Shares elements [begin, begin + count) of that slot. Whoever holds them keeps the slot from
-  /// being found again.
+  /// Shares elements [begin, begin + count) of that slot. `begin()` does not find the slot again
+  /// while they are held.
   payload part_of_next(std::size_t begin, std::size_t count) const noexcept {
     return slots_[next_].data.slice_floats(begin, count);
   }

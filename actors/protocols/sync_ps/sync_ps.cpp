@@ -6,19 +6,11 @@
 
 namespace troupe {
 
-// The update of a piece of the weights must need only that piece of the gradients. A norm for
-// clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not known
-// before shard 0 has chosen them.
-bool sync_in_pieces(const job_context& context) {
-  return context.job.protocol() == proto::SYNC_PS && context.rule.clip_norm == 0
-    && !context.rule.by_tensor() && context.job.sync_ps().backup_workers() == 0;
-}
-
 void start_sync_ps_worker(const worker_site& site) {
   ps_synchronizer_options manners;
   manners.in_step = true;
   manners.first_decides = site.context->job.sync_ps().backup_workers() > 0;
-  manners.in_pieces = sync_in_pieces(*site.context);
+  manners.in_pieces = site.context->protocol.in_pieces;
   const auto sums = sums_of_step(site);
   if (sums.empty()) {
     start_ps_worker(site, std::move(manners));
@@ -36,7 +28,7 @@ void start_sync_ps_shard(const shard_site& site) {
   const auto& how = site.context->job.sync_ps();
   const auto shard =
     start_shard(site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how),
-                {.in_pieces = sync_in_pieces(*site.context)});
+                {.in_pieces = site.context->protocol.in_pieces});
   const bool shards_talk = site.context->rule.clip_norm > 0 || how.backup_workers() > 0;
   give_listeners(site, shard, site.view.of(job_kind::worker),
                  shards_talk ? site.view.of(job_kind::ps) : std::vector<member>{});

@@ -2,13 +2,8 @@
 
 namespace troupe {
 
-struct job_context;
 struct shard_site;
 struct worker_site;
-
-/// True if the job's workers and shards exchange gradients and weights in pieces, if they run on
-/// different hosts. The bits are the same.
-bool sync_in_pieces(const job_context& context);
 
 /// SYNC_PS: a worker waits for the update of each step. If layers of the model need sums over the
 /// batches of all workers (batch_norm.sync), a ring of the workers adds them up.

@@ -17,17 +17,17 @@ namespace {
 
 constexpr std::size_t records = 96;
 
-/// Each record has twelve of the features.
+/// Each record has twelve of the features. `short_ones` makes every second record have one.
 struct sparse_file {
   temporary_directory folder;
   std::string path = (folder.path() / "records.libsvm").string();
 
-  explicit sparse_file(std::size_t features = 5000) {
+  explicit sparse_file(std::size_t features = 5000, bool short_ones = false) {
     std::ofstream file{path};
     std::mt19937 random{7};
     for (std::size_t i = 0; i < records; ++i) {
       file << i % 3;
-      for (std::size_t k = 0; k < 12; ++k)
+      for (std::size_t k = 0; k < (short_ones && i % 2 == 1 ? 1 : 12); ++k)
         file << ' ' << k * (features / 12) + 1 + random() % (features / 12) << ':'
              << 1 + i % 3 * static_cast<double>(k % 4);
       file << '\n';
@@ -123,6 +123,16 @@ BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   const auto apart = run(job, 1, 2, false);
   BOOST_TEST(apart.weights == run(job, 1, 2, true).weights);
   BOOST_TEST(apart.bytes > dense_bytes(job));
+}
+
+// Some batches name as many rows as the table has, which makes the pull one of all rows. Others
+// name few. The answer to one pull must not be judged by the rows of the next.
+BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
+  const sparse_file file{24, true};
+  const auto job =
+    job_with(proto::ASYNC_PS, file.path, {"data.libsvm.features=24", "data.batch=2", "epochs=1"});
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    run(job, 2, 2, false, seed);
 }
 
 // Token ids name rows of an embedding's table.
