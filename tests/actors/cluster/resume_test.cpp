@@ -1,10 +1,8 @@
 // A run that was interrupted and continues from a checkpoint equals a run without the interruption.
 
-#include "actors/checkpoint/resume.hpp"
 #include "actors/model/data_fingerprint.hpp"
-#include "tests/actors/cluster/ways.hpp"
+#include "tests/actors/cluster/resumed_runs.hpp"
 #include "tests/support/effort.hpp"
-#include "tests/support/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -17,60 +15,13 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint64_t records = 150;
-constexpr std::uint64_t steps = 40;
-
-/// 40 steps in 4 epochs, the last step of each epoch with a small batch; momentum, and a rate that
-/// changes in every step.
 proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
                        const std::vector<std::string>& more = {}) {
-  std::vector<std::string> changes{"model.layer[0].dense.units=8",
-                                   "data.digits={train: 150 test: 20}",
-                                   "data.batch=" + std::to_string(16 / workers),
-                                   "epochs=4",
-                                   "output=out",
-                                   "checkpoint={every_steps: 1 keep: 40}",
+  std::vector<std::string> changes{"data.batch=" + std::to_string(16 / workers),
                                    "protocol=" + proto::Protocol_Name(protocol)};
   for (const auto& x : {equal_after_every_step(protocol), more})
     changes.insert(changes.end(), x.begin(), x.end());
-  return example_job("digits_mlp", changes);
-}
-
-/// A simulated cluster that keeps its files.
-struct site {
-  explicit site(simulation_options how) : options(std::move(how)) {
-    options.files = std::make_shared<memory_storage>();
-  }
-
-  std::vector<std::string> checkpoints() const {
-    return options.files->directories(checkpoint_folder("out"));
-  }
-
-  std::shared_ptr<const checkpoint> load(std::uint64_t step, const proto::Job& job) const {
-    const auto context = make_job_context(job, shape_of(*options.data.train));
-    const auto folder = checkpoint_folder("out");
-    return std::make_shared<checkpoint>(
-      fit_checkpoint(read_checkpoint(*options.files, folder / checkpoint_name(step)), *context));
-  }
-
-  std::shared_ptr<const checkpoint> newest(const proto::Job& job) const {
-    const auto context = make_job_context(job, shape_of(*options.data.train));
-    return choose_checkpoint(*options.files, "out", "", *context).from;
-  }
-
-  simulation_options options;
-};
-
-/// Options to run `job` in the simulation from a checkpoint.
-simulation_options going_on(const site& from, const proto::Job& job, std::size_t workers,
-                            std::size_t ps, std::uint64_t step) {
-  auto result = from.options;
-  result.files = nullptr;
-  result.job = job;
-  result.workers = workers;
-  result.ps = ps;
-  result.resume = from.load(step, job);
-  return result;
+  return troupe::test::forty_steps(changes);
 }
 
 /// The step of a checkpoint about halfway through the run. With asynchronous workers, some steps
@@ -98,28 +49,6 @@ std::uint64_t samples_left(std::uint64_t step) {
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(resume)
-
-BOOST_AUTO_TEST_CASE(going_on_at_every_step_gives_the_same_bits) {
-  some_cases chosen;
-  for (auto& [protocol, workers, ps] : settings) {
-    const auto job = forty_steps(protocol, workers);
-    site first{simulated(job, workers, ps)};
-    const auto whole = simulate(first.options).summary;
-    BOOST_TEST_REQUIRE(whole.failure == "");
-    BOOST_TEST_REQUIRE(first.checkpoints().size() == steps);
-    for (std::uint64_t k = 1; k <= steps; ++k) {
-      if (!chosen())
-        continue;
-      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", step " << k) {
-        // With the same number of shards, and with other numbers.
-        const auto resumed = simulate(going_on(first, job, workers, ps == 0 ? 0 : 1 + k % 3, k));
-        BOOST_TEST(resumed.summary.failure == "");
-        BOOST_TEST(resumed.summary.weights_sha256 == whole.weights_sha256);
-        BOOST_TEST(resumed.summary.samples == samples_left(k));
-      }
-    }
-  }
-}
 
 // With asynchronous workers: the damping of the rate, and the state of the guard.
 BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
