@@ -116,11 +116,13 @@ std::uint64_t run_book::most_batches(const worker& who) const {
   if (how_.in_step)
     for (const auto& x : workers_)
       if (x.present)
-        slowest = std::max(slowest, x.batch_seconds);
+        slowest = std::max(slowest, x.batch_seconds); // An unknown time is the least.
   constexpr std::uint64_t most = lease_book::most_batches;
-  return slowest * static_cast<double>(most) <= lease_seconds
+  if (!slowest)
+    return 1;
+  return *slowest * static_cast<double>(most) <= lease_seconds
     ? most
-    : std::max<std::uint64_t>(static_cast<std::uint64_t>(lease_seconds / slowest), 1);
+    : std::max<std::uint64_t>(static_cast<std::uint64_t>(lease_seconds / *slowest), 1);
 }
 
 std::optional<std::pair<std::size_t, proto::Lease>> run_book::next_lease(time_point now) {

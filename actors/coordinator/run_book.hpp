@@ -55,9 +55,9 @@ public:
     double live_loss = 0;
     std::uint64_t live_loss_samples = 0;
     /// The time at which this worker began its oldest lease; and the time per batch of the newest
-    /// lease that it trained, 0 at first.
+    /// lease that it trained, if it has trained one.
     time_point began = {};
-    double batch_seconds = 0;
+    std::optional<double> batch_seconds = {};
 
     task_name name() const { return {job_kind::worker, account.worker}; }
 
@@ -97,7 +97,8 @@ public:
   std::span<const worker> workers() const noexcept { return workers_; }
   bool anybody_present() const;
   /// The next lease to send, with its worker's rank; nothing if none is due. Leases are short if
-  /// steps are slow, because a run that is stopped waits for the leases that workers hold.
+  /// steps are slow, because a run that is stopped waits for the leases that workers hold. They are
+  /// single batches until it is known how long a batch takes.
   std::optional<std::pair<std::size_t, proto::Lease>> next_lease(time_point now);
   /// True if a worker that is present waits for a lease.
   bool anybody_waits() const;

@@ -215,11 +215,17 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         auto more = changes;
         more.emplace_back("epochs=100000");
         auto options = simulated(job_with(3, more), 3, ps);
-        options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) {
+        // All workers begin a step within 2 ms. After 20 ms, they exchange sums.
+        std::function<void(std::chrono::nanoseconds)> freeze_at;
+        options.gradient_done = [&](std::size_t, std::chrono::nanoseconds now) {
+          if (now > 1500ms && freeze_at)
+            std::exchange(freeze_at, nullptr)(now + 23ms);
           return now + 20ms;
         };
         simulation sim{options};
-        sim.at(1500ms, [&] { sim.freeze(sim.worker_node(1), actor); });
+        freeze_at = [&](std::chrono::nanoseconds when) {
+          sim.at(when, [&] { sim.freeze(sim.worker_node(1), actor); });
+        };
         sim.at(4s, [&] { sim.crash(sim.worker_node(1)); });
         const auto result = sim.run();
         const auto notice = told(sim);

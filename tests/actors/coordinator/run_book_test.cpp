@@ -110,7 +110,8 @@ BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
         return result;
       };
       using batches = std::array<std::uint64_t, 2>;
-      BOOST_TEST(train(start, {100ms, 500ms}) == (batches{32, 32}), per_element{});
+      // It is not known yet how long a batch takes.
+      BOOST_TEST(train(start, {100ms, 500ms}) == (batches{1, 1}), per_element{});
       BOOST_TEST(train(start + 1h, {100ms, 100ms}) == (batches{in_step ? 8U : 32U, 8}),
                  per_element{});
       BOOST_TEST(train(start + 2h, {10s, 10s}) == (batches{32, 32}), per_element{});
@@ -216,8 +217,10 @@ BOOST_AUTO_TEST_CASE(going_on_behind_a_cut) {
 BOOST_AUTO_TEST_CASE(in_step_a_part_of_a_lease_is_no_end_of_it) {
   auto x = book(true);
   x.begin(1, std::nullopt, start);
-  x.find(0)->asked = 1;
+  x.find(0)->asked = 2;
+  BOOST_TEST(x.settle(*x.find(0), done(x.next_lease(start)->second, 1), start) == outcome::counted);
   const auto lease = x.next_lease(start)->second;
+  BOOST_TEST_REQUIRE(batches_of(lease) > 1U);
   BOOST_TEST(x.settle(*x.find(0), done(lease, 1), start) == outcome::repeated);
 }
 
