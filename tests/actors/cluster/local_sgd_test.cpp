@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
     return result.weights_sha256;
   };
   BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({}));
-  BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.5}"}));
+  BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.9}"}));
 }
 
 // Each worker continues with its own optimizer's state, and all continue with the outer state.

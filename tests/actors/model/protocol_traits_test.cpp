@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(the_outer_optimizer_is_checked) {
   const auto job = with({"protocol=LOCAL_SGD", "local_sgd.outer={}"});
   BOOST_TEST(traits_of(job).exchange(job)
              == "replicas are averaged after every 8 steps, followed by an outer step of NESTEROV, "
-                "rate 0.7, momentum 0.9");
+                "rate 0.7, momentum 0.5");
   const auto plain = with({"protocol=LOCAL_SGD", "local_sgd.outer={kind: SGD rate: 1}"});
   BOOST_TEST(traits_of(plain).exchange(plain)
              == "replicas are averaged after every 8 steps, followed by an outer step of SGD, rate "

@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
   };
   const rule rules[] = {{"{kind: SGD rate: 0.7}", 0.7, 0, false},
                         {"{kind: MOMENTUM rate: 0.5 momentum: 0.9}", 0.5, 0.9, false},
-                        {"{}", 0.7, 0.9, true}};
+                        {"{}", 0.7, 0.5, true}};
   for (const auto& x : rules)
     BOOST_TEST_CONTEXT(x.text) {
       const auto job = context(x.text);
