@@ -91,13 +91,18 @@ std::optional<std::string> children::failed() {
     // If a child was killed, the cluster notices it and may continue without the child.
     if (status == 0 || WIFSIGNALED(status))
       return failed();
-    all_well_ = false;
-    return name + " ended with exit code " + std::to_string(WEXITSTATUS(status));
+    bad_ends_.push_back({std::move(name), WEXITSTATUS(status)});
+    return bad_ends_.back().text();
   }
   return std::nullopt;
 }
 
-bool children::wait(std::chrono::milliseconds deadline) {
+std::string children::ending::text() const {
+  return exit_code ? name + " ended with exit code " + std::to_string(*exit_code)
+                   : name + " did not end, and was killed";
+}
+
+std::vector<children::ending> children::wait(std::chrono::milliseconds deadline) {
   const auto limit = std::chrono::steady_clock::now() + deadline;
   while (!running_.empty()) {
     for (auto& x : voices_)
@@ -112,11 +117,11 @@ bool children::wait(std::chrono::milliseconds deadline) {
     for (auto& x : running_) {
       ::kill(x.pid, SIGKILL);
       ::waitpid(x.pid, nullptr, 0);
+      bad_ends_.push_back({std::move(x.name), std::nullopt});
     }
-    all_well_ = all_well_ && running_.empty();
     running_.clear();
   }
-  return all_well_;
+  return bad_ends_;
 }
 
 void end_with_parent(pid_t parent) {

@@ -29,9 +29,18 @@ public:
   /// Call it often: a child blocks if its output is not read for a long time.
   std::vector<std::string> said();
 
-  /// Waits for all children, and kills those that still run after the deadline. Returns true if all
-  /// ended with exit code 0.
-  bool wait(std::chrono::milliseconds deadline);
+  /// A child that did not end well.
+  struct ending {
+    std::string name;
+    /// Nothing if wait() killed the child.
+    std::optional<int> exit_code;
+
+    std::string text() const;
+  };
+
+  /// Waits for all children, and kills those that still run after the deadline. Returns all that it
+  /// killed, and all that have ever ended with an exit code other than 0.
+  std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
   struct child {
@@ -50,7 +59,7 @@ private:
   std::vector<child> running_;
   std::vector<voice> voices_;
   std::vector<std::string> lines_;
-  bool all_well_ = true;
+  std::vector<ending> bad_ends_;
 };
 
 /// Makes this process end with the one that started it, `parent`.

@@ -49,8 +49,8 @@ void write(int fd, std::string_view text) {
 
 } // namespace
 
-console::console(caf::actor_config& cfg)
-  : super(cfg), terminal_(can_draw()),
+console::console(caf::actor_config& cfg, std::atomic<bool>* training)
+  : super(cfg), training_(training), terminal_(can_draw()),
     style_(style_of_environment([](const char* x) -> const char* { return std::getenv(x); })),
     last_line_(clock().now() - std::chrono::hours{1}) {
   style_.colour = style_.colour && terminal_;
@@ -70,6 +70,7 @@ console::behavior_type console::make_behavior() {
 }
 
 void console::on_progress(const run_progress& x) {
+  *training_ = true;
   view_.add(x);
   if (terminal_) {
     draw("");

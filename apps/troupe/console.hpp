@@ -3,6 +3,7 @@
 #include "actors/output/run_report.hpp"
 #include "apps/troupe/progress_view.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -31,7 +32,8 @@ class console : public console_actor::base {
 public:
   using super = console_actor::base;
 
-  explicit console(caf::actor_config& cfg);
+  /// `training` becomes true when the run reports its first progress.
+  console(caf::actor_config& cfg, std::atomic<bool>* training);
 
   const char* name() const override { return "troupe.console"; }
 
@@ -52,6 +54,7 @@ private:
   void print(const std::string& text);
   void draw(const std::string& above);
 
+  std::atomic<bool>* training_;
   /// True if standard output is a terminal that can redraw lines.
   bool terminal_;
   terminal_style style_;

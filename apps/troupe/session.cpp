@@ -10,6 +10,7 @@
 #include <caf/io/all.hpp>
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -141,7 +142,7 @@ struct channels_end {
 };
 
 run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
-                         const run_observer& observer,
+                         const run_observer& observer, const std::atomic<bool>& training,
                          const std::function<void(const std::string&)>& stop) {
   bool stopping = false;
   while (end.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
@@ -154,7 +155,7 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
     if (!signal.empty()) {
       stopping = true;
       stop(signal);
-    } else if (options.watch && !stopping) {
+    } else if (options.watch && !stopping && !training) {
       if (auto reason = options.watch()) {
         stopping = true;
         stop(*reason);
@@ -187,15 +188,16 @@ run_summary run_session(session_options options) {
             std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks)});
   }
   std::optional<watchdog> guard;
-  // Outlives the system, because the system's actors report their end to it.
+  // These outlive the system, because its actors write to them.
   std::promise<run_summary> ended;
+  std::atomic<bool> training = false;
   caf::actor_system sys{cfg};
   if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
     options.node.links.channels = make_channels(sys, options);
   }
   const channels_end stop_channels{options.node.links.channels};
-  auto observer = sys.spawn<console, caf::detached>();
+  auto observer = sys.spawn<console, caf::detached>(&training);
   options.node.observer = observer;
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };
   auto node = sys.spawn<cluster_node>(std::move(options.node));
@@ -215,9 +217,9 @@ run_summary run_session(session_options options) {
     stop_all();
     throw;
   }
-  auto result = wait_for_end(ended.get_future(), options, observer, [&](const std::string& reason) {
-    caf::anon_send(node, stop_run{reason});
-  });
+  auto result =
+    wait_for_end(ended.get_future(), options, observer, training,
+                 [&](const std::string& reason) { caf::anon_send(node, stop_run{reason}); });
   if (options.ended)
     options.ended(result);
   guard.emplace(result.failure.empty() ? exit_done : exit_failed);

@@ -29,10 +29,11 @@ struct session_options {
   /// Called with the result as soon as it is known. The actors of this process may take longer to
   /// end.
   std::function<void(const run_summary&)> ended;
-  /// Called every 100 ms until the end. If it returns a text, the run ends with this text as its
-  /// failure.
+  /// Called every 100 ms until training begins. If it returns a text, the run ends with this text
+  /// as its failure. (After that the coordinator knows by itself which tasks are lost, and whether
+  /// the run can continue without them.)
   std::function<std::optional<std::string>()> watch;
-  /// Called as often as `watch`. Returns lines that are shown as notices.
+  /// Called every 100 ms until the end. Returns lines that are shown as notices.
   std::function<std::vector<std::string>()> hear;
 };
 

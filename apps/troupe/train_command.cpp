@@ -32,6 +32,18 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
+/// After a run that ended well: tells how these children ended. A worker that the run had given up
+/// may hang, or end with exit_failed. Any other exit code is a failure, which is returned.
+std::string problem_of(const std::vector<children::ending>& ends) {
+  std::string result;
+  for (const auto& x : ends) {
+    fmt::print(stderr, "{}\n", x.text());
+    if (x.exit_code && *x.exit_code != exit_failed)
+      result = x.text();
+  }
+  return result;
+}
+
 /// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const std::string& log_level, const std::string& transport) {
@@ -67,10 +79,11 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     }
   };
   auto result = run_session(std::move(session));
-  if (!others.wait(child_patience) && result.failure.empty())
-    result.failure = "a child process failed";
+  const auto ends = others.wait(child_patience);
   for (auto& line : others.said())
     fmt::print(stderr, "{}\n", line);
+  if (result.failure.empty())
+    result.failure = problem_of(ends);
   return result;
 }
 

@@ -121,19 +121,36 @@ class Signals(TestCase):
         self.assert_exit(process, 1)
         self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
 
+    def lose_a_child(self, number, epochs):
+        """`troupe train` whose worker 1 gets this signal during training; its child processes."""
+        process, children = self.train("--processes", "--ps=2", f"--set=epochs={epochs}")
+        for x in children:
+            if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(x, number)
+        return process, children
+
     def test_training_goes_on_without_a_child_that_was_killed(self):
         for epochs in EPOCHS:
-            process, children = self.train("--processes", "--ps=2", f"--set=epochs={epochs}")
-            for x in children:
-                if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(x, signal.SIGKILL)
+            process, children = self.lose_a_child(signal.SIGKILL, epochs)
             self.assert_exit(process, 0)
             if "worker/1 is gone" in process.output:
                 break
         self.assertIn("worker/1 is gone", process.output)
         self.wait_until(lambda: not any(map(alive, children)), "children end")
 
+    def test_training_goes_on_without_a_child_that_hangs(self):
+        """The job is done: it does not matter that the worker's process does not end, or ends with an error later."""
+        for wakes in (False, True):
+            with self.subTest(wakes=wakes):
+                process, children = self.lose_a_child(signal.SIGSTOP, 60)
+                process.wait_for("worker/1 is gone")
+                for x in children if wakes else ():
+                    os.kill(x, signal.SIGCONT)
+                self.assert_exit(process, 0)
+                self.assertIn("worker/1 ended with exit code 1" if wakes else "worker/1 did not end, and was killed",
+                              process.output)
+                self.wait_until(lambda: not any(map(alive, children)), "children end")
 
 if __name__ == "__main__":
     run_tests()

@@ -179,7 +179,7 @@ std::vector<allreduce_measurement> run_processes(caf::actor_system& sys, bench_a
     auto group = collective::connect(sys, options_of(x));
     result = run_rank(group, x, peer);
   }
-  if (!others.wait(std::chrono::seconds{10}))
+  if (!others.wait(std::chrono::seconds{10}).empty())
     throw std::runtime_error{"a process of another rank has failed: "
                              + fmt::format("{}", fmt::join(others.said(), "; "))};
   return result;

@@ -123,7 +123,7 @@ public:
   }
 
   std::vector<nlohmann::json> wait() {
-    if (!processes_.wait(longest_run))
+    if (!processes_.wait(longest_run).empty())
       throw std::runtime_error{
         fmt::format("a run has failed: {}", fmt::join(processes_.said(), "\n"))};
     std::vector<nlohmann::json> result;

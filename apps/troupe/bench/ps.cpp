@@ -269,7 +269,7 @@ std::vector<ps_measurement> run_processes(caf::actor_system& sys, bench_ps_comma
   for (std::size_t w = 1; w < x.workers; ++w)
     start(workers, "worker", w);
   auto result = run_worker_of_processes(sys, x);
-  if (!workers.wait(std::chrono::seconds{10}))
+  if (!workers.wait(std::chrono::seconds{10}).empty())
     throw std::runtime_error{
       fmt::format("a process of another worker has failed: {}", fmt::join(workers.said(), "; "))};
   return result;
