@@ -81,6 +81,47 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
   }
 }
 
+// The order of the updates: the weights of step c contain all updates of the steps before
+// c - staleness, and without slack no others. In the first half of the epoch, all workers have
+// data.
+BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
+  constexpr std::uint64_t workers = 3;
+  for (const std::uint64_t bound : {0, 2})
+    for (std::uint64_t seed = 1; seed <= tries(40); ++seed)
+      BOOST_TEST_CONTEXT("staleness " << bound << ", seed " << seed) {
+        auto how = simulated(job_with(bound, {"data.digits={train: 960 test: 20}", "epochs=1"}),
+                             workers, 1 + seed % 3, seed);
+        auto random = std::make_shared<std::mt19937_64>(seed);
+        how.gradient_done = [random](std::size_t, std::chrono::nanoseconds now) {
+          return now + 1ms * (1 + (*random)() % 20);
+        };
+        simulation run{how};
+        std::uint64_t seen = 0;
+        std::uint64_t newer = 0;
+        run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
+          if (!content.match_elements<proto::Frame, caf::message>())
+            return verdict::deliver;
+          const auto& inner = content.get_as<caf::message>(1);
+          if (inner.empty() || !inner.match_element<proto::Commit>(0))
+            return verdict::deliver;
+          const auto& x = inner.get_as<proto::Commit>(0);
+          if (x.step() > 10)
+            return verdict::deliver;
+          ++seen;
+          const auto updates = x.base_version();
+          if (bound == 0)
+            BOOST_TEST(updates == workers * x.step());
+          else if (x.step() > bound)
+            BOOST_TEST(updates >= workers * (x.step() - bound));
+          newer += updates > workers * x.step() ? 1 : 0;
+          return verdict::deliver;
+        });
+        BOOST_TEST(run.run().summary.failure == "");
+        BOOST_TEST(seen >= 10 * workers * how.ps);
+        BOOST_TEST((bound == 0 || newer > 0));
+      }
+}
+
 // The slow worker has only one batch in each epoch. When it has none, no other worker waits for it.
 BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   auto how = simulated(job_with(1, {"data.digits={train: 64 test: 20}", "epochs=6"}), 3, 2);
