@@ -135,7 +135,7 @@ struct finish_captures {
   std::uint64_t captured_to_evaluate = 0;
 };
 
-/// All captures are evaluated and written, or were given up.
+/// Every capture was evaluated and written, or was given up.
 struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t most_rows = 256;
 
-/// A test may always use this much memory. Small models are therefore tested in large groups,
-/// whatever their batch.
+/// A test may always use this much memory. Small models are therefore tested in large groups, even
+/// if they train with a small batch.
 constexpr std::size_t small_bytes = std::size_t{64} << 20;
 
 /// Activations, and the records themselves.

@@ -29,10 +29,10 @@ enum class all_reduce_schedule : std::uint8_t {
 /// "direct".
 const char* to_string(all_reduce_schedule x) noexcept;
 
-/// The schedule for a vector of this many bytes, for ranks on a network. direct if there are two
-/// ranks, or if no segment is longer than a chunk: then the ring has nothing to send one behind the
-/// other, and its steps are all that counts. Else ring, where no rank hears all others at once. The
-/// same at all ranks, since it depends on nothing else.
+/// The schedule for a vector of this many bytes, for ranks on a network. It is `direct` for two
+/// ranks, and if no segment is longer than a chunk: a ring would only add steps then, because it
+/// has no second chunk to send meanwhile. Otherwise it is `ring`, where a rank never receives from
+/// all others at once. All ranks choose the same schedule, because it depends on nothing else.
 all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
                                  std::size_t chunk_bytes) noexcept;
 

@@ -106,7 +106,7 @@ public:
   }
   sim_node evaluator_node() const noexcept { return worker_node(options_.workers); }
 
-  /// Asks a node to stop, like SIGTERM.
+  /// Asks a node to stop, as SIGTERM does.
   void stop(sim_node node, const std::string& reason);
 
   /// Makes a node vanish at once, like SIGKILL.

@@ -25,7 +25,7 @@ public:
   const range& where() const noexcept { return where_; }
 
   /// Updates by the rule. `ranges`: ascending, without overlap, within where(). `values`: of all
-  /// ranges, one after another. adam and adamw count all pushes as steps, whatever their ranges.
+  /// ranges, one after another. adam and adamw count every push as a step of all elements.
   void push(std::span<const range> ranges, std::span<const float> values);
 
   /// Sets values. The state of the rule stays as it is.

@@ -56,8 +56,8 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
 /// another thread must be notified, and its operands are mostly in the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
-/// A sum over rows is computed in this many blocks of rows, whatever the number of threads, so that
-/// the bits do not depend on that number.
+/// A sum over rows is computed in this many blocks of rows with any number of threads. The bits of
+/// the result therefore do not depend on that number.
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>

@@ -12,13 +12,16 @@ namespace troupe {
 
 namespace {
 
-/// -1 for a label that is not a class from 0 to 2^31 - 1.
+/// Tensors hold a class as std::int32_t.
+constexpr std::size_t most_classes = std::numeric_limits<std::int32_t>::max();
+
+/// -1 for a label that is not one of so many classes.
 double class_of(double label, class_numbers numbering) noexcept {
   if (numbering == class_numbers::signs)
     return label == -1 ? 0 : label == 1 ? 1 : -1;
   const double result = label - (numbering == class_numbers::from_one ? 1 : 0);
-  const bool valid = result >= 0 && result < std::numeric_limits<std::int32_t>::max()
-    && result == std::floor(result);
+  const bool valid =
+    result >= 0 && result < static_cast<double>(most_classes) && result == std::floor(result);
   return valid ? result : -1;
 }
 
@@ -57,8 +60,7 @@ stored_labels stored_labels::as_classes(std::span<const double> labels, class_nu
       const std::string expected = numbering == class_numbers::signs ? "-1 or 1"
         : outside
         ? range_of(classes, numbering) + ": the model has " + std::to_string(classes) + " classes"
-        : numbering == class_numbers::from_one ? "a whole number from 1"
-                                               : "a whole number from 0";
+        : "a whole number from " + range_of(most_classes, numbering);
       throw input_error(std::string{name} + ": record " + std::to_string(i / per_record)
                         + " has label " + number_text(labels[i]) + "; expected " + expected);
     }

@@ -29,6 +29,8 @@ class field_reader {
 public:
   field_reader(std::span<const std::byte> bytes, std::string_view name)
     : text_(reinterpret_cast<const char*>(bytes.data()), bytes.size()), name_(name) {
+    if (text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff"))
+      throw input_error(std::string{name} + ": text in UTF-16; save the file as UTF-8");
     if (text_.starts_with("\xef\xbb\xbf"))
       text_.remove_prefix(3);
   }
@@ -122,6 +124,18 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   return header;
 }
 
+/// Advice if another separator than the comma is in the only column's name; else an empty text.
+std::string separator_advice(std::span<const std::string> header) {
+  const std::size_t found =
+    header.size() == 1 ? header.front().find_first_of(";\t|") : std::string::npos;
+  if (found == std::string::npos)
+    return "";
+  const char separator = header.front()[found];
+  const std::string name = separator == ';' ? "semicolons" : separator == '\t' ? "tabs" : "\"|\"";
+  return ". Is the line divided by " + name
+    + "? Save the file with commas, and with decimal points in numbers";
+}
+
 /// For each column of the file: its index among the selected columns, if it is one of them.
 std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
                                                      std::span<const std::string> columns,
@@ -131,7 +145,7 @@ std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string
     const auto found = std::ranges::find(header, columns[i]);
     if (found == header.end())
       throw input_error(std::string{name} + ": no column \"" + columns[i] + "\"; "
-                        + suggestion(columns[i], header));
+                        + suggestion(columns[i], header) + separator_advice(header));
     if (std::ranges::count(header, columns[i]) > 1)
       throw input_error(std::string{name} + ": the header names column \"" + columns[i]
                         + "\" more than once; make the names differ");
@@ -169,8 +183,11 @@ double parse_number(std::string_view field, std::string_view column, std::string
                     std::uint64_t line) {
   const auto value = number_of(field);
   if (!value)
-    throw input_error(place(name, line) + "column \"" + excerpt(column)
-                      + "\": expected a finite number, found \"" + excerpt(field) + "\"");
+    throw input_error(
+      place(name, line) + "column \"" + excerpt(column) + "\": expected a finite number, found \""
+      + excerpt(field)
+      + "\". If this means a missing value, add it to data.csv.missing_text; if the "
+        "column has categories, add it to data.csv.categories");
   return *value;
 }
 

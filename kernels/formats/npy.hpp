@@ -23,8 +23,8 @@ struct npy_array {
   npy_type type = npy_type::f32;
   /// Slowest dimension first; empty for a single number.
   std::vector<std::uint64_t> shape;
-  /// Row-major, little-endian, of the length that the shape requires, without alignment; the
-  /// caller's memory.
+  /// Row-major and little-endian, as long as the shape requires. Possibly not aligned. The caller
+  /// owns this memory.
   std::span<const std::byte> values;
 
   /// Number of elements.

@@ -38,7 +38,8 @@ std::span<const std::byte> find_end(std::span<const std::byte> bytes, std::strin
       if (u32(bytes, last - back) == end_signature && u16(bytes, last - back + 20) <= back)
         return bytes.subspan(last - back);
   }
-  reject(name, "not a zip archive, or truncated (its end record is missing)");
+  reject(name,
+         "not a zip archive, or truncated (its end record is missing); save or fetch it again");
 }
 
 std::string member_text(const std::string& member) {

@@ -161,7 +161,7 @@ class Async(Bench):
         self.assertEqual([x["recipe"] for x in work["speeds"]], ["AUTO", "STALENESS_RATE"])
         self.assertTrue(all(x["samples_per_second"] > 0 and x["ratio"] > 0 for x in work["speeds"]))
 
-    def test_same_numbers_whatever_runs_beside(self):
+    def test_the_numbers_do_not_depend_on_other_runs(self):
         arguments = ("async", *self.QUICK, "--workers=2,3", "--recipes=AUTO", "--rounds=0")
         one, two = (self.results(*arguments, f"--jobs={n}") for n in (1, 2))
         self.assertEqual(one, two)

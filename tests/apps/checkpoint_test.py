@@ -100,7 +100,7 @@ class Checkpoints(TestCase):
         self.assertEqual(lines[-1]["samples"], 640)
 
     def test_a_run_that_is_stopped(self):
-        """SIGTERM and SIGINT write a checkpoint, whatever checkpoint.every_steps is."""
+        """SIGTERM and SIGINT write a checkpoint with any checkpoint.every_steps."""
         job = self.job(LONG_JOB + "checkpoint { every_steps: 1000000 }\n")
         for protocol, number, more in (("sync_ps", signal.SIGTERM, ["--ps=2"]), ("ring", signal.SIGINT, []),
                                        ("ring", signal.SIGTERM, ["--processes"]),

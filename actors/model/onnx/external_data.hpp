@@ -14,8 +14,8 @@ namespace troupe {
 /// @param name the name of the model in errors
 /// @param folder the model's folder, which contains the other files
 /// @throws input_error that names the tensor: a file outside the folder (an absolute path, "..", or
-/// a link), a file that cannot be read, bytes beyond its end, a length that the shape does not
-/// need, or tensors that share bytes
+/// a link), a file that cannot be read, bytes beyond its end, a length other than that of
+/// the shape, or tensors that share bytes
 void load_external_data(onnx::ModelProto& model, const std::string& name,
                         const std::filesystem::path& folder);
 

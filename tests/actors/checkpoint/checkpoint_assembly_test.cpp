@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(x.missed() == 3U);
 }
 
-// Some versions are completed, however late one holder's parts are and whatever it skips.
+// Some versions are completed even if one holder's parts come late or it skips versions.
 BOOST_AUTO_TEST_CASE(nobody_starves) {
   for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
     auto x = assembly(2, 2);

@@ -322,8 +322,8 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
   BOOST_TEST(resumed_metrics("", from) == text.substr(kept.size()));
 }
 
-// "Fail at operation N" for N = 0, 1, 2, ... until nothing fails. Whatever operation fails, there
-// is always a complete checkpoint: the newest one or the one before it.
+// Operation N fails, for N = 0, 1, 2, ... until a run has no failure. There is always a complete
+// checkpoint: the newest one or the one before it.
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   class failing_disk : public disk_storage {
   public:

@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
     BOOST_TEST(train(how, small_job(proto::RING), 2, 0).weights_sha256 == ring.weights_sha256);
 }
 
-// Synchronous steps sum in a fixed order, whatever the timing.
+// Synchronous steps sum in a fixed order, which does not depend on the timing.
 BOOST_AUTO_TEST_CASE(synchronous_steps_do_not_depend_on_timing) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING}) {
     const auto job = small_job(protocol);

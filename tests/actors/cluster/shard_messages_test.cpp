@@ -652,7 +652,7 @@ BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pie
     step(i, i % 3 == 0, static_cast<float>(i));
     other.step(i, true, static_cast<float>(i));
     BOOST_TEST((weights() == other.weights()), "step " << i);
-    // A message holds the version of which it has a piece.
+    // A message with a piece of a version keeps that version in memory.
     for (std::size_t worker = 0; worker < 2; ++worker) {
       sent_to(worker);
       other.sent_to(worker);

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
     }
 }
 
-// Pieces may come late, repeatedly or not at all. The others are then of no use, and the whole
+// Pieces may come late, repeatedly or not at all. The other pieces then have no use, and the whole
 // range follows.
 BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   const auto job = job_with({"runtime.request_timeout_ms=20"});

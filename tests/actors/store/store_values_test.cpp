@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(values_to_begin_with) {
   BOOST_TEST(x.version() == 2u);
 }
 
-// adam: the first step is `rate` long, whatever the gradient.
+// adam: the first step has the length `rate` for every gradient.
 BOOST_AUTO_TEST_CASE(steps_of_adam) {
   store_rule rule{optimizer{.kind = optimizer_kind::adam}, 0.1};
   store_values x{{0, 2}, rule};

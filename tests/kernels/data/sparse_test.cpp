@@ -122,7 +122,9 @@ BOOST_AUTO_TEST_CASE(classes) {
     return error_of([&] { read(values, numbering, classes); });
   };
   BOOST_TEST(contains(error({0, 1.5}, class_numbers::from_zero, 0),
-                      "x: record 1 has label 1.5; expected a whole number from 0"));
+                      "x: record 1 has label 1.5; expected a whole number from 0 to 2147483646"));
+  BOOST_TEST(contains(error({2147483648.0}, class_numbers::from_zero, 0),
+                      "has label 2147483648; expected a whole number from 0 to 2147483646"));
   BOOST_TEST(contains(error({0}, class_numbers::from_one, 0), "expected a whole number from 1"));
   BOOST_TEST(contains(error({0}, class_numbers::signs, 0), "expected -1 or 1"));
   BOOST_TEST(contains(error({0, 2}, class_numbers::from_zero, 2),

@@ -56,6 +56,16 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
   BOOST_TEST(contains(parse_error("a,b\n", {"a"}), "x.csv: no records"));
   BOOST_TEST(contains(parse_error("TV,radio\n1,2\n", {"rado"}),
                       "no column \"rado\"; did you mean \"radio\"?"));
+  BOOST_TEST(contains(parse_error("a;b\n1,5;2\n", {"a"}), "divided by semicolons? Save the file"));
+  BOOST_TEST(contains(parse_error("a\tb\n1\t2\n", {"a"}), "divided by tabs?"));
+  BOOST_TEST(contains(parse_error("a|b\n1|2\n", {"a"}), "divided by \"|\"?"));
+  BOOST_TEST(!contains(parse_error("a;b,c\n1,2\n", {"a"}), "divided by"));
+  using namespace std::string_view_literals;
+  BOOST_TEST(parse_error("\xff\xfe"
+                         "a\0,\0b\0\n\0"sv,
+                         {"a"})
+             == "x.csv: text in UTF-16; save the file as UTF-8");
+  BOOST_TEST(contains(parse_error("\xfe\xff\0a\0\n"sv, {"a"}), "UTF-16"));
   BOOST_TEST(contains(parse_error("a,b\n1,2\n", {"a", "a"}), "\"a\" is asked for twice"));
   BOOST_TEST(contains(parse_error("a,a\n1,2\n", {"a"}), "more than once"));
   BOOST_TEST(contains(parse_error("a,b\n1,2\n3\n", {"a"}),
@@ -65,7 +75,9 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
   BOOST_TEST(contains(parse_error("a,b\n1,2\nx,4\n", {"a"}),
                       "x.csv:3: column \"a\": expected a finite number, found \"x\""));
   BOOST_TEST(contains(parse_error("a\n1e999\n", {"a"}), "finite"));
-  BOOST_TEST(contains(parse_error("a\nnan\n", {"a"}), "finite"));
+  BOOST_TEST(
+    contains(parse_error("a\nnan\n", {"a"}),
+             "found \"nan\". If this means a missing value, add it to data.csv.missing_text"));
   BOOST_TEST(contains(parse_error("a\ninf\n", {"a"}), "finite"));
   BOOST_TEST(contains(parse_error("a,b\n,2\n", {"a"}), "found \"\""));
   BOOST_TEST(contains(parse_error("a\n+-1\n", {"a"}), "found \"+-1\""));

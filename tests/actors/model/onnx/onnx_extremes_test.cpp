@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
   }
 }
 
-// An element that a mask excludes has no effect, whatever its value.
+// An element that a mask excludes has no effect, even if it is infinite or NaN.
 BOOST_AUTO_TEST_CASE(where) {
   const auto x = extremes();
   const auto n = static_cast<std::int64_t>(x.size());
