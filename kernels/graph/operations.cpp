@@ -1,6 +1,8 @@
 #include "kernels/graph/operations.hpp"
 
+#include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/node_builder.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
@@ -59,9 +61,10 @@ std::int64_t rows_of(const shape& x) {
 
 shape labels_of(operation op, expression logits, expression labels) {
   check_rank(op, logits, 2);
-  if (labels.node().type != dtype::int32)
+  if (labels.node().type != dtype::int32 || labels.node().op != operation::placeholder)
     throw input_error(std::string(to_string(op)) + ": labels " + describe(labels) + " are "
-                      + std::string(to_string(labels.node().type)) + "; expected int32");
+                      + std::string(to_string(labels.node().type))
+                      + "; expected int32 that are fed");
   auto expected = leading(logits.shape());
   if (labels.shape() != expected)
     misfit(op, logits, labels, "the labels must have shape " + to_string(expected));
@@ -376,6 +379,13 @@ expression to_float(expression labels, shape dims) {
   if (!same)
     refuse(op,
            describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
+  // Integers are not computed: the floats are sliced instead.
+  if (const auto n = labels.node(); n.op == operation::slice) {
+    const expression all{labels.owner(), n.inputs[0]};
+    const auto begin = static_cast<std::int64_t>(n.axes[1]);
+    return reshape(slice(to_float(all, all.shape()), n.axes[0], begin, begin + n.shape[n.axes[0]]),
+                   dims);
+  }
   return append(op, {labels}, std::move(dims));
 }
 

@@ -75,7 +75,6 @@ expression transpose(expression x, const std::vector<std::size_t>& axes) {
 
 expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end) {
   constexpr auto op = operation::slice;
-  check_float(op, x);
   check_axis(op, x, axis);
   if (begin < 0 || end < begin || end > x.shape()[axis])
     refuse(op,
@@ -88,6 +87,7 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
     return {x.owner(), n.inputs[0]};
   auto result = make_node(op, with_extent(x.shape(), axis, end - begin));
   result.axes = {axis, static_cast<std::size_t>(begin)};
+  result.type = n.type;
   return append(std::move(result), {x});
 }
 
@@ -193,6 +193,13 @@ expression embedding(expression table, expression ids) {
     refuse(op,
            describe(table) + " and " + describe(ids)
              + ": expected a table (entries, n) and int32 ids");
+  // Integers are not computed: the rows are sliced instead.
+  if (const auto& n = ids.node(); n.op == operation::slice) {
+    const auto axis = n.axes[0];
+    const auto begin = static_cast<std::int64_t>(n.axes[1]);
+    const auto end = begin + n.shape[axis];
+    return slice(embedding(table, {ids.owner(), n.inputs[0]}), axis, begin, end);
+  }
   auto dims = ids.shape().extents();
   dims.push_back(table.shape().last());
   return append(make_node(op, shape(std::move(dims))), {table, ids});

@@ -16,7 +16,8 @@ namespace troupe {
 
 /// Dimension i of the result is dimension axes[i] of x.
 expression transpose(expression x, const std::vector<std::size_t>& axes);
-/// Positions [begin, end) of x along `axis`, which must not be the batch.
+/// Positions [begin, end) of x along `axis`, which must not be the batch. x may be int32; then only
+/// embedding() and to_float() can read the result.
 expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_t end);
 /// A tensor of shape `dims` with x at positions [begin, ...) along `axis`, and 0 elsewhere: the
 /// adjoint of slice.

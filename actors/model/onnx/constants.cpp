@@ -25,7 +25,14 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     if (to == kind::boolean || (to == kind::integer && !from_whole))
       node.refuse("a tensor of real numbers cannot become one of whole numbers");
     const auto dims = v.x.shape();
-    node.set(to == kind::real && from_whole ? onnx_value{to_float(v.x, dims), v.batch_at} : v);
+    if (to != kind::real || !from_whole) {
+      node.set(v);
+      return;
+    }
+    onnx_value real{to_float(v.x, dims), v.batch_at};
+    real.of_tokens = std::make_shared<const onnx_of_tokens>(
+      onnx_of_tokens{v.x, [](double token) { return token; }, kind::real, true});
+    node.set(std::move(real));
     return;
   }
   auto result = *v.known;

@@ -316,6 +316,10 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Log"] = [](onnx_node& node) { unary(node, [](expression x) { return log(x); }); };
   all["Sign"] = [](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); };
   all["Erf"] = [](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); };
+  // tf2onnx writes GELU with it, though ONNX does not define it.
+  all["Erfc"] = [](onnx_node& node) {
+    unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); });
+  };
   all["Softplus"] = [](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); };
   all["Relu"] = [](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); };
   all["Tanh"] = [](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); };

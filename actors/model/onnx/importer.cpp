@@ -89,7 +89,8 @@ void convert(onnx_node& node, const onnx::NodeProto& proto) {
   }
   try {
     node.take_apart();
-    found->second(node);
+    if (!compute_of_tokens(node))
+      found->second(node);
   } catch (const onnx_node_error&) {
     throw;
   } catch (const input_error& error) {
@@ -122,28 +123,45 @@ std::vector<std::string> onnx_outputs(const onnx_model& model) {
 }
 
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
-  static const std::set<std::string_view> moves{"Cast",    "Identity",  "Reshape", "Flatten",
-                                                "Squeeze", "Unsqueeze", "Expand",  "Transpose"};
+  static const std::set<std::string_view> moves{
+    "Add", "Cast", "Expand",  "Flatten", "Greater", "GreaterOrEqual", "Identity",  "Less",
+    "Mul", "Not",  "Reshape", "Squeeze", "Sub",     "Transpose",      "Unsqueeze", "Where"};
+  static const std::set<std::string_view> parts{"Slice", "Split"};
   const auto& graph = model.proto().graph();
   std::map<std::string_view, std::int64_t> tables;
   for (const auto& x : graph.initializer())
     if (x.dims_size() == 2)
       tables.emplace(x.name(), x.dims(0));
   std::set<std::string_view> tokens{input};
-  std::int64_t result = 0;
+  std::set<std::string_view> some; // parts of the tokens
+  const auto holds = [](const auto& names, const std::set<std::string_view>& wanted) {
+    return std::ranges::any_of(names, [&](const auto& x) { return wanted.contains(x); });
+  };
+  std::int64_t all_rows = 0;
+  std::int64_t some_rows = 0;
   for (const auto& node : graph.node()) {
-    if (node.input_size() > 0 && moves.contains(node.op_type()) && tokens.contains(node.input(0)))
-      tokens.insert(node.output().begin(), node.output().end());
-    if (node.op_type() != "Gather" || node.input_size() != 2 || !tokens.contains(node.input(1)))
+    const bool cuts = parts.contains(node.op_type());
+    if ((cuts || moves.contains(node.op_type())) && holds(node.input(), some))
+      some.insert(node.output().begin(), node.output().end());
+    else if ((cuts || moves.contains(node.op_type())) && holds(node.input(), tokens))
+      (cuts ? some : tokens).insert(node.output().begin(), node.output().end());
+    if (node.op_type() != "Gather" || node.input_size() != 2)
+      continue;
+    const bool of_all = tokens.contains(node.input(1));
+    if (!of_all && !some.contains(node.input(1)))
       continue;
     const bool columns = std::ranges::any_of(node.attribute(), [](const auto& x) {
       return x.name() == "axis" && x.i() != 0 && x.i() != -2;
     });
     const auto found = tables.find(node.input(0));
-    if (!columns && found != tables.end())
-      result = result == 0 ? found->second : std::min(result, found->second);
+    if (columns || found == tables.end())
+      continue;
+    if (of_all)
+      all_rows = all_rows == 0 ? found->second : std::min(all_rows, found->second);
+    else
+      some_rows = std::max(some_rows, found->second);
   }
-  return static_cast<std::size_t>(result);
+  return static_cast<std::size_t>(all_rows > 0 ? all_rows : some_rows);
 }
 
 std::vector<std::string> onnx_operator_names() {
@@ -189,6 +207,9 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
     if (v.items)
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" is a sequence of tensors");
+    if (is_only_of_tokens(v))
+      throw input_error(model.name() + ": output \"" + output.name()
+                        + "\" is computed from the whole numbers of the input alone");
     if (!v.merged.empty())
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" merges the batch with another dimension");

@@ -170,7 +170,16 @@ const onnx_value& onnx_node::folded_input(std::size_t i) const {
   const auto& result = named(i);
   if (result.items)
     refuse("input " + std::to_string(i) + " is a sequence of tensors");
+  if (is_only_of_tokens(result))
+    refuse("input " + std::to_string(i)
+           + " is computed from the whole numbers of the model's input, and only the positions of "
+             "Gather can be; compute it before the model, and give it as the data");
   return result;
+}
+
+const onnx_value& onnx_node::token_input(std::size_t i) const {
+  const auto& result = named(i);
+  return is_only_of_tokens(result) ? result : input(i);
 }
 
 const std::vector<onnx_value>& onnx_node::sequence(std::size_t i) const {

@@ -68,6 +68,8 @@ public:
   const onnx_value& input(std::size_t i) const;
   /// The same for converters that accept an input whose batch is merged with other dimensions.
   const onnx_value& folded_input(std::size_t i) const;
+  /// The same for converters that accept a function of the tokens.
+  const onnx_value& token_input(std::size_t i) const;
   /// Throws if the input is not a sequence of tensors.
   const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
@@ -150,6 +152,10 @@ void add_part_operators(onnx_operators& all);
 void add_reduction_operators(onnx_operators& all);
 void add_sequence_operators(onnx_operators& all);
 void add_shape_operators(onnx_operators& all);
+
+/// Computes a node whose inputs are functions of the model's tokens, or single numbers, if its
+/// operator works element by element. Returns false, and does nothing, for any other node.
+bool compute_of_tokens(onnx_node& node);
 
 // -- what several of them use
 

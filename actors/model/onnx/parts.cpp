@@ -330,7 +330,7 @@ onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constan
 
 void gather(onnx_node& node) {
   const auto& v = node.input(0);
-  const auto& which = node.input(1);
+  const auto& which = node.token_input(1);
   const auto axis = node.axis(node.integer("axis", 0), v.rank());
   if (v.known && which.known) {
     node.set(picked(node, *v.known, *which.known, axis));
@@ -344,6 +344,16 @@ void gather(onnx_node& node) {
     node.refuse("computed positions can only select rows of a table (entries, n)");
   if (which.x.node().type != dtype::int32)
     node.refuse("the positions are not whole numbers");
+  constexpr std::int64_t most_rows = std::int64_t{1} << 20;
+  if (which.of_tokens && v.dims()[0] > most_rows)
+    node.refuse("the positions are computed, and the table has more than "
+                + std::to_string(most_rows) + " rows");
+  if (which.of_tokens)
+    for (std::int64_t token = 0; token < v.dims()[0]; ++token)
+      if (which.of_tokens->of(static_cast<double>(token)) != static_cast<double>(token))
+        node.refuse("the model computes another position than " + std::to_string(token)
+                    + " from the token " + std::to_string(token)
+                    + "; compute the positions before the model, and give them as the data");
   node.set({embedding(node.tensor(0), which.x), which.batch_at});
 }
 

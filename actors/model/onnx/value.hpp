@@ -28,6 +28,8 @@ struct onnx_value {
   std::vector<std::size_t> merged = {};
   /// Null, unless the value is a sequence of tensors (SplitToSequence), and nothing else.
   std::shared_ptr<const std::vector<onnx_value>> items = {};
+  /// Null, unless each element is a function of the token at its place (tokens.cpp).
+  std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
 
   onnx_value() = default;
   onnx_value(onnx_constant constant)
@@ -41,6 +43,19 @@ struct onnx_value {
   /// The dimension of the graph's tensor that corresponds to ONNX's dimension `axis`.
   std::size_t graph_axis(std::size_t axis) const;
 };
+
+/// What a model computes from its tokens, element by element, before it reads a table with them.
+/// Keras, for example, adds the size of the table to negative tokens.
+struct onnx_of_tokens {
+  expression tokens;
+  std::function<double(double)> of;
+  onnx_constant::kind type = onnx_constant::kind::integer;
+  /// True if the value is a tensor of the graph as well: the tokens as real numbers.
+  bool is_tensor = false;
+};
+
+/// True if the value exists only as a function of the tokens, so that no tensor holds it.
+bool is_only_of_tokens(const onnx_value& v) noexcept;
 
 /// v without the merging of dimensions.
 onnx_value unfolded(onnx_value v);

@@ -1,0 +1,174 @@
+// What models compute from their tokens before they read a table with them.
+
+#include "actors/model/onnx/node.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+using kind = onnx_constant::kind;
+using of_numbers = double (*)(const std::vector<double>&);
+
+struct token_operator {
+  std::size_t inputs;
+  of_numbers compute;
+  bool says_truth = false;
+};
+
+const std::map<std::string_view, token_operator>& token_operators() {
+  using numbers = const std::vector<double>&;
+  static const std::map<std::string_view, token_operator> all{
+    {"Add", {2, [](numbers x) { return x[0] + x[1]; }}},
+    {"Sub", {2, [](numbers x) { return x[0] - x[1]; }}},
+    {"Mul", {2, [](numbers x) { return x[0] * x[1]; }}},
+    {"Max", {2, [](numbers x) { return std::max(x[0], x[1]); }}},
+    {"Min", {2, [](numbers x) { return std::min(x[0], x[1]); }}},
+    {"Equal", {2, [](numbers x) { return x[0] == x[1] ? 1.0 : 0.0; }, true}},
+    {"Less", {2, [](numbers x) { return x[0] < x[1] ? 1.0 : 0.0; }, true}},
+    {"LessOrEqual", {2, [](numbers x) { return x[0] <= x[1] ? 1.0 : 0.0; }, true}},
+    {"Greater", {2, [](numbers x) { return x[0] > x[1] ? 1.0 : 0.0; }, true}},
+    {"GreaterOrEqual", {2, [](numbers x) { return x[0] >= x[1] ? 1.0 : 0.0; }, true}},
+    {"And", {2, [](numbers x) { return x[0] * x[1]; }, true}},
+    {"Or", {2, [](numbers x) { return std::max(x[0], x[1]); }, true}},
+    {"Not", {1, [](numbers x) { return 1 - x[0]; }, true}},
+    {"Where", {3, [](numbers x) { return x[0] != 0 ? x[1] : x[2]; }}},
+  };
+  return all;
+}
+
+/// An operand: a function of the tokens, or a single number.
+struct operand {
+  const onnx_value* value;
+  std::function<double(double)> of;
+  kind type;
+};
+
+bool is_whole_tensor(const onnx_value& v) {
+  return !v.known && v.x.node().type == dtype::int32;
+}
+
+operand operand_of(const onnx_value& v) {
+  if (v.of_tokens)
+    return {&v, v.of_tokens->of, v.of_tokens->type};
+  if (v.known)
+    return {&v, [number = v.known->at(0)](double) { return number; }, v.known->type};
+  return {&v, [](double token) { return token; }, kind::integer};
+}
+
+expression tokens_of(const onnx_value& v) {
+  return v.of_tokens ? v.of_tokens->tokens : v.x;
+}
+
+/// A function of other functions of a token.
+struct token_function {
+  /// Of other functions, so that a short chain of x + x cannot take for ever.
+  static constexpr std::size_t most_calls = 100;
+
+  std::vector<std::function<double(double)>> operands;
+  of_numbers compute;
+  std::size_t calls = 1;
+
+  token_function(std::vector<std::function<double(double)>> of, of_numbers how)
+    : operands(std::move(of)), compute(how) {
+    for (const auto& f : operands)
+      if (const auto* inner = f.target<token_function>())
+        calls += inner->calls;
+  }
+
+  double operator()(double token) const {
+    std::vector<double> numbers;
+    for (const auto& f : operands)
+      numbers.push_back(f(token));
+    return compute(numbers);
+  }
+};
+
+void set_result(onnx_node& node, const onnx_value& like, token_function of, kind type) {
+  if (of.calls > token_function::most_calls)
+    node.refuse("the model computes too much with its tokens; compute it before the model");
+  onnx_value result{tokens_of(like), like.batch_at};
+  result.of_tokens =
+    std::make_shared<const onnx_of_tokens>(onnx_of_tokens{result.x, std::move(of), type, false});
+  node.set(std::move(result));
+}
+
+/// False if an input is neither a single number nor a function of the same tokens.
+bool read_operands(const onnx_node& node, std::vector<operand>& operands) {
+  const onnx_value* first = nullptr;
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    const auto& v = node.token_input(i);
+    const bool number = v.known && v.known->elements() == 1 && v.known->dims.size() <= 1
+      && onnx_constant::is_number(v.known->at(0));
+    if (!number && !v.of_tokens && !is_whole_tensor(v))
+      return false;
+    if (!number && first != nullptr
+        && (tokens_of(v) != tokens_of(*first) || v.batch_at != first->batch_at))
+      return false;
+    if (!number && first == nullptr)
+      first = &v;
+    operands.push_back(operand_of(v));
+  }
+  return first != nullptr;
+}
+
+/// A function of the tokens as another type; a cast of the tokens themselves stays a tensor.
+bool cast_of_tokens(onnx_node& node) {
+  const auto& v = node.token_input(0);
+  if (!is_only_of_tokens(v))
+    return false;
+  const auto to = node.integer("to", 0);
+  node.ignore("saturate");
+  node.ignore("round_mode");
+  using onnx::TensorProto;
+  const auto& of = v.of_tokens->of;
+  if (to == TensorProto::FLOAT || to == TensorProto::DOUBLE)
+    set_result(node, v, {{of}, [](const std::vector<double>& x) { return x[0]; }}, kind::real);
+  else if (to == TensorProto::INT32 || to == TensorProto::INT64)
+    set_result(node, v, {{of}, [](const std::vector<double>& x) { return std::trunc(x[0]); }},
+               kind::integer);
+  else if (to == TensorProto::BOOL)
+    set_result(node, v, {{of}, [](const std::vector<double>& x) { return x[0] != 0 ? 1.0 : 0.0; }},
+               kind::boolean);
+  else
+    node.refuse("attribute \"to\" is " + std::to_string(to)
+                + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
+  return true;
+}
+
+} // namespace
+
+bool is_only_of_tokens(const onnx_value& v) noexcept {
+  return v.of_tokens && !v.of_tokens->is_tensor;
+}
+
+bool compute_of_tokens(onnx_node& node) {
+  if (node.is_apart())
+    return false;
+  if (node.op() == "Cast")
+    return cast_of_tokens(node);
+  const auto found = token_operators().find(node.op());
+  if (found == token_operators().end() || node.inputs() != found->second.inputs)
+    return false;
+  std::vector<operand> operands;
+  if (!read_operands(node, operands))
+    return false;
+  const auto& first =
+    *std::ranges::find_if(operands, [](const operand& x) { return !x.value->known; })->value;
+  // Arithmetic of tokens as real numbers has a tensor.
+  const auto type = found->second.says_truth ? kind::boolean : operands.back().type;
+  if (type == kind::real)
+    return false;
+  std::vector<std::function<double(double)>> functions;
+  for (const auto& x : operands)
+    functions.push_back(x.of);
+  set_result(node, first, {std::move(functions), found->second.compute}, type);
+  return true;
+}
+
+} // namespace troupe
