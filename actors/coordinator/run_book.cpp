@@ -116,7 +116,7 @@ std::uint64_t run_book::most_batches(const worker& who) const {
   if (how_.in_step)
     for (const auto& x : workers_)
       if (x.present)
-        slowest = std::max(slowest, x.batch_seconds); // An unknown time is the least.
+        slowest = std::max(slowest, x.batch_seconds); // Empty is the least.
   constexpr std::uint64_t most = lease_book::most_batches;
   if (!slowest)
     return 1;

@@ -32,13 +32,15 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// After a run that ended well: tells how these children ended. A worker that the run had given up
-/// may hang, or end with exit_failed. Any other exit code is a failure, which is returned.
+/// After a run that ended well: reports how these children ended. A worker that the run has given
+/// up may hang, or end with exit_failed. Anything else is a failure, which is returned. No run ends
+/// well without a parameter server.
 std::string problem_of(const std::vector<children::ending>& ends) {
   std::string result;
   for (const auto& x : ends) {
     fmt::print(stderr, "{}\n", x.text());
-    if (x.exit_code && *x.exit_code != exit_failed)
+    const bool may_be_given_up = x.name.starts_with("worker/");
+    if (!may_be_given_up || x.exit_code.value_or(exit_failed) != exit_failed)
       result = x.text();
   }
   return result;

@@ -187,7 +187,7 @@ double parse_number(std::string_view field, std::string_view column, std::string
       place(name, line) + "column \"" + excerpt(column) + "\": expected a finite number, found \""
       + excerpt(field)
       + "\". If this means a missing value, add it to data.csv.missing_text; if the "
-        "column has categories, add it to data.csv.categories");
+        "column has texts, name it in data.csv.categories (a feature) or data.csv.label");
   return *value;
 }
 

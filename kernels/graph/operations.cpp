@@ -64,7 +64,7 @@ shape labels_of(operation op, expression logits, expression labels) {
   if (labels.node().type != dtype::int32 || labels.node().op != operation::placeholder)
     throw input_error(std::string(to_string(op)) + ": labels " + describe(labels) + " are "
                       + std::string(to_string(labels.node().type))
-                      + "; expected int32 that are fed");
+                      + "; expected an int32 input of the graph");
   auto expected = leading(logits.shape());
   if (labels.shape() != expected)
     misfit(op, logits, labels, "the labels must have shape " + to_string(expected));

@@ -329,6 +329,7 @@ BOOST_AUTO_TEST_CASE(activations) {
     [](double x) { return clipped(double{0.2F} * x, 0, 1); });
   check_unary("HardSwish", plain("HardSwish"),
               [](double x) { return x * clipped(x / 6 + 0.5, 0, 1); });
+  check_unary("Erfc", plain("Erfc"), [](double x) { return 1 - std::erf(x); });
   check_unary("Elu", plain("Elu"), [](double x) { return x > 0 ? x : std::expm1(x); });
   check_unary(
     "Celu",
