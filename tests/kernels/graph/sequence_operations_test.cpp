@@ -96,6 +96,15 @@ BOOST_AUTO_TEST_CASE(embeddings) {
   check_both(g, embedding_gradient(y * y, ids, 3));
 }
 
+BOOST_AUTO_TEST_CASE(embeddings_of_some_ids) {
+  graph g;
+  auto ids = g.placeholder("ids", {batch, 4}, dtype::int32);
+  auto table = g.variable("table", {3, 5});
+  const auto first = embedding(table, slice(ids, 1, 0, 2));
+  const auto last = embedding(table, slice(ids, 1, 3, 4));
+  check_both(g, concat({first, last * last}, 1));
+}
+
 BOOST_AUTO_TEST_CASE(an_unknown_id_gives_nan) {
   graph g;
   auto ids = g.placeholder("ids", {batch}, dtype::int32);
