@@ -9,7 +9,8 @@
 namespace troupe {
 
 /// Detects that a run does not learn: at the end of an epoch, the training loss is not below that
-/// of a constant guess, or it has grown by a twentieth of the first epoch's loss. Plain state.
+/// of a constant guess, or it exceeds the previous epoch's loss by more than a twentieth of the
+/// first epoch's loss. Plain state.
 class loss_watch {
 public:
   /// `guess`: constant_guess_loss(), if known. `workers`: number of training workers.

@@ -9,7 +9,7 @@ namespace troupe {
 struct shard_site;
 struct worker_site;
 
-/// ASYNC_PS: limits gradients, and rejects gradients that are too old for the job.
+/// ASYNC_PS: limits the norm of gradients, and rejects gradients that are too old for the job.
 void start_async_ps_worker(const worker_site& site);
 
 /// ASYNC_PS: a shard applies each gradient when it arrives, without waiting.
