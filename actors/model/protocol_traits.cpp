@@ -217,7 +217,7 @@ std::string text_of_local_sgd(const proto::Job& job) {
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
-  // It averages the replicas once more.
+  // Of workers that contribute what they have, the first averages the replicas once more.
   row.first_reports_alone = !row.in_step;
 }
 

@@ -25,22 +25,28 @@ proto::Job job_with(std::uint64_t bound, const std::vector<std::string>& more = 
   return example_job("digits_mlp", changes);
 }
 
+/// The message of type T that a frame carries; null if `content` is anything else.
+template <class T>
+const T* carried(const caf::message& content) {
+  if (!content.match_elements<proto::Frame, caf::message>())
+    return nullptr;
+  const auto& inner = content.get_as<caf::message>(1);
+  return !inner.empty() && inner.match_element<T>(0) ? &inner.get_as<T>(0) : nullptr;
+}
+
 /// The steps of workers, observed on links: each commit contains its step.
 struct step_watch {
   std::map<std::uint32_t, std::uint64_t> steps;
   std::uint64_t widest = 0;
 
   verdict operator()(sim_node, sim_node, const caf::message& content) {
-    if (!content.match_elements<proto::Frame, caf::message>())
+    const auto* x = carried<proto::Commit>(content);
+    if (!x)
       return verdict::deliver;
-    const auto& inner = content.get_as<caf::message>(1);
-    if (inner.empty() || !inner.match_element<proto::Commit>(0))
-      return verdict::deliver;
-    const auto& x = inner.get_as<proto::Commit>(0);
-    steps[x.id().worker()] = x.step();
+    steps[x->id().worker()] = x->step();
     for (auto& [worker, step] : steps)
-      if (steps.size() > 1 && x.step() > step)
-        widest = std::max(widest, x.step() - step);
+      if (steps.size() > 1 && x->step() > step)
+        widest = std::max(widest, x->step() - step);
     return verdict::deliver;
   }
 };
@@ -99,21 +105,16 @@ BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
         std::uint64_t seen = 0;
         std::uint64_t newer = 0;
         run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
-          if (!content.match_elements<proto::Frame, caf::message>())
-            return verdict::deliver;
-          const auto& inner = content.get_as<caf::message>(1);
-          if (inner.empty() || !inner.match_element<proto::Commit>(0))
-            return verdict::deliver;
-          const auto& x = inner.get_as<proto::Commit>(0);
-          if (x.step() > 10)
+          const auto* x = carried<proto::Commit>(content);
+          if (!x || x->step() > 10)
             return verdict::deliver;
           ++seen;
-          const auto updates = x.base_version();
+          const auto updates = x->base_version();
           if (bound == 0)
-            BOOST_TEST(updates == workers * x.step());
-          else if (x.step() > bound)
-            BOOST_TEST(updates >= workers * (x.step() - bound));
-          newer += updates > workers * x.step() ? 1 : 0;
+            BOOST_TEST(updates == workers * x->step());
+          else if (x->step() > bound)
+            BOOST_TEST(updates >= workers * (x->step() - bound));
+          newer += updates > workers * x->step() ? 1 : 0;
           return verdict::deliver;
         });
         BOOST_TEST(run.run().summary.failure == "");
@@ -140,10 +141,7 @@ BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   simulation run{how};
   std::uint64_t lost = 0;
   run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
-    if (!content.match_elements<proto::Frame, caf::message>())
-      return verdict::deliver;
-    const auto& inner = content.get_as<caf::message>(1);
-    if (inner.empty() || !inner.match_element<proto::Advanced>(0))
+    if (!carried<proto::Advanced>(content))
       return verdict::deliver;
     ++lost;
     return verdict::drop;
@@ -171,10 +169,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_runs_keep_the_bound) {
       };
       simulation run{how};
       run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
-        if (content.match_elements<proto::Frame, caf::message>()) {
-          const auto& inner = content.get_as<caf::message>(1);
-          waits += !inner.empty() && inner.match_element<proto::Advanced>(0) ? 1 : 0;
-        }
+        waits += carried<proto::Advanced>(content) ? 1 : 0;
         return verdict::deliver;
       });
       if (seed % 5 == 0)
