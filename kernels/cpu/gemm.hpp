@@ -49,7 +49,7 @@ template <class T>
 void pack(std::size_t k, std::size_t n, matrix<T> b, T* panels);
 template <class T>
 void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
-                 std::size_t row_stride, T* scratch, bool accumulate = false);
+                 std::size_t row_stride);
 
 // For convolutions: matrices whose rows overlap in an image.
 

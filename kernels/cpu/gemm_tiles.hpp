@@ -314,10 +314,24 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = a b, or c += a b, for a completely packed b.
+  /// c = a b for a completely packed b and a row-major a. Each panel of b is read
+  /// once from the memory, for all strips of a: they are few in the steps of a recurrence.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
-                             size_t row_stride, bool accumulate, T* scratch) {
-    multiply_block(m, n, k, a, panels, {c, row_stride, 1}, accumulate, scratch);
+                             size_t row_stride) {
+    const strips all(m);
+    const auto depth_step = quotient_up(k, most(quotient_up(k, max_depth), 1));
+    for (size_t j = 0; j < n; j += columns) {
+      const auto used = least(columns, n - j);
+      const auto width = used > lanes ? columns : lanes;
+      for (size_t p = 0; p == 0 || p < k; p += depth_step)
+        for (size_t s = 0; s < all.count; ++s) {
+          const auto first = all.first(s);
+          multiply_strip(all.size(s), used, least(depth_step, k - p),
+                         a.data + first * a.row_stride + p, a.row_stride, false, panels + p * width,
+                         0, {c + first * row_stride + j, row_stride, 1}, p > 0);
+        }
+      panels += k * width;
+    }
   }
 
   // -- convolutions: matrices of patches that are never stored ------------------------------------

@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(packed_operands) {
   const auto panels = make_aligned(cpu::packed_elements<float>(x.k, x.n));
   cpu::pack<float>(x.k, x.n, x.right, panels.get());
   std::vector<float> c(x.m * x.n);
-  cpu::gemm_packed<float>(x.m, x.n, x.k, x.left, panels.get(), c.data(), x.n, x.scratch.get());
+  cpu::gemm_packed<float>(x.m, x.n, x.k, x.left, panels.get(), c.data(), x.n);
   BOOST_TEST((c == x.product()));
 }
 

@@ -1,0 +1,136 @@
+#pragma once
+
+// The element-wise part of recurrent.cpp, for vectors of any width, with internal linkage for the
+// reason given in element_loops.hpp.
+
+#include "kernels/cpu/math.hpp"
+#include "kernels/cpu/vectorize.hpp"
+#include "kernels/graph/graph.hpp"
+
+#include <cstddef>
+
+namespace troupe::cpu {
+
+/// One sample and one step of a cell.
+template <class T>
+struct cell_loops {
+  /// z and b as in `recurrent`. a: the product from the previous step. before: that step's c or h,
+  /// or nullptr.
+  void (*step)(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states);
+  /// direct: on return, the gradient by the previous step's c (lstm) or h (gru) that does not pass
+  /// through the product with w; for lstm, on entry, the one by this step's c. by_product: the
+  /// gradient of that product's result, if it differs from `out` (gru).
+  void (*back)(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
+               T* by_product, T* out);
+};
+
+namespace {
+
+template <class T>
+void rnn_step(std::size_t hidden, const T* z, const T* a, const T*, const T*, T* states) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j)
+    states[j] = cpu::tanh(z[j] + a[j]);
+}
+
+/// states: i, f, g, o, c, h.
+template <class T>
+void lstm_step(std::size_t hidden, const T* z, const T* a, const T*, const T* before, T* states) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const T i = cpu::sigmoid(z[j] + a[j]);
+    const T f = cpu::sigmoid(z[hidden + j] + a[hidden + j]);
+    const T g = cpu::tanh(z[2 * hidden + j] + a[2 * hidden + j]);
+    const T o = cpu::sigmoid(z[3 * hidden + j] + a[3 * hidden + j]);
+    const T c = f * (before != nullptr ? before[j] : T(0)) + i * g;
+    states[j] = i;
+    states[hidden + j] = f;
+    states[2 * hidden + j] = g;
+    states[3 * hidden + j] = o;
+    states[4 * hidden + j] = c;
+    states[5 * hidden + j] = o * cpu::tanh(c);
+  }
+}
+
+/// states: r, u, n, a_n, h.
+template <class T>
+void gru_step(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const T r = cpu::sigmoid(z[j] + a[j] + b[j]);
+    const T u = cpu::sigmoid(z[hidden + j] + a[hidden + j] + b[hidden + j]);
+    const T a_n = a[2 * hidden + j] + b[2 * hidden + j];
+    const T n = cpu::tanh(z[2 * hidden + j] + r * a_n);
+    states[j] = r;
+    states[hidden + j] = u;
+    states[2 * hidden + j] = n;
+    states[3 * hidden + j] = a_n;
+    states[4 * hidden + j] = (T(1) - u) * n + u * (before != nullptr ? before[j] : T(0));
+  }
+}
+
+template <class T>
+void rnn_back(std::size_t hidden, const T* dh, const T* states, const T*, T*, T*, T* out) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j)
+    out[j] = cpu::tanh_gradient(dh[j], states[j]);
+}
+
+/// dc: on entry, the gradient by this step's c that comes from the next step; on return, the
+/// gradient by the previous step's c.
+template <class T>
+void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T*,
+               T* out) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const T i = states[j];
+    const T f = states[hidden + j];
+    const T g = states[2 * hidden + j];
+    const T o = states[3 * hidden + j];
+    const T s = cpu::tanh(states[4 * hidden + j]);
+    const T d = dc[j] + cpu::tanh_gradient(dh[j] * o, s);
+    out[j] = cpu::sigmoid_gradient(d * g, i);
+    out[hidden + j] = cpu::sigmoid_gradient(d * (before != nullptr ? before[j] : T(0)), f);
+    out[2 * hidden + j] = cpu::tanh_gradient(d * i, g);
+    out[3 * hidden + j] = cpu::sigmoid_gradient(dh[j] * s, o);
+    dc[j] = d * f;
+  }
+}
+
+/// out: r, u, n, r n. by_product: r, u, r n, in the order of the product with w. direct: the
+/// gradient by the previous h, through u.
+template <class T>
+void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
+              T* by_product, T* out) {
+  TROUPE_INDEPENDENT
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const T r = states[j];
+    const T u = states[hidden + j];
+    const T n = states[2 * hidden + j];
+    const T dn = cpu::tanh_gradient(dh[j] * (T(1) - u), n);
+    const T dr = cpu::sigmoid_gradient(dn * states[3 * hidden + j], r);
+    const T du = cpu::sigmoid_gradient(dh[j] * ((before != nullptr ? before[j] : T(0)) - n), u);
+    out[j] = by_product[j] = dr;
+    out[hidden + j] = by_product[hidden + j] = du;
+    out[2 * hidden + j] = dn;
+    out[3 * hidden + j] = by_product[2 * hidden + j] = dn * r;
+    direct[j] = dh[j] * u;
+  }
+}
+
+template <class T>
+cell_loops<T> loops_of_cell(cell x) {
+  switch (x) {
+  case cell::rnn:
+    return {rnn_step<T>, rnn_back<T>};
+  case cell::lstm:
+    return {lstm_step<T>, lstm_back<T>};
+  case cell::gru:
+    break;
+  }
+  return {gru_step<T>, gru_back<T>};
+}
+
+} // namespace
+
+} // namespace troupe::cpu
