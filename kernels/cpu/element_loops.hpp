@@ -23,6 +23,8 @@ struct element_row {
   void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   bool epilogue = false;
+  /// Larger vectors help. The others wait for memory.
+  bool costly = false;
 };
 
 namespace {
@@ -124,6 +126,12 @@ constexpr element_row<T> derivative(operation op, F f) {
 }
 
 template <class T>
+constexpr element_row<T> costly(element_row<T> row) {
+  row.costly = true;
+  return row;
+}
+
+template <class T>
 const element_row<T>* element_rows() {
   using op = operation;
   static constexpr auto table = [] {
@@ -135,17 +143,17 @@ const element_row<T>* element_rows() {
            binary<T>(op::divide, [](T x, T y, T) { return x / y; }),
            unary<T>(op::scale, [](T x, T factor) { return factor * x; }),
            unary<T>(op::offset, [](T x, T factor) { return x + factor; }),
-           unary<T>(op::exp, [](T x, T) { return cpu::exp(x); }),
-           unary<T>(op::log, [](T x, T) { return cpu::log(x); }),
+           costly(unary<T>(op::exp, [](T x, T) { return cpu::exp(x); })),
+           costly(unary<T>(op::log, [](T x, T) { return cpu::log(x); })),
            unary<T>(op::square_root, [](T x, T) { return std::sqrt(x); }),
            unary<T>(op::absolute, [](T x, T) { return std::abs(x); }),
            unary<T>(op::sign, [](T x, T) { return cpu::sign(x); }),
-           unary<T>(op::erf, [](T x, T) { return cpu::erf(x); }),
-           unary<T>(op::gelu, [](T x, T) { return cpu::gelu(x); }),
-           unary<T>(op::softplus, [](T x, T) { return cpu::softplus(x); }),
+           costly(unary<T>(op::erf, [](T x, T) { return cpu::erf(x); })),
+           costly(unary<T>(op::gelu, [](T x, T) { return cpu::gelu(x); })),
+           costly(unary<T>(op::softplus, [](T x, T) { return cpu::softplus(x); })),
            activation<T>(op::relu, [](T x, T) { return cpu::relu(x); }),
-           activation<T>(op::tanh, [](T x, T) { return cpu::tanh(x); }),
-           activation<T>(op::sigmoid, [](T x, T) { return cpu::sigmoid(x); }),
+           costly(activation<T>(op::tanh, [](T x, T) { return cpu::tanh(x); })),
+           costly(activation<T>(op::sigmoid, [](T x, T) { return cpu::sigmoid(x); })),
            unary<T>(op::leaky_relu, [](T x, T factor) { return x > T(0) ? x : factor * x; }),
            derivative<T>(op::relu_gradient, [](T x, T y, T) { return cpu::relu_gradient(x, y); }),
            derivative<T>(op::tanh_gradient, [](T x, T y, T) { return cpu::tanh_gradient(x, y); }),
@@ -153,7 +161,8 @@ const element_row<T>* element_rows() {
                          [](T x, T y, T) { return cpu::sigmoid_gradient(x, y); }),
            binary<T>(op::leaky_relu_gradient,
                      [](T x, T y, T factor) { return cpu::leaky_relu_gradient(x, y, factor); }),
-           binary<T>(op::gelu_gradient, [](T x, T y, T) { return cpu::gelu_gradient(x, y); }),
+           costly(
+             binary<T>(op::gelu_gradient, [](T x, T y, T) { return cpu::gelu_gradient(x, y); })),
            binary<T>(op::maximum, [](T x, T y, T) { return cpu::maximum(x, y); }),
            binary<T>(op::minimum, [](T x, T y, T) { return cpu::minimum(x, y); }),
            unary<T>(op::at_least, [](T x, T factor) { return x < factor ? factor : x; }),

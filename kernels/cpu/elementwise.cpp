@@ -16,10 +16,11 @@ namespace {
 template <class T>
 const element_row<T>& element_row_of(operation op) {
   const auto i = static_cast<std::size_t>(op);
+  const auto& row = element_rows<T>()[i];
   if constexpr (std::is_same_v<T, float>)
-    if (has_wide_vectors())
+    if (row.costly && has_wide_vectors())
       return wide_element_rows()[i];
-  return element_rows<T>()[i];
+  return row;
 }
 
 constexpr auto same = [](auto v) { return v; };

@@ -130,15 +130,15 @@ MODELS = {
 
 
 def blas():
-    """The library that multiplies matrices for PyTorch, by what is loaded."""
+    """The library that multiplies matrices for PyTorch."""
+    if "blas_info=mkl" in torch.__config__.show().lower():
+        return "mkl"
     with open("/proc/self/maps", encoding="utf-8") as maps:
         names = {line.split("/")[-1].strip() for line in maps if "/" in line}
-    for known in ("openblas", "mkl_rt", "mkl_core", "blis", "atlas"):
+    for known in ("openblas", "blis", "atlas"):
         if any(known in name for name in names):
             return known
-    if any(name.startswith("libblas.so") for name in names):
-        return "reference BLAS"
-    return "mkl" if "blas_info=mkl" in torch.__config__.show().lower() else "unknown"
+    return "reference BLAS" if any(name.startswith("libblas.so") for name in names) else "unknown"
 
 
 def optimizer_of(model, rule):
