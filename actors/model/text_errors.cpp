@@ -4,6 +4,7 @@
 #include "messages/proto/job.pb.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace troupe {
 
@@ -77,6 +78,17 @@ void text_errors::AddError(int line, int column, const std::string& message) {
 
 namespace {
 
+/// `kind: ADAM` for the name "adam", if a field of `type` has this value.
+std::string find_choice(std::string name, const Descriptor& type) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto* values = type.field(i)->enum_type();
+    if (values != nullptr && values->FindValueByName(name) != nullptr)
+      return type.field(i)->name() + ": " + name;
+  }
+  return "";
+}
+
 /// The paths of fields with this name in `type` and in the messages below it, without lists.
 void find_paths(const std::string& name, const Descriptor& type, const std::string& prefix,
                 std::vector<std::string>& result) {
@@ -94,6 +106,8 @@ void find_paths(const std::string& name, const Descriptor& type, const std::stri
 
 std::string field_advice(const std::string& name, const Descriptor& type) {
   const auto valid = suggestion(name, field_names(type));
+  if (const auto choice = find_choice(name, type); !choice.empty())
+    return "did you mean \"" + choice + "\"? " + valid;
   std::vector<std::string> paths;
   find_paths(name, *proto::Job::descriptor(), "", paths);
   if (paths.empty() || paths.size() > most_paths || valid.starts_with("did you mean"))

@@ -241,6 +241,14 @@ int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char**
   std::string unknown;
   if (error.get_exit_code() != 0)
     unknown = troupe::unknown_word(app, {argv + 1, static_cast<std::size_t>(argc - 1)});
+  if (unknown.empty() && dynamic_cast<const CLI::RequiredError*>(&error)) {
+    // Such as "--job is required".
+    const std::string missing = error.what();
+    const auto words = app.remaining(true);
+    if (missing.starts_with("--") && words.size() == 1 && !words.front().starts_with('-'))
+      unknown = fmt::format("{}; did you mean {}={}?", missing,
+                            missing.substr(0, missing.find(' ')), troupe::printable(words.front()));
+  }
   if (unknown.empty() && dynamic_cast<const CLI::ConversionError*>(&error))
     unknown = fmt::format("{}; expected a whole number, 0 to 4294967295", error.what());
   if (unknown.empty())

@@ -447,6 +447,7 @@ class CommandLine(Command):
     def test_unknown_words(self):
         for arguments, texts in (
                 (["trian"], ['no command "trian"', 'did you mean "train"']),
+                (["check", "a.textproto"], ["--job is required; did you mean --job=a.textproto?"]),
                 (["train", f"--job={self.job}", "--worker=2"], ['"--worker=2"', 'did you mean "--workers"']),
                 (["predict", "--job", self.job, "--wieghts=x"], ['did you mean "--weights"']),
                 (["bench", "train", "--pear=torch"], ['option "--pear=torch" of troupe', 'did you mean "--peer"']),

@@ -74,6 +74,7 @@ BOOST_AUTO_TEST_CASE(errors) {
     contains(override_error("batch=3"),
              "no field \"batch\" in a job; did you mean \"data.batch\" of the job? valid: "));
   BOOST_TEST(contains(override_error("data.epochs=3"), "did you mean \"epochs\" of the job?"));
+  BOOST_TEST(contains(override_error("optimizer.adam=1"), "did you mean \"kind: ADAM\"? valid: "));
   const auto number = override_error("epochs=" + std::string(300, '9'));
   BOOST_TEST(contains(number, "9...\": value: Integer out of range (9999"));
   BOOST_TEST(number.size() < 200U);
