@@ -114,8 +114,9 @@ void training_run::start_training() {
              "weights will differ a little from those of an uninterrupted run");
     else if (!protocol.in_step && book_->workers().size() > 1)
       notice(
-        "continuing with several asynchronous workers: the weights will differ a little from those "
-        "of an uninterrupted run; each worker's momentum begins at the mean of all");
+        std::string{"continuing with several asynchronous workers: the weights will differ a "
+                    "little from those of an uninterrupted run"}
+        + (protocol.uses_shards() ? "; each worker's momentum begins at the mean of all" : ""));
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
   if (ends_soon())

@@ -52,24 +52,6 @@ void check_fragments(const proto::LocalSgd& x, problem_list& problems) {
                      + std::to_string(x.every()));
 }
 
-// Workers that have taken different numbers of steps agree only on averages.
-void check_contribute(const proto::Job& job, problem_list& problems) {
-  const std::string reason = "with local_sgd.behind: CONTRIBUTE workers take different numbers of "
-                             "steps";
-  problems.require(job.local_sgd().fragments() <= 1, "local_sgd.fragments",
-                   reason
-                     + ", but all average a part after the same step; leave it out, or set "
-                       "local_sgd.behind: WAIT");
-  problems.require(!job.has_checkpoint(), "checkpoint",
-                   reason
-                     + ", so no step is the same for all; leave it out, or set "
-                       "local_sgd.behind: WAIT");
-  problems.require(job.evaluate().every_steps() == 0, "evaluate.every_steps",
-                   reason
-                     + ", so no step is the same for all; leave it out (each epoch ends with "
-                       "an evaluation), or set local_sgd.behind: WAIT");
-}
-
 void check_local_sgd(const proto::Job& job, problem_list& problems) {
   problems.require(!job.has_moving_average(), "moving_average",
                    "the workers of LOCAL_SGD have different weights between two averages; leave it "
@@ -82,10 +64,11 @@ void check_local_sgd(const proto::Job& job, problem_list& problems) {
   const auto behind = job.local_sgd().behind();
   problems.require(behind != proto::LocalSgd::BEHIND_UNSET, "local_sgd.behind",
                    "expected WAIT or CONTRIBUTE");
-  if (behind == proto::LocalSgd::CONTRIBUTE) {
-    check_contribute(job, problems);
-    return;
-  }
+  problems.require(behind != proto::LocalSgd::CONTRIBUTE || job.local_sgd().fragments() <= 1,
+                   "local_sgd.fragments",
+                   "with local_sgd.behind: CONTRIBUTE workers take different numbers of steps, but "
+                   "all average a part after the same step; leave it out, or set "
+                   "local_sgd.behind: WAIT");
   if (job.has_checkpoint())
     require_multiple(job, job.checkpoint().every_steps(), "checkpoint.every_steps", problems);
   if (job.has_evaluate())

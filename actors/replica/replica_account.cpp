@@ -54,6 +54,13 @@ bool replica_account::fits(std::span<const float> counts, std::uint64_t samples,
     && mine.quarantined <= own_.quarantined && mine.quarantined_samples <= own_.quarantined_samples;
 }
 
+std::uint64_t replica_account::most_steps(std::span<const float> counts) const {
+  std::uint64_t result = 0;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+    result = std::max(result, tally_of(counts, rank).steps);
+  return result;
+}
+
 void replica_account::exchanged(std::span<const float> counts, std::uint64_t samples,
                                 std::uint64_t own) {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {

@@ -25,6 +25,9 @@ public:
   /// `workers`: all workers, in order of rank.
   replica_account(std::vector<counted_worker> workers, std::size_t rank);
 
+  /// Gradients of this worker so far.
+  std::uint64_t steps() const noexcept { return all_[rank_].steps + own_.steps; }
+
   /// Records that this worker applied a gradient, or left it out because it is not finite.
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
@@ -43,6 +46,13 @@ public:
   /// larger than its own counts.
   /// @param own this rank's part of `samples`
   bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
+
+  /// In the sums of own_counts() over all ranks: the steps of the rank with the most, and this
+  /// rank's.
+  std::uint64_t most_steps(std::span<const float> counts) const;
+  std::uint64_t own_steps(std::span<const float> counts) const {
+    return tally_of(counts, rank_).steps;
+  }
 
   /// Takes the sums of own_counts() and own_samples() over all ranks. They must fit. Counts that
   /// this rank made after its part of the exchange remain for the next exchange.

@@ -32,6 +32,17 @@ std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) co
   return result;
 }
 
+// After an average of all weights: all replicas are equal, and no worker makes a step before it has
+// taken the average in. Averages on demand may follow at the same step.
+void local_sgd_synchronizer::capture_due() {
+  if (apart_ || !options_.coordinator || step_ == first_step_)
+    return;
+  if (evaluations_.due(step_) && evaluations_.newest() != step_)
+    capture(evaluations_, true);
+  if (checkpoints_.due(step_) && checkpoints_.newest() != step_)
+    capture(checkpoints_, false);
+}
+
 void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   const auto workers = options_.view.of(job_kind::worker);
   proto::CheckpointPart header;
@@ -41,10 +52,10 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
   auto* mark = header.add_mark();
   mark->set_worker(options_.worker);
   mark->set_incarnation(workers[options_.rank].incarnation);
-  mark->set_applied(step_ - first_step_);
-  mark->set_sequence(step_ - first_step_);
-  mark->set_lease(attributes_.lease);
-  mark->set_batch(attributes_.batch);
+  mark->set_applied(account_.steps());
+  mark->set_sequence(account_.steps());
+  mark->set_lease(trained_.lease);
+  mark->set_batch(trained_.batch);
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
                captured_state(!to_evaluate), [&schedule] { schedule.ended(); });

@@ -112,8 +112,8 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
     account_.quarantined(x.samples);
     leave_out();
   }
+  trained_ = {attributes_.lease, attributes_.batch};
   ++step_;
-  ++since_;
   replica_.publish(step_, x.finite() ? 0 : x.samples);
   computing_ = false;
   apart_ = true;
@@ -145,26 +145,18 @@ void local_sgd_synchronizer::on_abandon(const abandon& x) {
   proceed();
 }
 
-// Captures follow an average of all weights: weight_fragments.
 void local_sgd_synchronizer::finish_step() {
-  if (!ended_)
-    return;
-  if (options_.coordinator && evaluations_.due(step_))
-    capture(evaluations_, true);
-  if (options_.coordinator && checkpoints_.due(step_))
-    capture(checkpoints_, false);
-  send(worker_, *std::exchange(ended_, std::nullopt));
+  if (ended_)
+    send(worker_, *std::exchange(ended_, std::nullopt));
 }
 
 // -- averages -----------------------------------------------------------------------------------
 
 std::optional<local_sgd_synchronizer::turn> local_sgd_synchronizer::due() const {
-  if (contribute_)
-    return since_ < context_->job.local_sgd().every()
-      ? std::nullopt
-      : std::optional{turn{kind::on_demand, fragments_.all()}};
   const auto pieces = fragments_.due(step_);
-  return pieces ? std::optional{turn{kind::scheduled, *pieces}} : std::nullopt;
+  if (!pieces)
+    return std::nullopt;
+  return turn{contribute_ ? kind::on_demand : kind::scheduled, *pieces};
 }
 
 void local_sgd_synchronizer::demand() {
@@ -196,15 +188,14 @@ void local_sgd_synchronizer::proceed() {
 
 void local_sgd_synchronizer::begin_average(const turn& what) {
   const bool all = what.pieces == fragments_.all();
-  if (all)
-    since_ = 0;
   if (workers_ == 1 && !outer_) {
     account_.exchanged(account_.own_counts(), account_.own_samples(), account_.own_samples());
     apart_ = apart_ && !all;
+    capture_due();
     return;
   }
   average_ = average{what, step_, account_.own_samples(), what.pieces.size() + 1, {}, 0};
-  if (!all)
+  if (!all || contribute_)
     average_->sums.resize(what.pieces.size());
   for (auto i = what.pieces.begin; i < what.pieces.end; ++i)
     contribute_piece(i);
@@ -255,7 +246,7 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
     const auto sum = x.sum.as_floats();
     average_->counts.assign(sum.begin(), sum.end());
     average_->samples = x.samples;
-  } else if (whole(*average_)) {
+  } else if (average_->sums.empty()) {
     take(i, x.sum, {});
   } else {
     average_->sums[i - average_->what.pieces.begin] = x.sum;
@@ -297,13 +288,17 @@ void local_sgd_synchronizer::take_in() {
                 "not add up"});
     return;
   }
-  for (std::size_t i = 0; i < x.sums.size(); ++i)
-    take(x.what.pieces.begin + i, x.sums[i], x.captured[i]);
+  const auto most = account_.most_steps(x.counts);
+  if (!contribute_ || most > 0)
+    for (std::size_t i = 0; i < x.sums.size(); ++i)
+      take(x.what.pieces.begin + i, x.sums[i], whole(x) ? payload{} : x.captured[i]);
+  step_ += most - account_.own_steps(x.counts);
   account_.exchanged(x.counts, x.samples, x.own_samples);
   passed_samples_ += x.samples;
   replica_.skip(x.samples - x.own_samples);
   averaged_ = x.step;
   apart_ = apart_ && !whole(x);
+  capture_due();
 }
 
 // -- readers ------------------------------------------------------------------------------------
@@ -358,6 +353,7 @@ caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::Report
 
 proto::Report local_sgd_synchronizer::report() const {
   auto result = account_.report();
+  result.set_version(step_ - first_step_);
   result.set_captured(checkpoints_.newest());
   result.set_captured_to_evaluate(evaluations_.newest());
   return result;

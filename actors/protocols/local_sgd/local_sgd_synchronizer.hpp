@@ -3,6 +3,7 @@
 #include "actors/ask.hpp"
 #include "actors/checkpoint/checkpoint_schedule.hpp"
 #include "actors/checkpoint/send_capture.hpp"
+#include "actors/leases/lease_book.hpp"
 #include "actors/protocols/local_sgd/fragments.hpp"
 #include "actors/protocols/local_sgd/outer_optimizer.hpp"
 #include "actors/protocols/site.hpp"
@@ -61,9 +62,12 @@ using local_sgd_actor =
 /// exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead, which
 /// drops a part of these steps.) Statistics of layers become w.
 ///
-/// With `local_sgd.behind: CONTRIBUTE`, a worker begins an average after `every` steps since the
-/// last one. Each other worker takes part when a piece of its left neighbour arrives, or after its
-/// current step, and counts its steps from there.
+/// With `local_sgd.behind: CONTRIBUTE`, the worker that first comes to a step that is a multiple of
+/// `every` begins an average. Each other worker takes part when a piece of its left neighbour
+/// arrives, or after its current step. After the average, all workers are at the step of the
+/// fastest one: a slow worker skips numbers. So an average has one step, one set of weights, and
+/// one position of each worker in its leases: it can be captured. If no worker has made a step
+/// since the last average, an average changes nothing.
 ///
 /// Readers always get averaged weights. With an outer optimizer they get the outer weights after
 /// the last average, and only the end of a run needs an average on demand. Without one, worker 0
@@ -107,8 +111,9 @@ private:
     std::size_t missing = 0;
     std::vector<float> counts;
     std::uint64_t samples = 0;
-    /// For each piece of a fragment: the replica's weights when the average began, and the sum.
+    /// For each piece of a fragment: the replica's weights when the average began.
     std::vector<payload> captured = {};
+    /// For each piece that must not be used before the average is complete: the sum.
     std::vector<payload> sums = {};
   };
 
@@ -140,6 +145,7 @@ private:
   /// True if the counts of all workers are exchanged, or will be without another request.
   bool counted() const { return !waits() && (contribute_ || !apart_); }
   void finish_step();
+  void capture_due();
   void capture(checkpoint_schedule& schedule, bool to_evaluate);
   std::vector<captured> captured_state(bool with_state) const;
   bool restore(const proto::Restore& x, const payload& values);
@@ -160,19 +166,19 @@ private:
   /// Absent: the replicas take the mean.
   std::optional<outer_optimizer> outer_;
   replica_account account_;
-  /// Number of updates of the replica, including earlier runs.
+  /// The replica's step, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
   /// The step at which the last average with a used result began.
   std::uint64_t averaged_ = 0;
-  /// Steps since the last average of all weights began.
-  std::uint64_t since_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;
   acquire attributes_;
+  /// The last batch whose gradient this run has applied.
+  lease_mark trained_;
   /// If the job clips by norm: the step's gradient by bucket, until the norm is known.
   std::map<std::size_t, payload> unclipped_;
-  /// The step that waits for its average, or for a capture.
+  /// The step that waits for its average.
   std::optional<committed> ended_;
   /// True if the worker has weights and has not committed its gradient.
   bool computing_ = false;

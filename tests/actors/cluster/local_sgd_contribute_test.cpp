@@ -1,9 +1,15 @@
 // Averages that do not wait for the steps of slow workers.
 
+#include "kernels/data/arrays.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
+#include "tests/actors/cluster/resumed_runs.hpp"
+#include "tests/support/effort.hpp"
 
+#include <nlohmann/json.hpp>
+
+#include <cmath>
 #include <map>
-#include <tuple>
+#include <sstream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -28,6 +34,16 @@ simulation_options with_a_slow_worker(const proto::Job& job, std::size_t crew = 
     return now + (worker == 0 ? 5ms : 1ms);
   };
   return result;
+}
+
+/// Workers of different and changing speed, and slow links.
+void disturb(simulation_options& options, std::uint64_t seed) {
+  options.links.latency = 100us * (seed % 7);
+  options.links.jitter = 700us * (seed % 3);
+  options.gradient_done = [seed](std::size_t worker, std::chrono::nanoseconds now) {
+    const auto noise = (static_cast<std::uint64_t>(now.count()) / 1000 + worker * 7919) * seed;
+    return now + 100us * (1 + noise % 97 + (worker == seed % 3 ? 300 : 0));
+  };
 }
 
 void check_balanced(const run_summary& x, std::size_t crew) {
@@ -93,12 +109,7 @@ BOOST_AUTO_TEST_CASE(any_timing) {
     if (seed % 4 == 0)
       apply_override(job, "local_sgd.every=" + std::to_string(seed));
     auto options = simulated(job, crew, 0, seed);
-    options.links.latency = 100us * (seed % 7);
-    options.links.jitter = 700us * (seed % 3);
-    options.gradient_done = [seed](std::size_t worker, std::chrono::nanoseconds now) {
-      const auto noise = (static_cast<std::uint64_t>(now.count()) / 1000 + worker * 7919) * seed;
-      return now + 100us * (1 + noise % 97 + (worker == seed % 3 ? 300 : 0));
-    };
+    disturb(options, seed);
     BOOST_TEST_CONTEXT("seed " << seed << ", " << crew << " workers") {
       const auto result = simulate(options);
       check_balanced(result.summary, crew);
@@ -126,6 +137,145 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
         for (auto& node : result.nodes)
           BOOST_TEST(node.has_value());
       }
+}
+
+// Each record has a weight of its own, and its gradient is almost constant. So the weights tell how
+// often each record was trained.
+struct counting_run {
+  static constexpr std::size_t count = 60;
+  static constexpr std::uint32_t batch = 2;
+  static constexpr std::size_t crew = 3;
+  static constexpr double target = 1e5;
+  static constexpr double rate = 1e-5;
+
+  explicit counting_run(const std::vector<std::string>& more) {
+    std::vector<std::string> changes{"model.layer[0].dense.bias=false",
+                                     "data.batch=" + std::to_string(batch),
+                                     "epochs=4",
+                                     "learning_rate={base: 1e-5}",
+                                     "protocol=LOCAL_SGD",
+                                     "output=out"};
+    changes.insert(changes.end(), more.begin(), more.end());
+    job = example_job("advertising", changes);
+    std::vector<float> features(count * count, 0);
+    for (std::size_t i = 0; i < count; ++i)
+      features[i * count + i] = 1;
+    const std::vector<double> targets(count, target);
+    options.job = job;
+    options.workers = crew;
+    options.ps = 0;
+    options.data.train = options.data.test = std::make_shared<array_dataset>(
+      shape{count}, std::move(features), stored_labels::as_targets(targets, 1, "targets"));
+    const auto context = make_job_context(job, shape_of(*options.data.train));
+    initial.resize(count);
+    context->initialize({0, count}, initial);
+  }
+
+  /// How often these weights have seen each record.
+  std::vector<long> times(std::span<const float> weights) const {
+    std::vector<long> result;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto x = (weights[i] - initial[i]) * batch * crew / (2 * rate * target);
+      BOOST_TEST(std::abs(x - std::round(x)) < 0.01, "record " << i << ": " << x);
+      result.push_back(std::lround(x));
+    }
+    return result;
+  }
+
+  proto::Job job;
+  simulation_options options;
+  std::vector<float> initial;
+};
+
+// A checkpoint has the weights of exactly the records that it counts as trained. A run that goes on
+// from it trains each of the others once.
+BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
+  std::size_t different = 0;
+  for (std::uint64_t seed = 1; seed <= tries(20); ++seed) {
+    std::vector<std::string> changes{"local_sgd={every: 2 behind: CONTRIBUTE}",
+                                     "checkpoint={every_steps: 2 keep: 100}"};
+    if (seed % 2 == 0)
+      changes.emplace_back("local_sgd.outer={kind: SGD rate: 1}");
+    counting_run how{changes};
+    how.options.seed = seed;
+    disturb(how.options, seed);
+    site first{how.options};
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+      const auto names = first.checkpoints();
+      BOOST_TEST(names.size() >= 10U);
+      for (auto& name : names)
+        BOOST_TEST_CONTEXT(name) {
+          const auto from = first.load(checkpoint_step(name), how.job);
+          const auto& x = from->manifest;
+          const auto times = how.times(from->slots[0].as_floats());
+          const long epoch = x.cut.epoch;
+          BOOST_TEST(std::ranges::count(times, epoch) == static_cast<long>(x.cut.samples()));
+          BOOST_TEST(std::ranges::count(times, epoch + 1)
+                     == static_cast<long>(how.count - x.cut.samples()));
+          different +=
+            std::ranges::adjacent_find(x.marks, std::not_equal_to{}, &checkpoint_mark::sequence)
+              != x.marks.end()
+            ? 1
+            : 0;
+          auto options = going_on(first, how.job, how.crew, 0, x.step);
+          options.files = std::make_shared<memory_storage>();
+          const auto end = simulate(options).summary;
+          BOOST_TEST(end.failure == "");
+          BOOST_TEST(end.samples == how.count * (3 - x.cut.epoch) + x.cut.samples());
+          const auto file = options.files->contents("out/weights.safetensors");
+          const auto context = make_job_context(how.job, shape_of(*options.data.train));
+          const auto weights = read_model(as_byte_span(file), context->parameters(), "w").weights;
+          BOOST_TEST((how.times(weights) == std::vector<long>(how.count, 4)));
+        }
+    }
+  }
+  BOOST_TEST(different > 0U); // Workers had trained different numbers of batches.
+}
+
+// The steps are those of the fastest worker.
+BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
+  auto options = with_a_slow_worker(contributing({"evaluate={every_steps: 16}"}));
+  options.files = std::make_shared<memory_storage>();
+  check_balanced(simulate(options).summary, workers);
+  std::istringstream lines{options.files->contents("out/metrics.jsonl")};
+  std::uint64_t newest = 0;
+  std::size_t evaluations = 0;
+  for (std::string text; std::getline(lines, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line.at("event") != "evaluation")
+      continue;
+    const std::uint64_t step = line.at("step");
+    BOOST_TEST(step > newest);
+    BOOST_TEST(step % 16 == 0U);
+    BOOST_TEST(line.at("test_loss") < 2.4);
+    newest = step;
+    ++evaluations;
+  }
+  // 320 gradients. Three of four workers make one per step, the fourth a fifth of that.
+  BOOST_TEST(evaluations >= 320U / 4 / 16);
+  BOOST_TEST(newest <= 320U / 3);
+}
+
+// An average without a step before it changes nothing.
+BOOST_AUTO_TEST_CASE(a_run_that_had_ended_keeps_its_weights) {
+  for (const auto* outer : {"{}", "{kind: MOMENTUM momentum: 0.9}", ""})
+    for (const std::size_t crew : {1, 3, 6}) {
+      std::vector<std::string> changes{"local_sgd.behind=CONTRIBUTE"};
+      if (*outer != '\0')
+        changes.push_back(std::string{"local_sgd.outer="} + outer);
+      const auto job = kept(4, changes);
+      kept_run run{job, crew};
+      const auto names = run.options.files->directories(checkpoint_folder("out"));
+      BOOST_TEST_CONTEXT("outer " << outer << ", " << crew << " workers") {
+        BOOST_TEST_REQUIRE(!names.empty());
+        const auto resumed = run.resumed(checkpoint_step(names.back()), job, crew);
+        BOOST_TEST(resumed.failure == "");
+        BOOST_TEST(resumed.samples == 0U);
+        BOOST_TEST(resumed.weights_sha256 == run.whole.weights_sha256);
+        BOOST_TEST(!run.told("momentum begins at the mean"));
+      }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {

@@ -63,6 +63,8 @@ const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd.every=3"},
   {"local_sgd.every=4", "local_sgd.fragments=2"},
   {"local_sgd.every=3", "local_sgd.outer={}"},
+  {"local_sgd={every: 3 behind: CONTRIBUTE}"},
+  {"local_sgd={every: 3 behind: CONTRIBUTE outer {}}"},
 };
 
 /// 500 steps in each epoch, many more than a lease has.

@@ -25,7 +25,7 @@ struct mode {
   std::size_t ps;
   bits result;
   std::vector<std::string> changes;
-  /// Steps between two checkpoints; 0 if the mode has none.
+  /// Steps between two checkpoints.
   std::uint64_t checkpoint = 1;
 
   bool in_one_process() const { return name.starts_with("hogwild"); }
@@ -94,6 +94,17 @@ std::vector<mode> modes_of_one_worker() {
     {"ssp, 1", 1, 2, bits::same, {"protocol=SSP"}},
     {"ssp, 1, pull_ahead", 1, 2, bits::any, {"protocol=SSP", "pull_ahead=2"}},
     {"hogwild, 1", 1, 2, bits::same, {"protocol=HOGWILD", "optimizer={kind: SGD}"}},
+    {"local_sgd, 1, CONTRIBUTE",
+     1,
+     0,
+     bits::same,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 1 behind: CONTRIBUTE}"}},
+    {"local_sgd, 1, CONTRIBUTE, outer",
+     1,
+     0,
+     bits::same,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE outer {}}"},
+     4},
   };
 }
 
@@ -121,12 +132,23 @@ std::vector<mode> modes_with_any_order() {
      bits::any,
      {"protocol=SYNC_PS", "sync_ps={backup_workers: 1 late: REJECT}", "data.batch=8"}},
     {"hogwild", 3, 2, bits::any, {"protocol=HOGWILD", "optimizer={kind: SGD}"}},
-    {"local_sgd, CONTRIBUTE",
+    {"local_sgd, CONTRIBUTE, every: 1",
      3,
      0,
      bits::any,
-     {"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE}"},
-     0},
+     {"protocol=LOCAL_SGD", "local_sgd={every: 1 behind: CONTRIBUTE}", "data.batch=5"}},
+    {"local_sgd, CONTRIBUTE, every: 4",
+     3,
+     0,
+     bits::any,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE}", "data.batch=5"},
+     4},
+    {"local_sgd, CONTRIBUTE, outer",
+     3,
+     0,
+     bits::any,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE outer {}}", "data.batch=5"},
+     2},
   };
 }
 
@@ -219,8 +241,6 @@ BOOST_AUTO_TEST_SUITE(modes)
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
   some_cases chosen;
   for (const auto& mode : all_modes()) {
-    if (mode.checkpoint == 0)
-      continue;
     const auto job = forty_steps(mode.changes, mode.checkpoint);
     site first{mode.make(job)};
     const auto whole = simulate(first.options).summary;

@@ -29,7 +29,9 @@ BOOST_AUTO_TEST_CASE(all_replicas_report_the_same) {
     const auto counts = sum(first.own_counts(), second.own_counts());
     BOOST_TEST(counts.size() == first.elements());
     BOOST_TEST(first.fits(counts, 34, 20));
+    BOOST_TEST(first.steps() == 2U * (exchange + 1));
     first.exchanged(counts, 34, 20);
+    BOOST_TEST(first.steps() == 2U * (exchange + 1));
     second.exchanged(counts, 34, 14);
     BOOST_TEST(first.own_samples() == 0U);
   }
@@ -59,6 +61,10 @@ BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
     const auto other = second.own_samples();
     first.quarantined(3);
     second.applied(1);
+    // In the second exchange, both steps of the first worker since its part of the first one.
+    BOOST_TEST(first.own_steps(sums) == (all == 0 ? 1U : 2U));
+    BOOST_TEST(second.own_steps(sums) == (all == 0 ? 0U : 1U));
+    BOOST_TEST(second.most_steps(sums) == first.own_steps(sums));
     BOOST_TEST(first.fits(sums, own + other, own));
     BOOST_TEST(second.fits(sums, own + other, other));
     first.exchanged(sums, own + other, own);
