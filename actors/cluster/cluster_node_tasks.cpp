@@ -56,7 +56,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
-  if (const auto problem = lacks_device(task); !problem.empty())
+  if (const auto problem = lacks_device(*context_, task); !problem.empty())
     return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);
@@ -82,11 +82,9 @@ std::string cluster_node::lacks_memory() const {
   return options_.memory_problem(total_of(own), memory_of(beside, *context_, {}, shape));
 }
 
-std::string cluster_node::lacks_device(const task_name& task) {
-  if (task.job != job_kind::worker)
-    return "";
+std::string cluster_node::lacks_device(const job_context& context, const task_name& task) {
   try {
-    devices_[task] = choose_device(*context_, task.index, options_.gpus.get());
+    devices_[task] = choose_device(context, task, options_.gpus.get());
     spdlog::debug("{} computes on {}", to_string(task), devices_[task].text);
     return "";
   } catch (const device_error& error) {
@@ -94,6 +92,15 @@ std::string cluster_node::lacks_device(const task_name& task) {
   } catch (const input_error& error) {
     return error.what();
   }
+}
+
+testing_device cluster_node::testing_device_of(std::shared_ptr<const job_context> context,
+                                               const task_name& task) const {
+  const auto where = devices_.at(task).device;
+  return {to_string(task) + " on " + to_string(where),
+          [context = std::move(context), gpus = options_.gpus, where] {
+            return make_tester(*context, where, gpus.get());
+          }};
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {
@@ -149,6 +156,7 @@ void cluster_node::start_evaluator(const task_name& task) {
       how.task = task;
       how.context = context_;
       how.source = options_.source;
+      how.device = testing_device_of(context_, task);
       how.coordinator = caf::actor_cast<evaluation_sink>(std::move(x));
       how.observer = options_.observer;
       how.requests = requests();

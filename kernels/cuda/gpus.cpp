@@ -31,6 +31,7 @@ public:
   }
   std::span<const float> fetched(std::size_t index) override { return run_.fetched(index); }
   const plan& what() const noexcept override { return run_.what(); }
+  bool keeps_weights() const override { return true; }
 
 private:
   std::unique_ptr<device> gpu_;
@@ -46,6 +47,7 @@ public:
   std::string name(std::size_t index) const override { return open_(index)->name(); }
   const fusion_table& fusion() const override { return cuda::fusion(); }
   void check(const plan& what) const override { check_supported(what); }
+  std::size_t memory_bytes(const plan& what) const override { return executor::memory_bytes(what); }
   std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const override {

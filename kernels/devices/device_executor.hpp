@@ -30,6 +30,8 @@ public:
   virtual const plan& what() const noexcept = 0;
   /// True if `advance` accepts the rows of this weight in several places (run_arguments::parts).
   virtual bool takes_rows(std::size_t) const { return false; }
+  /// True if a run without weights (run_arguments::weights) uses those of the run before.
+  virtual bool keeps_weights() const { return false; }
 };
 
 /// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
@@ -54,6 +56,9 @@ public:
 
   /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
   virtual void check(const plan& what) const = 0;
+
+  /// Bytes of a GPU's memory that an executor of this plan allocates.
+  virtual std::size_t memory_bytes(const plan& what) const = 0;
 
   /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
   /// or has too little memory, and input_error like `check`.

@@ -4,11 +4,12 @@
 #include "actors/cluster/training.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/simulation/simulation.hpp"
-#include "actors/worker/worker_device.hpp"
+#include "actors/worker/task_device.hpp"
 #include "kernels/cuda/gpus.hpp"
 #include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 
@@ -85,23 +86,28 @@ struct outcome {
   std::vector<float> weights;
   std::vector<std::string> notices;
   std::string metrics;
+  /// Kernels.
+  std::size_t launches = 0;
 };
 
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
-              std::uint64_t seed = 1) {
+              std::uint64_t seed = 1, bool evaluator = false) {
   simulation_options options;
   options.seed = seed;
+  options.evaluator = evaluator;
   options.job = job;
   options.data = build_data(job);
   options.workers = workers;
   options.ps = traits_of(job).uses_shards() ? 2 : 0;
   options.gpus = std::move(devices);
+  const auto before = launches();
   simulation sim{options};
   outcome result;
   const auto end = sim.run();
   result.summary = end.summary;
   for (const auto& node : end.nodes)
     BOOST_TEST(node.has_value()); // It ended in order, even if a device failed.
+  result.launches = launches() - before;
   for (const auto& x : sim.seen().notices)
     result.notices.push_back(x.text);
   if (!result.summary.failure.empty())
@@ -182,12 +188,12 @@ BOOST_AUTO_TEST_CASE(one_worker_on_a_gpu_and_one_on_the_cpu) {
 BOOST_AUTO_TEST_CASE(a_missing_gpu_is_refused) {
   const auto job = job_with(mlp, {"device[0]=/job:worker/task:1/device:GPU:3"});
   const auto context = context_of(job);
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, 1, gpus(2).get()); }),
+  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, gpus(2).get()); }),
                       "worker/1 cannot compute on GPU:3: there is no GPU 3: this machine has 2"));
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, 1, nullptr); }),
+  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, nullptr); }),
                       "this program was built without code for GPUs"));
-  BOOST_TEST(choose_device(*context, 0, nullptr).text == "CPU:0");
-  BOOST_TEST(choose_device(*context, 1, gpus(4).get()).text == "GPU:3 (simulated)");
+  BOOST_TEST(choose_device(*context, {job_kind::worker, 0}, nullptr).text == "CPU:0");
+  BOOST_TEST(choose_device(*context, {job_kind::worker, 1}, gpus(4).get()).text == "GPU:3 (simulated)");
   const auto run = train(job, 2, gpus(2));
   BOOST_TEST(contains(run.summary.failure, "worker/1 cannot compute on GPU:3"));
   BOOST_TEST(contains(run.summary.failure, "soft_placement: true"));
@@ -211,9 +217,9 @@ BOOST_AUTO_TEST_CASE(soft_placement_falls_back_with_one_notice) {
 
 BOOST_AUTO_TEST_CASE(workers_that_do_not_exist) {
   const auto context = context_of(job_with(mlp, {"device[0]=/job:worker/task:2/device:GPU:0"}));
-  BOOST_TEST(error_of([&] { check_devices(*context, 2, {}, nullptr); })
+  BOOST_TEST(error_of([&] { check_devices(*context, 2, 0, {}, nullptr); })
              == "device[0]: there is no worker/2; the cluster has 2 workers, counted from 0");
-  BOOST_TEST(error_of([&] { check_devices(*context, 3, {}, nullptr); }) == "(no error)");
+  BOOST_TEST(error_of([&] { check_devices(*context, 3, 0, {}, nullptr); }) == "(no error)");
 }
 
 BOOST_AUTO_TEST_CASE(models_that_a_gpu_cannot_compute) {
@@ -221,14 +227,76 @@ BOOST_AUTO_TEST_CASE(models_that_a_gpu_cannot_compute) {
                             "layer { flatten {} } layer { dense { units: 10 } } "
                             "loss: SOFTMAX_CROSS_ENTROPY }";
   const auto context = context_of(job_with(model, {"protocol=RING", on_gpu}));
-  for (const auto& here : {std::vector<std::uint32_t>{}, std::vector<std::uint32_t>{1}}) {
-    const auto text = error_of([&] { check_devices(*context, 2, here, gpus(1).get()); });
+  for (const auto& here : {std::vector<task_name>{}, {{job_kind::worker, 1}}}) {
+    const auto text = error_of([&] { check_devices(*context, 2, 0, here, gpus(1).get()); });
     BOOST_TEST(contains(text, "norm"));
     BOOST_TEST(contains(text, "set batch_norm.sync: false, or use a CPU"));
   }
   const auto soft =
     train(job_with(model, {"protocol=RING", on_gpu, "soft_placement=true"}), 2, gpus(1));
   BOOST_TEST(soft.summary.failure == "");
+}
+
+// Losses are about 2: rounding stays far below 1e-6.
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
+  const std::string on_coordinator = "device[0]=/job:chief/task:0/device:GPU:0";
+  const std::string on_evaluator = "device[0]=/job:evaluator/task:0/device:GPU:0";
+  for (const auto& model : {mlp, cnn, lstm})
+    for (const bool evaluator : {false, true})
+      BOOST_TEST_CONTEXT("evaluator: " << evaluator << ", " << model) {
+        const std::string measures = "evaluate={measure: TOP_5 measure: CONFUSION}";
+        const auto cpu = train(job_with(model, {"protocol=SYNC_PS", measures}), 2, nullptr);
+        const auto gpu = train(job_with(model,
+                                        {"protocol=SYNC_PS", measures,
+                                         evaluator ? on_evaluator : on_coordinator}),
+                               2, gpus(1), 1, evaluator);
+        BOOST_TEST(gpu.summary.failure == "");
+        BOOST_TEST(gpu.launches > 0U);
+        BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
+        BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-6);
+        BOOST_TEST((gpu.summary.test_accuracy == cpu.summary.test_accuracy));
+        BOOST_TEST((gpu.summary.measures.top_5 == cpu.summary.measures.top_5));
+        BOOST_TEST(gpu.summary.measures.confusion == cpu.summary.measures.confusion);
+      }
+  // The coordinator's device is not that of the evaluator.
+  const auto other = train(job_with(mlp, {"protocol=SYNC_PS", on_evaluator}), 2, gpus(1));
+  BOOST_TEST(other.launches == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
+  const std::string place = "device[0]=/job:coordinator/task:0/device:GPU:3";
+  const auto refused = train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2));
+  BOOST_TEST(contains(refused.summary.failure, "coordinator/0 cannot compute on GPU:3"));
+  BOOST_TEST(contains(refused.summary.failure, "the coordinator computes on the CPU instead"));
+  const auto soft =
+    train(job_with(mlp, {"protocol=RING", place, "soft_placement=true"}), 2, gpus(2));
+  BOOST_TEST(soft.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(soft.notices, [](const std::string& x) {
+               return x.starts_with("coordinator/0 cannot compute on GPU:3");
+             }) == 1);
+}
+
+// The weights of a run outlive an evaluator that fails; the coordinator evaluates instead.
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
+  for (const std::size_t products : {0, 3}) {
+    const auto run = train(
+      job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
+      gpus(1, {.products = products}));
+    BOOST_TEST(contains(run.summary.failure,
+                        "coordinator/0 on GPU:0: a product of matrices failed"));
+  }
+  BOOST_TEST(contains(
+    train(job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
+          gpus(1, {.allocations = 0}))
+      .summary.failure,
+    "coordinator/0 on GPU:0: out of memory of the GPU"));
+  const auto left =
+    train(job_with(mlp, {"protocol=RING", "device[0]=/job:evaluator/task:0/device:GPU:0"}), 1,
+          gpus(1, {.allocations = 0}), 1, true);
+  BOOST_TEST(left.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(left.notices, [](const std::string& x) {
+               return contains(x, "evaluator/0 on GPU:0: out of memory of the GPU");
+             }) == 1);
 }
 
 // At the first allocation, and at the first and a later product.
