@@ -183,6 +183,7 @@ private:
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;
   std::string lacks_device(const job_context& context, const task_name& task);
+  void tell_fallback(const task_name& task, const coordinator_actor& coordinator);
   testing_device testing_device_of(std::shared_ptr<const job_context> context,
                                    const task_name& task) const;
   void start_shard(const task_name& task);

@@ -94,6 +94,18 @@ std::string cluster_node::lacks_device(const job_context& context, const task_na
   }
 }
 
+/// If the task uses the CPU instead of its device, the operator gets a warning.
+void cluster_node::tell_fallback(const task_name& task, const coordinator_actor& coordinator) {
+  const auto& text = devices_[task].notice;
+  if (text.empty())
+    return;
+  proto::Failure warning;
+  *warning.mutable_task() = to_proto(task);
+  warning.set_reason(text);
+  warning.set_goes_on(true);
+  send(coordinator, std::move(warning));
+}
+
 testing_device cluster_node::testing_device_of(std::shared_ptr<const job_context> context,
                                                const task_name& task) const {
   const auto where = devices_.at(task).device;
@@ -139,12 +151,27 @@ void cluster_node::start_shard(const task_name& task) {
     task_ready(task, ""); // The task is accepted, and idle.
     return;
   }
-  reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},
-                              [this, task, &how](coordinator_actor x) {
-                                const shard_site site{site_of(task, x)};
-                                how.start_shard(site);
-                                start_pulse(task, site.board);
-                              });
+  reach_as<coordinator_actor>(
+    {coordinator_task, proto::COORDINATOR}, [this, task, &how](coordinator_actor x) {
+      tell_fallback(task, x);
+      const auto where = devices_[task].device;
+      shard_site site{site_of(task, x)};
+      site.device = to_string(task) + " on " + to_string(where);
+      try {
+        if (where.gpu)
+          site.updaters = options_.gpus->open_updaters(where.index);
+        how.start_shard(site);
+      } catch (const device_error& error) {
+        const auto bytes =
+          device_memory(*context_, task, view_.of(job_kind::ps).size(), options_.gpus.get());
+        task_ready(task,
+                   site.device + ": " + error.what()
+                     + ". The weights, the optimizer's state and a gradient take "
+                     + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+        return;
+      }
+      start_pulse(task, site.board);
+    });
 }
 
 // -- evaluator ----------------------------------------------------------------------------------
@@ -152,6 +179,7 @@ void cluster_node::start_shard(const task_name& task) {
 void cluster_node::start_evaluator(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+      tell_fallback(task, x);
       evaluation_service_options how;
       how.task = task;
       how.context = context_;
@@ -179,13 +207,7 @@ void cluster_node::start_worker(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
       worker_site site{site_of(task, x), {}};
-      if (const auto& text = devices_[task].notice; !text.empty()) {
-        proto::Failure warning;
-        *warning.mutable_task() = to_proto(task);
-        warning.set_reason(text);
-        warning.set_goes_on(true);
-        send(x, std::move(warning));
-      }
+      tell_fallback(task, x);
       worker_options how;
       how.view = view_.number;
       how.index = task.index;

@@ -87,8 +87,11 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
   // Pieces of the next version have their own state until it is published.
   const bool pieces = cluster.separate && context.protocol.in_pieces;
+  // On a GPU, they are in its memory, except those for checkpoints.
+  const bool on_gpu = surely_on_gpu(context, {job_kind::ps, static_cast<std::uint32_t>(index)});
+  const std::size_t own = on_gpu ? 0 : pieces ? 2 : 1;
   const std::size_t states =
-    (pieces ? 2 : 1) + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
+    own + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
   if (const auto& more = context.protocol.shard_state)
     result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);

@@ -48,7 +48,8 @@ std::string open(const job_context& context, job_kind job, std::uint32_t gpu, co
 task_device choose_device(const job_context& context, const task_name& task, const gpu_set* gpus) {
   const auto wanted = device_of(context.job, task);
   const device_name cpu;
-  if (!wanted.gpu)
+  const bool idle = task.job == job_kind::ps && !context.protocol.uses_shards();
+  if (!wanted.gpu || idle)
     return {cpu, to_string(cpu), ""};
   const auto refusal = [&](const std::exception& error) {
     return to_string(task) + " cannot compute on " + to_string(wanted) + ": " + error.what();
@@ -118,7 +119,11 @@ std::size_t device_memory(const job_context& context, const task_name& task, std
     return 0;
   if (const auto what = plan_of(context, task.job, gpus->fusion()))
     return gpus->memory_bytes(*what);
-  return 0;
+  if (!context.protocol.uses_shards())
+    return 0;
+  const auto elements = context.shard(task.index, ps).size();
+  return gpus->memory_bytes(range_updater::sizes_of(context, elements, false),
+                            context.protocol.in_pieces);
 }
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/cuda/gpus.hpp"
 
 #include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/updater.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -59,6 +60,14 @@ public:
       throw device_error(std::string(error.what()) + ". Batches of this size take "
                          + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
     }
+  }
+  std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const override {
+    return updater::memory_bytes(sizes, staged);
+  }
+  updater_maker open_updaters(std::size_t index) const override {
+    return [gpu = std::shared_ptr<device>(open_(index))](const updater_sizes& sizes) {
+      return std::make_unique<updater>(gpu, sizes);
+    };
   }
 
 private:

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/devices/device_error.hpp"
+#include "kernels/devices/device_updater.hpp"
 #include "kernels/plan/plan.hpp"
 
 #include <cstddef>
@@ -66,6 +67,14 @@ public:
   virtual std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const = 0;
+
+  /// Bytes of a GPU's memory that an updater allocates.
+  /// @param staged with device_updater::reserve_stage()
+  virtual std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const = 0;
+
+  /// Opens the GPU. The updaters of a maker share a stream: one thread at a time may use them.
+  /// Throws device_error if the GPU cannot be used.
+  virtual updater_maker open_updaters(std::size_t index) const = 0;
 };
 
 } // namespace troupe
