@@ -4,7 +4,6 @@
 #include "kernels/cuda/updater.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -21,12 +20,12 @@ public:
   std::optional<run_result> advance(const run_arguments<float>& x) override {
     if (std::ranges::find(x.weights, nullptr) != x.weights.end())
       return std::nullopt;
-    return run_.run(x);
+    return run_.advance(x);
   }
-  void give_sums(std::span<const double>, std::size_t) override {
-    throw std::invalid_argument("a GPU asks for no sums over workers");
+  void give_sums(std::span<const double> totals, std::size_t rows) override {
+    run_.give_sums(totals, rows);
   }
-  void restart() noexcept override {}
+  void restart() noexcept override { run_.restart(); }
   std::string find_not_finite(const run_arguments<float>& x) override {
     return troupe::executor<float>(on_cpu_).find_not_finite(x);
   }
