@@ -34,8 +34,6 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
 std::optional<job_kind> job_of(const std::string& name) {
   if (name == "chief" || name == "master")
     return job_kind::coordinator;
-  if (name == "ring")
-    return job_kind::worker;
   job_kind result{};
   return parse_job(name, result) ? std::optional{result} : std::nullopt;
 }

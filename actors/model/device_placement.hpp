@@ -32,8 +32,7 @@ struct device_entry {
 };
 
 /// Reads "/job:worker/task:1/device:GPU:0", or `task:*`. The jobs are those of a cluster file:
-/// `chief` and `master` mean the coordinator, and `ring` means a worker. Throws input_error for
-/// other forms.
+/// `chief` and `master` mean the coordinator. Throws input_error for other forms.
 device_entry parse_device(const std::string& text);
 
 /// The device of a task: that of the last entry that names it, or the CPU. The job is valid.

@@ -302,7 +302,7 @@ const std::vector<std::string> optimizers{
   "optimizer={ kind: LAMB }"};
 
 /// The checkpoint of a run's files at this step.
-std::shared_ptr<const checkpoint> load(const memory_storage& files, const proto::Job& job,
+std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
                                        const std::string& name) {
   const auto folder = checkpoint_folder("out") / name;
   return std::make_shared<checkpoint>(

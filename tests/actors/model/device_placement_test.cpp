@@ -21,7 +21,6 @@ BOOST_AUTO_TEST_CASE(names) {
   for (const std::string name : {"coordinator", "chief", "master"})
     BOOST_TEST(
       (parse_device("/job:" + name + "/task:0/device:GPU:0").job == job_kind::coordinator));
-  BOOST_TEST((parse_device("/job:ring/task:*/device:GPU:0").job == job_kind::worker));
   BOOST_TEST((parse_device("/job:ps/task:*/device:GPU:0").job == job_kind::ps));
   BOOST_TEST((parse_device("/job:evaluator/task:*/device:GPU:0").job == job_kind::evaluator));
 }

@@ -12,6 +12,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+
 using namespace troupe;
 using namespace troupe::test;
 
