@@ -390,6 +390,10 @@ void cluster_node::on_begin(const begin_node& x) {
   if (options_.coordinator) {
     auto& setup = *options_.coordinator;
     limit_links(*setup.context);
+    if (const auto problem = lacks_device(*setup.context, coordinator_task); !problem.empty()) {
+      end_with(problem);
+      return;
+    }
     coordinator_options how;
     how.context = setup.context;
     how.data = setup.data;
@@ -401,6 +405,9 @@ void cluster_node::on_begin(const begin_node& x) {
     how.initial = std::move(options_.coordinator->initial);
     how.constant_guess = setup.constant_guess;
     how.notices = setup.notices;
+    if (const auto& text = devices_[coordinator_task].notice; !text.empty())
+      how.notices.push_back(text);
+    how.device = testing_device_of(setup.context, coordinator_task);
     how.observer = options_.observer;
     how.weights = setup.weights;
     how.spawner = options_.spawner;

@@ -7,8 +7,8 @@
 #include "actors/protocols/protocol.hpp"
 #include "actors/protocols/site.hpp"
 #include "actors/spawner.hpp"
+#include "actors/worker/task_device.hpp"
 #include "actors/worker/worker.hpp"
-#include "actors/worker/worker_device.hpp"
 #include "messages/configure.hpp"
 
 #include <chrono>
@@ -182,7 +182,10 @@ private:
   void on_joined(const proto::Joined& x);
   caf::result<proto::ViewReady> on_open_view(const proto::OpenView& x);
   std::string lacks_memory() const;
-  std::string lacks_device(const task_name& task);
+  std::string lacks_device(const job_context& context, const task_name& task);
+  void tell_fallback(const task_name& task, const coordinator_actor& coordinator);
+  testing_device testing_device_of(std::shared_ptr<const job_context> context,
+                                   const task_name& task) const;
   void start_shard(const task_name& task);
   void start_worker(const task_name& task);
   void start_evaluator(const task_name& task);
@@ -209,7 +212,7 @@ private:
   /// if one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
-  std::map<task_name, worker_device> devices_;
+  std::map<task_name, task_device> devices_;
   caf::actor coordinator_;
 
   std::map<task_name, std::string> addresses_;

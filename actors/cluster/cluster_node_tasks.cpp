@@ -56,7 +56,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
-  if (const auto problem = lacks_device(task); !problem.empty())
+  if (const auto problem = lacks_device(*context_, task); !problem.empty())
     return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);
@@ -82,11 +82,9 @@ std::string cluster_node::lacks_memory() const {
   return options_.memory_problem(total_of(own), memory_of(beside, *context_, {}, shape));
 }
 
-std::string cluster_node::lacks_device(const task_name& task) {
-  if (task.job != job_kind::worker)
-    return "";
+std::string cluster_node::lacks_device(const job_context& context, const task_name& task) {
   try {
-    devices_[task] = choose_device(*context_, task.index, options_.gpus.get());
+    devices_[task] = choose_device(context, task, options_.gpus.get());
     spdlog::debug("{} computes on {}", to_string(task), devices_[task].text);
     return "";
   } catch (const device_error& error) {
@@ -94,6 +92,27 @@ std::string cluster_node::lacks_device(const task_name& task) {
   } catch (const input_error& error) {
     return error.what();
   }
+}
+
+/// If the task uses the CPU instead of its device, the operator gets a warning.
+void cluster_node::tell_fallback(const task_name& task, const coordinator_actor& coordinator) {
+  const auto& text = devices_[task].notice;
+  if (text.empty())
+    return;
+  proto::Failure warning;
+  *warning.mutable_task() = to_proto(task);
+  warning.set_reason(text);
+  warning.set_goes_on(true);
+  send(coordinator, std::move(warning));
+}
+
+testing_device cluster_node::testing_device_of(std::shared_ptr<const job_context> context,
+                                               const task_name& task) const {
+  const auto where = devices_.at(task).device;
+  return {to_string(task) + " on " + to_string(where),
+          [context = std::move(context), gpus = options_.gpus, where] {
+            return make_tester(*context, where, gpus.get());
+          }};
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {
@@ -132,12 +151,27 @@ void cluster_node::start_shard(const task_name& task) {
     task_ready(task, ""); // The task is accepted, and idle.
     return;
   }
-  reach_as<coordinator_actor>({coordinator_task, proto::COORDINATOR},
-                              [this, task, &how](coordinator_actor x) {
-                                const shard_site site{site_of(task, x)};
-                                how.start_shard(site);
-                                start_pulse(task, site.board);
-                              });
+  reach_as<coordinator_actor>(
+    {coordinator_task, proto::COORDINATOR}, [this, task, &how](coordinator_actor x) {
+      tell_fallback(task, x);
+      const auto where = devices_[task].device;
+      shard_site site{site_of(task, x)};
+      site.device = to_string(task) + " on " + to_string(where);
+      try {
+        if (where.gpu)
+          site.updaters = options_.gpus->open_updaters(where.index);
+        how.start_shard(site);
+      } catch (const device_error& error) {
+        const auto bytes =
+          device_memory(*context_, task, view_.of(job_kind::ps).size(), options_.gpus.get());
+        task_ready(task,
+                   site.device + ": " + error.what()
+                     + ". The weights, the optimizer's state and a gradient take "
+                     + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+        return;
+      }
+      start_pulse(task, site.board);
+    });
 }
 
 // -- evaluator ----------------------------------------------------------------------------------
@@ -145,10 +179,12 @@ void cluster_node::start_shard(const task_name& task) {
 void cluster_node::start_evaluator(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
+      tell_fallback(task, x);
       evaluation_service_options how;
       how.task = task;
       how.context = context_;
       how.source = options_.source;
+      how.device = testing_device_of(context_, task);
       how.coordinator = caf::actor_cast<evaluation_sink>(std::move(x));
       how.observer = options_.observer;
       how.requests = requests();
@@ -171,13 +207,7 @@ void cluster_node::start_worker(const task_name& task) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
       worker_site site{site_of(task, x), {}};
-      if (const auto& text = devices_[task].notice; !text.empty()) {
-        proto::Failure warning;
-        *warning.mutable_task() = to_proto(task);
-        warning.set_reason(text);
-        warning.set_goes_on(true);
-        send(x, std::move(warning));
-      }
+      tell_fallback(task, x);
       worker_options how;
       how.view = view_.number;
       how.index = task.index;

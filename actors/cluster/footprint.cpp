@@ -70,6 +70,11 @@ std::size_t gathered(const job_context& context, std::span<const range> shards, 
   return result;
 }
 
+/// With soft_placement, a task may still use the CPU.
+bool surely_on_gpu(const job_context& context, const task_name& task) {
+  return device_of(context.job, task).gpu && !context.job.soft_placement();
+}
+
 footprint of_shard(std::size_t index, const job_context& context, const cluster_shape& cluster) {
   footprint result;
   if (!context.protocol.uses_shards())
@@ -82,8 +87,11 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
   // Pieces of the next version have their own state until it is published.
   const bool pieces = cluster.separate && context.protocol.in_pieces;
+  // On a GPU, they are in its memory, except those for checkpoints.
+  const bool on_gpu = surely_on_gpu(context, {job_kind::ps, static_cast<std::uint32_t>(index)});
+  const std::size_t own = on_gpu ? 0 : pieces ? 2 : 1;
   const std::size_t states =
-    (pieces ? 2 : 1) + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
+    own + (context.job.has_checkpoint() ? checkpoint_schedule::most_open : 0);
   result.optimizer = states * range_updater::memory_bytes(context, elements);
   if (const auto& more = context.protocol.shard_state)
     result.optimizer += more(context.job, cluster.workers) * bytes_of(elements);
@@ -101,7 +109,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   footprint result;
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
-  const auto device = device_of_worker(context.job, static_cast<std::uint32_t>(index));
+  const task_name task{job_kind::worker, static_cast<std::uint32_t>(index)};
   // One more if the gradients of several batches are added up.
   const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
   result.gradients =
@@ -123,13 +131,13 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Pieces of the next version arrive while this one is in use.
     const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
-    result.weights = bytes_of(received * parameters + gathered(context, shards, device.gpu));
+    result.weights = bytes_of(received * parameters + gathered(context, shards, device_of(context.job, task).gpu));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
   }
-  // On a GPU, they are in its memory. With soft_placement, the worker may still use the CPU.
-  if (!device.gpu || context.job.soft_placement())
+  // On a GPU, they are in its memory.
+  if (!surely_on_gpu(context, task))
     result.activations =
       executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
   // The batches of one gradient are trained while the next ones are read.
@@ -142,7 +150,10 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
 
 /// All workers except worker 0 need the same memory if they have the same device.
 bool alike(const job_context& context, std::uint32_t a, std::uint32_t b) {
-  return a > 0 && b > 0 && device_of_worker(context.job, a) == device_of_worker(context.job, b);
+  const auto of = [&](std::uint32_t index) {
+    return device_of(context.job, {job_kind::worker, index});
+  };
+  return a > 0 && b > 0 && of(a) == of(b);
 }
 
 footprint of_coordinator(const job_context& context, const job_data& data,
@@ -151,7 +162,8 @@ footprint of_coordinator(const job_context& context, const job_data& data,
   // A snapshot, assembled for evaluation and for writing.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
-  result.activations = model_tester::memory_bytes(context);
+  result.activations =
+    model_tester::memory_bytes(context, !surely_on_gpu(context, coordinator_task));
   result.data = bytes_of_data(data);
   if (context.job.solver() == proto::EXACT) {
     result.gradients =
@@ -178,7 +190,8 @@ std::string named_host(const std::string& address) {
 footprint of_evaluator(const job_context& context, const job_data& data) {
   footprint result;
   result.weights = bytes_of(context.parameters().size());
-  result.activations = model_tester::memory_bytes(context);
+  result.activations =
+    model_tester::memory_bytes(context, !surely_on_gpu(context, {job_kind::evaluator, 0}));
   result.network = in_flight(context.parameters().size());
   result.data = bytes_of_data({data.evaluated(), data.test});
   return result;

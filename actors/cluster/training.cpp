@@ -32,8 +32,9 @@ coordinator_setup make_setup(const training_options& options) {
                                     metadata_of(result.data), result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
   result.files = std::make_shared<disk_storage>();
-  check_devices(*result.context, options.workers, workers_among(tasks_of(options.workers, 0)),
-                options.gpus.get());
+  auto tasks = tasks_of(options.workers, options.ps);
+  tasks.push_back(coordinator_task);
+  check_devices(*result.context, options.workers, options.ps, tasks, options.gpus.get());
   open_output(result, options.resume);
   return result;
 }

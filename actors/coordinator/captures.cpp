@@ -40,6 +40,7 @@ captures::behavior_type captures::make_behavior() {
   evaluations_options how;
   how.context = options_.context;
   how.source = [data = options_.data](const proto::Job&) { return data; };
+  how.device = options_.device;
   how.listener = caf::actor_cast<evaluation_listener>(this);
   how.observer = options_.observer;
   how.requests = requests();

@@ -30,6 +30,8 @@ struct captures_options {
   run_observer observer;
   weights_listener weights;
   troupe::spawner spawner;
+  /// Of evaluations on this node.
+  testing_device device;
   progress_actor progress;
 };
 

@@ -90,6 +90,7 @@ void coordinator::start_parts() {
   capturing.observer = options_.observer;
   capturing.weights = options_.weights;
   capturing.spawner = options_.spawner;
+  capturing.device = options_.device;
   capturing.progress = progress_;
   captures_ = options_.spawner.spawn_light<captures>(system(), std::move(capturing));
   view_.number = options_.resume ? options_.resume->manifest.view + 1 : 1;

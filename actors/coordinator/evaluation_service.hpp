@@ -37,6 +37,7 @@ struct evaluation_service_options {
   task_name task;
   std::shared_ptr<const job_context> context;
   data_source source;
+  testing_device device;
   evaluation_sink coordinator;
   /// May be null.
   run_observer observer;

@@ -28,13 +28,16 @@ evaluations::evaluations(caf::actor_config& cfg, evaluations_options options)
 
 evaluations::behavior_type evaluations::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
-  local_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source,
+  local_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source, options_.device,
                                                    caf::actor_cast<evaluator_owner>(this));
   monitor(local_);
   return {
     [this](const evaluate& x) { on_evaluate(x); },
     [this](const evaluated& x) { send(options_.listener, x); },
-    [](const input_ready&) {}, // This node has already loaded the data.
+    [this](const input_ready& x) {
+      if (!x.problem.empty())
+        quit(make_error(errc::failed, x.problem));
+    },
     [this](const proto::Evaluated& x) { on_remote(x); },
     [this](const use_evaluator& x) { on_use(x); },
   };

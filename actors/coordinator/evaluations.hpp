@@ -32,6 +32,7 @@ using evaluations_shell = evaluations_actor::extend<rpc<void, evaluated>, rpc<vo
 struct evaluations_options {
   std::shared_ptr<const job_context> context;
   data_source source;
+  testing_device device;
   evaluation_listener listener;
   /// May be null.
   run_observer observer;

@@ -4,6 +4,7 @@
 #include "actors/model/sha256.hpp"
 #include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
+#include "messages/errors.hpp"
 
 #include <algorithm>
 
@@ -18,9 +19,9 @@ payload flatten(const std::vector<weight_range>& ranges, std::size_t size) {
 }
 
 evaluator::evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                     data_source source, evaluator_owner owner)
-  : super(cfg), context_(std::move(context)), source_(std::move(source)), owner_(std::move(owner)),
-    tester_(*context_) {}
+                     data_source source, testing_device device, evaluator_owner owner)
+  : super(cfg), context_(std::move(context)), source_(std::move(source)),
+    device_(std::move(device)), owner_(std::move(owner)) {}
 
 evaluator::behavior_type evaluator::make_behavior() {
   load();
@@ -39,28 +40,40 @@ void evaluator::load() {
       throw input_error{"the validation data here differ in shape from the coordinator's"};
     require_same_data(data_, context_->fingerprint);
     data_.train = nullptr;
+    tester_ = device_.make_tester ? device_.make_tester()
+                                  : std::make_unique<model_tester>(*context_);
+  } catch (const device_error& error) {
+    ready.problem = device_.name + ": " + error.what();
   } catch (const std::exception& error) {
-    data_ = {};
     ready.problem = error.what();
   }
   send(owner_, std::move(ready));
 }
 
 void evaluator::on_evaluate(const evaluate& x) {
-  if (!data_.test)
+  if (!tester_)
     return;
+  try {
+    send(owner_, result_of(x));
+  } catch (const device_error& error) {
+    tester_ = nullptr;
+    quit(make_error(errc::failed, device_.name + ": " + error.what()));
+  }
+}
+
+evaluated evaluator::result_of(const evaluate& x) {
   evaluated result;
   result.number = x.number;
   result.version = x.version;
   result.validation = data_.validation != nullptr;
   result.weights = flatten(x.weights, context_->parameters().size());
   const auto flat = result.weights.as_floats();
-  const auto tested = tester_.run(flat, *data_.evaluated());
+  const auto tested = tester_->run(flat, *data_.evaluated());
   result.loss = tested.loss;
   result.accuracy = tested.accuracy;
   result.measures = tested.measures;
   if (x.last && data_.validation)
-    result.test = tester_.run(flat, *data_.test);
+    result.test = tester_->run(flat, *data_.test);
   result.weights_sha256 = sha256_hex(flat);
   if (is_linear(context_->job.model()) && data_.scaling) {
     // A linear model is one dense layer: first its weight, then its bias if there is one.
@@ -68,7 +81,7 @@ void evaluator::on_evaluate(const evaluate& x) {
     result.coefficients =
       linear_coefficients(flat.first(weights), flat.subspan(weights), *data_.scaling);
   }
-  send(owner_, std::move(result));
+  return result;
 }
 
 } // namespace troupe

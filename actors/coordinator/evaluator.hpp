@@ -7,6 +7,7 @@
 #include "messages/caf_shim.hpp"
 #include "messages/synchronizer.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,20 +56,29 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
-/// The evaluator also reports once that its data are loaded, or why they could not be. In the
-/// latter case it evaluates nothing.
+/// The evaluator also reports once that it is ready, or why it cannot load its data or use its
+/// device. In the latter case it evaluates nothing.
 using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
 /// The ranges of a snapshot as one vector of `size` floats.
 payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
 
-/// Computes the loss and accuracy of snapshots on its own thread. Reads the data first.
+/// The device of an evaluator.
+struct testing_device {
+  /// For errors: "coordinator/0 on GPU:1".
+  std::string name;
+  /// Called once, on the evaluator's thread. May throw device_error or input_error. Null: the CPU.
+  std::function<std::unique_ptr<model_tester>()> make_tester;
+};
+
+/// Computes the loss and accuracy of snapshots on its own thread. Reads the data first. If its
+/// device fails, it ends with an error that names the device.
 class evaluator : public evaluator_actor::base {
 public:
   using super = evaluator_actor::base;
 
   evaluator(caf::actor_config& cfg, std::shared_ptr<const job_context> context, data_source source,
-            evaluator_owner owner);
+            testing_device device, evaluator_owner owner);
 
   const char* name() const override { return "troupe.evaluator"; }
 
@@ -78,12 +88,15 @@ protected:
 private:
   void load();
   void on_evaluate(const evaluate& x);
+  evaluated result_of(const evaluate& x);
 
   std::shared_ptr<const job_context> context_;
   data_source source_;
+  testing_device device_;
   evaluator_owner owner_;
   job_data data_;
-  model_tester tester_;
+  /// Null if it evaluates nothing.
+  std::unique_ptr<model_tester> tester_;
 };
 
 } // namespace troupe

@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto accepted =
   "; expected /job:worker/task:N/device:GPU:N or /job:worker/task:N/device:CPU:0, with task:* for "
-  "all workers";
+  "all workers; the same for ps, evaluator and coordinator";
 
 /// Takes `word` from the front of `text`.
 bool take(std::string_view& text, std::string_view word) {
@@ -30,6 +30,14 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
   return result;
 }
 
+/// A job as cluster files name it.
+std::optional<job_kind> job_of(const std::string& name) {
+  if (name == "chief" || name == "master")
+    return job_kind::coordinator;
+  job_kind result{};
+  return parse_job(name, result) ? std::optional{result} : std::nullopt;
+}
+
 } // namespace
 
 std::string to_string(const device_name& x) {
@@ -44,21 +52,22 @@ device_entry parse_device(const std::string& text) {
   if (!take(rest, "/job:"))
     return fail("does not begin with a job");
   const auto job = rest.substr(0, rest.find('/'));
-  if (job == "ps" || job == "coordinator" || job == "evaluator")
-    return fail(
-      "names a task that only computes on the CPU: weights and results stay in the host's "
-      "memory");
-  if (job != "worker")
+  const auto kind = job_of(std::string{job});
+  if (!kind)
     return fail("has an unknown job, \"" + std::string{job} + "\"");
   take(rest, job);
   device_entry result;
+  result.job = *kind;
   if (!take(rest, "/task:"))
     return fail("does not say which task");
   if (!take(rest, "*")) {
-    result.worker = take_number(rest);
-    if (!result.worker)
+    result.task = take_number(rest);
+    if (!result.task)
       return fail("has a task that is neither a number nor *");
   }
+  const bool single = *kind == job_kind::coordinator || *kind == job_kind::evaluator;
+  if (single && result.task.value_or(0) > 0)
+    return fail("names a second " + std::string{job} + "; there is only task:0");
   result.device.gpu = take(rest, "/device:GPU:");
   if (!result.device.gpu && !take(rest, "/device:CPU:"))
     return fail("has no device of a known kind");
@@ -71,10 +80,11 @@ device_entry parse_device(const std::string& text) {
   return result;
 }
 
-device_name device_of_worker(const proto::Job& job, std::uint32_t worker) {
+device_name device_of(const proto::Job& job, const task_name& task) {
   device_name result;
   for (const auto& text : job.device())
-    if (const auto entry = parse_device(text); !entry.worker || *entry.worker == worker)
+    if (const auto entry = parse_device(text);
+        entry.job == task.job && entry.task.value_or(task.index) == task.index)
       result = entry.device;
   return result;
 }

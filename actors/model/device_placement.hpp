@@ -1,5 +1,6 @@
 #pragma once
 
+#include "messages/names.hpp"
 #include "messages/proto/job.pb.h"
 
 #include <cstdint>
@@ -24,16 +25,17 @@ std::string to_string(const device_name& x);
 
 /// An entry of Job.device: these tasks compute on this device.
 struct device_entry {
-  /// Nothing: all workers.
-  std::optional<std::uint32_t> worker;
+  job_kind job = job_kind::worker;
+  /// Nothing: all tasks of the job.
+  std::optional<std::uint32_t> task;
   device_name device;
 };
 
-/// Reads "/job:worker/task:1/device:GPU:0", or `task:*`. Throws input_error for other forms, and
-/// for tasks that can only use a CPU.
+/// Reads "/job:worker/task:1/device:GPU:0", or `task:*`. The jobs are those of a cluster file:
+/// `chief` and `master` mean the coordinator. Throws input_error for other forms.
 device_entry parse_device(const std::string& text);
 
-/// The device of a worker: that of the last entry that names it, or the CPU. The job is valid.
-device_name device_of_worker(const proto::Job& job, std::uint32_t worker);
+/// The device of a task: that of the last entry that names it, or the CPU. The job is valid.
+device_name device_of(const proto::Job& job, const task_name& task);
 
 } // namespace troupe

@@ -76,10 +76,16 @@ make_job_context(const proto::Job& job, const data_shape& data,
   return result;
 }
 
-range_updater::range_updater(const job_context& context, range where, bool moment_apart)
-  : rule_(context.rule), rate_(context.rate), train_records_(context.data.train_records),
-    elements_(where.size()), apart_(moment_apart ? rule_.moment_slot() : std::nullopt),
-    state_((rule_.slots() - (apart_ ? 1 : 0)) * elements_) {
+updater_sizes range_updater::sizes_of(const job_context& context, std::size_t elements,
+                                      bool moment_apart) {
+  const bool apart = moment_apart && context.rule.moment_slot();
+  return {elements, context.rule.slots() - (apart ? 1 : 0), apart, context.rule.by_tensor()};
+}
+
+range_updater::range_updater(const job_context& context, range where, bool moment_apart,
+                             const updater_maker& on)
+  : rate_(context.rate), train_records_(context.data.train_records),
+    apart_(moment_apart ? context.rule.moment_slot() : std::nullopt) {
   const auto& tensors = context.parameters().entries();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& tensor = tensors[i];
@@ -88,85 +94,65 @@ range_updater::range_updater(const job_context& context, range where, bool momen
       continue;
     const range here{common.begin - where.begin, common.end - where.begin};
     const bool trainable = tensor.kind == parameter_kind::trainable;
-    const auto how = context.rule_of(i);
-    if (trainable && !rule_.by_tensor() && !segments_.empty()
-        && segments_.back().kind == parameter_kind::trainable && segments_.back().how == how)
-      segments_.back().where.end = here.end;
-    else
-      segments_.push_back({here, tensor.kind, tensor.decay, how});
+    const auto [rule, scale] = context.rule_of(i);
+    if (trainable && !rule.by_tensor() && !parts_.empty()
+        && parts_.back().kind == parameter_kind::trainable && parts_.back().rule == rule
+        && rate_scales_.back() == scale) {
+      parts_.back().where.end = here.end;
+      continue;
+    }
+    parts_.push_back({here, tensor.kind, rule, 0, tensor.decay});
+    rate_scales_.push_back(scale);
   }
-}
-
-std::span<const float> range_updater::state(std::size_t slot) const {
-  return std::span{state_}.subspan(offset(slot), elements_);
-}
-
-void range_updater::restore(std::size_t slot, std::span<const float> values) {
-  const auto where = std::span{state_}.subspan(offset(slot), elements_);
-  std::copy_n(values.begin(), where.size(), where.begin());
+  const auto sizes = sizes_of(context, where.size(), moment_apart);
+  device_ = on ? on(sizes) : make_cpu_updater(sizes);
 }
 
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated, const terms& how) {
-  update_range(weights, gradient, samples, updated, how, state_);
+  device_->apply(arguments_of(weights, gradient, samples, updated, how));
   samples_ += samples;
   ++updates_;
 }
 
 void range_updater::stage(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated, double factor) {
-  staged_ = state_;
-  staged_samples_ = samples;
   if (samples > 0)
-    update_range(weights, gradient, samples, updated, terms{.factor = factor}, staged_);
+    device_->stage(arguments_of(weights, gradient, samples, updated, terms{.factor = factor}));
   else
     std::ranges::copy(weights, updated.begin());
+  staged_samples_ = samples;
 }
 
 void range_updater::publish() noexcept {
   if (!staged_samples_)
     return;
-  std::swap(state_, staged_);
+  if (*staged_samples_ > 0)
+    device_->publish();
   samples_ += *staged_samples_;
   ++updates_;
   staged_samples_.reset();
 }
 
-void range_updater::update_range(std::span<const float> weights, std::span<const float> gradient,
-                                 std::uint64_t samples, std::span<float> updated, const terms& how,
-                                 std::span<float> state) const {
-  const double mean = 1.0 / static_cast<double>(samples);
+range_update range_updater::arguments_of(std::span<const float> weights,
+                                         std::span<const float> gradient, std::uint64_t samples,
+                                         std::span<float> updated, const terms& how) {
   const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
   const double rate = how.rate_factor * rate_.at(middle / static_cast<double>(train_records_));
-  const auto slots = rule_.slots() - (apart_ ? 1 : 0);
-  for (const auto& [where, kind, decay, own] : segments_) {
-    const auto begin = where.begin;
-    const auto n = where.size();
-    update_arguments<float> arguments;
-    arguments.weights = weights.subspan(begin, n);
-    arguments.gradient = gradient.subspan(begin, n);
-    arguments.updated = updated.subspan(begin, n);
-    if (kind == parameter_kind::frozen) {
-      if (arguments.updated.data() != arguments.weights.data())
-        std::ranges::copy(arguments.weights, arguments.updated.begin());
-      continue;
-    }
-    if (kind == parameter_kind::state) {
-      update_statistics(arguments.weights, arguments.gradient, mean, decay, arguments.updated);
-      continue;
-    }
-    if (slots > 0)
-      arguments.state = state.subspan(begin, (slots - 1) * elements_ + n);
-    arguments.stride = elements_;
-    if (apart_)
-      arguments.moment = how.moment.subspan(begin, n);
-    arguments.moment_step = how.moment_step;
-    arguments.look_ahead = how.look_ahead;
-    arguments.rate = rate * own.rate_scale;
-    arguments.scale = mean * how.factor;
-    arguments.step = updates_ + 1;
-    update(own.rule, arguments);
-  }
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    parts_[i].rate = rate * rate_scales_[i];
+  range_update result;
+  result.weights = weights;
+  result.gradient = gradient;
+  result.updated = updated;
+  result.parts = parts_;
+  result.mean = 1.0 / static_cast<double>(samples);
+  result.scale = result.mean * how.factor;
+  result.step = updates_ + 1;
+  result.moment = how.moment;
+  result.moment_step = how.moment_step;
+  result.look_ahead = how.look_ahead;
+  return result;
 }
 
 } // namespace troupe

@@ -4,6 +4,7 @@
 #include "actors/model/model_builder.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/protocol_traits.hpp"
+#include "kernels/devices/device_updater.hpp"
 #include "kernels/graph/orthogonal.hpp"
 #include "kernels/optimizers/optimizer.hpp"
 #include "kernels/optimizers/schedule.hpp"
@@ -107,8 +108,15 @@ public:
 
   /// `where` must be a range of whole tensors if the optimizer requires that
   /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
-  /// with each update.
-  range_updater(const job_context& context, range where, bool moment_apart = false);
+  /// with each update. `on`: makes the updater of the device; empty: the CPU. A GPU may throw
+  /// device_error here and in all functions below that are not noexcept; see device_updater::apply
+  /// for the weights.
+  range_updater(const job_context& context, range where, bool moment_apart = false,
+                const updater_maker& on = {});
+
+  /// What the updater allocates on its device.
+  static updater_sizes sizes_of(const job_context& context, std::size_t elements,
+                                bool moment_apart);
 
   /// Bytes of optimizer state for this many parameters.
   static std::size_t memory_bytes(const job_context& context, std::size_t elements) noexcept {
@@ -140,7 +148,7 @@ public:
   void discard() noexcept { staged_samples_.reset(); }
 
   /// Allocates the memory for stage() now instead of in the first step.
-  void reserve_stage() { staged_ = state_; }
+  void reserve_stage() { device_->reserve_stage(); }
 
   /// Advances the schedule by samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
@@ -150,48 +158,40 @@ public:
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// One slot of the optimizer's state, for all elements. Not available for a moment that the
-  /// caller keeps.
-  std::span<const float> state(std::size_t slot) const;
+  /// caller keeps. Valid until the next call.
+  std::span<const float> state(std::size_t slot) const { return device_->state(kept(slot)); }
 
   /// Continue from another run: after this number of samples and updates; and with that run's state
   /// in a slot, for all elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
+    device_->forget_weights();
   }
-  void restore(std::size_t slot, std::span<const float> values);
+  void restore(std::size_t slot, std::span<const float> values) {
+    device_->restore(kept(slot), values);
+  }
 
 private:
-  /// The position in `state_` where a slot begins.
-  std::size_t offset(std::size_t slot) const noexcept {
-    return (slot - (apart_ && slot > *apart_ ? 1 : 0)) * elements_;
+  /// The number of a slot among those that the device holds.
+  std::size_t kept(std::size_t slot) const noexcept {
+    return slot - (apart_ && slot > *apart_ ? 1 : 0);
   }
 
-  /// A part of the range that one call of the optimizer updates.
-  struct segment {
-    range where;
-    parameter_kind kind = parameter_kind::trainable;
-    double decay = 0;
-    group_rule how;
-  };
+  range_update arguments_of(std::span<const float> weights, std::span<const float> gradient,
+                            std::uint64_t samples, std::span<float> updated, const terms& how);
 
-  void update_range(std::span<const float> weights, std::span<const float> gradient,
-                    std::uint64_t samples, std::span<float> updated, const terms& how,
-                    std::span<float> state) const;
-
-  optimizer rule_;
   learning_rate rate_;
   std::uint64_t train_records_;
   std::uint64_t samples_ = 0;
   std::uint64_t updates_ = 0;
-  std::size_t elements_;
-  std::vector<segment> segments_;
-  /// The slot that the caller keeps, which is not in `state_`.
+  std::vector<update_part> parts_;
+  /// For each of them, the factor on the learning rate.
+  std::vector<double> rate_scales_;
+  /// The slot that the caller keeps, and the device does not hold.
   std::optional<std::size_t> apart_;
-  std::vector<float> state_;
-  /// The state after the staged update, and the number of its samples; nothing if no update is
-  /// staged.
-  std::vector<float> staged_;
+  std::unique_ptr<device_updater> device_;
+  /// The number of samples of the staged update; nothing if no update is staged.
   std::optional<std::uint64_t> staged_samples_;
 };
 

@@ -250,7 +250,7 @@ void check_devices(const proto::Job& job, problem_list& problems) {
     }
   }
   problems.require(!on_gpu || job.solver() != proto::EXACT, "device",
-                   "solver: EXACT computes on the coordinator, which has no GPU; leave it out");
+                   "solver: EXACT computes on the CPU of the coordinator; leave it out");
 }
 
 } // namespace

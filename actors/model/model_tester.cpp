@@ -1,11 +1,10 @@
 #include "actors/model/model_tester.hpp"
 
-#include "kernels/cpu/executor.hpp"
-
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 namespace troupe {
 
@@ -22,21 +21,9 @@ std::size_t bytes_of(const plan& x, const record_shape& record) {
   return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
 }
 
-/// A plan with the largest number of rows that needs no more memory than training does. The number
-/// is the same on every machine, because sums over other groups of records may differ in their last
-/// bits.
+/// A plan for the CPU.
 std::shared_ptr<const plan> testing_plan(const job_context& context) {
-  const auto& model = context.model;
-  auto options = cpu_plan_options();
-  options.loss = model.loss;
-  options.correct = model.correct;
-  options.fetches = {model.output};
-  const auto limit = std::max(small_bytes, bytes_of(*context.training, context.data));
-  for (options.max_rows = most_rows;; options.max_rows /= 2) {
-    auto result = std::make_shared<plan>(*model.graph, options);
-    if (options.max_rows == 1 || bytes_of(*result, context.data) <= limit)
-      return result;
-  }
+  return model_tester::plan_of(context, cpu_fusion());
 }
 
 feed<float> features_of(const feature_batch& x) {
@@ -55,13 +42,39 @@ feed<float> labels_of(const label_batch& x) {
 } // namespace
 
 model_tester::model_tester(const job_context& context)
-  : executor_(testing_plan(context), context.job.runtime().threads()),
-    pointers_(context.parameters().entries().size()), record_(context.data),
-    records_(record_, executor_.what().max_rows()), measurer_(context.job) {}
+  : model_tester(context,
+                 make_cpu_executor(testing_plan(context), context.job.runtime().threads())) {}
+
+model_tester::model_tester(const job_context& context, std::unique_ptr<device_executor> on)
+  : executor_(std::move(on)), pointers_(context.parameters().entries().size()),
+    record_(context.data), records_(record_, executor_->what().max_rows()),
+    measurer_(context.job) {}
+
+// The largest number of rows for which the CPU needs no more memory than training does. The number
+// is the same on every machine, because sums over other groups of records may differ in their last
+// bits.
+std::shared_ptr<const plan> model_tester::plan_of(const job_context& context,
+                                                  const fusion_table& fusion) {
+  const auto& model = context.model;
+  auto options = cpu_plan_options();
+  options.loss = model.loss;
+  options.correct = model.correct;
+  options.fetches = {model.output};
+  const auto limit = std::max(small_bytes, bytes_of(*context.training, context.data));
+  for (options.max_rows = most_rows;; options.max_rows /= 2) {
+    auto result = std::make_shared<plan>(*model.graph, options);
+    if (options.max_rows > 1 && bytes_of(*result, context.data) > limit)
+      continue;
+    if (&fusion == options.fusion)
+      return result;
+    options.fusion = &fusion;
+    return std::make_shared<plan>(*model.graph, options);
+  }
+}
 
 test_result model_tester::run(std::span<const float> weights, const dataset& set,
                               function_ref<void(const tested_records&)> listener) {
-  const auto& parameters = executor_.what().parameters();
+  const auto& parameters = executor_->what().parameters();
   if (weights.size() != parameters.size() || set.record() != record_)
     throw std::invalid_argument("model_tester: weights or data of another model");
   for (std::size_t i = 0; i < pointers_.size(); ++i)
@@ -78,14 +91,15 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     const std::array<feed<float>, 2> feeds{features_of(features), labels_of(labels)};
     run_arguments<float> arguments;
     arguments.rows = rows;
-    arguments.weights = pointers_;
+    if (first == 0 || !executor_->keeps_weights())
+      arguments.weights = pointers_;
     arguments.feeds = feeds;
-    const auto result = executor_.run(arguments);
+    const auto result = executor_->advance(arguments).value();
     loss += result.loss;
     correct += result.correct;
     counted += result.counted;
     if (measures.wanted())
-      measures.add(labels.classes, executor_.fetched(0));
+      measures.add(labels.classes, executor_->fetched(0));
     if (!listener)
       continue;
     tested_records tested;
@@ -95,7 +109,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     tested.tokens = features.tokens;
     tested.classes = labels.classes;
     tested.targets = labels.targets;
-    tested.outputs = executor_.fetched(0);
+    tested.outputs = executor_->fetched(0);
     listener(tested);
   }
   const auto n = static_cast<double>(std::max<std::uint64_t>(set.size(), 1));
@@ -106,9 +120,10 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   return result;
 }
 
-std::size_t model_tester::memory_bytes(const job_context& context) {
+std::size_t model_tester::memory_bytes(const job_context& context, bool on_cpu) {
   const auto what = testing_plan(context);
-  return executor<float>::memory_bytes(*what, context.job.runtime().threads())
+  const auto threads = context.job.runtime().threads();
+  return (on_cpu ? executor<float>::memory_bytes(*what, threads) : 0)
     + record_buffer::memory_bytes(context.data, what->max_rows());
 }
 

@@ -2,11 +2,12 @@
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/measures.hpp"
-#include "kernels/cpu/executor.hpp"
 #include "kernels/data/record_buffer.hpp"
+#include "kernels/devices/device_executor.hpp"
 #include "kernels/function_ref.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,13 +38,21 @@ struct tested_records {
 };
 
 /// Tests the weights of a job's model on data. The coordinator uses it after each epoch, and
-/// `troupe predict` uses it on a file. The same weights and data give the same bits. One run at a
-/// time.
+/// `troupe predict` uses it on a file. The same weights and data give the same bits on one kind of
+/// device. One run at a time.
 class model_tester {
 public:
+  /// On the CPU.
   explicit model_tester(const job_context& context);
+  /// On another device.
+  /// @param on an executor of plan_of(context, fusion table of the device)
+  model_tester(const job_context& context, std::unique_ptr<device_executor> on);
 
-  /// Computes loss and accuracy of the weights.
+  /// What a tester runs. The number of rows is the same on all devices.
+  static std::shared_ptr<const plan> plan_of(const job_context& context,
+                                             const fusion_table& fusion);
+
+  /// Computes loss and accuracy of the weights. A GPU throws device_error if it fails.
   /// @param weights the flat parameter vector
   /// @param set must have the widths that the model was built for
   /// @param listener called on this thread for each group of records, in order; optional
@@ -54,12 +63,13 @@ public:
   /// step of training.
   std::size_t rows() const noexcept { return records_.most(); }
 
-  /// Bytes that a tester of this model allocates, not counting sparse records. Allocates nothing
-  /// itself.
-  static std::size_t memory_bytes(const job_context& context);
+  /// Bytes of the host's memory that a tester of this model allocates, not counting sparse records.
+  /// Allocates nothing itself.
+  /// @param on_cpu false: on a GPU, which has the activations
+  static std::size_t memory_bytes(const job_context& context, bool on_cpu = true);
 
 private:
-  executor<float> executor_;
+  std::unique_ptr<device_executor> executor_;
   std::vector<const float*> pointers_;
   record_shape record_;
   record_buffer records_;

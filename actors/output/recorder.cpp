@@ -38,15 +38,18 @@ std::span<const std::byte> bytes_of(const std::string& x) {
   return std::as_bytes(std::span{x});
 }
 
-/// The device of each worker.
+/// The devices of workers, and of other tasks that have a GPU.
 std::string devices_line(const proto::Job& job, const std::vector<task_status>& tasks) {
   nlohmann::ordered_json result{{"event", "devices"}};
-  for (const auto& x : tasks)
-    if (x.task.job == job_kind::worker) {
-      const auto device = device_of_worker(job, x.task.index);
-      result[to_string(x.task)] =
+  const auto add = [&](const task_name& task) {
+    const auto device = device_of(job, task);
+    if (device.gpu || task.job == job_kind::worker)
+      result[to_string(task)] =
         to_string(device) + (device.gpu && job.soft_placement() ? " or CPU:0" : "");
-    }
+  };
+  for (const auto& x : tasks)
+    add(x.task);
+  add(coordinator_task);
   return result.dump();
 }
 

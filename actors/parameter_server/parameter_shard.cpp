@@ -38,20 +38,47 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
   return context.job.has_moving_average() ? make_versions(context, where, 0) : nullptr;
 }
 
+std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
+                                                   const shard_options& shard,
+                                                   const updater_maker& on) {
+  const auto result = std::make_shared<piecewise_updater>(
+    context, shard.in_pieces ? range_pieces::cut(shard.where) : range_pieces{shard.where},
+    shard.policy->keeps_moments(), on);
+  if (on && shard.in_pieces)
+    result->reserve_stage();
+  return result;
+}
+
+namespace {
+
+shard_options with_updater(const job_context& context, shard_options x) {
+  if (!x.updater)
+    x.updater = make_updates_of(context, x);
+  return x;
+}
+
+} // namespace
+
 parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                                  shard_options options, std::shared_ptr<version_pool> versions,
                                  std::shared_ptr<version_pool> averages)
-  : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
+  : super(cfg), context_(std::move(context)),
+    options_(with_updater(*context_, std::move(options))), workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
     averages_(std::move(averages)), policy_(options_.policy),
-    updater_(*context_,
-             options_.in_pieces ? range_pieces::cut(options_.where) : range_pieces{options_.where},
-             policy_->keeps_moments()),
-    pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
+    updater_(*options_.updater), pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
 parameter_shard::behavior_type parameter_shard::make_behavior() {
+  set_exception_handler([this](std::exception_ptr& x) {
+    try {
+      std::rethrow_exception(x);
+    } catch (const device_error& error) {
+      return device_failed(error.what());
+    } catch (...) {
+      return default_exception_handler(this, x);
+    }
+  });
   await_gradients();
   return {
     in_view(this, &parameter_shard::on_push),
@@ -647,6 +674,17 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
   failure.set_not_finite(not_finite);
   if (options_.coordinator)
     send(options_.coordinator, std::move(failure));
+}
+
+/// The coordinator learns of it before waiting requests are answered.
+caf::error parameter_shard::device_failed(const std::string& why) {
+  const auto text = options_.device + ": " + why;
+  proto::Failure failure;
+  *failure.mutable_task() = to_proto(task_name{job_kind::ps, options_.index});
+  failure.set_reason(text);
+  if (options_.coordinator)
+    send(options_.coordinator, std::move(failure));
+  return make_error(errc::failed, text);
 }
 
 // -- versions -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,16 @@ struct shard_options {
   /// True if gradients may arrive in pieces, and weights are sent in pieces. Only if each update
   /// takes a gradient from every worker, whatever the gradients contain.
   bool in_pieces = false;
+  /// The shard's updates, from make_updates_of(). Null: on the CPU.
+  std::shared_ptr<piecewise_updater> updater = nullptr;
+  /// The device of `updater`, for errors: "ps/0 on GPU:1".
+  std::string device = {};
 };
+
+/// The updates of a shard, with their state. `on`: see range_updater.
+std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
+                                                   const shard_options& shard,
+                                                   const updater_maker& on = {});
 
 using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
                                         rpc<void, step_listeners>, rpc<void, tick>>;
@@ -163,6 +173,7 @@ private:
   void send_piece(std::size_t piece, std::uint64_t version);
   void make_version(const planned_update& update, bool is_prepared);
   void fail(const std::string& reason, bool not_finite = false);
+  caf::error device_failed(const std::string& why);
   void capture_if_due();
   void capture_end();
   void capture_state();
@@ -186,7 +197,7 @@ private:
   /// The moving average after each version; null if the job has none.
   std::shared_ptr<version_pool> averages_;
   std::shared_ptr<shard_policy> policy_;
-  piecewise_updater updater_;
+  piecewise_updater& updater_;
   step_pieces pieces_;
   /// True if a slot is reserved for pieces of the next version.
   bool slot_reserved_ = false;

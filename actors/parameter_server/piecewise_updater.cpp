@@ -5,10 +5,15 @@
 namespace troupe {
 
 piecewise_updater::piecewise_updater(const job_context& context, const range_pieces& pieces,
-                                     bool moment_apart)
+                                     bool moment_apart, const updater_maker& on)
   : pieces_(pieces), staged_(pieces.count()), missing_(pieces.count()) {
   for (std::size_t i = 0; i < pieces.count(); ++i)
-    updaters_.emplace_back(context, pieces[i], moment_apart);
+    updaters_.emplace_back(context, pieces[i], moment_apart, on);
+}
+
+void piecewise_updater::reserve_stage() {
+  for (auto& x : updaters_)
+    x.reserve_stage();
 }
 
 range piecewise_updater::at(std::size_t piece) const noexcept {

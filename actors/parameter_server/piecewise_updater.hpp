@@ -20,8 +20,12 @@ class piecewise_updater {
 public:
   /// Several pieces only if the optimizer does not need whole tensors (optimizer::by_tensor), and
   /// without `moment_apart`; see range_updater.
+  /// @param on see range_updater
   piecewise_updater(const job_context& context, const range_pieces& pieces,
-                    bool moment_apart = false);
+                    bool moment_apart = false, const updater_maker& on = {});
+
+  /// See range_updater.
+  void reserve_stage();
 
   const range_pieces& pieces() const noexcept { return pieces_; }
 

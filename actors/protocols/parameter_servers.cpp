@@ -52,6 +52,8 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   options.coordinator = site.coordinator;
   options.policy = std::move(policy);
   options.in_pieces = how.in_pieces;
+  options.updater = make_updates_of(*site.context, options, site.updaters);
+  options.device = site.device;
   const auto versions =
     make_versions(*site.context, options.where, site.view.of(job_kind::worker).size(), how.held);
   const auto averages = make_averages(*site.context, options.where);

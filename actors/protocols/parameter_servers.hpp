@@ -33,6 +33,7 @@ struct shard_reading {
 };
 
 /// Starts a shard and its reader and makes them reachable. The caller reports when they are ready.
+/// Throws device_error, before it starts anything, if the shard's device has too little memory.
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 

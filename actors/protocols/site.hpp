@@ -131,6 +131,11 @@ struct worker_site : task_site {
 
 /// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.
 struct shard_site : task_site {
+  /// Makes the updaters of the task's device; empty: the CPU.
+  updater_maker updaters = {};
+  /// Its device, for errors: "ps/0 on GPU:1".
+  std::string device = {};
+
   /// Call this once, now or later.
   void ready() const { node->task_ready(task, ""); }
 };

@@ -282,14 +282,19 @@ std::size_t program_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
+std::map<task_name, std::string> addresses_of(const std::vector<process>& processes) {
+  std::map<task_name, std::string> result;
+  for (auto& x : processes)
+    for (auto& task : x.tasks)
+      result.emplace(task, x.address);
+  return result;
+}
+
 /// Lines about hosts that run several processes, and a warning if one needs more than this host
 /// has.
 /// @param processes with the bytes that each needs
 void print_hosts(const std::vector<process>& processes, const std::vector<std::size_t>& bytes) {
-  std::map<task_name, std::string> cluster;
-  for (auto& x : processes)
-    for (auto& task : x.tasks)
-      cluster.emplace(task, x.address);
+  const auto cluster = addresses_of(processes);
   std::string largest;
   std::size_t most = 0;
   std::set<task_name> seen;
@@ -349,28 +354,47 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
-/// Prints the device of each worker, if the job names any, and how much memory it needs there.
-void print_devices(const job_context& context, std::size_t workers) {
+/// Prints the devices of workers and of other tasks with a GPU, if the job names any, and how much
+/// memory they need there.
+void print_devices(const job_context& context, const std::vector<process>& processes,
+                   std::size_t ps) {
   if (context.job.device_size() == 0)
     return;
+  const auto gpus = gpus_here();
+  const auto cluster = addresses_of(processes);
+  // By a task of the host, and the device: number of tasks, and their bytes.
+  std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
   line("devices", "");
-  for (std::uint32_t i = 0; i < workers; ++i) {
-    const auto device = device_of_worker(context.job, i);
-    const auto bytes = device.gpu ? gpu_memory(context) : 0;
-    line("",
-         to_string(task_name{job_kind::worker, i}) + " on " + to_string(device)
-           + (bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory" : ""));
-  }
+  for (auto& x : processes)
+    for (auto& task : x.tasks) {
+      const auto device = device_of(context.job, task);
+      if (!device.gpu && task.job != job_kind::worker)
+        continue;
+      const auto bytes = device_memory(context, task, ps, gpus.get());
+      const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory" : "";
+      line("", to_string(task) + " on " + to_string(device) + note);
+      auto& [tasks, sum] =
+        shared[{tasks_beside(cluster, x.tasks.front()).front(), to_string(device)}];
+      ++tasks;
+      sum += bytes;
+    }
+  for (auto& [where, use] : shared)
+    if (const auto [tasks, bytes] = use; tasks > 1 && bytes > 0)
+      line("", fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
+                           to_string(where.first), readable_bytes(bytes)));
 }
 
-/// Throws device_error or input_error if workers cannot compute on their devices. These are opened
-/// only if the workers run on this host; fallbacks are printed.
-void require_devices(const job_context& context, std::size_t workers, bool here) {
+/// Throws device_error or input_error if tasks cannot compute on their devices. These are opened
+/// only if the tasks run on this host; fallbacks are printed.
+void require_devices(const job_context& context, const std::vector<process>& processes,
+                     const cluster_shape& cluster, bool here) {
   const auto gpus = gpus_here();
-  for (std::uint32_t i = 0; here && i < workers; ++i)
-    if (const auto x = choose_device(context, i, gpus.get()); !x.notice.empty())
-      line("warning", x.notice);
-  check_devices(context, workers, {}, gpus.get());
+  for (auto& x : processes)
+    for (auto& task : x.tasks)
+      if (here)
+        if (const auto found = choose_device(context, task, gpus.get()); !found.notice.empty())
+          line("warning", found.notice);
+  check_devices(context, cluster.workers, cluster.ps, {}, gpus.get());
 }
 
 /// The processes of a cluster, as `troupe node` or `troupe train` would start them.
@@ -444,14 +468,14 @@ int run(const check_command& x) {
     if (job.solver() != proto::EXACT)
       print_shards(*context, cluster);
     print_placement(processes);
-    print_devices(*context, cluster.workers);
+    print_devices(*context, processes, cluster.ps);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
     if (problem.empty())
       with_job_lines(x.job, x.overrides,
-                     [&] { require_devices(*context, cluster.workers, x.cluster.empty()); });
+                     [&] { require_devices(*context, processes, cluster, x.cluster.empty()); });
   }
   std::fflush(stdout);
   if (!problem.empty())

@@ -50,7 +50,7 @@ void add_coordinator(session_options& session, const node_command& x,
   const cluster_shape shape{chosen.cluster.count(job_kind::worker),
                             chosen.cluster.count(job_kind::ps), true, !setup.output.empty()};
   check_tasks(*setup.context, shape, chosen.name, chosen.name);
-  check_devices(*setup.context, shape.workers, workers_among(chosen.process->tasks),
+  check_devices(*setup.context, shape.workers, shape.ps, chosen.process->tasks,
                 session.node.gpus.get());
   const auto needed_by = [&](const std::vector<task_name>& tasks) {
     return memory_of(tasks, *setup.context, setup.data, shape);

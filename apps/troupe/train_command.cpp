@@ -128,9 +128,10 @@ int run(const train_command& x) {
                               [&] { return make_coordinator_setup(job, x.workers, ps, x.resume); });
   const cluster_shape shape{x.workers, ps, x.processes, !job.output().empty()};
   check_tasks(*setup.context, shape, "--workers", "--ps");
+  auto tasks = tasks_of(x.workers, ps);
+  tasks.push_back(coordinator_task);
   with_job_lines(x.job, x.overrides, [&] {
-    check_devices(*setup.context, x.workers, workers_among(tasks_of(x.workers, ps)),
-                  gpus_here().get());
+    check_devices(*setup.context, x.workers, ps, tasks, gpus_here().get());
   });
   check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes

@@ -1,5 +1,6 @@
 #include "kernels/cuda/executor.hpp"
 
+#include "kernels/cpu/operation_table.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/error.hpp"
@@ -52,20 +53,20 @@ scalar_result executor_state::scalar(const operand& out) {
 }
 
 void check_supported(const plan& what) {
-  for (const auto& x : what.instructions()) {
-    const bool sparse =
-      std::ranges::any_of(x.inputs, [](const operand& y) { return y.type == dtype::sparse; });
-    if (row_of(x.op).run == nullptr || sparse)
+  for (const auto& x : what.instructions())
+    if (row_of(x.op).run == nullptr)
       throw input_error("\"" + x.output.name + "\": a GPU cannot compute "
                         + std::string(to_string(x.op)) + " yet; use a CPU for this model");
-    if (x.op != operation::dropout && x.key != 0)
-      throw input_error("\"" + x.output.name
-                        + "\": a GPU cannot normalize over the batches of all workers yet; set "
-                          "batch_norm.sync: false, or use a CPU");
-  }
 }
 
 namespace {
+
+/// True if the plan reads a sparse feed column by column.
+bool reads_columns(const plan& what, std::size_t feed) {
+  return std::ranges::any_of(what.instructions(), [&](const instruction& x) {
+    return x.op == operation::sparse_matmul_gradient && x.inputs[0].index == feed;
+  });
+}
 
 /// Feeds that the plan reads, each for max_rows samples.
 void allocate_feeds(executor_state& s) {
@@ -75,6 +76,11 @@ void allocate_feeds(executor_state& s) {
   for (std::size_t i = 0; i < what.feed_count(); ++i) {
     if (!what.reads_feed(i))
       continue;
+    if (what.feed(i).type == dtype::sparse) {
+      const auto features = static_cast<std::size_t>(what.feed(i).shape.last());
+      s.sparse.emplace(i, sparse_feed{s.gpu, what.max_rows(), features, reads_columns(what, i)});
+      continue;
+    }
     const auto n = what.feed(i).shape.elements(what.max_rows());
     if (what.feed(i).type == dtype::int32)
       s.labels[i] = {s.gpu, n};
@@ -89,6 +95,8 @@ struct space_sizes {
   std::size_t positions = 0;
   /// Number of keys of dropout masks.
   std::size_t keys = 0;
+  /// Most sums over all workers of an instruction.
+  std::size_t totals = 0;
 
   explicit space_sizes(const plan& what) {
     for (const auto& x : what.instructions()) {
@@ -98,6 +106,7 @@ struct space_sizes {
       if (row.positions != nullptr)
         positions = std::max(positions, row.positions(x, what.max_rows()));
       keys += x.op == operation::dropout ? 1 : 0;
+      totals = std::max(totals, cpu::sums_needed(x));
     }
   }
 };
@@ -107,6 +116,7 @@ void allocate_space(executor_state& s) {
   s.space = {s.gpu, sizes.doubles};
   s.positions = {s.gpu, sizes.positions};
   s.keys = {s.gpu, sizes.keys};
+  s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
   for (const auto& x : s.what->instructions())
     if (x.op == operation::dropout)
@@ -145,8 +155,15 @@ void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
 
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
   for (std::size_t i = 0; i < s.what->feed_count(); ++i) {
+    if (!s.what->reads_feed(i))
+      continue;
+    if (const auto found = s.sparse.find(i); found != s.sparse.end()) {
+      if (found->second.copy(s.stream, arguments.feeds[i].sparse, s.rows))
+        s.recorded.clear(); // they hold the old places
+      continue;
+    }
     const auto n = s.what->feed(i).shape.elements(s.rows);
-    if (!s.what->reads_feed(i) || n == 0)
+    if (n == 0)
       continue;
     if (s.labels[i].size() > 0)
       s.gpu.copy_in(s.stream, s.labels[i].data(), arguments.feeds[i].labels,
@@ -159,6 +176,7 @@ void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
 void begin(executor_state& s, const run_arguments<float>& arguments) {
   s.rows = arguments.rows;
   s.counted.reset();
+  s.all_rows.reset();
   copy_weights(s, arguments);
   copy_feeds(s, arguments);
   std::vector<std::uint64_t> keys(s.keys.size());
@@ -223,11 +241,31 @@ void run_recorded(executor_state& s) {
   found->second.work->replay(s.stream);
 }
 
-void run_by_step(executor_state& s, const run_arguments<float>& arguments) {
-  clear_gradients(s);
+/// False if the current instruction waits for sums over all workers.
+bool has_sums(executor_state& s, const run_arguments<float>& arguments) {
+  auto& here = *s.under_way;
+  const auto& x = s.what->instructions()[here.instruction];
+  const auto n = cpu::sums_needed(x);
+  if (n == 0 || !arguments.on_sums || here.given)
+    return true;
+  if (!std::exchange(here.asked, true)) {
+    row_of(x.op).sums({s, x}, s.totals.data());
+    std::vector<double> mine(n);
+    s.gpu.copy_out(s.stream, mine.data(), s.totals.data(), n * sizeof(double));
+    s.gpu.synchronize(s.stream);
+    arguments.on_sums(mine);
+  }
+  return false;
+}
+
+/// False if it has stopped for sums over all workers.
+bool run_by_step(executor_state& s, const run_arguments<float>& arguments) {
+  auto& [i, bucket, asked, given] = *s.under_way;
   const auto& buckets = s.what->buckets();
-  std::size_t bucket = 0;
-  for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
+  for (; i < s.what->instructions().size(); ++i) {
+    if (!has_sums(s, arguments))
+      return false;
+    asked = given = false;
     execute(s, i);
     if (arguments.on_instruction)
       arguments.on_instruction(i);
@@ -237,6 +275,7 @@ void run_by_step(executor_state& s, const run_arguments<float>& arguments) {
   for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
     hand_over(s, arguments, bucket);
   copy_loss(s);
+  return true;
 }
 
 run_result result_of(executor_state& s) {
@@ -272,15 +311,48 @@ executor::executor(executor&&) noexcept = default;
 executor& executor::operator=(executor&&) noexcept = default;
 
 run_result executor::run(const run_arguments<float>& arguments) {
+  restart();
+  if (const auto result = advance(arguments))
+    return *result;
+  throw std::invalid_argument("executor: sums over workers are missing");
+}
+
+void executor::restart() noexcept {
+  state_->under_way.reset();
+}
+
+std::optional<run_result> executor::advance(const run_arguments<float>& arguments) {
   auto& s = *state_;
   check(s, arguments);
   s.gpu.enter();
-  begin(s, arguments);
-  if (arguments.gradient.empty() && !arguments.on_instruction)
+  const bool begins = !s.under_way;
+  if (begins)
+    begin(s, arguments);
+  if (arguments.gradient.empty() && !arguments.on_instruction && !arguments.on_sums) {
     run_recorded(s);
-  else
-    run_by_step(s, arguments);
+    return result_of(s);
+  }
+  if (begins) {
+    clear_gradients(s);
+    s.under_way.emplace();
+  }
+  if (!run_by_step(s, arguments))
+    return std::nullopt;
+  s.under_way.reset();
   return result_of(s);
+}
+
+void executor::give_sums(std::span<const double> totals, std::size_t rows) {
+  auto& s = *state_;
+  const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
+  if (!waits
+      || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
+    throw std::invalid_argument("executor: " + std::to_string(totals.size())
+                                + " sums over workers were not asked for");
+  s.gpu.enter();
+  s.gpu.copy_in(s.stream, s.totals.data(), totals.data(), totals.size_bytes());
+  s.all_rows = rows;
+  s.under_way->given = true;
 }
 
 std::span<const float> executor::fetched(std::size_t index) {
@@ -315,11 +387,15 @@ std::size_t executor::memory_bytes(const plan& what) {
   const space_sizes space{what};
   const auto parameters = what.parameters().size();
   auto floats = what.arena_elements() + parameters * (what.has_gradients() ? 2 : 1);
+  std::size_t sparse = 0;
   for (std::size_t i = 0; i < what.feed_count(); ++i)
-    floats += what.reads_feed(i) ? what.feed(i).shape.elements(what.max_rows()) : 0;
+    if (what.reads_feed(i) && what.feed(i).type == dtype::sparse)
+      sparse += sparse_feed::memory_bytes(what.max_rows());
+    else if (what.reads_feed(i))
+      floats += what.feed(i).shape.elements(what.max_rows());
   // Labels and positions have the size of floats.
   return (floats + space.positions) * sizeof(float)
-    + (space.doubles + scalar_slots) * sizeof(double) + space.keys * sizeof(std::uint64_t);
+    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse + space.keys * sizeof(std::uint64_t);
 }
 
 } // namespace troupe::cuda

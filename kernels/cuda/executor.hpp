@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace troupe::cuda {
@@ -27,7 +28,8 @@ void check_supported(const plan& what);
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
-/// The constructor allocates all device memory; `run` allocates none. Only one run at a time. The
+/// The constructor allocates all device memory, except for the entries of sparse feeds, whose memory
+/// grows with the largest batch. Only one run at a time. The
 /// device must outlive the executor. On one kind of device, the same input gives the same bits,
 /// because kernels add up in a fixed order and without atomics.
 class executor {
@@ -48,6 +50,12 @@ public:
   /// fit the plan.
   run_result run(const run_arguments<float>& arguments);
 
+  /// As troupe::executor::advance, give_sums and restart. It needs all weights when a run begins,
+  /// and stops only for sums over all workers.
+  std::optional<run_result> advance(const run_arguments<float>& arguments);
+  void give_sums(std::span<const double> totals, std::size_t rows);
+  void restart() noexcept;
+
   /// The values of fetch `index` in the last run, copied to the host. Valid until the next call.
   std::span<const float> fetched(std::size_t index);
 
@@ -58,7 +66,8 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// Bytes of device memory that an executor of this plan allocates.
+  /// Bytes of device memory that an executor of this plan allocates, without the entries of sparse
+  /// feeds.
   static std::size_t memory_bytes(const plan& what);
 
 private:

@@ -2,6 +2,7 @@
 #include "kernels/cuda/losses.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/cuda/sparse.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -26,6 +27,20 @@ void run_matmul(const step& s) {
                       .b = s.b,
                       .c = s.out});
   finish(s, s.matrix(x.output).columns, 1);
+}
+
+void run_sparse(const step& s) {
+  const auto& features = s.x.inputs[0];
+  sparse_matmul(s.where(), s.run.rows, static_cast<std::size_t>(features.shape.last()),
+                static_cast<std::size_t>(s.x.output.shape.last()),
+                s.run.sparse.at(features.index).entries(), s.b, s.out);
+}
+
+void run_sparse_gradient(const step& s) {
+  const auto& features = s.x.inputs[0];
+  sparse_matmul_gradient(s.where(), s.run.rows, static_cast<std::size_t>(features.shape.last()),
+                         static_cast<std::size_t>(s.x.output.shape.last()),
+                         s.run.sparse.at(features.index).columns(), s.b, s.out);
 }
 
 void run_chain(const step& s) {
@@ -76,6 +91,8 @@ std::span<const operation_row> dense_rows() {
   static const operation_row rows[] = {
     {.op = op::matmul, .run = run_matmul, .takes_epilogue = true, .bias = op::add_bias},
     {op::add_bias, [](s i) { run_by_channel(i, how::add, i.matrix(i.x.output).columns, 1); }},
+    {op::sparse_matmul, run_sparse},
+    {op::sparse_matmul_gradient, run_sparse_gradient},
     {op::elementwise, run_chain},
     {op::sum,
      [](s i) {

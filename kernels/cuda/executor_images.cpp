@@ -19,6 +19,7 @@ struct image_step : step {
 
   images of(std::size_t i) const { return cpu::images_of(x.inputs[i], run.rows); }
   const float* bias() const { return run.read(x.bias); }
+  channel_totals all() const { return {totals(), run.rows_of(x) * input.pixels()}; }
 };
 
 channel_sizes channels_of(const images& size) {
@@ -76,22 +77,36 @@ std::span<const operation_row> image_rows() {
         [](s i) {
           sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.a, i.out);
         }),
-    row({op::channel_moments},
-        [](s i) { channel_moments(i.where(), channels_of(i.input), i.a, i.out); }),
+    row({.op = op::channel_moments,
+         .sums =
+           [](const step& i, double* out) {
+             channel_sums(i.where(), channels_of(image_step{i}.input), i.a, out);
+           }},
+        [](s i) {
+          if (const auto all = i.all(); all.sums != nullptr)
+            moments_of_sums(i.where(), i.input.channels, all, i.out);
+          else
+            channel_moments(i.where(), channels_of(i.input), i.a, i.out);
+        }),
     row({op::normalize_channels},
         [](s i) {
           normalize_channels(i.where(), channels_of(i.output), i.a, i.b, i.x.factor, i.out);
         }),
-    row({op::normalize_channels_gradient},
+    row({.op = op::normalize_channels_gradient,
+         .sums =
+           [](const step& i, double* out) {
+             channel_products(i.where(), channels_of(image_step{i}.input), i.a, i.b, i.operand(2),
+                              out);
+           }},
         [](s i) {
           normalize_channels_gradient(i.where(), channels_of(i.output), i.a, i.b, i.operand(2),
-                                      i.x.factor, i.out);
+                                      i.x.factor, i.all(), i.out);
         }),
     {op::summed_mean, [](const step& i) { scale_moments(i, 0, static_cast<double>(i.run.rows)); }},
     {op::summed_variance,
      [](const step& i) {
        const auto samples = static_cast<double>(i.run.rows);
-       const auto n = samples * i.x.factor;
+       const auto n = static_cast<double>(i.run.rows_of(i.x)) * i.x.factor;
        scale_moments(i, 1, samples * (n > 1 ? n / (n - 1) : 1));
      }},
     row({op::max_pool_select},

@@ -5,6 +5,7 @@
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/cuda/recurrence.hpp"
 
+#include <algorithm>
 #include <array>
 
 // Operations on sequences.
@@ -78,6 +79,12 @@ void run_concat(const step& s) {
   }
 }
 
+void run_reverse(const step& s) {
+  const move_step move{s};
+  reverse(s.where(), move.rows, move.width / std::max<std::size_t>(move.inner, 1), move.inner, s.a,
+          s.out);
+}
+
 /// `weight`: the position of w among the inputs.
 template <std::size_t weight>
 cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
@@ -105,6 +112,7 @@ std::span<const operation_row> sequence_rows() {
     {op::batched_matmul, run_batched_matmul},
     {op::slice, run_slice},
     {op::place, run_place},
+    {op::reverse, run_reverse},
     {op::concat, run_concat},
     {op::embedding,
      [](s i) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cuda/executor.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/cuda/sparse_feed.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,10 +33,13 @@ struct executor_state {
   /// One for each placeholder; empty if the plan does not read it.
   std::vector<buffer<float>> values;
   std::vector<buffer<std::int32_t>> labels;
+  std::map<std::size_t, sparse_feed> sparse;
   /// Work space for one instruction.
   buffer<double> space;
   buffer<std::int32_t> positions;
   buffer<double> scalars;
+  /// Sums of the current instruction over the samples of this worker or of all workers.
+  buffer<double> totals;
   /// Keys of the dropout masks, in the order of their instructions.
   buffer<std::uint64_t> keys;
   std::map<const instruction*, std::size_t> key_of;
@@ -50,6 +54,24 @@ struct executor_state {
   /// The number of labels that count, if the host knows it.
   std::optional<std::size_t> counted;
   std::vector<float> fetched;
+
+  /// A run that was begun and has not ended.
+  struct progress {
+    std::size_t instruction = 0;
+    std::size_t bucket = 0;
+    /// Whether on_sums was called for the instruction, and whether give_sums has answered.
+    bool asked = false;
+    bool given = false;
+  };
+  std::optional<progress> under_way;
+  /// Number of samples of all workers, once it is known in a run.
+  std::optional<std::size_t> all_rows;
+
+  bool has_totals(const instruction& x) const { return x.key != 0 && all_rows.has_value(); }
+  /// Number of samples that an instruction works on: all workers' or this one's.
+  std::size_t rows_of(const instruction& x) const {
+    return x.key != 0 ? all_rows.value_or(rows) : rows;
+  }
 
   /// All instructions of a run of so many rows.
   struct recorded_run {

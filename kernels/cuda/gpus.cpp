@@ -1,9 +1,9 @@
 #include "kernels/cuda/gpus.hpp"
 
 #include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/updater.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -20,17 +20,18 @@ public:
   std::optional<run_result> advance(const run_arguments<float>& x) override {
     if (std::ranges::find(x.weights, nullptr) != x.weights.end())
       return std::nullopt;
-    return run_.run(x);
+    return run_.advance(x);
   }
-  void give_sums(std::span<const double>, std::size_t) override {
-    throw std::invalid_argument("a GPU asks for no sums over workers");
+  void give_sums(std::span<const double> totals, std::size_t rows) override {
+    run_.give_sums(totals, rows);
   }
-  void restart() noexcept override {}
+  void restart() noexcept override { run_.restart(); }
   std::string find_not_finite(const run_arguments<float>& x) override {
     return troupe::executor<float>(on_cpu_).find_not_finite(x);
   }
   std::span<const float> fetched(std::size_t index) override { return run_.fetched(index); }
   const plan& what() const noexcept override { return run_.what(); }
+  bool keeps_weights() const override { return true; }
 
 private:
   std::unique_ptr<device> gpu_;
@@ -46,6 +47,7 @@ public:
   std::string name(std::size_t index) const override { return open_(index)->name(); }
   const fusion_table& fusion() const override { return cuda::fusion(); }
   void check(const plan& what) const override { check_supported(what); }
+  std::size_t memory_bytes(const plan& what) const override { return executor::memory_bytes(what); }
   std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const override {
@@ -57,6 +59,14 @@ public:
       throw device_error(std::string(error.what()) + ". Batches of this size take "
                          + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
     }
+  }
+  std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const override {
+    return updater::memory_bytes(sizes, staged);
+  }
+  updater_maker open_updaters(std::size_t index) const override {
+    return [gpu = std::shared_ptr<device>(open_(index))](const updater_sizes& sizes) {
+      return std::make_unique<updater>(gpu, sizes);
+    };
   }
 
 private:

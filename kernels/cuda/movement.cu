@@ -40,6 +40,20 @@ struct copy_kernel {
   }
 };
 
+struct reverse_kernel {
+  view<const float> x; // (rows, n, inner)
+  view<float> out;     // (rows, n, inner)
+  std::size_t n, inner;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const auto slice = i / inner;
+      const auto row = slice / n;
+      out.store(i, x.load((row * n + (n - 1 - slice % n)) * inner + i % inner));
+    }
+  }
+};
+
 struct embedding_kernel {
   view<const std::int32_t> ids; // (n)
   view<const float> table;      // (entries, columns)
@@ -140,6 +154,12 @@ void copy_rows(stream where, const row_copy& what) {
                      what.from_stride,
                      what.to_stride,
                      n});
+}
+
+void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, const float* x,
+             float* out) {
+  const auto size = rows * n * inner;
+  launch(where, "reverse", {blocks_for(size)}, reverse_kernel{{x, size}, {out, size}, n, inner});
 }
 
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,

@@ -28,6 +28,10 @@ struct row_copy {
 };
 void copy_rows(stream where, const row_copy& what);
 
+/// out (rows, n, inner): the n slices of each row of x in reverse order. `out` is not x.
+void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, const float* x,
+             float* out);
+
 /// out (n, columns) = the rows of the table (entries, columns) with the numbers `ids` (n). NaN for
 /// invalid ids.
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,

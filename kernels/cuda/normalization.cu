@@ -146,23 +146,88 @@ struct channels_kernel {
   }
 };
 
+struct sums_kernel {
+  channel_loop all;
+  view<const float> x;
+  view<double> out; // (2, channels)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
+      const auto sum = all.sum(t, c, [&](std::size_t i) { return static_cast<double>(x.load(i)); });
+      const auto squares = all.sum(t, c, [&](std::size_t i) {
+        const auto v = static_cast<double>(x.load(i));
+        return v * v;
+      });
+      if (t.index() == 0) {
+        out.store(c, sum);
+        out.store(all.size.channels + c, squares);
+      }
+    }
+  }
+};
+
+struct moments_of_sums_kernel {
+  view<const double> sums; // (2, channels)
+  view<float> out;         // (2, channels)
+  std::size_t channels;
+  double n;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto c = t.first(); c < channels; c += t.stride()) {
+      const auto mean = sums.load(c) / n;
+      const auto variance = sums.load(channels + c) / n - mean * mean;
+      out.store(c, static_cast<float>(mean));
+      out.store(channels + c, static_cast<float>(variance < 0 ? 0 : variance)); // NaN stays NaN
+    }
+  }
+};
+
+/// Sums of dy, and of dy (x - mean), of a channel.
+struct product_sums {
+  double dy, products;
+
+  TROUPE_DEVICE static product_sums of(const thread& t, const channel_loop& all, std::size_t c,
+                                       const view<const float>& dy, const view<const float>& x,
+                                       float mean) {
+    const auto sum = all.sum(t, c, [&](std::size_t i) { return static_cast<double>(dy.load(i)); });
+    const auto products = all.sum(t, c, [&](std::size_t i) {
+      return static_cast<double>(dy.load(i)) * static_cast<double>(x.load(i) - mean);
+    });
+    return {sum, products};
+  }
+};
+
+struct products_kernel {
+  channel_loop all;
+  view<const float> dy, x, moments; // (2, channels)
+  view<double> out;                 // (2, channels)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
+      const auto sums = product_sums::of(t, all, c, dy, x, moments.load(c));
+      if (t.index() == 0) {
+        out.store(c, sums.dy);
+        out.store(all.size.channels + c, sums.products);
+      }
+    }
+  }
+};
+
 /// scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean))).
 struct channels_gradient_kernel {
   channel_loop all;
   view<const float> dy, x, moments; // (2, channels)
+  view<const double> totals;        // (2, channels); null: the sums of these images
   view<float> out;
-  double epsilon;
+  double epsilon, n;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto n = static_cast<double>(all.each() > 0 ? all.each() : 1);
     for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
       const auto mean = moments.load(c);
       const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
-      const auto sum =
-        all.sum(t, c, [&](std::size_t i) { return static_cast<double>(dy.load(i)); });
-      const auto product = all.sum(t, c, [&](std::size_t i) {
-        return static_cast<double>(dy.load(i)) * static_cast<double>(x.load(i) - mean);
-      });
+      const auto [sum, product] = totals.data != nullptr
+        ? product_sums{totals.load(c), totals.load(all.size.channels + c)}
+        : product_sums::of(t, all, c, dy, x, mean);
       const auto exact = static_cast<double>(scale);
       const auto dy_mean = static_cast<float>(sum / n);
       const auto slope = static_cast<float>(exact * exact * product / n);
@@ -174,6 +239,10 @@ struct channels_gradient_kernel {
     }
   }
 };
+
+double at_least_one(std::size_t n) {
+  return static_cast<double>(std::max<std::size_t>(n, 1));
+}
 
 launch_size per_channel(const channel_sizes& size) {
   return {std::min(size.channels, most_blocks), block_warps * sizeof(double)};
@@ -209,11 +278,41 @@ void normalize_channels(stream where, const channel_sizes& size, const float* x,
 }
 
 void normalize_channels_gradient(stream where, const channel_sizes& size, const float* dy,
-                                 const float* x, const float* moments, double epsilon, float* out) {
+                                 const float* x, const float* moments, double epsilon,
+                                 const channel_totals& totals, float* out) {
   const auto n = size.count * size.channels * size.pixels;
+  const auto each = totals.sums != nullptr ? totals.each : size.count * size.pixels;
   launch(where, "normalize_channels_gradient", per_channel(size),
-         channels_gradient_kernel{
-           {size}, {dy, n}, {x, n}, {moments, 2 * size.channels}, {out, n}, epsilon});
+         channels_gradient_kernel{{size},
+                                  {dy, n},
+                                  {x, n},
+                                  {moments, 2 * size.channels},
+                                  {totals.sums, 2 * size.channels},
+                                  {out, n},
+                                  epsilon,
+                                  at_least_one(each)});
+}
+
+void channel_sums(stream where, const channel_sizes& size, const float* x, double* out) {
+  launch(where, "channel_sums", per_channel(size),
+         sums_kernel{
+           {size}, {x, size.count * size.channels * size.pixels}, {out, 2 * size.channels}});
+}
+
+void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out) {
+  launch(where, "moments_of_sums", {blocks_for(channels)},
+         moments_of_sums_kernel{{totals.sums, 2 * channels},
+                                {out, 2 * channels},
+                                channels,
+                                at_least_one(totals.each)});
+}
+
+void channel_products(stream where, const channel_sizes& size, const float* dy, const float* x,
+                      const float* moments, double* out) {
+  const auto n = size.count * size.channels * size.pixels;
+  launch(where, "channel_products", per_channel(size),
+         products_kernel{
+           {size}, {dy, n}, {x, n}, {moments, 2 * size.channels}, {out, 2 * size.channels}});
 }
 
 } // namespace troupe::cuda

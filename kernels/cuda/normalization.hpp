@@ -28,8 +28,25 @@ void channel_moments(stream where, const channel_sizes& size, const float* x, fl
 /// `out` may be x.
 void normalize_channels(stream where, const channel_sizes& size, const float* x,
                         const float* moments, double epsilon, float* out);
-/// `out` may be dy or x.
+/// Sums over the images of all workers, in device memory, and the number of elements of a channel
+/// in these images. Without sums, this worker's images are all.
+struct channel_totals {
+  const double* sums = nullptr; // (2, channels)
+  std::size_t each = 0;
+};
+/// `out` may be dy or x. totals: of channel_products.
 void normalize_channels_gradient(stream where, const channel_sizes& size, const float* dy,
-                                 const float* x, const float* moments, double epsilon, float* out);
+                                 const float* x, const float* moments, double epsilon,
+                                 const channel_totals& totals, float* out);
+
+// Batch normalization over the images of several workers: each adds up its part.
+
+/// out (2, channels): sums of x, and of its squares.
+void channel_sums(stream where, const channel_sizes& size, const float* x, double* out);
+/// out (2, channels): the moments that follow from the totals of channel_sums.
+void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out);
+/// out (2, channels): sums of dy, and of dy (x - mean).
+void channel_products(stream where, const channel_sizes& size, const float* dy, const float* x,
+                      const float* moments, double* out);
 
 } // namespace troupe::cuda

@@ -28,6 +28,8 @@ struct step {
   troupe::extent matrix(const troupe::operand& of) const { return run.matrix(of); }
   stream where() const { return run.stream; }
   double* space() const { return run.space.data(); }
+  /// The sums over all workers, in device memory; null if this worker's samples are all.
+  const double* totals() const { return run.has_totals(x) ? run.totals.data() : nullptr; }
   ending last() const { return {x.after.value_or(operation::end), run.read(x.epilogue_operand)}; }
 };
 
@@ -42,6 +44,9 @@ struct operation_row {
   std::size_t (*space)(const instruction& x, std::size_t rows) = nullptr;
   /// Work space for row numbers, in elements.
   std::size_t (*positions)(const instruction& x, std::size_t rows) = nullptr;
+  /// For batch normalization over the samples of all workers: writes this worker's part of the sums
+  /// (sums_needed of the CPU) to device memory.
+  void (*sums)(const step&, double* out) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;
   std::optional<operation> bias = std::nullopt;

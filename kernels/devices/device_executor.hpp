@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/devices/device_error.hpp"
+#include "kernels/devices/device_updater.hpp"
 #include "kernels/plan/plan.hpp"
 
 #include <cstddef>
@@ -30,6 +31,8 @@ public:
   virtual const plan& what() const noexcept = 0;
   /// True if `advance` accepts the rows of this weight in several places (run_arguments::parts).
   virtual bool takes_rows(std::size_t) const { return false; }
+  /// True if a run without weights (run_arguments::weights) uses those of the run before.
+  virtual bool keeps_weights() const { return false; }
 };
 
 /// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
@@ -55,12 +58,23 @@ public:
   /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
   virtual void check(const plan& what) const = 0;
 
+  /// Bytes of a GPU's memory that an executor of this plan allocates.
+  virtual std::size_t memory_bytes(const plan& what) const = 0;
+
   /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
   /// or has too little memory, and input_error like `check`.
   /// @param on_cpu the same computation as a plan for the CPU, to find numbers that are not finite
   virtual std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const = 0;
+
+  /// Bytes of a GPU's memory that an updater allocates.
+  /// @param staged with device_updater::reserve_stage()
+  virtual std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const = 0;
+
+  /// Opens the GPU. The updaters of a maker share a stream: one thread at a time may use them.
+  /// Throws device_error if the GPU cannot be used.
+  virtual updater_maker open_updaters(std::size_t index) const = 0;
 };
 
 } // namespace troupe

@@ -75,8 +75,10 @@ class Inputs(TestCase):
         self.refused("check", f"--job={job}", "--workers=2", *place,
                      says=["worker/0 on CPU:0", "worker/1 on GPU:99", *missing])
         self.refused("train", f"--job={job}", *place, says=["device[0]: there is no worker/1"])
-        self.refused("train", f"--job={job}", "--set", "device[0]=/job:ps/task:0/device:GPU:0",
+        self.refused("train", f"--job={job}", "--set", "device[0]=/job:gardener/task:0/device:GPU:0",
                      says=["device[0]: ", "expected /job:worker/task:N/device:GPU:N"])
+        self.refused("train", f"--job={job}", "--set", "device[0]=/job:chief/task:0/device:GPU:99",
+                     says=["coordinator/0 cannot compute on GPU:99: ", "soft_placement: true"])
         soft = self.start("train", f"--job={job}", "--workers=2", *place, "--set", "soft_placement=true")
         self.assert_exit(soft, 0)
         self.assertEqual(soft.output.count("worker/1 cannot compute on GPU:99"), 1)

@@ -1,20 +1,24 @@
 // Workers that compute on a simulated GPU: through job, node, trainer and executor, as on a real
 // one.
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/cluster/training.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/simulation/simulation.hpp"
-#include "actors/worker/worker_device.hpp"
+#include "actors/worker/task_device.hpp"
 #include "kernels/cuda/gpus.hpp"
 #include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +32,8 @@ namespace {
 struct faults {
   std::size_t allocations = ~std::size_t{0};
   std::size_t products = ~std::size_t{0};
+  /// To the host.
+  std::size_t copies = ~std::size_t{0};
 };
 
 class faulty_device final : public simulated_device {
@@ -43,6 +49,11 @@ public:
     if (left_.products-- == 0)
       throw device_error("a product of matrices failed");
     simulated_device::multiply(where, x);
+  }
+  void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    if (left_.copies-- == 0)
+      throw device_error("a copy from the GPU failed");
+    simulated_device::copy_out(where, to, from, bytes);
   }
 
 private:
@@ -69,7 +80,16 @@ const std::string cnn =
 const std::string lstm =
   "model={ layer { reshape { dims: 28 dims: 28 } } layer { lstm { hidden: 6 last: true } } "
   "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+const std::string both_ways =
+  "model={ layer { reshape { dims: 28 dims: 28 } } "
+  "layer { gru { hidden: 5 bidirectional: true last: true } } "
+  "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+const std::string normalized_together =
+  "model={ layer { flatten {} } layer { dense { units: 12 } } "
+  "layer { batch_norm { sync: true } } layer { activation: RELU } layer { dense { units: 10 } } "
+  "loss: SOFTMAX_CROSS_ENTROPY }";
 const std::string on_gpu = "device[0]=/job:worker/task:*/device:GPU:0";
+const std::string on_gpu_too = "device[1]=/job:worker/task:*/device:GPU:0";
 
 proto::Job job_with(const std::string& model, const std::vector<std::string>& more) {
   std::vector<std::string> changes{
@@ -85,23 +105,28 @@ struct outcome {
   std::vector<float> weights;
   std::vector<std::string> notices;
   std::string metrics;
+  /// Kernels.
+  std::size_t launches = 0;
 };
 
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
-              std::uint64_t seed = 1) {
+              std::uint64_t seed = 1, bool evaluator = false) {
   simulation_options options;
   options.seed = seed;
+  options.evaluator = evaluator;
   options.job = job;
   options.data = build_data(job);
   options.workers = workers;
   options.ps = traits_of(job).uses_shards() ? 2 : 0;
   options.gpus = std::move(devices);
+  const auto before = launches();
   simulation sim{options};
   outcome result;
   const auto end = sim.run();
   result.summary = end.summary;
   for (const auto& node : end.nodes)
     BOOST_TEST(node.has_value()); // It ended in order, even if a device failed.
+  result.launches = launches() - before;
   for (const auto& x : sim.seen().notices)
     result.notices.push_back(x.text);
   if (!result.summary.failure.empty())
@@ -143,7 +168,7 @@ BOOST_AUTO_TEST_SUITE(devices)
 
 // Weights are at most about 1. A step rounds a few times, so ten steps stay far below 1e-5.
 BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
-  for (const auto& model : {mlp, cnn, lstm})
+  for (const auto& model : {mlp, cnn, lstm, both_ways})
     for (const std::string protocol : {"ASYNC_PS", "RING"})
       BOOST_TEST_CONTEXT(protocol << ", " << model) {
         const auto cpu = train(job_with(model, {"protocol=" + protocol}), 2, nullptr);
@@ -182,12 +207,12 @@ BOOST_AUTO_TEST_CASE(one_worker_on_a_gpu_and_one_on_the_cpu) {
 BOOST_AUTO_TEST_CASE(a_missing_gpu_is_refused) {
   const auto job = job_with(mlp, {"device[0]=/job:worker/task:1/device:GPU:3"});
   const auto context = context_of(job);
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, 1, gpus(2).get()); }),
+  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, gpus(2).get()); }),
                       "worker/1 cannot compute on GPU:3: there is no GPU 3: this machine has 2"));
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, 1, nullptr); }),
+  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, nullptr); }),
                       "this program was built without code for GPUs"));
-  BOOST_TEST(choose_device(*context, 0, nullptr).text == "CPU:0");
-  BOOST_TEST(choose_device(*context, 1, gpus(4).get()).text == "GPU:3 (simulated)");
+  BOOST_TEST(choose_device(*context, {job_kind::worker, 0}, nullptr).text == "CPU:0");
+  BOOST_TEST(choose_device(*context, {job_kind::worker, 1}, gpus(4).get()).text == "GPU:3 (simulated)");
   const auto run = train(job, 2, gpus(2));
   BOOST_TEST(contains(run.summary.failure, "worker/1 cannot compute on GPU:3"));
   BOOST_TEST(contains(run.summary.failure, "soft_placement: true"));
@@ -211,24 +236,275 @@ BOOST_AUTO_TEST_CASE(soft_placement_falls_back_with_one_notice) {
 
 BOOST_AUTO_TEST_CASE(workers_that_do_not_exist) {
   const auto context = context_of(job_with(mlp, {"device[0]=/job:worker/task:2/device:GPU:0"}));
-  BOOST_TEST(error_of([&] { check_devices(*context, 2, {}, nullptr); })
+  BOOST_TEST(error_of([&] { check_devices(*context, 2, 0, {}, nullptr); })
              == "device[0]: there is no worker/2; the cluster has 2 workers, counted from 0");
-  BOOST_TEST(error_of([&] { check_devices(*context, 3, {}, nullptr); }) == "(no error)");
+  BOOST_TEST(error_of([&] { check_devices(*context, 3, 0, {}, nullptr); }) == "(no error)");
 }
 
-BOOST_AUTO_TEST_CASE(models_that_a_gpu_cannot_compute) {
-  const std::string model = "model={ layer { name: \"norm\" batch_norm { sync: true } } "
-                            "layer { flatten {} } layer { dense { units: 10 } } "
-                            "loss: SOFTMAX_CROSS_ENTROPY }";
-  const auto context = context_of(job_with(model, {"protocol=RING", on_gpu}));
-  for (const auto& here : {std::vector<std::uint32_t>{}, std::vector<std::uint32_t>{1}}) {
-    const auto text = error_of([&] { check_devices(*context, 2, here, gpus(1).get()); });
-    BOOST_TEST(contains(text, "norm"));
-    BOOST_TEST(contains(text, "set batch_norm.sync: false, or use a CPU"));
+// A worker without samples in the last step, several batches per step, and two kinds of devices.
+BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
+  for (const std::string protocol : {"SYNC_PS", "RING"})
+    for (const std::string second : {"GPU:0", "CPU:0"}) {
+      const std::vector<std::string> more{"protocol=" + protocol, "accumulate=2"};
+      const auto cpu = train(job_with(normalized_together, more), 2, nullptr);
+      auto placed = more;
+      placed.push_back(on_gpu);
+      placed.push_back("device[1]=/job:worker/task:1/device:" + second);
+      const auto gpu = train(job_with(normalized_together, placed), 2, gpus(1));
+      BOOST_TEST(gpu.summary.failure == "");
+      BOOST_TEST(gpu.summary.samples == 48U);
+      BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-4);
+      BOOST_TEST(gpu.launches > 0U);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(sparse_features) {
+  const temporary_directory folder;
+  const auto path = (folder.path() / "records.libsvm").string();
+  std::ofstream file{path};
+  for (int i = 0; i < 60; ++i) {
+    file << i % 3;
+    for (int k = 0; k <= i % 7; ++k)
+      file << ' ' << 1 + 40 * k + i % 40 << ':' << 0.5 + 0.25 * (i % 4);
+    file << '\n';
   }
+  file.close();
+  const std::vector<std::string> more{
+    "data={ libsvm { path: \"" + path + "\" features: 400 } split { test: 0.2 } batch: 8 }",
+    "protocol=SYNC_PS"};
+  const std::string model = "model={ layer { dense { units: 6 activation: TANH } } "
+                            "layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }";
+  const auto cpu = train(job_with(model, more), 2, nullptr);
+  auto placed = more;
+  placed.push_back(on_gpu);
+  placed.push_back("device[1]=/job:coordinator/task:0/device:GPU:0");
+  const auto gpu = train(job_with(model, placed), 2, gpus(1));
+  BOOST_TEST(cpu.summary.failure == "");
+  BOOST_TEST(gpu.summary.failure == "");
+  BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+  BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-5);
+}
+
+// -- parameter servers
+
+namespace {
+
+const std::string shards_on_gpu = "device[0]=/job:ps/task:*/device:GPU:0";
+
+const std::vector<std::string> optimizers{
+  "optimizer={ kind: SGD weight_decay: 0.01 }",
+  "optimizer={ kind: MOMENTUM momentum: 0.9 l1: 0.001 }",
+  "optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 1 }",
+  "optimizer={ kind: ADAGRAD }",
+  "optimizer={ kind: RMSPROP momentum: 0.5 clip_value: 0.1 }",
+  "optimizer={ kind: ADAM group { match: \"*bias\" learning_rate_scale: 2 } }",
+  "optimizer={ kind: ADAMW weight_decay: 0.1 }",
+  "optimizer={ kind: LAMB }"};
+
+/// The checkpoint of a run's files at this step.
+std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
+                                       const std::string& name) {
+  const auto folder = checkpoint_folder("out") / name;
+  return std::make_shared<checkpoint>(
+    fit_checkpoint(read_checkpoint(files, folder), *context_of(job)));
+}
+
+} // namespace
+
+// Bit for bit, also with batch normalization (state) and a moving average; except for LAMB, whose
+// norms round differently.
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_have_the_bits_of_the_cpu) {
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS", "SSP"})
+    for (const auto& optimizer : optimizers)
+      BOOST_TEST_CONTEXT(protocol << ", " << optimizer) {
+        const std::vector<std::string> more{"protocol=" + protocol, optimizer,
+                                            "learning_rate={base: 0.01}",
+                                            "moving_average={decay: 0.9}"};
+        const auto cpu = train(job_with(cnn, more), 2, nullptr);
+        auto placed = more;
+        placed.push_back(shards_on_gpu);
+        const auto gpu = train(job_with(cnn, placed), 2, gpus(1));
+        BOOST_TEST(gpu.summary.failure == "");
+        BOOST_TEST(gpu.launches > 0U);
+        if (optimizer.find("LAMB") != std::string::npos)
+          BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+        else
+          BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(all_tasks_on_gpus) {
+  const std::vector<std::string> placed{
+    "protocol=ASYNC_PS", "device[0]=/job:ps/task:*/device:GPU:1",
+    "device[1]=/job:worker/task:*/device:GPU:0", "device[2]=/job:chief/task:0/device:GPU:1"};
+  const auto gpu = train(job_with(mlp, placed), 2, gpus(2));
+  BOOST_TEST(gpu.summary.failure == "");
+  const auto cpu = train(job_with(mlp, {"protocol=ASYNC_PS"}), 2, nullptr);
+  BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+  BOOST_TEST(contains(gpu.metrics,
+                      R"("ps/0":"GPU:1","ps/1":"GPU:1","worker/0":"GPU:0","worker/1":"GPU:0",)"
+                      R"("coordinator/0":"GPU:1"})"));
+}
+
+// From every checkpoint of a run: on a GPU from those of the CPU, and the other way around.
+BOOST_AUTO_TEST_CASE(a_run_continues_on_other_devices) {
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
+    for (const std::string optimizer :
+         {"optimizer={ kind: MOMENTUM momentum: 0.9 }", "optimizer={ kind: ADAM }"})
+      for (const bool began_on_gpu : {false, true})
+        BOOST_TEST_CONTEXT(protocol << ", " << optimizer << ", began on a GPU: " << began_on_gpu) {
+          const std::vector<std::string> more{"protocol=" + protocol, optimizer,
+                                              "checkpoint={every_steps: 2 keep: 100}"};
+          auto placed = more;
+          placed.push_back(shards_on_gpu);
+          const auto job = job_with(mlp, more);
+          const auto other = job_with(mlp, placed);
+          // One worker: the same gradients in both runs.
+          simulation_options options;
+          options.job = began_on_gpu ? other : job;
+          options.data = build_data(job);
+          options.workers = 1;
+          options.ps = 2;
+          options.gpus = gpus(1);
+          options.files = std::make_shared<memory_storage>();
+          const auto whole = simulation{options}.run().summary;
+          BOOST_TEST_REQUIRE(whole.failure == "");
+          const auto names = options.files->directories(checkpoint_folder("out"));
+          BOOST_TEST(names.size() >= 4U);
+          for (const auto& name : names) {
+            auto again = options;
+            again.job = began_on_gpu ? job : other;
+            again.resume = load(*options.files, again.job, name);
+            again.files = std::make_shared<memory_storage>();
+            const auto rest = simulation{again}.run().summary;
+            BOOST_TEST(rest.failure == "");
+            BOOST_TEST(rest.weights_sha256 == whole.weights_sha256, name);
+          }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
+  const std::string place = "device[0]=/job:ps/task:1/device:GPU:3";
+  const auto refused = train(job_with(mlp, {"protocol=SYNC_PS", place}), 2, gpus(2));
+  BOOST_TEST(contains(refused.summary.failure, "ps/1 cannot compute on GPU:3"));
   const auto soft =
-    train(job_with(model, {"protocol=RING", on_gpu, "soft_placement=true"}), 2, gpus(1));
+    train(job_with(mlp, {"protocol=SYNC_PS", place, "soft_placement=true"}), 2, gpus(2));
   BOOST_TEST(soft.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(soft.notices, [](const std::string& x) {
+               return x.starts_with("ps/1 cannot compute on GPU:3");
+             }) == 1);
+  const auto context = context_of(job_with(mlp, {"protocol=SYNC_PS", place}));
+  BOOST_TEST(error_of([&] { check_devices(*context, 2, 1, {}, nullptr); })
+             == "device[0]: there is no ps/1; the cluster has 1 parameter servers, counted from 0");
+  // Without shards, parameter servers are idle and need no device.
+  BOOST_TEST(train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2)).summary.failure == "");
+  BOOST_TEST(contains(error_of([&] {
+                        job_with(mlp, {"protocol=HOGWILD", "optimizer={kind: SGD}", place});
+                      }),
+                      "HOGWILD workers share the weights in the host's memory"));
+}
+
+// Fail at allocation N, and then at copy N, until a run has no failure. The nodes end in order.
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
+  const auto job = job_with(mlp, {"protocol=SYNC_PS", shards_on_gpu, "epochs=1"});
+  std::size_t allocations = 0;
+  for (;; ++allocations) {
+    const auto failure = train(job, 2, gpus(1, {.allocations = allocations})).summary.failure;
+    if (failure.empty())
+      break;
+    BOOST_TEST(contains(failure, " on GPU:0: out of memory of the GPU. The weights, the optimizer's "
+                                 "state and a gradient take 1 MB there in all"));
+  }
+  BOOST_TEST(allocations >= 4U);
+  std::size_t failures = 0;
+  for (std::size_t copies = 0;; copies += 3, ++failures) {
+    const auto failure = train(job, 2, gpus(1, {.copies = copies})).summary.failure;
+    if (failure.empty())
+      break;
+    BOOST_TEST(contains(failure, " on GPU:0: a copy from the GPU failed"));
+    BOOST_TEST(failure.starts_with("ps/"));
+  }
+  BOOST_TEST(failures >= 1U);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
+  const auto devices = gpus(1);
+  const auto context = context_of(
+    job_with(mlp, {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
+                   "device[2]=/job:coordinator/task:0/device:GPU:0"}));
+  const auto bytes = [&](job_kind job, std::uint32_t index) {
+    return device_memory(*context, {job, index}, 2, devices.get());
+  };
+  // Weights, gradient and two slots of state, of which updates in pieces need a second copy.
+  const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
+  BOOST_TEST(bytes(job_kind::ps, 0) + bytes(job_kind::ps, 1)
+             == vectors * context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
+  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr) == 0U);
+}
+
+// Losses are about 2: rounding stays far below 1e-6.
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
+  const std::string on_coordinator = "device[0]=/job:chief/task:0/device:GPU:0";
+  const std::string on_evaluator = "device[0]=/job:evaluator/task:0/device:GPU:0";
+  for (const auto& model : {mlp, cnn, lstm})
+    for (const bool evaluator : {false, true})
+      BOOST_TEST_CONTEXT("evaluator: " << evaluator << ", " << model) {
+        const std::string measures = "evaluate={measure: TOP_5 measure: CONFUSION}";
+        const auto cpu = train(job_with(model, {"protocol=SYNC_PS", measures}), 2, nullptr);
+        const auto gpu = train(job_with(model,
+                                        {"protocol=SYNC_PS", measures,
+                                         evaluator ? on_evaluator : on_coordinator}),
+                               2, gpus(1), 1, evaluator);
+        BOOST_TEST(gpu.summary.failure == "");
+        BOOST_TEST(gpu.launches > 0U);
+        BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
+        BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-6);
+        BOOST_TEST((gpu.summary.test_accuracy == cpu.summary.test_accuracy));
+        BOOST_TEST((gpu.summary.measures.top_5 == cpu.summary.measures.top_5));
+        BOOST_TEST(gpu.summary.measures.confusion == cpu.summary.measures.confusion);
+      }
+  // The coordinator's device is not that of the evaluator.
+  const auto other = train(job_with(mlp, {"protocol=SYNC_PS", on_evaluator}), 2, gpus(1));
+  BOOST_TEST(other.launches == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
+  const std::string place = "device[0]=/job:coordinator/task:0/device:GPU:3";
+  const auto refused = train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2));
+  BOOST_TEST(contains(refused.summary.failure, "coordinator/0 cannot compute on GPU:3"));
+  BOOST_TEST(contains(refused.summary.failure, "the coordinator computes on the CPU instead"));
+  const auto soft =
+    train(job_with(mlp, {"protocol=RING", place, "soft_placement=true"}), 2, gpus(2));
+  BOOST_TEST(soft.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(soft.notices, [](const std::string& x) {
+               return x.starts_with("coordinator/0 cannot compute on GPU:3");
+             }) == 1);
+}
+
+// The weights of a run outlive an evaluator that fails; the coordinator evaluates instead.
+BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
+  for (const std::size_t products : {0, 3}) {
+    const auto run = train(
+      job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
+      gpus(1, {.products = products}));
+    BOOST_TEST(contains(run.summary.failure,
+                        "coordinator/0 on GPU:0: a product of matrices failed"));
+  }
+  BOOST_TEST(contains(
+    train(job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
+          gpus(1, {.allocations = 0}))
+      .summary.failure,
+    "coordinator/0 on GPU:0: out of memory of the GPU"));
+  const auto left =
+    train(job_with(mlp, {"protocol=RING", "device[0]=/job:evaluator/task:0/device:GPU:0"}), 1,
+          gpus(1, {.allocations = 0}), 1, true);
+  BOOST_TEST(left.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(left.notices, [](const std::string& x) {
+               return contains(x, "evaluator/0 on GPU:0: out of memory of the GPU");
+             }) == 1);
 }
 
 // At the first allocation, and at the first and a later product.

@@ -12,11 +12,17 @@ BOOST_AUTO_TEST_SUITE(device_placement)
 
 BOOST_AUTO_TEST_CASE(names) {
   const auto one = parse_device("/job:worker/task:3/device:GPU:1");
-  BOOST_TEST((one.worker == 3U));
+  BOOST_TEST((one.job == job_kind::worker));
+  BOOST_TEST((one.task == 3U));
   BOOST_TEST(to_string(one.device) == "GPU:1");
   const auto all = parse_device("/job:worker/task:*/device:CPU:0");
-  BOOST_TEST(!all.worker);
+  BOOST_TEST(!all.task);
   BOOST_TEST(to_string(all.device) == "CPU:0");
+  for (const std::string name : {"coordinator", "chief", "master"})
+    BOOST_TEST(
+      (parse_device("/job:" + name + "/task:0/device:GPU:0").job == job_kind::coordinator));
+  BOOST_TEST((parse_device("/job:ps/task:*/device:GPU:0").job == job_kind::ps));
+  BOOST_TEST((parse_device("/job:evaluator/task:*/device:GPU:0").job == job_kind::evaluator));
 }
 
 BOOST_AUTO_TEST_CASE(bad_names) {
@@ -29,8 +35,8 @@ BOOST_AUTO_TEST_CASE(bad_names) {
          {"/job:worker", "does not say which task"},
          {"/job:gardener/task:0/device:GPU:0", "an unknown job, \"gardener\""},
          {"/job:workers/task:0/device:GPU:0", "an unknown job, \"workers\""},
-         {"/job:ps/task:0/device:GPU:0", "only computes on the CPU"},
-         {"/job:coordinator/task:0/device:GPU:0", "only computes on the CPU"},
+         {"/job:chief/task:1/device:GPU:0", "names a second chief"},
+         {"/job:evaluator/task:1/device:GPU:0", "names a second evaluator"},
          {"/job:worker/task:x/device:GPU:0", "neither a number nor *"},
          {"/job:worker/task:-1/device:GPU:0", "neither a number nor *"},
          {"/job:worker/task:4294967296/device:GPU:0", "neither a number nor *"},
@@ -48,11 +54,17 @@ BOOST_AUTO_TEST_CASE(the_last_entry_applies) {
   const auto job = example_job("digits_mlp",
                                {"device[0]=/job:worker/task:*/device:GPU:0",
                                 "device[1]=/job:worker/task:1/device:GPU:1",
-                                "device[2]=/job:worker/task:2/device:CPU:0"});
-  BOOST_TEST(to_string(device_of_worker(job, 0)) == "GPU:0");
-  BOOST_TEST(to_string(device_of_worker(job, 1)) == "GPU:1");
-  BOOST_TEST(to_string(device_of_worker(job, 2)) == "CPU:0");
-  BOOST_TEST(to_string(device_of_worker(example_job("digits_mlp"), 0)) == "CPU:0");
+                                "device[2]=/job:worker/task:2/device:CPU:0",
+                                "device[3]=/job:ps/task:1/device:GPU:2"});
+  const auto device = [&](job_kind of, std::uint32_t index) {
+    return to_string(device_of(job, {of, index}));
+  };
+  BOOST_TEST(device(job_kind::worker, 0) == "GPU:0");
+  BOOST_TEST(device(job_kind::worker, 1) == "GPU:1");
+  BOOST_TEST(device(job_kind::worker, 2) == "CPU:0");
+  BOOST_TEST(device(job_kind::ps, 0) == "CPU:0");
+  BOOST_TEST(device(job_kind::ps, 1) == "GPU:2");
+  BOOST_TEST(device(job_kind::coordinator, 0) == "CPU:0");
 }
 
 BOOST_AUTO_TEST_CASE(jobs_with_bad_names_are_refused) {
@@ -60,14 +72,14 @@ BOOST_AUTO_TEST_CASE(jobs_with_bad_names_are_refused) {
     error_of([] {
       example_job(
         "digits_mlp",
-        {"device[0]=/job:worker/task:0/device:GPU:0", "device[1]=/job:ps/task:0/device:GPU:0"});
+        {"device[0]=/job:worker/task:0/device:GPU:0", "device[1]=/job:ps/device:GPU:0"});
     }),
-    "device[1]: \"/job:ps/task:0/device:GPU:0\" names a task that only computes on the CPU"));
+    "device[1]: \"/job:ps/device:GPU:0\" does not say which task"));
   BOOST_TEST(contains(
     error_of([] {
       example_job("advertising", {"solver=EXACT", "device[0]=/job:worker/task:0/device:GPU:0"});
     }),
-    "device: solver: EXACT computes on the coordinator"));
+    "device: solver: EXACT computes on the CPU of the coordinator"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -190,6 +190,8 @@ void check_moves(cuda::device& gpu) {
   const auto y = multiply(x, broadcast_leading(g.variable("w", {5}), x.shape()));
   check_on(gpu, g, transpose(y, {0, 2, 3, 1}), tolerance);
   check_on(gpu, g, slice(y, 1, 1, 3), tolerance);
+  for (const std::size_t axis : {1, 2, 3})
+    check_on(gpu, g, reverse(y, axis), tolerance);
   check_on(gpu, g, place(y, 3, 2, {shape::batch, 4, 3, 9}), tolerance);
   check_on(gpu, g, concat({y, slice(y, 2, 0, 2), y}, 2), tolerance);
 }

@@ -1,17 +1,22 @@
 #include "kernels/cuda/executor.hpp"
 
+#include "kernels/cpu/operation_table.hpp"
 #include "kernels/cuda/gpus.hpp"
-#include "kernels/error.hpp"
+#include "kernels/cuda/operation_table.hpp"
+#include "kernels/graph/channel_operations.hpp"
+#include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
-#include "kernels/graph/sparse_operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
-#include "tests/support/input_errors.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -116,19 +121,107 @@ BOOST_AUTO_TEST_CASE(losses_that_are_constants_or_weights) {
   check_against_cpu(gpu, constant, 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_gpu_computes_every_operation_of_the_cpu) {
+  for (std::size_t i = 0; i < operation_count; ++i) {
+    const auto op = static_cast<operation>(i);
+    BOOST_TEST((cuda::row_of(op).run != nullptr) == (cpu::row_of<float>(op).run != nullptr),
+               to_string(op));
+  }
+}
+
+namespace {
+
+/// Two normalizations, of rows and of images, over all workers or over the worker's own samples.
+void build_normalized(model& m, bool all_workers) {
+  auto& g = m.g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto norm = [&](expression y, const std::string& name) {
+    const shape dims{y.shape()[1]};
+    const auto state = parameter_kind::state;
+    return batch_norm(y,
+                      {g.variable(name + ".gain", dims), g.variable(name + ".bias", dims),
+                       g.variable(name + ".mean", dims, {}, state),
+                       g.variable(name + ".variance", dims, {}, state)},
+                      1e-5, all_workers);
+  };
+  auto y = dense(x, g.variable("w1", {18, 4}), g.variable("b1", {18}));
+  y = norm(reshape(tanh(norm(y, "rows")), {shape::batch, 3, 2, 3}), "images");
+  const auto z = dense(flatten(tanh(y)), g.variable("w2", {2, 18}), g.variable("b2", {2}));
+  m.loss = sum(multiply(z, z));
+}
+
+/// Runs workers together; worker i has the next rows[i] rows.
+template <class Executor>
+std::vector<std::vector<float>> run_together(const model& m, std::vector<Executor>& workers,
+                                             const std::vector<std::size_t>& rows) {
+  std::vector<std::vector<float>> gradients(workers.size(),
+                                            std::vector<float>(m.g.parameters().size()));
+  const auto pointers = m.pointers();
+  std::size_t stops = 0;
+  for (bool done = false; !done;) {
+    std::vector<double> totals;
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      const std::vector<feed<float>> feeds{m.floats[0].data() + 4 * first};
+      first += rows[i];
+      const auto on_sums = [&](std::span<const double> x) {
+        totals.resize(x.size());
+        std::ranges::transform(totals, x, totals.begin(), std::plus{});
+      };
+      run_arguments<float> arguments;
+      arguments.rows = rows[i];
+      arguments.weights = pointers;
+      arguments.feeds = feeds;
+      arguments.gradient = gradients[i];
+      arguments.on_sums = on_sums;
+      done = workers[i].advance(arguments).has_value();
+      BOOST_TEST((done || !workers[i].advance(arguments))); // It asks once, and then waits.
+    }
+    if (done)
+      break;
+    ++stops;
+    for (auto& x : workers)
+      x.give_sums(totals, first);
+  }
+  BOOST_TEST(stops == 4U);
+  return gradients;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
+  model m;
+  build_normalized(m, true);
+  simulated_device gpu;
+  const auto on_gpu = m.plan_for(cuda::gpu_plan_options(), 33);
+  const auto on_cpu = m.plan_for(cpu_plan_options(), 33);
+  for (const auto& rows : std::vector<std::vector<std::size_t>>{{33}, {5, 28}, {7, 0, 9}}) {
+    m.draw(rows.size() == 3 ? 16 : 33, 2);
+    std::vector<cuda::executor> there;
+    std::vector<troupe::executor<float>> here;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      there.emplace_back(gpu, on_gpu);
+      here.emplace_back(on_cpu);
+    }
+    const auto actual = run_together(m, there, rows);
+    const auto expected = run_together(m, here, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      double largest = 1e-3;
+      for (const float x : expected[i])
+        largest = std::max(largest, std::fabs(static_cast<double>(x)));
+      check_close(actual[i], as_doubles(expected[i]), 2e-5, 2e-5 * largest,
+                  "gradient of worker " + std::to_string(i));
+    }
+  }
+  // One worker with all samples: the same as without sums.
+  m.draw(33, 2);
+  check_against_cpu(gpu, m, 2, 2e-5);
+  cuda::executor alone(gpu, on_gpu);
+  BOOST_CHECK_THROW(alone.give_sums({}, 3), std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_CASE(what_it_refuses) {
   simulated_device gpu;
-  model m;
-  const auto x = m.g.placeholder("x", {shape::batch, 9}, dtype::sparse);
-  m.fetches = {sparse_matmul(x, m.g.variable("w", {9, 2}))};
-  const auto text = error_of([&] { cuda::executor(gpu, m.plan_for(cuda::gpu_plan_options(), 4)); });
-  BOOST_TEST(contains(text, "a GPU cannot compute sparse_matmul yet; use a CPU for this model"));
-  model backward;
-  backward.fetches = {reverse(backward.g.placeholder("x", {shape::batch, 9}), 1)};
-  BOOST_TEST(
-    contains(error_of([&] { cuda::executor(gpu, backward.plan_for(cuda::gpu_plan_options(), 4)); }),
-             "a GPU cannot compute reverse yet"));
-
   model dense;
   build_classifier(dense);
   dense.draw(3, 5);

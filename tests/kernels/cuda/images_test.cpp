@@ -1,3 +1,4 @@
+#include "kernels/cpu/channels.hpp"
 #include "kernels/cpu/convolution.hpp"
 #include "kernels/cuda/convolution.hpp"
 #include "kernels/cuda/normalization.hpp"
@@ -79,10 +80,10 @@ BOOST_AUTO_TEST_CASE(normalization_in_place) {
   const device_array<float> apart(900);
   in_all_orders([&] {
     cuda::channel_moments({}, size, a.data(), moments.data());
-    cuda::normalize_channels_gradient({}, size, b.data(), a.data(), moments.data(), 1e-5,
+    cuda::normalize_channels_gradient({}, size, b.data(), a.data(), moments.data(), 1e-5, {},
                                       apart.data());
     const device_array<float> over_dy(dy);
-    cuda::normalize_channels_gradient({}, size, over_dy.data(), a.data(), moments.data(), 1e-5,
+    cuda::normalize_channels_gradient({}, size, over_dy.data(), a.data(), moments.data(), 1e-5, {},
                                       over_dy.data());
     BOOST_TEST(same_bits(over_dy.values(), apart.values()));
     cuda::normalize_channels({}, size, a.data(), moments.data(), 1e-5, apart.data());
@@ -90,6 +91,54 @@ BOOST_AUTO_TEST_CASE(normalization_in_place) {
     cuda::normalize_channels({}, size, over_x.data(), moments.data(), 1e-5, over_x.data());
     BOOST_TEST(same_bits(over_x.values(), apart.values()));
   });
+}
+
+// Terms are exact in double; sums round as often as they have terms.
+BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
+  for (const auto pixels : element_counts)
+    for (const std::size_t channels : {1, 3}) {
+      const cuda::channel_sizes size{2, channels, pixels};
+      const cpu::images shape{2, channels, pixels, 1};
+      const auto n = 2 * channels * pixels;
+      const auto x = random_floats(n, "x");
+      const auto dy = random_floats(n, "dy");
+      std::vector<double> sums(2 * channels);
+      std::vector<double> products(2 * channels);
+      std::vector<float> moments(2 * channels);
+      std::vector<float> dx(n);
+      const auto all = 3 * 2 * pixels; // as if two other workers had the same images
+      cpu::channel_sums(shape, x.data(), sums.data());
+      for (auto& v : sums)
+        v *= 3;
+      cpu::moments_of_sums(channels, sums.data(), all, moments.data());
+      cpu::channel_products(shape, dy.data(), x.data(), moments.data(), products.data());
+      for (auto& v : products)
+        v *= 3;
+      cpu::normalize_channels_gradient(shape, dy.data(), x.data(), moments.data(), 1e-5,
+                                       products.data(), all, dx.data());
+      const device_array<float> device_x(x);
+      const device_array<float> device_dy(dy);
+      const device_array<double> device_sums(2 * channels);
+      const device_array<float> device_moments(2 * channels);
+      const device_array<float> device_dx(n);
+      const auto times_three = [&] {
+        for (std::size_t i = 0; i < device_sums.size(); ++i)
+          device_sums.data()[i] *= 3;
+      };
+      cuda::channel_sums({}, size, device_x.data(), device_sums.data());
+      times_three();
+      check_close(device_sums.values(), sums, 1e-12, 1e-11, "sums");
+      cuda::moments_of_sums({}, channels, {device_sums.data(), all}, device_moments.data());
+      check_close(device_moments.values(), as_doubles(moments), 1e-6, 1e-7, "moments");
+      cuda::channel_products({}, size, device_dy.data(), device_x.data(), device_moments.data(),
+                             device_sums.data());
+      times_three();
+      check_close(device_sums.values(), products, 1e-6, 1e-4, "products");
+      cuda::normalize_channels_gradient({}, size, device_dy.data(), device_x.data(),
+                                        device_moments.data(), 1e-5, {device_sums.data(), all},
+                                        device_dx.data());
+      check_close(device_dx.values(), as_doubles(dx), 1e-5, 1e-5, "gradient");
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

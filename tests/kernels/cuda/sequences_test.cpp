@@ -63,6 +63,23 @@ BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(slices_in_reverse_order) {
+  for (const auto n : element_counts)
+    for (const std::size_t inner : {1, 33}) {
+      const std::size_t rows = n > 1000 ? 1 : 3;
+      const auto x = random_floats(rows * n * inner, "x");
+      std::vector<float> expected;
+      for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t i = n; i-- > 0;)
+          for (std::size_t j = 0; j < inner; ++j)
+            expected.push_back(x[(r * n + i) * inner + j]);
+      const device_array<float> from(x);
+      const device_array<float> out(x.size());
+      cuda::reverse({}, rows, n, inner, from.data(), out.data());
+      BOOST_TEST(same_bits(out.values(), expected));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(tables) {
   for (const std::size_t n : {0, 1, 31, 256, 257, 600})
     for (const std::size_t columns : {1, 33}) {

@@ -1,0 +1,129 @@
+#include "actors/worker/task_device.hpp"
+
+#include "kernels/error.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+/// The plan of job_context::training for a GPU. Its buckets are the same.
+std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
+  plan_options options;
+  options.max_rows = context.batch();
+  options.loss = context.model.training_loss;
+  options.gradients = true;
+  options.bucket_bytes = context.job.runtime().bucket_bytes();
+  options.fusion = &fusion;
+  return std::make_shared<plan>(*context.model.graph, options);
+}
+
+/// What the task runs on a GPU; null for a parameter server.
+std::shared_ptr<const plan> plan_of(const job_context& context, job_kind job,
+                                    const fusion_table& fusion) {
+  if (job == job_kind::ps)
+    return nullptr;
+  return job == job_kind::worker ? training_plan(context, fusion)
+                                 : model_tester::plan_of(context, fusion);
+}
+
+/// Throws input_error if a GPU cannot compute what the task runs.
+void check_plan(const job_context& context, job_kind job, const gpu_set& gpus) {
+  if (const auto what = plan_of(context, job, gpus.fusion()))
+    gpus.check(*what);
+}
+
+/// The name of the GPU. Throws if it cannot compute what the task runs.
+std::string open(const job_context& context, job_kind job, std::uint32_t gpu, const gpu_set* gpus) {
+  if (gpus == nullptr)
+    throw device_error("this program was built without code for GPUs. Build it where CUDA's nvcc "
+                       "is installed (TROUPE_CUDA=ON), or use the CPU");
+  check_plan(context, job, *gpus);
+  return gpus->name(gpu);
+}
+
+} // namespace
+
+task_device choose_device(const job_context& context, const task_name& task, const gpu_set* gpus) {
+  const auto wanted = device_of(context.job, task);
+  const device_name cpu;
+  const bool idle = task.job == job_kind::ps && !context.protocol.uses_shards();
+  if (!wanted.gpu || idle)
+    return {cpu, to_string(cpu), ""};
+  const auto refusal = [&](const std::exception& error) {
+    return to_string(task) + " cannot compute on " + to_string(wanted) + ": " + error.what();
+  };
+  const auto advice =
+    ". With soft_placement: true, the " + std::string{to_string(task.job)} + " computes on the "
+    + "CPU instead";
+  std::string why;
+  try {
+    return {wanted,
+            to_string(wanted) + " (" + open(context, task.job, wanted.index, gpus) + ")", ""};
+  } catch (const device_error& error) {
+    why = refusal(error);
+    if (!context.job.soft_placement())
+      throw device_error(why + advice);
+  } catch (const input_error& error) {
+    why = refusal(error);
+    if (!context.job.soft_placement())
+      throw input_error(why + advice);
+  }
+  return {cpu, to_string(cpu), why + ". It computes on the CPU instead (soft_placement)"};
+}
+
+void check_devices(const job_context& context, std::size_t workers, std::size_t ps,
+                   const std::vector<task_name>& here, const gpu_set* gpus) {
+  std::vector<job_kind> on_gpu;
+  for (int i = 0; i < context.job.device_size(); ++i) {
+    const auto entry = parse_device(context.job.device(i));
+    if (entry.device.gpu)
+      on_gpu.push_back(entry.job);
+    const bool worker = entry.job == job_kind::worker;
+    const auto count = worker ? workers : entry.job == job_kind::ps ? ps : 1;
+    if (entry.task && *entry.task >= count)
+      throw input_error("device[" + std::to_string(i) + "]: there is no "
+                        + to_string(task_name{entry.job, *entry.task}) + "; the cluster has "
+                        + std::to_string(count)
+                        + (worker ? " workers" : " parameter servers") + ", counted from 0");
+  }
+  for (const auto& task : here)
+    choose_device(context, task, gpus);
+  if (gpus == nullptr || context.job.soft_placement())
+    return;
+  for (const auto job : on_gpu)
+    check_plan(context, job, *gpus);
+}
+
+std::unique_ptr<device_executor>
+make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
+  if (device.gpu)
+    return gpus->make_executor(device.index, training_plan(context, gpus->fusion()),
+                               context.training);
+  return make_cpu_executor(context.training, context.job.runtime().threads());
+}
+
+std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
+                                          const gpu_set* gpus) {
+  if (!device.gpu)
+    return std::make_unique<model_tester>(context);
+  return std::make_unique<model_tester>(
+    context, gpus->make_executor(device.index, model_tester::plan_of(context, gpus->fusion()),
+                                 model_tester::plan_of(context, cpu_fusion())));
+}
+
+std::size_t device_memory(const job_context& context, const task_name& task, std::size_t ps,
+                          const gpu_set* gpus) {
+  if (gpus == nullptr || !device_of(context.job, task).gpu)
+    return 0;
+  if (const auto what = plan_of(context, task.job, gpus->fusion()))
+    return gpus->memory_bytes(*what);
+  if (!context.protocol.uses_shards())
+    return 0;
+  const auto elements = context.shard(task.index, ps).size();
+  return gpus->memory_bytes(range_updater::sizes_of(context, elements, false),
+                            context.protocol.in_pieces);
+}
+
+} // namespace troupe

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "actors/model/device_placement.hpp"
+#include "actors/model/job_context.hpp"
+#include "actors/model/model_tester.hpp"
+#include "kernels/devices/device_executor.hpp"
+#include "messages/names.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The device that a task computes on: a worker its gradients, a parameter server its updates, and
+/// the coordinator or an evaluator its evaluations.
+struct task_device {
+  device_name device;
+  /// For people: "GPU:0 (NVIDIA H200)", "CPU:0".
+  std::string text;
+  /// If it is not the device that the job names (Job.soft_placement): the reason.
+  std::string notice;
+};
+
+/// Opens the task's device. `gpus` are those of this host; null if the program has no code for
+/// GPUs. With Job.soft_placement, the CPU takes the place of a device that cannot be used.
+/// @throws device_error if the device is missing, input_error if it cannot compute the model. Both
+/// name the task and say what to do.
+task_device choose_device(const job_context& context, const task_name& task, const gpu_set* gpus);
+
+/// Checks the devices of a cluster before it starts: all tasks that the job places exist, GPUs can
+/// compute the model, and the devices of the tasks of this host are there (choose_device). Opens
+/// nothing if no task of this host uses a GPU.
+/// @param workers, ps numbers of tasks of the cluster
+/// @param here the tasks of this host
+void check_devices(const job_context& context, std::size_t workers, std::size_t ps,
+                   const std::vector<task_name>& here, const gpu_set* gpus);
+
+/// Makes the executor of a worker's batches on this device. Throws device_error or input_error.
+std::unique_ptr<device_executor>
+make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus);
+
+/// Makes the tester of evaluations on this device. Throws device_error or input_error.
+std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
+                                          const gpu_set* gpus);
+
+/// Bytes that a task allocates of its GPU's memory; 0 on the CPU, or if the program has no code for
+/// GPUs. Sparse records do not count.
+/// @param ps number of parameter servers of the cluster
+std::size_t device_memory(const job_context& context, const task_name& task, std::size_t ps,
+                          const gpu_set* gpus);
+
+} // namespace troupe

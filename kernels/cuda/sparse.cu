@@ -1,0 +1,93 @@
+#include "kernels/cuda/sparse.hpp"
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/kernel.hpp"
+
+#include <limits>
+
+namespace troupe::cuda {
+
+namespace {
+
+// Each thread adds up the entries of one element in their order: the bits are those of the CPU.
+
+struct sparse_kernel {
+  view<const std::int32_t> starts;  // (rows + 1)
+  view<const std::int32_t> columns; // (capacity)
+  view<const float> values;         // (capacity)
+  view<const float> weight;         // (features, units)
+  view<float> out;                  // (rows, units)
+  std::size_t units;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const auto r = i / units;
+      const auto end = starts.load(r + 1);
+      float total = 0;
+      for (auto e = starts.load(r); e < end; ++e) {
+        const auto k = static_cast<std::size_t>(e);
+        // The conversion turns a negative column into a very large one.
+        const auto column =
+          static_cast<std::size_t>(static_cast<std::uint32_t>(columns.load(k)));
+        total += column < weight.size / units
+          ? values.load(k) * weight.load(column * units + i % units)
+          : std::numeric_limits<float>::quiet_NaN();
+      }
+      out.store(i, total);
+    }
+  }
+};
+
+struct sparse_gradient_kernel {
+  view<const std::int32_t> count;   // (1)
+  view<const std::int32_t> columns; // (capacity)
+  view<const std::int32_t> starts;  // (capacity + 1)
+  view<const std::int32_t> rows;    // (capacity)
+  view<const float> values;         // (capacity)
+  view<const float> g;              // (rows, units)
+  view<float> out;                  // (features, units)
+  std::size_t units;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto n = static_cast<std::size_t>(count.load(0)) * units;
+    for (auto i = t.first(); i < n; i += t.stride()) {
+      const auto group = i / units;
+      const auto end = starts.load(group + 1);
+      float total = 0;
+      for (auto e = starts.load(group); e < end; ++e) {
+        const auto k = static_cast<std::size_t>(e);
+        total += values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * units + i % units);
+      }
+      out.store(static_cast<std::size_t>(columns.load(group)) * units + i % units, total);
+    }
+  }
+};
+
+} // namespace
+
+void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::size_t units,
+                   const sparse_entries& x, const float* weight, float* out) {
+  launch(where, "sparse_matmul", {blocks_for(rows * units)},
+         sparse_kernel{{x.starts, rows + 1},
+                       {x.columns, x.capacity},
+                       {x.values, x.capacity},
+                       {weight, features * units},
+                       {out, rows * units},
+                       units});
+}
+
+void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
+                            const entries_by_column& x, const float* g, float* out) {
+  fill_zero(where, features * units, out);
+  launch(where, "sparse_matmul_gradient", {blocks_for(std::min(x.capacity, features) * units)},
+         sparse_gradient_kernel{{x.count, 1},
+                                {x.columns, x.capacity},
+                                {x.starts, x.capacity + 1},
+                                {x.rows, x.capacity},
+                                {x.values, x.capacity},
+                                {g, rows * units},
+                                {out, features * units},
+                                units});
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "kernels/cuda/stream.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::cuda {
+
+// Products with a sparse matrix x (rows, features); formulas: kernels/graph/sparse_operations.hpp.
+// All memory is the device's. Launches depend only on the sizes below, not on the entries, so they
+// can be recorded.
+
+/// The entries of x, row by row: those of row r are starts[r] up to, but not including,
+/// starts[r + 1].
+struct sparse_entries {
+  const std::int32_t* starts = nullptr;  ///< (rows + 1)
+  const std::int32_t* columns = nullptr; ///< (capacity)
+  const float* values = nullptr;         ///< (capacity)
+  std::size_t capacity = 0;
+};
+
+/// The same entries, column by column, each in the order of its rows. Only columns that occur, and
+/// are features.
+struct entries_by_column {
+  const std::int32_t* count = nullptr;   ///< (1): number of columns
+  const std::int32_t* columns = nullptr; ///< (capacity): the column of each group, all different
+  const std::int32_t* starts = nullptr;  ///< (capacity + 1): the first entry of each group
+  const std::int32_t* rows = nullptr;    ///< (capacity), by entry
+  const float* values = nullptr;         ///< (capacity), by entry
+  std::size_t capacity = 0;
+};
+
+/// out (rows, units) = x weight, weight (features, units).
+void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::size_t units,
+                   const sparse_entries& x, const float* weight, float* out);
+
+/// out (features, units) = x^T g, g (rows, units).
+void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
+                            const entries_by_column& x, const float* g, float* out);
+
+} // namespace troupe::cuda

@@ -1,0 +1,98 @@
+#include "kernels/cuda/sparse_feed.hpp"
+
+#include <algorithm>
+
+namespace troupe::cuda {
+
+sparse_feed::sparse_feed(device& where, std::size_t max_rows, std::size_t features, bool by_column)
+  : gpu_(&where), features_(features), by_column_(by_column), starts_(where, max_rows + 1) {}
+
+bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t rows) {
+  // Without rows, nothing is there to point to.
+  constexpr std::int32_t nothing = 0;
+  const auto* const starts = rows > 0 ? x.starts : &nothing;
+  const auto n = static_cast<std::size_t>(starts[rows]);
+  const bool moved = grow(n);
+  gpu_->copy_in(where, starts_.data(), starts, (rows + 1) * sizeof(std::int32_t));
+  if (n > 0) {
+    gpu_->copy_in(where, columns_.data(), x.columns, n * sizeof(std::int32_t));
+    gpu_->copy_in(where, values_.data(), x.values, n * sizeof(float));
+  }
+  if (by_column_) {
+    sort(x, rows);
+    copy_columns(where);
+  }
+  return moved;
+}
+
+/// By half more than needed: a few runs find the largest batch.
+bool sparse_feed::grow(std::size_t entries) {
+  if (entries <= capacity_ && columns_.size() > 0)
+    return false;
+  const auto n = std::max<std::size_t>(entries + entries / 2, 1);
+  // The old memory is released first.
+  capacity_ = 0;
+  columns_ = {};
+  values_ = {};
+  groups_ = {};
+  group_values_ = {};
+  columns_ = {*gpu_, n};
+  values_ = {*gpu_, n};
+  if (by_column_) {
+    groups_ = {*gpu_, 2 + 3 * n};
+    group_values_ = {*gpu_, n};
+  }
+  capacity_ = n;
+  return true;
+}
+
+/// In `sorted_`: the number of columns; each column; the first entry of each; the row of each
+/// entry.
+void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
+  order_.clear();
+  row_of_.clear();
+  for (std::size_t r = 0; r < rows; ++r)
+    for (auto e = x.starts[r]; e < x.starts[r + 1]; ++e) {
+      row_of_.push_back(static_cast<std::int32_t>(r));
+      if (x.columns[e] >= 0 && static_cast<std::size_t>(x.columns[e]) < features_)
+        order_.push_back(static_cast<std::size_t>(e));
+    }
+  std::ranges::stable_sort(order_, {}, [&](std::size_t e) { return x.columns[e]; });
+  sorted_.assign(groups_.size(), 0);
+  sorted_values_.resize(order_.size());
+  std::int32_t* const columns = sorted_.data() + 1;
+  std::int32_t* const starts = columns + capacity_;
+  std::int32_t* const rows_of = starts + capacity_ + 1;
+  std::size_t groups = 0;
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    const auto e = order_[i];
+    if (groups == 0 || columns[groups - 1] != x.columns[e]) {
+      columns[groups] = x.columns[e];
+      starts[groups++] = static_cast<std::int32_t>(i);
+    }
+    rows_of[i] = row_of_[e];
+    sorted_values_[i] = x.values[e];
+  }
+  starts[groups] = static_cast<std::int32_t>(order_.size());
+  sorted_[0] = static_cast<std::int32_t>(groups);
+}
+
+void sparse_feed::copy_columns(stream where) {
+  gpu_->copy_in(where, groups_.data(), sorted_.data(), groups_.bytes());
+  if (!sorted_values_.empty())
+    gpu_->copy_in(where, group_values_.data(), sorted_values_.data(),
+                  sorted_values_.size() * sizeof(float));
+}
+
+sparse_entries sparse_feed::entries() const noexcept {
+  return {starts_.data(), columns_.data(), values_.data(), capacity_};
+}
+
+entries_by_column sparse_feed::columns() const noexcept {
+  const auto* const columns = groups_.data() + 1;
+  const auto* const starts = columns + capacity_;
+  return {groups_.data(),         columns,  starts, starts + capacity_ + 1, group_values_.data(),
+          capacity_};
+}
+
+} // namespace troupe::cuda

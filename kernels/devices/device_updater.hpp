@@ -1,0 +1,94 @@
+#pragma once
+
+#include "kernels/devices/device_error.hpp"
+#include "kernels/graph/layout.hpp"
+#include "kernels/optimizers/optimizer.hpp"
+#include "kernels/range.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+namespace troupe {
+
+/// A part of a range of parameters that is updated in one way.
+struct update_part {
+  /// Elements of the range. If the rule needs whole tensors, one tensor.
+  range where;
+  parameter_kind kind = parameter_kind::trainable;
+  /// Of trainable parameters.
+  optimizer rule;
+  double rate = 0;
+  /// Of state: see update_statistics.
+  double decay = 0;
+};
+
+/// One update of a range of n parameters. All memory is the host's, and is borrowed for the call.
+struct range_update {
+  std::span<const float> weights;  ///< n
+  std::span<const float> gradient; ///< n, summed over samples
+  std::span<float> updated;        ///< n; `weights`, or memory that does not overlap it
+  /// All elements, each in one part, in order.
+  std::span<const update_part> parts;
+  /// 1 / samples, for statistics; and the factor on the gradient of trainable parameters.
+  double mean = 1;
+  double scale = 1;
+  /// Number of updates of this range, including this one.
+  std::uint64_t step = 1;
+  /// See update_arguments. The moment is n elements, or empty.
+  std::span<float> moment = {};
+  std::uint64_t moment_step = 0;
+  bool look_ahead = false;
+};
+
+/// What an updater allocates.
+struct updater_sizes {
+  /// Parameters of its range.
+  std::size_t elements = 0;
+  /// Slots of state that it holds, each of `elements`.
+  std::size_t slots = 0;
+  /// True if the caller holds the first moment, and passes it with each update.
+  bool moment_apart = false;
+  /// See optimizer::by_tensor.
+  bool by_tensor = false;
+};
+
+/// Updates a range of parameters on a device, and holds the optimizer's state there, which starts
+/// at 0. The bits are the same on all devices, except for lamb, whose norms round differently. One
+/// thread at a time. A GPU throws device_error if it fails; the state is then undefined.
+class device_updater {
+public:
+  device_updater() = default;
+  device_updater(const device_updater&) = delete;
+  device_updater& operator=(const device_updater&) = delete;
+  virtual ~device_updater() = default;
+
+  /// Makes an update. A GPU keeps a copy of `updated` and begins the next update with it, if that
+  /// one's `weights` are the same memory; so the caller must not change them in between, unless it
+  /// calls forget_weights().
+  virtual void apply(const range_update& x) = 0;
+
+  /// The same, but the state changes only with publish(). `updated` must not overlap `weights`.
+  /// Without `moment`.
+  virtual void stage(const range_update& x) = 0;
+  virtual void publish() noexcept = 0;
+
+  /// Allocates the memory for stage() now.
+  virtual void reserve_stage() = 0;
+
+  /// The weights come from elsewhere next time.
+  virtual void forget_weights() noexcept {}
+
+  /// A slot of the state, all elements. Valid until the next call.
+  virtual std::span<const float> state(std::size_t slot) = 0;
+  virtual void restore(std::size_t slot, std::span<const float> values) = 0;
+};
+
+/// Makes updaters of one device. May throw device_error.
+using updater_maker = std::function<std::unique_ptr<device_updater>(const updater_sizes&)>;
+
+std::unique_ptr<device_updater> make_cpu_updater(const updater_sizes& sizes);
+
+} // namespace troupe

@@ -1,0 +1,162 @@
+#include "kernels/cuda/sparse.hpp"
+
+#include "kernels/cpu/sparse.hpp"
+#include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/sparse_feed.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sparse_operations.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Row r has `each(r)` entries in any columns, some of them twice.
+struct sparse_matrix {
+  template <class Each>
+  sparse_matrix(std::size_t n, std::size_t features, Each each) : rows(n) {
+    std::uint64_t state = 7 * n + features;
+    for (std::size_t r = 0; r < n; ++r) {
+      for (std::size_t k = each(r); k > 0; --k) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        columns.push_back(static_cast<std::int32_t>((state >> 33) % features));
+      }
+      starts.push_back(static_cast<std::int32_t>(columns.size()));
+    }
+    values = random_floats(columns.size(), "values");
+  }
+
+  sparse_rows<float> feed() const { return {starts.data(), columns.data(), values.data()}; }
+
+  std::size_t rows;
+  std::vector<std::int32_t> starts{0};
+  std::vector<std::int32_t> columns;
+  std::vector<float> values;
+};
+
+struct size {
+  std::size_t rows, features, units, each;
+};
+
+/// Both products on both devices. NaNs are compared as bits.
+void check_products(const sparse_matrix& x, std::size_t features, std::size_t units) {
+  const auto weight = random_floats(features * units, "weight");
+  const auto g = random_floats(x.rows * units, "g");
+  std::vector<float> product(x.rows * units);
+  std::vector<float> gradient(features * units);
+  cpu::sparse_matmul<float>(x.rows, features, units, x.feed(), weight.data(), product.data());
+  cpu::sparse_matmul_gradient<float>(x.rows, features, units, x.feed(), g.data(), gradient.data());
+  simulated_device gpu;
+  cuda::sparse_feed there(gpu, x.rows, features, true);
+  there.copy({}, x.feed(), x.rows);
+  const device_array<float> w(weight);
+  const device_array<float> dy(g);
+  in_all_orders([&] {
+    const device_array<float> out(product.size());
+    cuda::sparse_matmul({}, x.rows, features, units, there.entries(), w.data(), out.data());
+    BOOST_TEST(same_bits(out.values(), product)); // added up in the same order
+    const device_array<float> sums(gradient.size());
+    cuda::sparse_matmul_gradient({}, x.rows, features, units, there.columns(), dy.data(),
+                                 sums.data());
+    BOOST_TEST(same_bits(sums.values(), gradient));
+  });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_sparse)
+
+BOOST_AUTO_TEST_CASE(products) {
+  for (const auto& [rows, features, units, each] :
+       {size{0, 5, 3, 2}, size{1, 1, 1, 1}, size{33, 40, 7, 0}, size{33, 40, 7, 5},
+        size{7, 997, 33, 31}, size{257, 60, 1, 9}, size{60, 3, 257, 4}})
+    BOOST_TEST_CONTEXT(rows << " rows, " << features << " features, " << units << " units") {
+      check_products({rows, features, [each = each](std::size_t r) { return (r * 5 + 3) % (each + 1); }},
+                     features, units);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {
+  sparse_matrix x(9, 20, [](std::size_t r) { return r % 4; });
+  x.columns[0] = -1;
+  x.columns[5] = 20;
+  const auto weight = random_floats(20 * 3, "weight");
+  simulated_device gpu;
+  cuda::sparse_feed there(gpu, x.rows, 20, true);
+  there.copy({}, x.feed(), x.rows);
+  const device_array<float> w(weight);
+  const device_array<float> out(x.rows * 3);
+  cuda::sparse_matmul({}, x.rows, 20, 3, there.entries(), w.data(), out.data());
+  std::vector<float> product(x.rows * 3);
+  cpu::sparse_matmul<float>(x.rows, 20, 3, x.feed(), weight.data(), product.data());
+  std::size_t nans = 0;
+  for (std::size_t i = 0; i < product.size(); ++i) {
+    BOOST_TEST(std::isnan(out.values()[i]) == std::isnan(product[i]));
+    nans += std::isnan(product[i]) ? 1 : 0;
+  }
+  BOOST_TEST(nans == 2 * 3U);
+  const auto g = random_floats(x.rows * 3, "g");
+  const device_array<float> dy(g);
+  const device_array<float> sums(20 * 3);
+  cuda::sparse_matmul_gradient({}, x.rows, 20, 3, there.columns(), dy.data(), sums.data());
+  std::vector<float> gradient(20 * 3);
+  cpu::sparse_matmul_gradient<float>(x.rows, 20, 3, x.feed(), g.data(), gradient.data());
+  BOOST_TEST(same_bits(sums.values(), gradient));
+}
+
+// Batches of growing and shrinking numbers of entries, with recorded runs in between.
+BOOST_AUTO_TEST_CASE(a_sparse_model) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 50}, dtype::sparse);
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto logits = sparse_dense_layer(x, "dense", 4);
+  const auto plan_for = [&](plan_options options) {
+    options.max_rows = 33;
+    options.loss = softmax_cross_entropy(logits, labels);
+    options.gradients = true;
+    return std::make_shared<const plan>(g, options);
+  };
+  const auto what = plan_for(cuda::gpu_plan_options());
+  simulated_device gpu;
+  cuda::executor there(gpu, what);
+  BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+  executor<float> here(plan_for(cpu_plan_options()));
+  const auto w = random_floats(50 * 4, "w");
+  const auto b = random_floats(4, "b");
+  const std::vector<const float*> pointers{w.data(), b.data()};
+  for (const std::size_t each : {2, 9, 0, 30, 3})
+    for (const std::size_t rows : {33, 7, 0}) {
+      const sparse_matrix features(rows, 50, [&](std::size_t r) { return (r + each) % (each + 1); });
+      std::vector<std::int32_t> classes(rows);
+      for (std::size_t i = 0; i < rows; ++i)
+        classes[i] = static_cast<std::int32_t>(i % 4);
+      const std::vector<feed<float>> feeds{features.feed(), classes.data()};
+      std::vector<float> expected(g.parameters().size());
+      std::vector<float> gradient(expected.size());
+      run_arguments<float> arguments;
+      arguments.rows = rows;
+      arguments.weights = pointers;
+      arguments.feeds = feeds;
+      arguments.gradient = expected;
+      const auto on_cpu = here.run(arguments);
+      arguments.gradient = gradient;
+      const auto by_step = there.run(arguments);
+      check_close(std::vector{by_step.loss}, std::vector{on_cpu.loss}, 2e-6, 2e-6, "loss");
+      check_close(gradient, as_doubles(expected), 2e-6, 2e-5, "gradient");
+      arguments.gradient = {};
+      BOOST_TEST(there.run(arguments).loss == by_step.loss);
+      std::vector<float> recorded(gradient.size());
+      gpu.copy_out({}, recorded.data(), there.gradient().data(), there.gradient().size_bytes());
+      BOOST_TEST(same_bits(recorded, gradient));
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

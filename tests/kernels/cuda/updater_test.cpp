@@ -1,0 +1,194 @@
+#include "kernels/cuda/updater.hpp"
+
+#include "kernels/cuda/gpus.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// 10 frozen parameters, 90 and more by a rule, 5 of state, and again by another rule.
+std::vector<update_part> parts_of(const optimizer& rule, std::size_t n) {
+  auto other = rule;
+  other.weight_decay = 0.01F;
+  return {{{0, 10}, parameter_kind::frozen, {}, 0, 0},
+          {{10, n - 60}, parameter_kind::trainable, rule, 0.1, 0},
+          {{n - 60, n - 55}, parameter_kind::state, {}, 0, 0.25},
+          {{n - 55, n}, parameter_kind::trainable, other, 0.05, 0}};
+}
+
+updater_sizes sizes_of(const optimizer& rule, std::size_t n, bool apart) {
+  return {n, rule.slots() - (apart ? 1 : 0), apart, rule.by_tensor()};
+}
+
+/// Both updaters with their own weights.
+struct pair_of_updaters {
+  pair_of_updaters(const optimizer& how, std::size_t n, bool moment_apart)
+    : rule(how), apart(moment_apart), parts(parts_of(how, n)),
+      cpu(make_cpu_updater(sizes_of(how, n, apart))),
+      gpu(std::make_shared<simulated_device>(), sizes_of(how, n, apart)),
+      weights(random_floats(n, "w")), moment(apart ? n : 0), other_moment(moment) {}
+
+  template <class Make>
+  void update(std::uint64_t step, Make make) {
+    const auto g = random_floats(weights.size(), "g " + std::to_string(step));
+    std::vector<float> next(weights.size());
+    range_update x{.weights = weights,
+                   .gradient = g,
+                   .updated = next,
+                   .parts = parts,
+                   .mean = 0.25,
+                   .scale = 0.2,
+                   .step = step,
+                   .moment = moment,
+                   .moment_step = apart ? step : 0,
+                   .look_ahead = apart};
+    make(*cpu, x);
+    // The host's memory of the device's weights is a slot of a pool: it changes with each update.
+    auto& to = slots[step % 2];
+    to.resize(weights.size());
+    x.weights = slots[(step + 1) % 2].empty() ? std::span<const float>{weights}
+                                              : std::span<const float>{slots[(step + 1) % 2]};
+    x.updated = to;
+    x.moment = other_moment;
+    make(gpu, x);
+    weights = next;
+  }
+
+  void check(double tolerance) {
+    if (last > 0)
+      compare(slots[last % 2], weights, tolerance);
+    compare(other_moment, moment, tolerance);
+    for (std::size_t i = 0; i < rule.slots() - (apart ? 1 : 0); ++i) {
+      const auto a = gpu.state(i);
+      const auto b = cpu->state(i);
+      compare({a.begin(), a.end()}, {b.begin(), b.end()}, tolerance);
+    }
+  }
+
+  static void compare(const std::vector<float>& a, const std::vector<float>& b, double tolerance) {
+    if (tolerance == 0)
+      BOOST_TEST(same_bits(a, b));
+    else
+      check_close(a, as_doubles(b), tolerance, tolerance, "lamb");
+  }
+
+  optimizer rule;
+  bool apart;
+  std::vector<update_part> parts;
+  std::unique_ptr<device_updater> cpu;
+  cuda::updater gpu;
+  std::vector<float> weights, moment, other_moment;
+  std::vector<float> slots[2];
+  std::uint64_t last = 0;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_updater)
+
+// lamb adds up its norms in another order.
+BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {
+  for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind)
+    for (const bool apart : {false, true})
+      for (const std::size_t n : {100, 257, 997}) {
+        optimizer rule;
+        rule.kind = static_cast<optimizer_kind>(kind);
+        if (apart && !rule.moment_slot())
+          continue;
+        pair_of_updaters both(rule, n, apart);
+        for (std::uint64_t step = 1; step <= 4; ++step) {
+          both.update(step, [](device_updater& x, const range_update& how) { x.apply(how); });
+          both.last = step;
+          both.check(rule.by_tensor() ? 1e-6 : 0);
+        }
+      }
+}
+
+// Staged updates change nothing before they are published; some are dropped.
+BOOST_AUTO_TEST_CASE(staged_updates) {
+  for (const auto kind : {optimizer_kind::sgd, optimizer_kind::momentum, optimizer_kind::adam}) {
+    optimizer rule;
+    rule.kind = kind;
+    pair_of_updaters both(rule, 300, false);
+    both.gpu.reserve_stage();
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      std::vector<float> lost(300);
+      const auto g = random_floats(300, "lost");
+      const auto& from = step == 1 ? both.weights : both.slots[(step + 1) % 2];
+      range_update dropped{.weights = from,
+                           .gradient = g,
+                           .updated = lost,
+                           .parts = both.parts};
+      both.gpu.stage(dropped);
+      both.update(step, [](device_updater& x, const range_update& how) {
+        x.stage(how);
+        x.publish();
+      });
+      both.last = step;
+      both.check(0);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(state_can_be_restored) {
+  optimizer rule;
+  rule.kind = optimizer_kind::adam;
+  pair_of_updaters both(rule, 300, false);
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    auto values = random_floats(300, "state");
+    for (auto& x : values)
+      x = std::abs(x);
+    both.gpu.restore(slot, values);
+    both.cpu->restore(slot, values);
+  }
+  both.check(0);
+  both.update(1, [](device_updater& x, const range_update& how) { x.apply(how); });
+  both.last = 1;
+  both.check(0);
+  // The host's weights have changed in place.
+  both.weights = random_floats(300, "other");
+  std::ranges::copy(both.weights, both.slots[1].begin());
+  both.gpu.forget_weights();
+  both.update(2, [](device_updater& x, const range_update& how) { x.apply(how); });
+  both.last = 2;
+  both.check(0);
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
+  for (const auto kind : {optimizer_kind::sgd, optimizer_kind::adam, optimizer_kind::lamb})
+    for (const bool apart : {false, true})
+      for (const bool staged : {false, true}) {
+        optimizer rule;
+        rule.kind = kind;
+        if (apart && !rule.moment_slot())
+          continue;
+        const auto gpu = std::make_shared<simulated_device>();
+        cuda::updater there(gpu, sizes_of(rule, 300, apart));
+        if (staged)
+          there.reserve_stage();
+        BOOST_TEST(gpu->allocated_bytes()
+                   == cuda::updater::memory_bytes(sizes_of(rule, 300, apart), staged));
+      }
+}
+
+BOOST_AUTO_TEST_CASE(no_parameters) {
+  const auto gpu = std::make_shared<simulated_device>();
+  cuda::updater there(gpu, {0, 2, false, false});
+  there.apply({});
+  there.stage({});
+  there.publish();
+  there.restore(0, {});
+  BOOST_TEST(there.state(1).empty());
+  BOOST_TEST(gpu->allocations() == 0U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
