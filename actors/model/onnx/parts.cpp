@@ -205,10 +205,13 @@ void sequence_at(onnx_node& node) {
   node.set(all[node.axis(onnx_integer(node.number_of(1, "position")), all.size())]);
 }
 
-onnx_constant joined(const onnx_node& node, std::size_t axis) {
+onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts,
+                     std::size_t axis) {
   onnx_constant result;
-  for (std::size_t i = 0; i < node.inputs(); ++i) {
-    const auto& c = *node.input(i).known;
+  bool uniform = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& c = *parts[i].known;
+    uniform = uniform && c.uniform() && c.values == parts[0].known->values;
     if (i == 0) {
       result.type = c.type;
       result.dims = c.dims;
@@ -222,12 +225,18 @@ onnx_constant joined(const onnx_node& node, std::size_t axis) {
                   + " differ in more than axis " + std::to_string(axis));
     result.dims[axis] += c.dims[axis];
   }
-  if (result.elements() > node.limit())
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+  if (uniform && result.dims[axis] > 0) {
+    result.values = parts[0].known->values;
+    return result;
+  }
+  if (result.elements() > node.limit()
+      || std::ranges::find(result.dims, onnx_constant::batch) != result.dims.end())
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims)
+                + " is too large, or depends on the batch");
   const auto before = onnx_product(result.dims, 0, axis);
   for (std::int64_t k = 0; k < before; ++k)
-    for (std::size_t i = 0; i < node.inputs(); ++i) {
-      const auto& c = *node.input(i).known;
+    for (const auto& part : parts) {
+      const auto& c = *part.known;
       const auto length = onnx_product(c.dims, axis, c.dims.size());
       for (std::int64_t j = 0; j < length; ++j)
         result.values.push_back(c.at(static_cast<std::size_t>(k * length + j)));
@@ -238,29 +247,10 @@ onnx_constant joined(const onnx_node& node, std::size_t axis) {
 void concat(onnx_node& node) {
   if (node.inputs() == 0)
     node.refuse("it has no inputs");
-  const auto rank = node.input(0).rank();
-  const auto axis = node.axis(node.integer("axis", 1), rank);
-  bool all_known = true;
+  std::vector<onnx_value> parts;
   for (std::size_t i = 0; i < node.inputs(); ++i)
-    all_known = all_known && node.input(i).known;
-  if (all_known) {
-    node.set(joined(node, axis));
-    return;
-  }
-  std::vector<expression> parts;
-  const onnx_value* first = nullptr;
-  for (std::size_t i = 0; i < node.inputs(); ++i) {
-    const auto& v = node.input(i);
-    parts.push_back(node.tensor(i));
-    if (v.has_batch() && (first == nullptr || !first->has_batch()))
-      first = &v;
-    if (v.rank() != rank || (v.has_batch() && v.batch_at != first->batch_at))
-      node.refuse("the inputs have different ranks, or the batch in different places");
-  }
-  if (first == nullptr)
-    first = &node.input(0);
-  const onnx_value like{parts[0], first->batch_at};
-  node.set({troupe::concat(parts, like.graph_axis(axis)), first->batch_at});
+    parts.push_back(node.input(i));
+  node.set(concatenated(node, parts, node.axis(node.integer("axis", 1), parts[0].rank())));
 }
 
 // -- picking ------------------------------------------------------------------------------------
@@ -401,6 +391,24 @@ void pad(onnx_node& node) {
 }
 
 } // namespace
+
+onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
+                        std::size_t axis) {
+  if (std::ranges::all_of(parts, [](const onnx_value& v) { return v.known != nullptr; }))
+    return joined(node, parts, axis);
+  std::vector<expression> tensors;
+  const onnx_value* first = nullptr;
+  for (const auto& v : parts) {
+    tensors.push_back(to_tensor(v, node.target()));
+    if (v.has_batch() && first == nullptr)
+      first = &v;
+    if (v.rank() != parts[0].rank() || (v.has_batch() && v.batch_at != first->batch_at))
+      node.refuse("the inputs have different ranks, or the batch in different places");
+  }
+  const auto batch_at = first == nullptr ? 0 : first->batch_at;
+  const onnx_value like{tensors[0], batch_at};
+  return {concat(tensors, like.graph_axis(axis)), batch_at};
+}
 
 void add_part_operators(onnx_operators& all) {
   all["Slice"] = slice;

@@ -127,30 +127,6 @@ T apply(arithmetic how, T a, T b) {
   return a;
 }
 
-/// The same for whole numbers, some of which may be multiples of the number of samples.
-double apply_whole(arithmetic how, double a, double b) {
-  const auto left = onnx_constant::batches(a);
-  const auto right = onnx_constant::batches(b);
-  const auto unknown = std::numeric_limits<double>::quiet_NaN();
-  switch (how) {
-  case arithmetic::add:
-  case arithmetic::subtract:
-    return (left != 0) == (right != 0) || a == 0 || b == 0 ? apply(how, a, b) : unknown;
-  case arithmetic::multiply:
-    return left != 0 && right != 0 ? unknown : a * b;
-  case arithmetic::divide:
-    if (left == 0 && right == 0)
-      return std::trunc(a / b);
-    if (right != 0)
-      return a == 0 || (left != 0 && left % right == 0) ? a / b : unknown;
-    return std::trunc(b) == b && b != 0 && left % onnx_integer(b) == 0 ? a / b : unknown;
-  case arithmetic::maximum:
-  case arithmetic::minimum:
-    return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;
-  }
-  return unknown;
-}
-
 /// True if a normal float can represent the number's magnitude.
 bool is_normal(double x) {
   using limits = std::numeric_limits<float>;
@@ -185,6 +161,29 @@ bool is_number(const onnx_value& v, std::size_t rank) {
 }
 
 } // namespace
+
+double combine_whole(arithmetic how, double a, double b) {
+  const auto left = onnx_constant::batches(a);
+  const auto right = onnx_constant::batches(b);
+  const auto unknown = std::numeric_limits<double>::quiet_NaN();
+  switch (how) {
+  case arithmetic::add:
+  case arithmetic::subtract:
+    return (left != 0) == (right != 0) || a == 0 || b == 0 ? apply(how, a, b) : unknown;
+  case arithmetic::multiply:
+    return left != 0 && right != 0 ? unknown : a * b;
+  case arithmetic::divide:
+    if (left == 0 && right == 0)
+      return std::trunc(a / b);
+    if (right != 0)
+      return a == 0 || (left != 0 && left % right == 0) ? a / b : unknown;
+    return std::trunc(b) == b && b != 0 && left % onnx_integer(b) == 0 ? a / b : unknown;
+  case arithmetic::maximum:
+  case arithmetic::minimum:
+    return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;
+  }
+  return unknown;
+}
 
 onnx_value unfolded(onnx_value v) {
   v.merged.clear();
@@ -337,7 +336,7 @@ onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, gra
   if (a.known && b.known) {
     const bool whole = a.known->type == onnx_constant::kind::integer;
     const auto f = [&](double x, double y) {
-      return whole ? apply_whole(how, x, y) : apply(how, x, y);
+      return whole ? combine_whole(how, x, y) : apply(how, x, y);
     };
     return combine(*a.known, *b.known, f, limit);
   }
