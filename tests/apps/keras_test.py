@@ -62,7 +62,7 @@ def tagger():
 
 
 def gru():
-    return on_tokens(layers.GRU(10, return_sequences=True), layers.GRU(6))
+    return on_tokens(layers.GRU(10, return_sequences=True), layers.Bidirectional(layers.GRU(6)))
 
 
 def gru_before():

@@ -131,6 +131,28 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
+/// The first elements along an axis in the opposite order, and the others behind them. tf2onnx
+/// writes ReverseV2 of TensorFlow like this, with equal lengths.
+void reverse_sequence(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axis = node.axis(node.integer("time_axis", 0), v.rank());
+  const auto batch_axis = node.axis(node.integer("batch_axis", 1), v.rank());
+  const auto& lengths = node.known(1, "lengths of the sequences");
+  const auto extent = v.dims()[axis];
+  const auto length = lengths.elements() > 0 ? onnx_integer(lengths.at(0)) : 0;
+  if (std::ranges::any_of(lengths.values, [&](double x) { return x != lengths.at(0); }))
+    node.refuse("the sequences have different lengths");
+  if (axis == batch_axis || extent == onnx_constant::batch || length < 1 || length > extent)
+    node.refuse("the first " + std::to_string(length) + " of " + std::to_string(extent)
+                + " elements of axis " + std::to_string(axis) + " cannot be reversed");
+  const onnx_value x{node.tensor(0), v.batch_at};
+  const auto first = sliced(node, x, axis, 0, length);
+  const onnx_value turned{reverse(first.x, x.graph_axis(axis)), x.batch_at};
+  node.set(length == extent
+             ? turned
+             : concatenated(node, {turned, sliced(node, x, axis, length, extent)}, axis));
+}
+
 /// Parts of these sizes along an axis of input 0.
 std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
                                  const std::vector<std::int64_t>& sizes) {
@@ -229,10 +251,8 @@ onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts
     result.values = parts[0].known->values;
     return result;
   }
-  if (result.elements() > node.limit()
-      || std::ranges::find(result.dims, onnx_constant::batch) != result.dims.end())
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims)
-                + " is too large, or depends on the batch");
+  if (result.elements() > node.limit())
+    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
   const auto before = onnx_product(result.dims, 0, axis);
   for (std::int64_t k = 0; k < before; ++k)
     for (const auto& part : parts) {
@@ -412,6 +432,7 @@ onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& pa
 
 void add_part_operators(onnx_operators& all) {
   all["Slice"] = slice;
+  all["ReverseSequence"] = reverse_sequence;
   all["Split"] = split;
   all["SplitToSequence"] = split_to_sequence;
   all["SequenceAt"] = sequence_at;

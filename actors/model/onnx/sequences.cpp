@@ -51,8 +51,9 @@ void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
     expected = {"Sigmoid", "Tanh", "Tanh"};
   if (how == cell::gru)
     expected = {"Sigmoid", "Tanh"};
+  const auto once = expected;
   if (directions == 2)
-    expected.insert(expected.end(), expected.begin(), expected.end());
+    expected.insert(expected.end(), once.begin(), once.end());
   if (const auto found = node.texts("activations"); !found.empty() && found != expected)
     node.refuse("attribute \"activations\" is not the default");
   if (node.has("clip"))

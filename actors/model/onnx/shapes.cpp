@@ -215,7 +215,39 @@ onnx_value with_dims(const onnx_node& node, const onnx_value& v,
   return reshaped(node, v, wanted);
 }
 
+namespace {
+
+onnx_constant transposed(const onnx_constant& c, const std::vector<std::size_t>& axes) {
+  onnx_constant result;
+  result.type = c.type;
+  std::vector<std::size_t> strides;
+  for (const auto axis : axes) {
+    result.dims.push_back(c.dims[axis]);
+    strides.push_back(static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size())));
+  }
+  if (c.uniform()) {
+    result.values = c.values;
+    return result;
+  }
+  const auto extents = onnx_dims_of_a_sample(result.dims);
+  for (std::size_t i = 0; i < c.values.size(); ++i) {
+    std::size_t from = 0;
+    auto rest = i;
+    for (auto axis = axes.size(); axis-- > 0;) {
+      const auto extent = static_cast<std::size_t>(extents[axis]);
+      from += rest % extent * strides[axis];
+      rest /= extent;
+    }
+    result.values.push_back(c.values[from]);
+  }
+  return result;
+}
+
+} // namespace
+
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g) {
+  if (v.known)
+    return transposed(*v.known, axes);
   const auto x = to_tensor(v, g);
   std::vector<std::size_t> order;
   std::size_t batch_at = 0;

@@ -128,7 +128,8 @@ private:
     follow_normalization(node);
     const bool weighted =
       std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });
-    if (is_product(op) && weighted)
+    const bool moves = only_moves(op) && products_.contains(node.input(0));
+    if ((is_product(op) && weighted) || moves)
       products_.insert(node.output().begin(), node.output().end());
   }
 
@@ -190,7 +191,7 @@ private:
   std::unordered_map<std::string_view, const onnx::TensorProto*> initializers_;
   /// Values that depend on the model's input.
   std::unordered_set<std::string> of_data_;
-  /// Products of data and other values.
+  /// Products of data and other values. Their elements may have been moved.
   std::unordered_set<std::string> products_;
   /// Roots of data.
   std::unordered_set<std::string> roots_;

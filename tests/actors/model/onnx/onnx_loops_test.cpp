@@ -240,6 +240,61 @@ BOOST_AUTO_TEST_CASE(products_of_extents) {
 
 namespace {
 
+/// The output for one sample (1, 2, 3, 4).
+std::vector<double> output_of(const small_model& m) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto y = import_onnx(m.parsed(), g, {x}).at(0).x;
+  graph_session<double> s{g};
+  const std::vector<double> features{1, 2, 3, 4};
+  const auto result = s.run(std::array{session_feed<double>{x, features}}, std::array{y})[0];
+  return {result.begin(), result.end()};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(reversed_sequences) {
+  const auto model = [](const std::vector<std::int64_t>& lengths) {
+    small_model m;
+    m.reshape("x", {0, 4, 1}, "steps");
+    m.whole("lengths", {static_cast<std::int64_t>(lengths.size())}, lengths);
+    auto& node = m.node("ReverseSequence", {"steps", "lengths"}, "turned");
+    integer(node, "time_axis", 1);
+    integer(node, "batch_axis", 0);
+    m.reshape("turned", {0, 4}, "y");
+    return m;
+  };
+  BOOST_TEST(output_of(model({4})) == std::vector<double>({4, 3, 2, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(output_of(model({3, 3})) == std::vector<double>({3, 2, 1, 4}),
+             boost::test_tools::per_element());
+  BOOST_TEST(contains(model({3, 4}).error(), "the sequences have different lengths"));
+  BOOST_TEST(
+    contains(model({5}).error(), "the first 5 of 4 elements of axis 1 cannot be reversed"));
+}
+
+// Keras combines its causal mask with a mask of ones for each sample.
+BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
+  small_model m;
+  m.whole("row", {1, 4}, {1, 0, 0, 1});
+  m.whole("0", {}, {0});
+  m.node("Shape", {"x"}, "dims");
+  m.node("ConstantOfShape", {"dims"}, "zeros"); // real
+  integer(m.node("Cast", {"zeros"}, "numbers"), "to", onnx::TensorProto::INT64);
+  m.node("Add", {"numbers", "row"}, "rows"); // (batch, 4)
+  m.node("Transpose", {"rows"}, "columns");
+  m.node("Transpose", {"columns"}, "again");
+  integer(m.node("Cast", {"again"}, "mask"), "to", onnx::TensorProto::BOOL);
+  m.node("Neg", {"x"}, "negative");
+  m.node("Where", {"mask", "x", "negative"}, "y");
+  BOOST_TEST(output_of(m) == std::vector<double>({1, -2, -3, 4}), boost::test_tools::per_element());
+  integer(m.node("Cast", {"mask"}, "real"), "to", onnx::TensorProto::FLOAT);
+  m.proto.mutable_graph()->mutable_output(0)->set_name("real");
+  BOOST_TEST(output_of(m) == std::vector<double>({1, 0, 0, 1}), boost::test_tools::per_element());
+}
+
+namespace {
+
 /// An LSTM whose bias has these values in its second half, as tf2onnx writes it: the initial state
 /// is a zero for each sample.
 small_model recurrent(float second, const std::string& producer) {

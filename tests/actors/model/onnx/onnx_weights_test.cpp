@@ -69,6 +69,20 @@ small_model positions() {
 
 } // namespace
 
+// As tf2onnx writes one-dimensional convolutions of Keras.
+BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
+  small_model m;
+  m.weight("w", {4, 4}, 16);
+  m.weight("b", {1, 4}, 4);
+  m.weight("c", {1, 4}, 4);
+  m.node("MatMul", {"x", "w"}, "product");
+  m.node("Identity", {"product"}, "moved");
+  m.node("Add", {"moved", "b"}, "sum");
+  m.node("Add", {"sum", "c"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "w b ");
+  BOOST_TEST(frozen(m.parsed()) == "c ");
+}
+
 // As tf2onnx writes the normalizations of Keras.
 BOOST_AUTO_TEST_CASE(scales_and_shifts_of_normalizations) {
   small_model m;
