@@ -47,15 +47,98 @@ def bag():
                              layers.Dense(12, activation="tanh"), layers.Dense(CLASSES)])
 
 
+def on_tokens(*others):
+    return keras.Sequential([keras.Input((TIME,), dtype="int32"), layers.Embedding(WORDS, 8), *others,
+                             layers.Dense(CLASSES)])
+
+
+def lstm():
+    return on_tokens(layers.LSTM(10, return_sequences=True), layers.LSTM(6))
+
+
+def tagger():
+    """A class for each token."""
+    return on_tokens(layers.Bidirectional(layers.LSTM(6, return_sequences=True)))
+
+
+def gru():
+    return on_tokens(layers.GRU(10, return_sequences=True), layers.Bidirectional(layers.GRU(6)))
+
+
+def gru_before():
+    return on_tokens(layers.GRU(10, reset_after=False))
+
+
+def rnn():
+    return keras.Sequential([keras.Input((TIME, 4)), layers.SimpleRNN(10, go_backwards=True), layers.Dense(CLASSES)])
+
+
+def transformer():
+    """An encoder with places that are learnt."""
+    x = keras.Input((TIME,), dtype="int32")
+    y = layers.Embedding(WORDS, 16)(x)
+    for _ in range(2):
+        z = layers.LayerNormalization()(y)
+        y = y + layers.MultiHeadAttention(4, 4)(z, z)
+        z = layers.LayerNormalization()(y)
+        y = y + layers.Dense(16)(layers.Dense(32, activation="gelu")(z))
+    return keras.Model(x, layers.Dense(CLASSES)(layers.GlobalAveragePooling1D()(y)))
+
+
+def decoder():
+    """With causal attention and a residual of the normalized values: a class for each token."""
+    x = keras.Input((TIME,), dtype="int32")
+    y = layers.Embedding(WORDS, 12)(x)
+    y = layers.LayerNormalization()(y + layers.MultiHeadAttention(3, 4)(y, y, use_causal_mask=True))
+    return keras.Model(x, layers.Dense(CLASSES)(y))
+
+
+def unet():
+    x = keras.Input((16, 16, 3))
+    a = layers.Conv2D(4, 3, padding="same", activation="relu")(x)
+    b = layers.Conv2D(6, 3, padding="same", activation="relu")(layers.AveragePooling2D(2)(a))
+    c = layers.Concatenate()([a, layers.Conv2DTranspose(4, 2, strides=2)(b), layers.UpSampling2D(2)(b)])
+    return keras.Model(x, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(c)))
+
+
+def norms():
+    return keras.Sequential([
+        keras.Input((8, 8, 4)), layers.Conv2D(4, 3, padding="same"), layers.GroupNormalization(2),
+        layers.Activation("relu"), layers.Conv2D(4, 3, strides=2), layers.RMSNormalization(),
+        layers.GlobalAveragePooling2D(), layers.Dense(CLASSES)])
+
+
+def temporal():
+    return keras.Sequential([
+        keras.Input((20, 2)), layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu"),
+        layers.MaxPooling1D(2), layers.Conv1D(6, 3, activation="elu"), layers.GlobalAveragePooling1D(),
+        layers.Dense(CLASSES)])
+
+
 # Name: (model, learning rate)
-MODELS = {"cnn": (cnn, 0.05), "bag": (bag, 0.1)}
+MODELS = {"cnn": (cnn, 0.05), "bag": (bag, 0.1), "lstm": (lstm, 0.5), "tagger": (tagger, 0.5), "gru": (gru, 0.5),
+          "gru_before": (gru_before, 0.5), "rnn": (rnn, 0.1), "transformer": (transformer, 0.1),
+          "decoder": (decoder, 0.1), "unet": (unet, 0.1), "norms": (norms, 0.1), "temporal": (temporal, 0.1)}
 
 
-# How tf2onnx writes a variable of Keras, and back.
-FORMS = {
-    "same": (lambda w: w, lambda t, shape: t.reshape(shape)),
-    "convolution": (lambda w: w.transpose(3, 2, 0, 1), lambda t, shape: t.transpose(2, 3, 1, 0).reshape(shape)),
-}
+def in_keras_order(gates):
+    """Rows of the gates i, o, f, c of ONNX as i, f, c, o."""
+    i, o, f, c = numpy.split(gates, 4)
+    return numpy.concatenate([i, f, c, o])
+
+
+def readings(t):
+    """The variables of Keras that a tensor of tf2onnx may hold, by name of the form."""
+    result = {"same": t}
+    if t.ndim == 4:
+        result["convolution"] = t.transpose(2, 3, 1, 0)
+    directions = range(len(t)) if t.ndim in (2, 3) else ()
+    for at in directions:
+        if t.ndim == 3 and t.shape[1] % 4 == 0:
+            result[f"gates {at}"] = in_keras_order(t[at]).T
+        if t.ndim == 2 and t.shape[1] % 8 == 0 and not t[at, t.shape[1] // 2:].any():
+            result[f"bias {at}"] = in_keras_order(t[at, :t.shape[1] // 2])
+    return result
 
 
 def places_of(model, tensors):
@@ -63,9 +146,8 @@ def places_of(model, tensors):
     result = []
     for variable in model.trainable_variables:
         w = variable.numpy()
-        found = [(name, form) for name, t in tensors.items() for form, (there, _) in FORMS.items()
-                 if t.size == w.size and (w.ndim == 4 or form == "same")
-                 and numpy.array_equal(there(w).ravel(), t.ravel())]
+        found = [(name, form) for name, t in tensors.items() for form, values in readings(t).items()
+                 if numpy.array_equal(values.ravel(), w.ravel())]
         if not found:
             raise AssertionError(f"no tensor of the file has the values of {variable.path} {w.shape}")
         result.append(found[0])
@@ -105,7 +187,7 @@ class Keras(Elsewhere):
         dims = (RECORDS, *model.input_shape[1:])
         whole = model.inputs[0].dtype == "int32"
         x = numbers.integers(WORDS, size=dims).astype(numpy.int32) if whole else numbers.standard_normal(dims, "f")
-        y = numbers.integers(CLASSES, size=RECORDS)
+        y = numbers.integers(CLASSES, size=(RECORDS, *model.output_shape[1:-1]))
         model.predict(x[:2], verbose=0)
         for w in model.weights:  # tf2onnx leaves out biases of 0.
             w.assign(w.numpy() + 0.1 * numbers.standard_normal(w.shape, "f"))
@@ -124,7 +206,7 @@ class Keras(Elsewhere):
                     weights, exported = self.train(path, x, y, rate, protocol, workers)
                     trained = load_file(weights)
                     for w, (tensor, form) in zip(model.trainable_variables, places):
-                        w.assign(FORMS[form][1](trained[tensor], tuple(w.shape)))
+                        w.assign(readings(trained[tensor])[form].reshape(w.shape))
                     found = [w.numpy() for w in model.trainable_variables]
                     moved = max(map(difference, wanted, (w for w in start)))
                     weight = max(map(difference, found, wanted))

@@ -4,6 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -108,8 +109,13 @@ std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t beg
                           std::size_t end) {
   std::int64_t result = 1;
   for (auto i = begin; i < end; ++i)
-    result *= dims[i];
+    result *= dims[i] == onnx_constant::batch ? 1 : dims[i];
   return result;
+}
+
+std::vector<std::int64_t> onnx_dims_of_a_sample(std::vector<std::int64_t> dims) {
+  std::ranges::replace(dims, onnx_constant::batch, std::int64_t{1});
+  return dims;
 }
 
 std::size_t onnx_constant::elements() const {

@@ -35,9 +35,10 @@ struct onnx_constant {
   static constexpr bool is_number(double x) noexcept { return x < 0x1p70 && x > -0x1p70; }
 
   kind type = kind::real;
-  /// Row-major; empty for a scalar.
+  /// Row-major; empty for a scalar. One of them may be the batch: the elements are then the same
+  /// for each sample.
   std::vector<std::int64_t> dims;
-  /// All elements, or a single one that is repeated.
+  /// All elements of a sample, or a single one that is repeated.
   std::vector<double> values;
 
   bool uniform() const noexcept { return values.size() == 1; }
@@ -49,9 +50,12 @@ struct onnx_constant {
 /// Product of the extents. The batch counts as 1. Throws input_error above 2^48.
 std::size_t count_elements(const std::vector<std::int64_t>& dims);
 
-/// Product of the extents [begin, end), which must not include the batch.
+/// Product of the extents [begin, end). The batch counts as 1.
 std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t begin,
                           std::size_t end);
+
+/// The extents, with 1 in place of the batch.
+std::vector<std::int64_t> onnx_dims_of_a_sample(std::vector<std::int64_t> dims);
 
 /// "(batch, 3)".
 std::string onnx_dims_text(const std::vector<std::int64_t>& dims);

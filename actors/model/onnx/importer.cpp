@@ -23,6 +23,7 @@ const onnx_operators& operators() {
     add_linear_operators(result);
     add_attention_operators(result);
     add_constant_operators(result);
+    add_loop_operators(result);
     add_number_operators(result);
     add_part_operators(result);
     add_shape_operators(result);
@@ -76,7 +77,22 @@ expression variable_of(const onnx_model::weight& x, graph& target, const onnx_ki
                          kind);
 }
 
-void convert(onnx_node& node, const onnx::NodeProto& proto) {
+/// The names that nodes read, with those that the bodies of loops and branches read.
+void add_inputs(const onnx::GraphProto& graph, onnx_node::names& to) {
+  for (const auto& output : graph.output())
+    to.insert(output.name());
+  for (const auto& node : graph.node()) {
+    to.insert(node.input().begin(), node.input().end());
+    for (const auto& attribute : node.attribute())
+      if (attribute.has_g())
+        add_inputs(attribute.g(), to);
+  }
+}
+
+} // namespace
+
+void convert(onnx_node& node) {
+  const auto& proto = node.proto();
   const bool own = !proto.domain().empty() && proto.domain() != "ai.onnx";
   const auto found = own ? operators().end() : operators().find(proto.op_type());
   if (found == operators().end()) {
@@ -103,8 +119,6 @@ void convert(onnx_node& node, const onnx::NodeProto& proto) {
   }
   node.finish();
 }
-
-} // namespace
 
 std::vector<onnx_port> onnx_inputs(const onnx_model& model) {
   const auto& graph = model.proto().graph();
@@ -179,7 +193,11 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   if (ports.size() != inputs.size())
     throw input_error(model.name() + ": has " + std::to_string(ports.size()) + " inputs, and "
                       + std::to_string(inputs.size()) + " were given");
-  onnx_node::values values;
+  onnx_node::surroundings all{.model = model.name(),
+                              .version = model.version(),
+                              .limit = model.constant_limit(),
+                              .target = target};
+  auto& values = all.all;
   for (std::size_t i = 0; i < ports.size(); ++i)
     values.emplace(ports[i].name, onnx_value{inputs[i]});
   for (const auto& x : model.weights())
@@ -187,19 +205,14 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   for (const auto& x : from.initializer())
     if (!model.is_weight(x.name()))
       values.emplace(x.name(), onnx_value{read_onnx_tensor(x)});
-  const auto why = training ? onnx_node::purpose::training : onnx_node::purpose::testing;
-  std::int64_t example = 0; // the size of the batch that the exporter has put into shapes
+  if (training)
+    all.why = onnx_node::purpose::training;
   if (!ports.empty() && !ports[0].dims.empty())
-    example = std::max<std::int64_t>(ports[0].dims[0], 0);
-  onnx_node::names used;
-  for (const auto& output : from.output())
-    used.insert(output.name());
-  for (const auto& proto : from.node())
-    used.insert(proto.input().begin(), proto.input().end());
+    all.example = std::max<std::int64_t>(ports[0].dims[0], 0);
+  add_inputs(from, all.used);
   for (const auto& proto : from.node()) {
-    onnx_node node{proto,  used,   model.name(), model.version(), model.constant_limit(),
-                   values, target, why,          example};
-    convert(node, proto);
+    onnx_node node{proto, all};
+    convert(node);
   }
   std::vector<onnx_output> result;
   for (const auto& output : from.output()) {

@@ -2,6 +2,8 @@
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/external_data.hpp"
+#include "actors/model/onnx/names.hpp"
+#include "actors/model/onnx/outline.hpp"
 #include "actors/model/onnx/weights.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
@@ -66,13 +68,6 @@ double momentum_of(const onnx::NodeProto& node) {
   return usual;
 }
 
-std::string describe(const onnx::NodeProto& node) {
-  std::string result = "node";
-  if (!node.name().empty())
-    result += " \"" + node.name() + "\"";
-  return result + " (" + node.op_type() + ")";
-}
-
 /// What PyTorch's exporter says about a node.
 struct node_marks {
   std::string origin; ///< the operation in PyTorch
@@ -122,8 +117,9 @@ public:
       std::erase_if(common, [&](const auto& x) { return !here.contains(x); });
       if (common.empty())
         throw input_error(model_ + ": the exporter merged different parameters with equal values "
-                          + "into the tensor \"" + input + "\", which " + describe(*first) + " and "
-                          + describe(node) + " read, so that they cannot be trained apart; export "
+                          + "into the tensor \"" + input + "\", which " + onnx_node_text(*first)
+                          + " and " + onnx_node_text(node)
+                          + " read, so that they cannot be trained apart; export "
                           + "with optimize=False");
     }
   }
@@ -202,6 +198,44 @@ node_marks marks_of(const onnx::NodeProto& node) {
   return result;
 }
 
+/// True if the second half of each row (directions, 2 n) is 0.
+bool has_zero_second_halves(const onnx::TensorProto& x) {
+  if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() != 2 || x.dims(1) % 2 != 0)
+    return false;
+  const auto values = read_onnx_tensor(x).values;
+  const auto n = static_cast<std::size_t>(x.dims(1));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (i % n >= n / 2 && values[i] != 0)
+      return false;
+  return true;
+}
+
+/// ONNX adds two biases in recurrent operators. Keras has one, so tf2onnx writes zeros as the
+/// second one. If both were trained, each step would change their sum twice. Other exporters may
+/// write a second bias that is only 0 at the beginning.
+void mark_single_biases(onnx::ModelProto& model) {
+  if (model.producer_name() != "tf2onnx")
+    return;
+  std::unordered_map<std::string_view, const onnx::TensorProto*> tensors;
+  for (const auto& x : model.graph().initializer())
+    tensors.emplace(x.name(), &x);
+  for (auto& node : *model.mutable_graph()->mutable_node()) {
+    const bool sums_both = node.op_type() == "LSTM" || node.op_type() == "RNN"
+      || (node.op_type() == "GRU" && std::ranges::none_of(node.attribute(), [](const auto& x) {
+                             return x.name() == "linear_before_reset" && x.i() != 0;
+                           }));
+    if (!sums_both || node.input_size() < 4)
+      continue;
+    const auto bias = tensors.find(node.input(3));
+    if (bias == tensors.end() || !has_zero_second_halves(*bias->second))
+      continue;
+    auto& mark = *node.add_attribute();
+    mark.set_name(std::string{onnx_model::single_bias});
+    mark.set_type(onnx::AttributeProto::INT);
+    mark.set_i(1);
+  }
+}
+
 } // namespace
 
 onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name) {
@@ -233,8 +267,10 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
   result.check_operator_sets();
   result.read_marks();
   result.find_weights();
-  result.check_tensors(without_values);
+  result.check_tensors(result.proto_->graph(), without_values);
   result.check_names();
+  if (!without_values)
+    mark_single_biases(*result.proto_);
   return result;
 }
 
@@ -264,7 +300,7 @@ void onnx_model::read_marks() {
     const bool trains =
       marks.origin.find("native_batch_norm_legit_functional") != std::string::npos;
     if (marks.rules.find("FuseBatchNorm") != std::string::npos && trains)
-      throw input_error(name_ + ": " + describe(node)
+      throw input_error(name_ + ": " + onnx_node_text(node)
                         + ": the exporter folded batch normalization into this node, so that it "
                           "cannot be trained; export with optimize=False");
     if (node.op_type() == "BatchNormalization" && trains && !measures_batch(node, version_)) {
@@ -279,7 +315,10 @@ void onnx_model::read_marks() {
 }
 
 void onnx_model::find_weights() {
-  const auto& graph = proto_->graph();
+  const auto graph = outline_of(proto_->graph());
+  std::unordered_set<std::string_view> outside;
+  for (const auto& x : proto_->graph().initializer())
+    outside.insert(x.name());
   std::unordered_set<std::string_view> learnt;
   for (const auto& output : graph.output())
     learnt.insert(output.name());
@@ -303,6 +342,13 @@ void onnx_model::find_weights() {
     if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
         || !(is_state || learnt.contains(x.name())))
       continue;
+    if (!outside.contains(x.name())) {
+      if (roles.why_it_stays(x.name()).empty())
+        throw input_error(name_ + ": the weight \"" + x.name()
+                          + "\" is inside the body of a loop or branch, where it cannot be "
+                            "trained; export the model with its weights outside");
+      continue;
+    }
     // The inputs are not checked yet: a tensor with an impossible shape is refused by name.
     check_onnx_tensor(x, name_, true);
     weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
@@ -315,48 +361,20 @@ void onnx_model::find_weights() {
   }
 }
 
-void onnx_model::check_tensors(bool without_values) const {
-  for (const auto& x : proto_->graph().initializer())
+void onnx_model::check_tensors(const onnx::GraphProto& graph, bool without_values) const {
+  for (const auto& x : graph.initializer())
     check_onnx_tensor(x, name_, without_values && is_weight(x.name()));
-  for (const auto& node : proto_->graph().node())
-    for (const auto& attribute : node.attribute())
+  for (const auto& node : graph.node())
+    for (const auto& attribute : node.attribute()) {
       if (attribute.has_t())
-        check_onnx_tensor(attribute.t(), name_ + ": " + describe(node), false);
+        check_onnx_tensor(attribute.t(), name_ + ": " + onnx_node_text(node), false);
+      if (attribute.has_g())
+        check_tensors(attribute.g(), false);
+    }
 }
 
 void onnx_model::check_names() const {
-  const auto& graph = proto_->graph();
-  std::unordered_map<std::string_view, const onnx::NodeProto*> makers;
-  for (const auto& node : graph.node())
-    for (const auto& output : node.output())
-      makers.emplace(output, &node);
-  std::unordered_set<std::string_view> defined{""};
-  const auto define = [&](const std::string& x, const char* what) {
-    if (!defined.insert(x).second)
-      throw input_error(name_ + ": two tensors are called \"" + x + "\", one of them " + what);
-  };
-  for (const auto& x : graph.initializer())
-    define(x.name(), "an initializer");
-  for (const auto& x : graph.input())
-    defined.insert(x.name()); // An input may have an initializer as its default.
-  for (const auto& node : graph.node()) {
-    for (const auto& input : node.input()) {
-      if (defined.contains(input))
-        continue;
-      const auto maker = makers.find(input);
-      throw input_error(name_ + ": " + describe(node) + " reads \"" + input + "\", which "
-                        + (maker == makers.end()
-                             ? "no node computes"
-                             : "is computed later, by " + describe(*maker->second)
-                               + ": the nodes form a cycle or are out of order"));
-    }
-    for (const auto& output : node.output())
-      if (!output.empty())
-        define(output, ("computed by " + describe(node)).c_str());
-  }
-  for (const auto& output : graph.output())
-    if (!defined.contains(output.name()) || output.name().empty())
-      throw input_error(name_ + ": no node computes the output \"" + output.name() + "\"");
+  check_onnx_names(proto_->graph(), name_);
 }
 
 std::string onnx_model::structure() const {
@@ -383,7 +401,7 @@ std::string onnx_model::structure() const {
     tensor.set_data_type(x.data_type());
   }
   // Keeps the exporter's marks on tensors for which the marks decide.
-  const onnx_roles roles{from};
+  const onnx_roles roles{outline_of(from)};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))
       *to.add_value_info() = x;

@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace onnx {
+class GraphProto;
 class ModelProto;
 class NodeProto;
 } // namespace onnx
@@ -41,6 +42,9 @@ public:
     /// share of the new value in an update.
     std::optional<double> decay = std::nullopt;
   };
+
+  /// An attribute that is added to a recurrent operator whose second bias is 0 and stays 0.
+  static constexpr std::string_view single_bias = "troupe_single_bias";
 
   /// Reads a model from a file. Tensors may be in other files of the same folder, which may have
   /// any size.
@@ -84,7 +88,7 @@ private:
   void read_marks();
   void check_operator_sets();
   void find_weights();
-  void check_tensors(bool without_values) const;
+  void check_tensors(const onnx::GraphProto& graph, bool without_values) const;
   void check_names() const;
 
   std::string name_;

@@ -7,12 +7,6 @@
 
 namespace troupe {
 
-onnx_node::onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-                     std::int64_t version, std::size_t limit, values& all, graph& g, purpose why,
-                     std::int64_t example)
-  : proto_(proto), used_(used), model_(model), version_(version), limit_(limit), values_(all),
-    graph_(g), why_(why), example_(example) {}
-
 const std::string& onnx_node::op() const {
   return proto_.op_type();
 }
@@ -23,7 +17,7 @@ void onnx_node::refuse(const std::string& what) const {
     name = " \"" + proto_.name() + "\"";
   else if (proto_.output_size() > 0)
     name = " that makes \"" + proto_.output(0) + "\"";
-  throw onnx_node_error(model_ + ": node" + name + " (" + op() + "): " + what);
+  throw onnx_node_error(in_.model + ": node" + name + " (" + op() + "): " + what);
 }
 
 namespace {
@@ -128,7 +122,7 @@ void onnx_node::take_apart() {
       refuse("inputs " + std::to_string(folded[0]) + " and " + std::to_string(i)
              + " merge the batch with other dimensions in different ways");
     // An exporter's batch of 1 is repeated like any extent of 1.
-    if (v.has_batch() && example_ != 1)
+    if (v.has_batch() && example() != 1)
       refuse("input " + std::to_string(folded[0])
              + " merges the batch with another dimension, and input " + std::to_string(i)
              + " does not");
@@ -193,8 +187,8 @@ const onnx_value& onnx_node::named(std::size_t i) const {
   if (!has_input(i))
     refuse("input " + std::to_string(i) + " is missing");
   const auto& name = proto_.input(static_cast<int>(i));
-  const auto found = values_.find(name);
-  if (found == values_.end())
+  const auto found = in_.all.find(name);
+  if (found == in_.all.end())
     refuse("reads \"" + name + "\", which no node computes");
   return found->second;
 }
@@ -210,7 +204,7 @@ const onnx_constant& onnx_node::known(std::size_t i, std::string_view what) cons
 std::vector<std::int64_t> onnx_node::integers_of(std::size_t i, std::string_view what) const {
   const auto& c = known(i, what);
   const auto n = c.elements();
-  if (c.dims.size() > 1 || n > limit_)
+  if (c.dims.size() > 1 || n > limit())
     refuse("the " + std::string{what} + " must be a list of numbers");
   std::vector<std::int64_t> result;
   for (std::size_t k = 0; k < n; ++k)
@@ -340,7 +334,7 @@ std::size_t onnx_node::outputs() const {
 
 bool onnx_node::has_output(std::size_t i) const {
   return i < outputs() && !proto_.output(static_cast<int>(i)).empty()
-    && used_.contains(proto_.output(static_cast<int>(i)));
+    && in_.used.contains(proto_.output(static_cast<int>(i)));
 }
 
 void onnx_node::set(std::size_t i, onnx_value x) {
@@ -351,7 +345,29 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
-  values_.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+  in_.all.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+}
+
+std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
+                                           const std::vector<onnx_value>& inputs) {
+  if (inputs.size() != static_cast<std::size_t>(body.input_size()))
+    refuse("its body has " + std::to_string(body.input_size()) + " inputs, and "
+           + std::to_string(inputs.size()) + " are given");
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    in_.all.insert_or_assign(body.input(static_cast<int>(i)).name(), inputs[i]);
+  for (const auto& x : body.initializer())
+    in_.all.insert_or_assign(x.name(), onnx_value{read_onnx_tensor(x)});
+  in_.unrolled -= 1 + body.node_size();
+  if (in_.unrolled < 0)
+    refuse("the loops of the model become more than 131072 nodes when they are unrolled");
+  for (const auto& proto : body.node()) {
+    onnx_node node{proto, in_};
+    convert(node);
+  }
+  std::vector<onnx_value> result;
+  for (const auto& x : body.output())
+    result.push_back(in_.all.at(x.name()));
+  return result;
 }
 
 void onnx_node::refuse_output(std::size_t i, std::string_view what) const {

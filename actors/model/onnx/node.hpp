@@ -14,6 +14,7 @@
 
 namespace onnx {
 class AttributeProto;
+class GraphProto;
 class NodeProto;
 } // namespace onnx
 
@@ -35,14 +36,26 @@ public:
   /// The use of the computation. Dropout and batch normalization differ in training.
   enum class purpose : std::uint8_t { testing, training };
 
-  /// @param used names that other nodes, or the outputs of the model, read
-  /// @param model the name of the model in errors
-  /// @param version version of the operator set
-  /// @param limit largest number of elements of a computed constant
-  /// @param example the size of the batch that is written into shapes; 0 if it is open
-  onnx_node(const onnx::NodeProto& proto, const names& used, std::string_view model,
-            std::int64_t version, std::size_t limit, values& all, graph& g, purpose why,
-            std::int64_t example = 0);
+  /// What the nodes of a model share.
+  struct surroundings {
+    /// Names that nodes, or the outputs of the model, read.
+    names used = {};
+    /// The name of the model in errors.
+    std::string model;
+    /// Version of the operator set.
+    std::int64_t version = 0;
+    /// Largest number of elements of a computed constant.
+    std::size_t limit = 0;
+    graph& target;
+    purpose why = purpose::testing;
+    /// The size of the batch that is written into shapes; 0 if it is open.
+    std::int64_t example = 0;
+    /// The number of nodes that loops may still become.
+    std::int64_t unrolled = std::int64_t{1} << 17;
+    values all = {};
+  };
+
+  onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
 
   /// If an input merges the batch with other dimensions, and the operator works within the other
   /// dimensions: its inputs are then those with the dimensions apart, axes count merged dimensions
@@ -50,11 +63,11 @@ public:
   void take_apart();
   bool is_apart() const noexcept { return !merged_.empty(); }
 
-  graph& target() const noexcept { return graph_; }
-  std::int64_t version() const noexcept { return version_; }
-  std::size_t limit() const noexcept { return limit_; }
-  std::int64_t example() const noexcept { return example_; }
-  bool training() const noexcept { return why_ == purpose::training; }
+  graph& target() const noexcept { return in_.target; }
+  std::int64_t version() const noexcept { return in_.version; }
+  std::size_t limit() const noexcept { return in_.limit; }
+  std::int64_t example() const noexcept { return in_.example; }
+  bool training() const noexcept { return in_.why == purpose::training; }
   const onnx::NodeProto& proto() const noexcept { return proto_; }
   const std::string& op() const;
 
@@ -73,7 +86,7 @@ public:
   /// Throws if the input is not a sequence of tensors.
   const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
-  expression tensor(std::size_t i) const { return to_tensor(input(i), graph_); }
+  expression tensor(std::size_t i) const { return to_tensor(input(i), target()); }
   /// Throws if the input depends on the model's input. `what` names it in the error.
   const onnx_constant& known(std::size_t i, std::string_view what) const;
   /// A list of whole numbers whose value must be known.
@@ -109,12 +122,18 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
+  /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
+  /// can read. Refuses the node if the loops of the model become too many nodes.
+  /// @param inputs the values of the first inputs of `body`
+  /// @return the values of its outputs
+  std::vector<onnx_value> compute(const onnx::GraphProto& body,
+                                  const std::vector<onnx_value>& inputs);
   /// Throws if output i is read.
   void refuse_output(std::size_t i, std::string_view what) const;
 
   /// a + b, a - b and so on, with broadcasting.
   onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b) const {
-    return troupe::combine(how, a, b, graph_, limit_);
+    return troupe::combine(how, a, b, target(), limit());
   }
 
 private:
@@ -123,14 +142,7 @@ private:
   const onnx::AttributeProto* typed(std::string_view name, int type);
 
   const onnx::NodeProto& proto_;
-  const names& used_;
-  std::string model_;
-  std::int64_t version_;
-  std::size_t limit_;
-  values& values_;
-  graph& graph_;
-  purpose why_;
-  std::int64_t example_;
+  surroundings& in_;
   /// See take_apart(). Empty if no input is apart.
   std::vector<std::size_t> merged_;
   std::map<std::size_t, onnx_value> apart_;
@@ -147,11 +159,15 @@ void add_constant_operators(onnx_operators& all);
 void add_elementwise_operators(onnx_operators& all);
 void add_image_operators(onnx_operators& all);
 void add_linear_operators(onnx_operators& all);
+void add_loop_operators(onnx_operators& all);
 void add_number_operators(onnx_operators& all);
 void add_part_operators(onnx_operators& all);
 void add_reduction_operators(onnx_operators& all);
 void add_sequence_operators(onnx_operators& all);
 void add_shape_operators(onnx_operators& all);
+
+/// Builds the computation of a node by the converter of its operator. Throws onnx_node_error.
+void convert(onnx_node& node);
 
 /// Computes a node whose inputs are functions of the model's tokens, or single numbers, if its
 /// operator works element by element. Returns false, and does nothing, for any other node.
@@ -190,6 +206,10 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
 /// Elements [begin, end) of v along an axis, which must not be the batch.
 onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
                   std::int64_t end);
+
+/// The parts, which are not empty, one after another along an axis.
+onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
+                        std::size_t axis);
 
 /// v repeated along dimensions of extent 1. `dims` has the rank of v, and the batch at its place.
 onnx_value expanded(const onnx_node& node, const onnx_value& v,

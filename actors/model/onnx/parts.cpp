@@ -131,6 +131,28 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
+/// The first elements along an axis in the opposite order, and the others behind them. tf2onnx
+/// writes ReverseV2 of TensorFlow like this, with equal lengths.
+void reverse_sequence(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axis = node.axis(node.integer("time_axis", 0), v.rank());
+  const auto batch_axis = node.axis(node.integer("batch_axis", 1), v.rank());
+  const auto& lengths = node.known(1, "lengths of the sequences");
+  const auto extent = v.dims()[axis];
+  const auto length = lengths.elements() > 0 ? onnx_integer(lengths.at(0)) : 0;
+  if (std::ranges::any_of(lengths.values, [&](double x) { return x != lengths.at(0); }))
+    node.refuse("the sequences have different lengths");
+  if (axis == batch_axis || extent == onnx_constant::batch || length < 1 || length > extent)
+    node.refuse("the first " + std::to_string(length) + " of " + std::to_string(extent)
+                + " elements of axis " + std::to_string(axis) + " cannot be reversed");
+  const onnx_value x{node.tensor(0), v.batch_at};
+  const auto first = sliced(node, x, axis, 0, length);
+  const onnx_value turned{reverse(first.x, x.graph_axis(axis)), x.batch_at};
+  node.set(length == extent
+             ? turned
+             : concatenated(node, {turned, sliced(node, x, axis, length, extent)}, axis));
+}
+
 /// Parts of these sizes along an axis of input 0.
 std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
                                  const std::vector<std::int64_t>& sizes) {
@@ -205,10 +227,13 @@ void sequence_at(onnx_node& node) {
   node.set(all[node.axis(onnx_integer(node.number_of(1, "position")), all.size())]);
 }
 
-onnx_constant joined(const onnx_node& node, std::size_t axis) {
+onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts,
+                     std::size_t axis) {
   onnx_constant result;
-  for (std::size_t i = 0; i < node.inputs(); ++i) {
-    const auto& c = *node.input(i).known;
+  bool uniform = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& c = *parts[i].known;
+    uniform = uniform && c.uniform() && c.values == parts[0].known->values;
     if (i == 0) {
       result.type = c.type;
       result.dims = c.dims;
@@ -222,12 +247,16 @@ onnx_constant joined(const onnx_node& node, std::size_t axis) {
                   + " differ in more than axis " + std::to_string(axis));
     result.dims[axis] += c.dims[axis];
   }
+  if (uniform && result.dims[axis] > 0) {
+    result.values = parts[0].known->values;
+    return result;
+  }
   if (result.elements() > node.limit())
     node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
   const auto before = onnx_product(result.dims, 0, axis);
   for (std::int64_t k = 0; k < before; ++k)
-    for (std::size_t i = 0; i < node.inputs(); ++i) {
-      const auto& c = *node.input(i).known;
+    for (const auto& part : parts) {
+      const auto& c = *part.known;
       const auto length = onnx_product(c.dims, axis, c.dims.size());
       for (std::int64_t j = 0; j < length; ++j)
         result.values.push_back(c.at(static_cast<std::size_t>(k * length + j)));
@@ -238,29 +267,10 @@ onnx_constant joined(const onnx_node& node, std::size_t axis) {
 void concat(onnx_node& node) {
   if (node.inputs() == 0)
     node.refuse("it has no inputs");
-  const auto rank = node.input(0).rank();
-  const auto axis = node.axis(node.integer("axis", 1), rank);
-  bool all_known = true;
+  std::vector<onnx_value> parts;
   for (std::size_t i = 0; i < node.inputs(); ++i)
-    all_known = all_known && node.input(i).known;
-  if (all_known) {
-    node.set(joined(node, axis));
-    return;
-  }
-  std::vector<expression> parts;
-  const onnx_value* first = nullptr;
-  for (std::size_t i = 0; i < node.inputs(); ++i) {
-    const auto& v = node.input(i);
-    parts.push_back(node.tensor(i));
-    if (v.has_batch() && (first == nullptr || !first->has_batch()))
-      first = &v;
-    if (v.rank() != rank || (v.has_batch() && v.batch_at != first->batch_at))
-      node.refuse("the inputs have different ranks, or the batch in different places");
-  }
-  if (first == nullptr)
-    first = &node.input(0);
-  const onnx_value like{parts[0], first->batch_at};
-  node.set({troupe::concat(parts, like.graph_axis(axis)), first->batch_at});
+    parts.push_back(node.input(i));
+  node.set(concatenated(node, parts, node.axis(node.integer("axis", 1), parts[0].rank())));
 }
 
 // -- picking ------------------------------------------------------------------------------------
@@ -402,8 +412,27 @@ void pad(onnx_node& node) {
 
 } // namespace
 
+onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
+                        std::size_t axis) {
+  if (std::ranges::all_of(parts, [](const onnx_value& v) { return v.known != nullptr; }))
+    return joined(node, parts, axis);
+  std::vector<expression> tensors;
+  const onnx_value* first = nullptr;
+  for (const auto& v : parts) {
+    tensors.push_back(to_tensor(v, node.target()));
+    if (v.has_batch() && first == nullptr)
+      first = &v;
+    if (v.rank() != parts[0].rank() || (v.has_batch() && v.batch_at != first->batch_at))
+      node.refuse("the inputs have different ranks, or the batch in different places");
+  }
+  const auto batch_at = first == nullptr ? 0 : first->batch_at;
+  const onnx_value like{tensors[0], batch_at};
+  return {concat(tensors, like.graph_axis(axis)), batch_at};
+}
+
 void add_part_operators(onnx_operators& all) {
   all["Slice"] = slice;
+  all["ReverseSequence"] = reverse_sequence;
   all["Split"] = split;
   all["SplitToSequence"] = split_to_sequence;
   all["SequenceAt"] = sequence_at;

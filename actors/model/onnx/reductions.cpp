@@ -133,24 +133,73 @@ expression log_of_sum(expression x) {
   return log(sum_last(x));
 }
 
+/// Multiplies the first half with the second, again and again.
+expression product_of(expression x) {
+  const auto axis = x.shape().rank() - 1;
+  for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
+    const auto half = n / 2;
+    const auto product = slice(x, axis, 0, half) * slice(x, axis, half, 2 * half);
+    x = n % 2 == 0 ? product : concat({product, slice(x, axis, n - 1, n)}, axis);
+  }
+  auto kept = x.shape().extents();
+  kept.pop_back();
+  return reshape(x, shape{std::move(kept)});
+}
+
 using reducer = expression (*)(expression rows);
 
-/// Gives one element per row: `f` of the row.
-template <reducer f>
+using whole_reducer = double (*)(double a, double b);
+
+template <arithmetic how>
+double whole(double a, double b) {
+  return combine_whole(how, a, b);
+}
+
+/// Combines the elements of a constant of whole numbers along an axis.
+onnx_constant combined(const onnx_node& node, const onnx_constant& c, std::size_t axis,
+                       whole_reducer f) {
+  onnx_constant result;
+  result.type = c.type;
+  result.dims = c.dims;
+  result.dims[axis] = 1;
+  if (c.dims[axis] < 1 || c.elements() > node.limit())
+    node.refuse("a reduction of a constant of shape " + onnx_dims_text(c.dims)
+                + ", which has no elements, has too many, or depends on the batch");
+  const auto extent = static_cast<std::size_t>(c.dims[axis]);
+  const auto behind = static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size()));
+  for (std::size_t i = 0; i < result.elements(); ++i) {
+    const auto first = i / behind * extent * behind + i % behind;
+    auto x = c.at(first);
+    for (std::size_t k = 1; k < extent; ++k)
+      x = f(x, c.at(first + k * behind));
+    result.values.push_back(x);
+  }
+  return result;
+}
+
+/// Gives one element per row: `f` of the row. `of_whole` is the same for whole numbers, such as
+/// extents.
+template <reducer f, whole_reducer of_whole = nullptr>
 void reduce(onnx_node& node) {
-  const auto& v = node.input(0);
+  auto v = node.input(0);
   const auto axes = axes_of(node, v.rank(), true);
   const bool keep = node.integer("keepdims", 1) != 0;
-  const auto rows = rows_over(node, v, axes);
-  const onnx_value result{f(rows.x), rows.batch_at};
   auto dims = v.dims();
-  if (!keep) {
-    node.set(result);
-    return;
+  std::vector<std::int64_t> others;
+  for (std::size_t axis = 0; axis < dims.size(); ++axis) {
+    if (std::ranges::find(axes, axis) == axes.end())
+      others.push_back(dims[axis]);
+    else
+      dims[axis] = 1;
   }
-  for (const auto axis : axes)
-    dims[axis] = 1;
-  node.set(with_dims(node, result, dims));
+  if (v.known && v.known->type == onnx_constant::kind::integer && of_whole != nullptr) {
+    for (const auto axis : axes)
+      v = combined(node, *v.known, axis, of_whole);
+  } else {
+    const auto rows = rows_over(node, v, axes);
+    v = {f(rows.x), rows.batch_at};
+  }
+  node.set(with_dims(node, v, keep ? dims : others));
 }
 
 /// Applies f to the rows (..., n) along `axis` of v.
@@ -346,10 +395,11 @@ void batch_normalization(onnx_node& node) {
 } // namespace
 
 void add_reduction_operators(onnx_operators& all) {
-  all["ReduceSum"] = reduce<sum_of>;
+  all["ReduceSum"] = reduce<sum_of, whole<arithmetic::add>>;
+  all["ReduceProd"] = reduce<product_of, whole<arithmetic::multiply>>;
   all["ReduceMean"] = reduce<mean_of>;
-  all["ReduceMax"] = reduce<max_last>;
-  all["ReduceMin"] = reduce<min_of>;
+  all["ReduceMax"] = reduce<max_last, whole<arithmetic::maximum>>;
+  all["ReduceMin"] = reduce<min_of, whole<arithmetic::minimum>>;
   all["ReduceL1"] = reduce<absolute_sum>;
   all["ReduceL2"] = reduce<euclidean_norm>;
   all["ReduceSumSquare"] = reduce<sum_of_squares>;

@@ -1,6 +1,7 @@
 // ONNX's recurrent operators. The order of their gates differs from that of the graph, which is
 // PyTorch's.
 
+#include "actors/model/onnx/model.hpp"
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
@@ -50,8 +51,9 @@ void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
     expected = {"Sigmoid", "Tanh", "Tanh"};
   if (how == cell::gru)
     expected = {"Sigmoid", "Tanh"};
+  const auto once = expected;
   if (directions == 2)
-    expected.insert(expected.end(), expected.begin(), expected.end());
+    expected.insert(expected.end(), once.begin(), once.end());
   if (const auto found = node.texts("activations"); !found.empty() && found != expected)
     node.refuse("attribute \"activations\" is not the default");
   if (node.has("clip"))
@@ -90,8 +92,10 @@ expression part_of(const onnx_node& node, std::size_t input, std::int64_t direct
 }
 
 /// @param after for gru: linear_before_reset
-expression hidden_states(const onnx_node& node, cell how, bool after, expression x,
-                         std::int64_t hidden, std::int64_t directions, std::int64_t at) {
+/// @param single_bias see onnx_model::single_bias
+expression hidden_states(const onnx_node& node, cell how, bool after, bool single_bias,
+                         expression x, std::int64_t hidden, std::int64_t directions,
+                         std::int64_t at) {
   const auto n = static_cast<std::int64_t>(gates_of(how).size()) * hidden;
   const auto features = x.shape().last();
   const auto matrix = [&](std::size_t input, std::int64_t columns) {
@@ -105,6 +109,8 @@ expression hidden_states(const onnx_node& node, cell how, bool after, expression
     const auto flat = part_of(node, 3, directions, at, {2 * n});
     const auto own = reordered(flat, how, hidden, 0);
     recurrent_bias = reordered(flat, how, hidden, n);
+    if (single_bias)
+      recurrent_bias = stop_gradient(recurrent_bias);
     z = add_bias(z, how == cell::gru && after ? own : own + recurrent_bias);
   }
   if (how == cell::rnn)
@@ -131,14 +137,15 @@ void recurrence(onnx_node& node) {
   if (hidden < 1 || hidden > (std::int64_t{1} << 20))
     node.refuse("attribute \"hidden_size\" is " + std::to_string(hidden));
   const bool after = node.integer("linear_before_reset", 0) != 0;
+  const bool single_bias = node.integer(onnx_model::single_bias, 0) != 0;
   const auto x = sequence_of(node, batch_first);
   const auto time = x.shape()[1];
   std::vector<expression> all;
   std::vector<expression> last;
   for (std::int64_t at = 0; at < directions; ++at) {
     const bool backwards = direction == "reverse" || at == 1;
-    const auto h =
-      hidden_states(node, how, after, backwards ? reverse(x, 1) : x, hidden, directions, at);
+    const auto h = hidden_states(node, how, after, single_bias, backwards ? reverse(x, 1) : x,
+                                 hidden, directions, at);
     last.push_back(slice(h, 1, time - 1, time));
     all.push_back(reshape(backwards ? reverse(h, 1) : h, {shape::batch, time, 1, hidden}));
   }

@@ -133,10 +133,27 @@ std::optional<merging> merged_at(const onnx_value& v, const std::vector<double>&
   return result;
 }
 
+/// Computes the open extent of a wanted shape in which another extent is a multiple of the batch.
+std::vector<double> closed(const onnx_value& v, std::vector<double> wanted) {
+  const auto is_multiple = [](double x) { return onnx_constant::batches(x) != 0; };
+  const auto is_open = [](double x) { return x == open || std::isnan(x); };
+  if (!v.has_batch() || std::ranges::count_if(wanted, is_multiple) != 1
+      || std::ranges::count_if(wanted, is_open) != 1)
+    return wanted;
+  const auto all = static_cast<double>(count_elements(v.dims()));
+  double others = 1;
+  for (const auto x : wanted)
+    others *= is_open(x) ? 1 : is_multiple(x) ? x / onnx_constant::batch_size : x;
+  if (const auto rest = all / others; rest == std::trunc(rest))
+    *std::ranges::find_if(wanted, is_open) = rest;
+  return wanted;
+}
+
 } // namespace
 
 onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
-                              const std::vector<double>& dims) {
+                              const std::vector<double>& wanted) {
+  const auto dims = closed(v, wanted);
   const auto apart = unfolded(v);
   const auto from = v.dims();
   if (!v.has_batch() || around_batch(from, v.batch_at, dims, node.example()))
@@ -158,7 +175,8 @@ onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
 
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims) {
   const auto from = v.dims();
-  if (!v.has_batch()) {
+  const auto batch = std::ranges::find(from, onnx_constant::batch);
+  if (batch == from.end()) {
     const auto result = filled(dims, {}, static_cast<std::int64_t>(count_elements(from)));
     if (!result)
       node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
@@ -170,12 +188,18 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
     }
     return shape{*result} == v.x.shape() ? v : onnx_value{reshape(v.x, shape{*result})};
   }
-  const auto result = around_batch(from, v.batch_at, dims, node.example());
+  const auto result =
+    around_batch(from, static_cast<std::size_t>(batch - from.begin()), dims, node.example());
   if (!result)
     node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
                 + wanted_text(dims)
                 + ": the number of elements must stay the same, and the batch must stay a "
                   "separate dimension");
+  if (v.known) { // such as initial states, which are the same for each sample
+    auto copy = *v.known;
+    copy.dims = *result;
+    return copy;
+  }
   const auto at =
     static_cast<std::size_t>(std::ranges::find(*result, onnx_constant::batch) - result->begin());
   const auto extents = in_graph_order(*result, at);
@@ -191,7 +215,39 @@ onnx_value with_dims(const onnx_node& node, const onnx_value& v,
   return reshaped(node, v, wanted);
 }
 
+namespace {
+
+onnx_constant transposed(const onnx_constant& c, const std::vector<std::size_t>& axes) {
+  onnx_constant result;
+  result.type = c.type;
+  std::vector<std::size_t> strides;
+  for (const auto axis : axes) {
+    result.dims.push_back(c.dims[axis]);
+    strides.push_back(static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size())));
+  }
+  if (c.uniform()) {
+    result.values = c.values;
+    return result;
+  }
+  const auto extents = onnx_dims_of_a_sample(result.dims);
+  for (std::size_t i = 0; i < c.values.size(); ++i) {
+    std::size_t from = 0;
+    auto rest = i;
+    for (auto axis = axes.size(); axis-- > 0;) {
+      const auto extent = static_cast<std::size_t>(extents[axis]);
+      from += rest % extent * strides[axis];
+      rest /= extent;
+    }
+    result.values.push_back(c.values[from]);
+  }
+  return result;
+}
+
+} // namespace
+
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g) {
+  if (v.known)
+    return transposed(*v.known, axes);
   const auto x = to_tensor(v, g);
   std::vector<std::size_t> order;
   std::size_t batch_at = 0;

@@ -49,11 +49,10 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
 /// Reshapes x to this rank, with the batch at this position. x may have a lower rank.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
-  // If all elements are equal, a single number for all samples is enough.
   onnx_value once = v;
-  if (v.known && v.known->uniform()) {
+  if (v.known) {
     auto constant = *v.known;
-    std::ranges::replace(constant.dims, onnx_constant::batch, std::int64_t{1});
+    constant.dims = onnx_dims_of_a_sample(std::move(constant.dims));
     once = constant;
   }
   const auto x = to_tensor(once, g);
@@ -127,30 +126,6 @@ T apply(arithmetic how, T a, T b) {
   return a;
 }
 
-/// The same for whole numbers, some of which may be multiples of the number of samples.
-double apply_whole(arithmetic how, double a, double b) {
-  const auto left = onnx_constant::batches(a);
-  const auto right = onnx_constant::batches(b);
-  const auto unknown = std::numeric_limits<double>::quiet_NaN();
-  switch (how) {
-  case arithmetic::add:
-  case arithmetic::subtract:
-    return (left != 0) == (right != 0) || a == 0 || b == 0 ? apply(how, a, b) : unknown;
-  case arithmetic::multiply:
-    return left != 0 && right != 0 ? unknown : a * b;
-  case arithmetic::divide:
-    if (left == 0 && right == 0)
-      return std::trunc(a / b);
-    if (right != 0)
-      return a == 0 || (left != 0 && left % right == 0) ? a / b : unknown;
-    return std::trunc(b) == b && b != 0 && left % onnx_integer(b) == 0 ? a / b : unknown;
-  case arithmetic::maximum:
-  case arithmetic::minimum:
-    return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;
-  }
-  return unknown;
-}
-
 /// True if a normal float can represent the number's magnitude.
 bool is_normal(double x) {
   using limits = std::numeric_limits<float>;
@@ -185,6 +160,29 @@ bool is_number(const onnx_value& v, std::size_t rank) {
 }
 
 } // namespace
+
+double combine_whole(arithmetic how, double a, double b) {
+  const auto left = onnx_constant::batches(a);
+  const auto right = onnx_constant::batches(b);
+  const auto unknown = std::numeric_limits<double>::quiet_NaN();
+  switch (how) {
+  case arithmetic::add:
+  case arithmetic::subtract:
+    return (left != 0) == (right != 0) || a == 0 || b == 0 ? apply(how, a, b) : unknown;
+  case arithmetic::multiply:
+    return left != 0 && right != 0 ? unknown : a * b;
+  case arithmetic::divide:
+    if (left == 0 && right == 0)
+      return std::trunc(a / b);
+    if (right != 0)
+      return a == 0 || (left != 0 && left % right == 0) ? a / b : unknown;
+    return std::trunc(b) == b && b != 0 && left % onnx_integer(b) == 0 ? a / b : unknown;
+  case arithmetic::maximum:
+  case arithmetic::minimum:
+    return (left == 0 && right == 0) || a == b ? apply(how, a, b) : unknown;
+  }
+  return unknown;
+}
 
 onnx_value unfolded(onnx_value v) {
   v.merged.clear();
@@ -241,7 +239,9 @@ expression to_tensor(const onnx_value& v, graph& g) {
                       + ", takes part in a computation with real ones");
   if (c.uniform())
     return g.constant(c.values[0], shape{c.dims});
-  return g.constant(c.values, shape{c.dims});
+  if (std::ranges::find(c.dims, onnx_constant::batch) == c.dims.end())
+    return g.constant(c.values, shape{c.dims});
+  return expand(g.constant(c.values, shape{onnx_dims_of_a_sample(c.dims)}), shape{c.dims});
 }
 
 shape common_shape(const shape& a, const shape& b) {
@@ -312,14 +312,17 @@ onnx_constant combine(const onnx_constant& a, const onnx_constant& b,
     return result;
   }
   const auto n = result.elements();
-  if (n > limit || std::ranges::find(result.dims, onnx_constant::batch) != result.dims.end())
+  if (n > limit)
     throw input_error("a constant of shape " + onnx_dims_text(result.dims)
-                      + " would be computed, which is too large, or depends on the batch");
+                      + " would be computed, which is too large");
+  const auto extents = onnx_dims_of_a_sample(result.dims);
+  left = onnx_dims_of_a_sample(std::move(left));
+  right = onnx_dims_of_a_sample(std::move(right));
   const auto index = [&](std::size_t i, const std::vector<std::int64_t>& dims) {
     std::size_t position = 0;
     std::size_t stride = 1;
     for (auto axis = rank; axis-- > 0;) {
-      const auto extent = static_cast<std::size_t>(result.dims[axis]);
+      const auto extent = static_cast<std::size_t>(extents[axis]);
       position += dims[axis] == 1 ? 0 : stride * (i % extent);
       stride *= static_cast<std::size_t>(dims[axis]);
       i /= extent;
@@ -337,7 +340,7 @@ onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, gra
   if (a.known && b.known) {
     const bool whole = a.known->type == onnx_constant::kind::integer;
     const auto f = [&](double x, double y) {
-      return whole ? apply_whole(how, x, y) : apply(how, x, y);
+      return whole ? combine_whole(how, x, y) : apply(how, x, y);
     };
     return combine(*a.known, *b.known, f, limit);
   }

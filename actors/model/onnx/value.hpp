@@ -96,6 +96,10 @@ enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum,
 onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, graph& g,
                    std::size_t limit);
 
+/// a + b, a - b and so on of whole numbers, which may be multiples of onnx_constant::batch_size.
+/// The result is NaN if it is neither a number nor such a multiple.
+double combine_whole(arithmetic how, double a, double b);
+
 /// Applies f to each pair of elements of two constants, with broadcasting. Throws input_error if
 /// the shapes do not fit or the result has more than `limit` elements.
 onnx_constant combine(const onnx_constant& a, const onnx_constant& b,

@@ -125,10 +125,44 @@ private:
     if (op == "Shape" || op == "Size" || !reads_data(node))
       return;
     of_data_.insert(node.output().begin(), node.output().end());
+    follow_normalization(node);
     const bool weighted =
       std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });
-    if (is_product(op) && weighted)
+    const bool moves = only_moves(op) && products_.contains(node.input(0));
+    if ((is_product(op) && weighted) || moves)
       products_.insert(node.output().begin(), node.output().end());
+  }
+
+  /// tf2onnx writes the normalizations of Keras as products with Reciprocal(Sqrt(variance)).
+  void follow_normalization(const onnx::NodeProto& node) {
+    const auto& op = node.op_type();
+    if (node.output_size() != 1)
+      return;
+    if (op == "Sqrt")
+      roots_.insert(node.output(0));
+    else if (op == "Reciprocal" && roots_.contains(node.input(0)))
+      normal_.emplace(node.output(0), nullptr);
+    else if (op == "Mul" && node.input_size() == 2)
+      for (int i = 0; i < 2; ++i)
+        if (const auto found = normal_.find(node.input(i)); found != normal_.end()) {
+          const auto scale = initializers_.find(node.input(1 - i));
+          const bool scales = scale != initializers_.end() && scale->second->dims_size() > 0;
+          normal_.emplace(node.output(0), scales ? scale->second : found->second);
+        }
+  }
+
+  bool is_of_normalization(const onnx::NodeProto& node, int input) const {
+    const auto tensor = initializers_.find(node.input(input));
+    const auto& op = node.op_type();
+    if (tensor == initializers_.end() || (op != "Mul" && op != "Add") || node.input_size() != 2)
+      return false;
+    const auto normal = normal_.find(node.input(1 - input));
+    if (normal == normal_.end())
+      return false;
+    const auto* scale = normal->second;
+    return op == "Mul"   ? scale == nullptr
+      : scale != nullptr ? std::ranges::equal(tensor->second->dims(), scale->dims())
+                         : is_vector(*tensor->second);
   }
 
   void find_weights(const onnx::NodeProto& node) {
@@ -136,7 +170,8 @@ private:
     for (int i = 0; i < node.input_size(); ++i) {
       const bool row_table =
         op == "Gather" && i == 0 && node.input_size() > 1 && is_of_data(node.input(1));
-      if (takes_weights(op, i) || row_table || (op == "Add" && is_bias(node, i)))
+      if (takes_weights(op, i) || row_table || (op == "Add" && is_bias(node, i))
+          || is_of_normalization(node, i))
         weights.insert(node.input(i));
     }
     // If the node also reads data, its result is data, not weights.
@@ -156,8 +191,12 @@ private:
   std::unordered_map<std::string_view, const onnx::TensorProto*> initializers_;
   /// Values that depend on the model's input.
   std::unordered_set<std::string> of_data_;
-  /// Products of data and other values.
+  /// Products of data and other values. Their elements may have been moved.
   std::unordered_set<std::string> products_;
+  /// Roots of data.
+  std::unordered_set<std::string> roots_;
+  /// Reciprocals of roots, and products with them: the tensor that scales them, or null.
+  std::unordered_map<std::string, const onnx::TensorProto*> normal_;
 };
 
 } // namespace

@@ -1,4 +1,5 @@
-// Models exported from PyTorch (onnx/export.py): their outputs, and their training.
+// Models exported from PyTorch and Keras (the scripts export.py): their outputs, and their
+// training.
 
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
@@ -88,7 +89,7 @@ struct training {
   }
 };
 
-/// Compares the outputs of a model, and ten steps of training, with those of PyTorch.
+/// Compares the outputs of a model, and ten steps of training, with recorded ones.
 void check_training(const std::string& file, const std::vector<double>& wanted,
                     const std::vector<double>& losses) {
   training t{file};
@@ -144,6 +145,14 @@ BOOST_AUTO_TEST_CASE(exporters_of_pytorch_2) {
       check_training(file, wanted, references.at(name + "_losses"));
     }
   BOOST_TEST(count == 18u);
+}
+
+BOOST_AUTO_TEST_CASE(keras_3_by_tf2onnx) {
+  const auto references = expected("keras/expected.txt");
+  BOOST_TEST_REQUIRE(references.size() == 8u);
+  for (const std::string name : {"convolutions", "gru", "lstm", "transformer"})
+    BOOST_TEST_CONTEXT(name)
+  check_training("keras/" + name, references.at(name), references.at(name + "_losses"));
 }
 
 BOOST_AUTO_TEST_CASE(running_statistics_are_state) {

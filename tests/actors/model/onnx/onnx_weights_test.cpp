@@ -69,6 +69,46 @@ small_model positions() {
 
 } // namespace
 
+// As tf2onnx writes one-dimensional convolutions of Keras.
+BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
+  small_model m;
+  m.weight("w", {4, 4}, 16);
+  m.weight("b", {1, 4}, 4);
+  m.weight("c", {1, 4}, 4);
+  m.node("MatMul", {"x", "w"}, "product");
+  m.node("Identity", {"product"}, "moved");
+  m.node("Add", {"moved", "b"}, "sum");
+  m.node("Add", {"sum", "c"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "w b ");
+  BOOST_TEST(frozen(m.parsed()) == "c ");
+}
+
+// As tf2onnx writes the normalizations of Keras.
+BOOST_AUTO_TEST_CASE(scales_and_shifts_of_normalizations) {
+  small_model m;
+  m.weight("gamma", {1, 4}, 4);
+  m.weight("beta", {1, 4}, 4);
+  m.weight("places", {4}, 4);
+  auto& mean = m.node("ReduceMean", {"x"}, "mean");
+  auto& axes = *mean.add_attribute();
+  axes.set_name("axes");
+  axes.add_ints(1);
+  m.node("Sub", {"x", "mean"}, "centred");
+  m.node("Mul", {"centred", "centred"}, "square");
+  m.node("Neg", {"mean"}, "less");
+  *m.node("ReduceMean", {"square"}, "variance").add_attribute() = axes;
+  m.node("Sqrt", {"variance"}, "deviation");
+  m.node("Reciprocal", {"deviation"}, "inverse");
+  m.node("Mul", {"inverse", "gamma"}, "factor");
+  m.node("Mul", {"x", "factor"}, "scaled");
+  m.node("Mul", {"less", "factor"}, "scaled mean");
+  m.node("Add", {"scaled mean", "beta"}, "shift");
+  m.node("Add", {"scaled", "shift"}, "normal");
+  m.node("Add", {"normal", "places"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "gamma beta ");
+  BOOST_TEST(frozen(m.parsed()) == "places ");
+}
+
 BOOST_AUTO_TEST_CASE(operands_of_products_and_their_biases) {
   const auto model = positions().parsed();
   BOOST_TEST(trained(model) == "first.weight first.bias onnx::MatMul_12 final_offset ");

@@ -1,0 +1,365 @@
+// Loops and branches of ONNX models, which are unrolled and decided when the model is read.
+
+#include "kernels/cpu/graph_session.hpp"
+#include "kernels/graph/gradients.hpp"
+#include "kernels/graph/operations.hpp"
+#include "tests/actors/model/onnx/small_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(onnx_loops)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name) {
+  auto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::GRAPH);
+  return *attribute.mutable_g();
+}
+
+void add_node(onnx::GraphProto& to, const std::string& op, const std::vector<std::string>& inputs,
+              const std::string& output) {
+  auto& node = *to.add_node();
+  node.set_op_type(op);
+  for (const auto& input : inputs)
+    node.add_input(input);
+  node.add_output(output);
+}
+
+/// state = 2 * state + x, from x on; results: the states before.
+struct doubling : small_model {
+  onnx::NodeProto* loop;
+  onnx::GraphProto* body;
+
+  explicit doubling(std::int64_t steps) {
+    whole("steps", {}, {steps});
+    whole("last", {}, {2});
+    loop = &node("Loop", {"steps", "", "x"}, "state");
+    loop->add_output("states");
+    body = &add_body(*loop, "body");
+    for (const auto* input : {"i", "condition", "before"})
+      body->add_input()->set_name(input);
+    auto& two = *body->add_initializer();
+    two.set_name("two");
+    two.set_data_type(onnx::TensorProto::FLOAT);
+    two.add_float_data(2);
+    add_node(*body, "Mul", {"before", "two"}, "double");
+    add_node(*body, "Add", {"double", "x"}, "after");
+    add_node(*body, "Identity", {"before"}, "seen");
+    for (const auto* output : {"condition", "after", "seen"})
+      body->add_output()->set_name(output);
+  }
+
+  void output(const std::string& name) { proto.mutable_graph()->mutable_output(0)->set_name(name); }
+
+  onnx_output imported(graph& g) const {
+    return import_onnx(parsed(), g, {g.placeholder("x", {shape::batch, 4})}).at(0);
+  }
+
+  /// The output for the rows (1, 2, 3, 4) and (5, 6, 7, 8).
+  std::vector<double> values() const {
+    graph g;
+    const auto y = imported(g).x;
+    graph_session<double> s{g};
+    const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8};
+    const auto result = s.run(std::array{session_feed<double>{g.find("x"), x}}, std::array{y})[0];
+    return {result.begin(), result.end()};
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(loops_are_unrolled) {
+  doubling m{3};
+  m.output("state");
+  BOOST_TEST(m.values() == std::vector<double>({15, 30, 45, 60, 75, 90, 105, 120}),
+             boost::test_tools::per_element());
+  m.output("states"); // (steps, batch, 4)
+  graph g;
+  const auto y = m.imported(g);
+  BOOST_TEST(y.batch_at == 1u);
+  BOOST_TEST(to_string(y.x.shape()) == "(batch, 3, 4)");
+  BOOST_TEST(m.values() == std::vector<double>({1, 2, 3, 4, 3,  6,  9,  12, 7,  14, 21, 28,
+                                                5, 6, 7, 8, 15, 18, 21, 24, 35, 42, 49, 56}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(loops_end_with_their_condition) {
+  doubling m{100};
+  m.output("state");
+  add_node(*m.body, "Less", {"i", "last"}, "goes on");
+  m.body->mutable_output(0)->set_name("goes on"); // i = 0, 1, 2
+  BOOST_TEST(m.values()[0] == 15);
+  m.loop->set_input(0, ""); // without a limit
+  BOOST_TEST(m.values()[0] == 15);
+}
+
+BOOST_AUTO_TEST_CASE(loops_without_steps) {
+  doubling m{0};
+  m.output("state");
+  BOOST_TEST(m.values()[7] == 8);
+  m.output("states");
+  BOOST_TEST(contains(m.error(), "node \"the state\" (Loop): the loop has no steps"));
+}
+
+BOOST_AUTO_TEST_CASE(loops_that_cannot_be_unrolled) {
+  doubling m{2};
+  m.output("state");
+  m.body->mutable_output(0)->set_name("after");
+  BOOST_TEST(contains(m.error(), "the condition depends on the input of the model"));
+  m.loop->set_input(0, "x");
+  BOOST_TEST(contains(m.error(), "the number of steps must be a constant"));
+  doubling endless{2};
+  endless.output("state");
+  endless.loop->set_input(0, "");
+  BOOST_TEST(contains(endless.error(), "the loops of the model become more than 131072 nodes"));
+  doubling long_one{1'000'000};
+  long_one.output("state");
+  BOOST_TEST(contains(long_one.error(), "the loops of the model become more than 131072 nodes"));
+  doubling short_one{2};
+  short_one.output("state");
+  short_one.body->mutable_output()->RemoveLast();
+  short_one.body->mutable_output()->RemoveLast();
+  BOOST_TEST(contains(short_one.error(), "its body has 1 outputs; expected at least 2"));
+  doubling other{2};
+  other.output("state");
+  other.body->mutable_input()->RemoveLast();
+  other.body->mutable_node(0)->set_input(0, "x");
+  other.body->mutable_node(2)->set_input(0, "x");
+  BOOST_TEST(contains(other.error(), "its body has 2 inputs, and 3 are given"));
+}
+
+BOOST_AUTO_TEST_CASE(names_in_bodies) {
+  doubling m{2};
+  m.output("state");
+  m.body->mutable_node(0)->set_input(1, "nothing");
+  BOOST_TEST(contains(m.error(), "reads \"nothing\", which no node computes"));
+  m.body->mutable_node(0)->set_input(1, "two");
+  m.body->mutable_input(2)->set_name("x");
+  BOOST_TEST(contains(m.error(), "two tensors are called \"x\", one of them an input of a body"));
+  // What a body defines is unknown behind it.
+  doubling outside{2};
+  outside.output("y");
+  outside.node("Relu", {"after"}, "y");
+  BOOST_TEST(contains(outside.error(), "reads \"after\", which no node computes"));
+}
+
+BOOST_AUTO_TEST_CASE(weights_of_loops) {
+  doubling m{2};
+  m.output("state");
+  m.weight("w", {4, 4}, 16);
+  m.body->mutable_node(0)->set_op_type("MatMul");
+  m.body->mutable_node(0)->set_input(1, "w");
+  const auto model = m.parsed();
+  BOOST_TEST_REQUIRE(model.weights().size() == 1u);
+  BOOST_TEST(model.weights()[0].stays == "");
+  const auto bytes = model.structure();
+  const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
+  BOOST_TEST(structure.weights().size() == 1u);
+  // As a tensor that the loop hands on from step to step.
+  m.loop->add_input("w");
+  m.loop->clear_output();
+  m.loop->add_output("state");
+  m.loop->add_output("");
+  m.loop->add_output("states");
+  m.body->add_input()->set_name("matrix");
+  m.body->mutable_node(0)->set_input(1, "matrix");
+  m.body->mutable_output()->RemoveLast();
+  m.body->add_output()->set_name("matrix");
+  m.body->add_output()->set_name("seen");
+  BOOST_TEST_REQUIRE(m.parsed().weights().size() == 1u);
+  BOOST_TEST(m.parsed().weights()[0].stays == "");
+  BOOST_TEST(m.error() == "(no error)");
+  auto& inside = *m.body->add_initializer();
+  inside = m.proto.graph().initializer(2);
+  inside.set_name("inside");
+  m.body->mutable_node(0)->set_input(1, "inside");
+  BOOST_TEST(contains(m.error(), "the weight \"inside\" is inside the body of a loop or branch"));
+}
+
+BOOST_AUTO_TEST_CASE(branches_are_decided) {
+  for (const bool first : {true, false}) {
+    small_model m;
+    m.whole("rank", {}, {first ? 2 : 3});
+    m.whole("two", {}, {2});
+    m.node("Equal", {"rank", "two"}, "is matrix");
+    auto& node = m.node("If", {"is matrix"}, "y");
+    auto& yes = add_body(node, "then_branch");
+    add_node(yes, "Neg", {"x"}, "negative");
+    yes.add_output()->set_name("negative");
+    auto& no = add_body(node, "else_branch");
+    add_node(no, "Identity", {"x"}, "same");
+    no.add_output()->set_name("same");
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 4});
+    const auto y = import_onnx(m.parsed(), g, {x}).at(0).x;
+    BOOST_TEST((y == x) == !first);
+    node.set_input(0, "x");
+    BOOST_TEST(contains(m.error(), "the condition depends on the input of the model"));
+  }
+}
+
+// Einstein sums of tf2onnx multiply the extents of batch dimensions.
+BOOST_AUTO_TEST_CASE(products_of_extents) {
+  small_model m;
+  m.reshape("x", {0, 2, 2}, "apart");
+  m.node("Shape", {"apart"}, "dims");
+  m.whole("first", {2}, {0, 1});
+  m.node("Gather", {"dims", "first"}, "leading");
+  m.node("ReduceProd", {"leading"}, "product");
+  m.whole("open", {1}, {-1});
+  auto& join = m.node("Concat", {"product", "open"}, "merged dims");
+  integer(join, "axis", 0);
+  m.node("Reshape", {"apart", "merged dims"}, "merged"); // (2 batch, 2)
+  m.node("Relu", {"merged"}, "positive");
+  m.node("Reshape", {"positive", "dims"}, "y");
+  BOOST_TEST(m.error() == "(no error)");
+  for (const auto& [op, value] : {std::pair{"ReduceSum", 6}, {"ReduceMax", 3}, {"ReduceMin", 1}}) {
+    small_model other;
+    other.whole("numbers", {3}, {1, 2, 3});
+    other.node(op, {"numbers"}, "one");
+    other.whole("extents", {1}, {value});
+    other.node("Equal", {"one", "extents"}, "is");
+    auto& cast = other.node("Cast", {"is"}, "real");
+    integer(cast, "to", onnx::TensorProto::FLOAT);
+    other.node("Add", {"x", "real"}, "y");
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 4});
+    const auto y = import_onnx(other.parsed(), g, {x}).at(0).x;
+    graph_session<double> s{g};
+    const std::vector<double> zeros(4, 0);
+    BOOST_TEST(s.run(std::array{session_feed<double>{x, zeros}}, std::array{y})[0][0] == 1, op);
+  }
+}
+
+namespace {
+
+/// The output for one sample (1, 2, 3, 4).
+std::vector<double> output_of(const small_model& m) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto y = import_onnx(m.parsed(), g, {x}).at(0).x;
+  graph_session<double> s{g};
+  const std::vector<double> features{1, 2, 3, 4};
+  const auto result = s.run(std::array{session_feed<double>{x, features}}, std::array{y})[0];
+  return {result.begin(), result.end()};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(reversed_sequences) {
+  const auto model = [](const std::vector<std::int64_t>& lengths) {
+    small_model m;
+    m.reshape("x", {0, 4, 1}, "steps");
+    m.whole("lengths", {static_cast<std::int64_t>(lengths.size())}, lengths);
+    auto& node = m.node("ReverseSequence", {"steps", "lengths"}, "turned");
+    integer(node, "time_axis", 1);
+    integer(node, "batch_axis", 0);
+    m.reshape("turned", {0, 4}, "y");
+    return m;
+  };
+  BOOST_TEST(output_of(model({4})) == std::vector<double>({4, 3, 2, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(output_of(model({3, 3})) == std::vector<double>({3, 2, 1, 4}),
+             boost::test_tools::per_element());
+  BOOST_TEST(contains(model({3, 4}).error(), "the sequences have different lengths"));
+  BOOST_TEST(
+    contains(model({5}).error(), "the first 5 of 4 elements of axis 1 cannot be reversed"));
+}
+
+// Keras combines its causal mask with a mask of ones for each sample.
+BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
+  small_model m;
+  m.whole("row", {1, 4}, {1, 0, 0, 1});
+  m.whole("0", {}, {0});
+  m.node("Shape", {"x"}, "dims");
+  m.node("ConstantOfShape", {"dims"}, "zeros"); // real
+  integer(m.node("Cast", {"zeros"}, "numbers"), "to", onnx::TensorProto::INT64);
+  m.node("Add", {"numbers", "row"}, "rows"); // (batch, 4)
+  m.node("Transpose", {"rows"}, "columns");
+  m.node("Transpose", {"columns"}, "again");
+  integer(m.node("Cast", {"again"}, "mask"), "to", onnx::TensorProto::BOOL);
+  m.node("Neg", {"x"}, "negative");
+  m.node("Where", {"mask", "x", "negative"}, "y");
+  BOOST_TEST(output_of(m) == std::vector<double>({1, -2, -3, 4}), boost::test_tools::per_element());
+  integer(m.node("Cast", {"mask"}, "real"), "to", onnx::TensorProto::FLOAT);
+  m.proto.mutable_graph()->mutable_output(0)->set_name("real");
+  BOOST_TEST(output_of(m) == std::vector<double>({1, 0, 0, 1}), boost::test_tools::per_element());
+}
+
+namespace {
+
+/// An LSTM whose bias has these values in its second half, as tf2onnx writes it: the initial state
+/// is a zero for each sample.
+small_model recurrent(float second, const std::string& producer) {
+  small_model m;
+  m.proto.set_producer_name(producer);
+  m.reshape("x", {0, 2, 2}, "steps");
+  auto& turn = *m.node("Transpose", {"steps"}, "time first").add_attribute();
+  turn.set_name("perm");
+  for (const int axis : {1, 0, 2})
+    turn.add_ints(axis);
+  m.weight("w", {1, 8, 2}, 16);
+  m.weight("r", {1, 8, 2}, 16);
+  m.weight("b", {1, 16}, 8);
+  for (int i = 0; i < 8; ++i)
+    m.proto.mutable_graph()
+      ->mutable_initializer(m.proto.graph().initializer_size() - 1)
+      ->add_float_data(second);
+  m.node("Shape", {"x"}, "dims");
+  m.whole("0", {1}, {0});
+  m.whole("1", {1}, {1});
+  m.whole("2", {1}, {2});
+  m.node("Slice", {"dims", "0", "1"}, "batch");
+  integer(m.node("Concat", {"batch", "2"}, "state dims"), "axis", 0);
+  m.node("ConstantOfShape", {"state dims"}, "zeros");
+  m.node("Unsqueeze", {"zeros", "0"}, "state");
+  auto& cells = m.node("LSTM", {"time first", "w", "r", "b", "", "state", "state"}, "all");
+  cells.add_output("y");
+  integer(cells, "hidden_size", 2);
+  return m;
+}
+
+std::vector<double> bias_gradient(const onnx_model& model) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto y = import_onnx(model, g, {x}).at(0).x;
+  const auto b = g.find("b");
+  const auto db = gradients(sum(y), std::array{b})[0];
+  graph_session<double> s{g};
+  std::ranges::copy(model.values(g.parameters()), s.variables().begin());
+  const std::vector<double> features{1, -2, 3, 0.5};
+  const auto result = s.run(std::array{session_feed<double>{x, features}}, std::array{db})[0];
+  return {result.begin(), result.end()};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(second_biases_of_keras_stay_zero) {
+  const auto one = bias_gradient(recurrent(0, "tf2onnx").parsed());
+  BOOST_TEST_REQUIRE(one.size() == 16u);
+  BOOST_TEST(std::all_of(one.begin() + 8, one.end(), [](double x) { return x == 0; }));
+  BOOST_TEST(std::any_of(one.begin(), one.begin() + 8, [](double x) { return x != 0; }));
+  // All nodes agree, also those that know only the structure.
+  const auto whole = recurrent(0, "tf2onnx").parsed();
+  const auto bytes = whole.structure();
+  const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
+  graph a;
+  graph b;
+  import_onnx(whole, a, {a.placeholder("x", {shape::batch, 4})});
+  import_onnx(structure, b, {b.placeholder("x", {shape::batch, 4})});
+  BOOST_TEST(to_string(a) == to_string(b));
+  for (const auto& m : {recurrent(0, "pytorch"), recurrent(0.5, "tf2onnx")}) {
+    const auto both = bias_gradient(m.parsed());
+    BOOST_TEST(std::equal(both.begin(), both.begin() + 8, both.begin() + 8, both.end()));
+    BOOST_TEST(std::any_of(both.begin() + 8, both.end(), [](double x) { return x != 0; }));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
