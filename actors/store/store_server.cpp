@@ -99,7 +99,7 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
   return {std::move(result), std::move(pulled)};
 }
 
-/// @param again a push is not made once more
+/// @param again the operation was executed before: a push is not executed again
 payload store_server::carry_out(const proto::StoreRequest& x, std::span<const range> ranges,
                                 const payload& values, bool again) {
   if (!again && x.push())
@@ -111,7 +111,7 @@ payload store_server::carry_out(const proto::StoreRequest& x, std::span<const ra
   return x.pull() ? values_.pull(ranges) : payload{};
 }
 
-/// Does what has come before its turn, and is due now.
+/// Executes operations that arrived early and are due now.
 void store_server::go_on(std::uint64_t client) {
   const auto found = early_.find(client);
   if (found == early_.end())
