@@ -45,7 +45,7 @@ std::string explain(const caf::error& x) {
     // Some errors carry more than the text.
     if (x.context().empty() || !x.context().match_element<std::string>(0))
       return to_string(code);
-    // "failed" alone says nothing.
+    // "failed" alone does not help an operator.
     const auto text = x.context().get_as<std::string>(0);
     return code == errc::failed ? text : to_string(code) + std::string{": "} + text;
   }

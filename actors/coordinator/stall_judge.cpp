@@ -149,7 +149,7 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// After such a stall, the time of the next step says nothing about normal steps. A task that is
+// After such a stall, the duration of the next step is not that of a normal step. A task that is
 // merely slow stays slow.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });

@@ -23,7 +23,7 @@ namespace troupe {
 /// An entry that has no effect is left out. Pixels of type uint8 are divided by 255 first.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
-/// What metadata_of() says about the data of a training, without the data.
+/// The information that metadata_of() stores about the training data.
 struct data_facts {
   data_shape shape;
   std::optional<feature_scaling> normalization;

@@ -215,7 +215,7 @@ void parameter_shard::take(const proto::Commit& x) {
   if (options_.in_pieces)
     pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
   policy_->take({x, std::move(gradient)});
-  // Shard 0 says for all shards which gradients of a step count.
+  // Shard 0 decides for all shards which gradients of a step count.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
   if (!policy_->in_step())

@@ -32,8 +32,8 @@ worker_device choose_device(const job_context& context, std::uint32_t worker, co
 std::vector<std::uint32_t> workers_among(const std::vector<task_name>& tasks);
 
 /// Checks the devices of a cluster before it starts: all workers that the job places exist, GPUs
-/// can compute the model, and the devices of the workers of this host are there (choose_device).
-/// Opens nothing if no worker computes on a GPU.
+/// can compute the model, and this host has the devices of its workers (choose_device). Opens
+/// nothing if no worker computes on a GPU.
 /// @param workers number of workers of the cluster
 /// @param here the workers of this host
 void check_devices(const job_context& context, std::size_t workers,

@@ -201,8 +201,8 @@ struct bench_ps_command {
   /// Between processes: "auto", "tcp" or "basp".
   std::string transport = "auto";
   bool json = false;
-  /// Of a process that the command started: what it is, where all servers of all sizes and where
-  /// all workers listen, and the process with which it must end.
+  /// Of a process that the command started: its role, the addresses of all servers (of all sizes)
+  /// and all workers, and the process with which it must end.
   std::optional<std::uint32_t> server;
   std::uint32_t worker = 0;
   std::vector<std::string> stores;

@@ -109,7 +109,7 @@ std::vector<allreduce_measurement> run_rank(collective& group, const bench_allre
   return results;
 }
 
-/// Absent for "auto", and what is no schedule.
+/// Absent for "auto", and for any text that is not a schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
   for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
     if (text == to_string(x))

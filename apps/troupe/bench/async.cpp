@@ -131,7 +131,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// The outcome of a run in turns, in which the speed is also known.
+/// The outcome of a run in turns, with its speed.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};

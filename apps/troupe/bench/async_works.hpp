@@ -10,8 +10,8 @@
 
 namespace troupe::bench {
 
-/// Whether a worker is five times slower than the others: none, always the same one, or each of
-/// them in turn for as long as one of its slow gradients takes.
+/// Whether a worker is five times slower than the others: none, always the same one, or each worker
+/// in turn, for the duration of one slow gradient.
 enum class slowness { none, one, in_turns };
 
 /// A job for `troupe bench async`: one of the examples with changes.
