@@ -18,12 +18,12 @@ struct worker_device {
   device_name device;
   /// For people: "GPU:0 (NVIDIA H200)", "CPU:0".
   std::string text;
-  /// If it is not the device that the job names (Job.soft_placement): the reason.
+  /// The reason, if this is not the device that the job names (Job.soft_placement).
   std::string notice;
 };
 
-/// Opens the worker's device. `gpus` are those of this host; null if the program has no code for
-/// GPUs. With Job.soft_placement, the CPU takes the place of a device that cannot be used.
+/// Opens the worker's device. `gpus`: the GPUs of this host; null if the program was built without
+/// code for GPUs. With Job.soft_placement, the CPU replaces a device that cannot be used.
 /// @throws device_error if the device is missing, input_error if it cannot compute the model. Both
 /// name the worker and say what to do.
 worker_device choose_device(const job_context& context, std::uint32_t worker, const gpu_set* gpus);
