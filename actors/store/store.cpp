@@ -242,7 +242,7 @@ void store_client::state::settle(std::size_t s) {
   const auto wanted = first.part.header.pull() ? first.part.count * sizeof(float) : 0;
   if (!answer->match_elements<proto::StoreAnswer, payload>()
       || answer->get_as<payload>(1).size() != wanted)
-    fail(s, errc::malformed, "gives an answer that does not fit");
+    fail(s, errc::malformed, "sent an answer that does not fit");
   x.last_heard = clock::now();
   x.bytes -= first.part.values.size();
   take(s, first, *answer);
@@ -268,7 +268,7 @@ store_result store_client::state::wait(std::uint64_t ticket) {
   const auto of = operations_.find(ticket);
   if (of == operations_.end())
     throw std::invalid_argument{"ticket " + std::to_string(ticket)
-                                + " has no result: it was waited for, or long ago"};
+                                + " has no result: wait() returned it before, or it was dropped"};
   for (const auto s : of->second.servers)
     while (!servers_[s].unanswered.empty() && servers_[s].unanswered.front().ticket <= ticket)
       settle(s);
@@ -283,7 +283,7 @@ void store_client::state::fail(std::size_t s, errc code, const std::string& what
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - x.last_heard);
   x.failure = store_failure{code, s, x.last_heard,
                             name_of(s) + ' ' + what + " (" + std::to_string(x.unanswered.size())
-                              + " operations have no answer; it was last heard "
+                              + " operations have no answer; the last answer came "
                               + std::to_string(silent.count()) + " ms ago)"};
   for (auto& y : x.unanswered)
     inbox_->forget(std::exchange(y.request, 0));

@@ -310,7 +310,7 @@ int main(int argc, char** argv) {
     const bool files = app.got_subcommand("train") || app.got_subcommand("node");
     if (!files && code == troupe::exit_done
         && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
-      throw std::runtime_error{"cannot write to standard output: the text is not complete"};
+      throw std::runtime_error{"cannot write to standard output: the output is incomplete"};
     return code;
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);

@@ -262,7 +262,7 @@ int run(const predict_command& x) {
            fmt::format("(trained by another job, hash {}; its data or settings may differ)",
                        model.info.job_hash.substr(0, 12)));
   if (metadata_of(data) != own_scale)
-    report(x, "", "(these records are scaled as those of the training)");
+    report(x, "", "(these records are scaled like the training data)");
   report(x, "test records", grouped(static_cast<double>(data.test->size())));
   report(x, "test loss", fmt::format("{:.5g}", result.loss));
   if (result.accuracy)

@@ -59,7 +59,7 @@ public:
     for (std::size_t i = 0; right && i < x.size(); ++i)
       right = x[i] == factor * static_cast<float>(i % 5 + 1);
     if (!right)
-      throw std::runtime_error{"an all-reduce has given a wrong sum"};
+      throw std::runtime_error{"an all-reduce returned a wrong sum"};
   }
 
 private:

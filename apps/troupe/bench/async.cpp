@@ -154,7 +154,7 @@ void check(const async_work& what, const work_cell& x) {
     if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
         fmt::format("{}: the mean staleness is {:.2f}; expected at least {:g}: this "
-                    "measures something else than asynchrony",
+                    "does not measure asynchrony",
                     where, run.staleness, least_staleness(x.workers))};
   }
 }

@@ -97,11 +97,11 @@ void check_values(const push_work& what, std::size_t servers, const store_result
       const double wanted = expected(found.versions[s]);
       for (const auto end = taken + intersect(x, parts[s]).size(); taken < end; ++taken)
         if (!(std::abs(values[taken] - wanted) <= 1e-5 * std::abs(wanted)))
-          throw std::runtime_error{fmt::format("server {} says {} after {} pushes; {} was expected",
-                                               s, values[taken], found.versions[s], wanted)};
+          throw std::runtime_error{fmt::format("server {} has {} after {} pushes; expected {}", s,
+                                               values[taken], found.versions[s], wanted)};
     }
   if (taken != values.size())
-    throw std::runtime_error{"a pull has given another number of values"};
+    throw std::runtime_error{"a pull returned a wrong number of values"};
 }
 
 struct ps_measurement {

@@ -24,7 +24,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Where a device fails, counted in calls; never by default.
+/// The call at which a device fails; by default, it never fails.
 struct faults {
   std::size_t allocations = ~std::size_t{0};
   std::size_t products = ~std::size_t{0};
@@ -101,7 +101,7 @@ outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const 
   const auto end = sim.run();
   result.summary = end.summary;
   for (const auto& node : end.nodes)
-    BOOST_TEST(node.has_value()); // It ended in order, even if a device failed.
+    BOOST_TEST(node.has_value()); // It ended cleanly, even if a device failed.
   for (const auto& x : sim.seen().notices)
     result.notices.push_back(x.text);
   if (!result.summary.failure.empty())
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
         BOOST_TEST(gpu.summary.failure == "");
         BOOST_TEST(gpu.summary.samples == 48U);
         BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
-        // Otherwise, nothing shows that it was the GPU.
+        // Otherwise, nothing would show that the GPU computed this.
         BOOST_TEST(cpu.summary.weights_sha256 != gpu.summary.weights_sha256);
       }
 }

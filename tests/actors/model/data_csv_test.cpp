@@ -54,7 +54,7 @@ const std::string species = "features: \"x\" label: \"species\" ";
 
 } // namespace
 
-// The target was once standardized as well, and the loss went to -368.
+// Once, the target was standardized by mistake, and the loss fell to -368.
 BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,0\n2,1\n3,1\n6,1\n");
   const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
