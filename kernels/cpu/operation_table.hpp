@@ -45,8 +45,8 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
-  /// If the result depends on the samples of all workers (node::key is not 0): this worker's part
-  /// of the two sums per channel of which it is made; out (2, channels).
+  /// For results that depend on the samples of all workers (node::key is not 0): computes this
+  /// worker's part of the two sums per channel that the result needs; out (2, channels).
   void (*sums)(const step<T>&, double* out) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;

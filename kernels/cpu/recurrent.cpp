@@ -108,8 +108,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, T* out) {
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc: on entry, the gradient by this step's c that comes from the next step; on return, the
-/// gradient by the previous step's c.
+/// dc: on entry, the next step's part of the gradient by this step's c; on return, the gradient by
+/// the previous step's c.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T* out) {
   TROUPE_INDEPENDENT
