@@ -33,7 +33,8 @@ struct device_entry {
 /// for tasks that can only use a CPU.
 device_entry parse_device(const std::string& text);
 
-/// The device of a worker: that of the last entry that names it, or the CPU. The job is valid.
+/// The device of a worker: from the last entry that matches it, otherwise the CPU. The job must be
+/// valid.
 device_name device_of_worker(const proto::Job& job, std::uint32_t worker);
 
 } // namespace troupe

@@ -51,7 +51,7 @@ struct executor_state {
   std::optional<std::size_t> counted;
   std::vector<float> fetched;
 
-  /// All instructions of a run of so many rows.
+  /// The recorded instructions of a run, by its number of rows.
   struct recorded_run {
     std::unique_ptr<recording> work;
     std::optional<std::size_t> counted;

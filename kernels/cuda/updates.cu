@@ -21,10 +21,10 @@ struct update_vectors {
   view<float> out;
 };
 
-/// What every element of an update needs.
+/// The values that every element of an update needs.
 struct element_update {
   optimizer_kind kind;
-  /// `scaled` makes the gradient of a step whole if there is a penalty l1; `f` does so otherwise.
+  /// If there is a penalty l1, `scaled` completes the gradient of a step; otherwise, `f` does.
   update_factors<float> f, scaled;
   float l1;
 

@@ -19,8 +19,8 @@ using index = Eigen::Index;
 /// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// The squared length of a unit column after everything that earlier columns explain is subtracted.
-/// Below this, the remainder is rounding. Columns of floats that differ at all differ by more.
+/// Smallest squared length of a unit column after its projection on earlier columns is subtracted.
+/// A smaller remainder is rounding: any two different columns of floats differ by more.
 constexpr double least_pivot = 1e-12;
 
 /// Columns with a pivot that is too small. Later columns do not use them.
