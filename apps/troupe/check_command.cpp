@@ -284,7 +284,7 @@ std::size_t program_bytes() {
 
 /// Lines about hosts that run several processes, and a warning if one needs more than this host
 /// has.
-/// @param processes with the bytes that each needs
+/// @param processes the processes, and the bytes that each needs
 void print_hosts(const std::vector<process>& processes, const std::vector<std::size_t>& bytes) {
   std::map<task_name, std::string> cluster;
   for (auto& x : processes)

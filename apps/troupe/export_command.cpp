@@ -31,7 +31,7 @@ std::filesystem::path weights_file(const std::string& given) {
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
-/// Warns of features whose deviation float32, the type of the model's input, hardly holds.
+/// Warns about features that float32, the type of the model's input, cannot represent well.
 void print_rounded(const job_data& data) {
   const auto& scaling = data.normalization;
   for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {

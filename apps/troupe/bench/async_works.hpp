@@ -37,7 +37,7 @@ struct async_recipe {
   /// Assignments for --set.
   std::vector<std::string_view> changes;
   std::string_view paper;
-  /// True if its numbers stay finite in all cases.
+  /// True if its numbers always stay finite.
   bool safe = false;
   /// True if workers wait for each other, or if there are fewer updates than gradients. Gradients
   /// may then be less stale.

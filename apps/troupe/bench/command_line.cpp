@@ -18,7 +18,7 @@ void add_python(CLI::App& sub, std::string& x, const std::string& library) {
     ->type_name("PATH");
 }
 
-/// Benchmarks are stopped by signals as any program is.
+/// Signals stop a benchmark, as they stop any program.
 template <class Command>
 void on_call(CLI::App& sub, Command& x, std::function<int()>& action) {
   sub.callback([&x, &action] {

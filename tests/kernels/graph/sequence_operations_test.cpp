@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(recurrence) {
     }
 }
 
-// By the formulas, in plain loops: the reset gate multiplies the state before the product.
+// The formulas in plain loops: the reset gate multiplies the state before the product.
 BOOST_AUTO_TEST_CASE(a_reset_before_the_product) {
   constexpr std::size_t hidden = 3;
   for (const std::size_t time : {1, 2, 5}) {
