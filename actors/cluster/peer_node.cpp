@@ -69,7 +69,7 @@ peers_connected peer_node::all() const {
 }
 
 caf::result<peers_connected> peer_node::on_connect() {
-  if (complete()) // All others have dialled meanwhile.
+  if (complete()) // All other peers have connected meanwhile.
     return all();
   answer_ = make_response_promise<peers_connected>();
   until_ = clock().now() + options_.patience;

@@ -67,7 +67,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
   epoch_committed_ = 0;
   given_to_.assign(how_.workers, 0);
   sizes_.clear();
-  // Workers may change their speed, so older counts weigh less.
+  // The speed of a worker may change, so older counts have less weight.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)

@@ -160,14 +160,14 @@ std::string describe_sync_ps(const proto::Job& job) {
                                                      : "trained again");
 }
 
-// With backup workers, workers do not run in step: a step is made without the slowest ones.
+// With backup workers, workers are not in step: a step does not wait for the slowest ones.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = row.sums_over_workers = !backup;
   row.needs_all = !backup;
   row.tells_idle = backup;
-  // A piece of the weights is updated with nothing but the same piece of the gradients. A norm for
-  // clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
+  // The update of a piece of the weights may depend only on the same piece of the gradients. A norm
+  // for clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
   // known before shard 0 has chosen them.
   const auto& rule = job.optimizer();
   row.in_pieces = !backup && rule.clip_norm() == 0 && rule.kind() != proto::LAMB;
@@ -213,11 +213,11 @@ std::string text_of_local_sgd(const proto::Job& job) {
     + ", rate " + number_text(x.rate()) + momentum;
 }
 
-// Fast workers get more data than slow ones. All of them hold replicas, and are needed.
+// Fast workers get more data than slow ones. The run needs all workers, because they hold replicas.
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
-  // Of workers that contribute what they have, the first averages the replicas once more.
+  // With CONTRIBUTE, the first worker averages the replicas once more at the end.
   row.first_reports_alone = !row.in_step;
 }
 

@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-/// The longest tables, in rows: the page stays readable and small.
+/// Largest number of rows of a table, so that the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
