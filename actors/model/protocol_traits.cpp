@@ -284,10 +284,11 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
                      "ASYNC_PS or SSP");
     return;
   }
-  problems.require(ahead <= row.most_ahead, "pull_ahead",
-                   std::to_string(ahead) + "; expected at most " + std::to_string(row.most_ahead)
-                     + ": each step ahead holds one more version of the weights per worker, and "
-                       "makes gradients as stale as one more worker per worker would");
+  problems.require(
+    ahead <= row.most_ahead, "pull_ahead",
+    std::to_string(ahead) + "; expected at most " + std::to_string(row.most_ahead)
+      + ": each step ahead takes memory for one more version of the weights per worker, "
+        "and makes gradients more stale");
 }
 
 /// Layers that normalize over all workers need all of them in the same step.
@@ -301,8 +302,8 @@ void check_synchronized_layers(const proto::Job& job, const protocol_traits& row
     problems.require(!x.layer->batch_norm().sync(), x.path + ".batch_norm.sync",
                      "the workers of " + proto::Protocol_Name(job.protocol())
                        + (job.sync_ps().backup_workers() > 0 ? " with backup workers" : "")
-                       + " do not wait for each other within a step, so none knows the batches of "
-                         "all; leave sync out, or set protocol: RING or SYNC_PS"
+                       + " do not wait for each other within a step, so they cannot normalize over "
+                         "all batches; leave sync out, or set protocol: RING or SYNC_PS"
                        + (job.sync_ps().backup_workers() > 0 ? " without backup workers" : "")
                        + at_line(*x.layer));
 }
@@ -372,8 +373,8 @@ std::span<const protocol_traits> builtin_traits() {
       .exchange =
         [](const proto::Job& job) {
           return std::string{"a ring adds up the gradients of each step"}
-          + (job.ring().shard_optimizer() ? "; each worker updates a part, and a ring hands the "
-                                            "weights round"
+          + (job.ring().shard_optimizer() ? "; each worker updates a part, and a ring "
+                                            "distributes the weights"
                                           : "");
         },
       .settings = "ring",

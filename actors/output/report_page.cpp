@@ -253,7 +253,7 @@ std::string ledger_card(const run_summary& s) {
     row("dropped", s.dropped_samples,
         "samples of the rejected gradients: not trained in their epoch");
   row("given back", s.requeued, "by workers that left; trained by others");
-  row("lost", s.lost, "in transit when their worker vanished or was given up");
+  row("lost", s.lost, "in transit when their worker was lost");
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");

@@ -312,7 +312,7 @@ void worker::on_undecided(const committed& x) {
   else if (x.outcome == proto::QUARANTINED)
     count_quarantined(*undecided_);
   else
-    fail(self() + " was given up by the coordinator, and its gradient refused");
+    fail(self() + ": the coordinator considers this worker lost, so it refused its gradient");
   if (phase_ == phase::left)
     return;
   count_trained(*undecided_);
@@ -357,7 +357,7 @@ void worker::on_committed(const committed& x) {
     ++requeued_;
     break;
   default:
-    fail(self() + " was given up by the coordinator, and its gradient was refused");
+    fail(self() + ": the coordinator considers this worker lost, so it refused its gradient");
     return;
   }
   options_.board->count_step(clock().now());

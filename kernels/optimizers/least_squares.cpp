@@ -82,7 +82,8 @@ void least_squares::add(std::span<const float> features, std::span<const float> 
   const auto count = s.targets > 0 ? static_cast<index>(targets.size()) / s.targets : 0;
   if (static_cast<index>(targets.size()) != count * s.targets
       || static_cast<index>(features.size()) != count * s.features)
-    throw std::invalid_argument("least_squares: features and targets are not of as many samples");
+    throw std::invalid_argument(
+      "least_squares: features and targets have different numbers of samples");
   const samples_map x(features.data(), count, s.features);
   const samples_map y(targets.data(), count, s.targets);
   if (s.samples == 0 && count > 0 && s.bias) {

@@ -141,7 +141,7 @@ BOOST_FIXTURE_TEST_CASE(categories, table_file) {
   BOOST_TEST(features_of(*less.train, 1) == (floats{3, 0, 0}));
   BOOST_TEST(features_of(*less.train, 3) == (floats{7, 1, 0}));
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "categories: \"colour\"")),
-                      "data.csv.categories[0]: column \"colour\" is none of data.csv.features"));
+                      "data.csv.categories[0]: column \"colour\" is not in data.csv.features"));
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "drop_first: true")), "data.csv.drop_first"));
 }

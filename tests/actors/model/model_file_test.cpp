@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   other.add("dense_1.weight", {16, 783});
   other.add("extra", {1});
   const auto text = error_of([&] { read_model(bytes, other, "w.safetensors"); });
-  BOOST_TEST(contains(text, "w.safetensors: the tensors are not those of this model"));
+  BOOST_TEST(contains(text, "w.safetensors: the tensors do not match this model"));
   BOOST_TEST(contains(text, "differs: dense_1.weight"));
   BOOST_TEST(contains(text, "missing: extra"));
   BOOST_TEST(contains(text, "extra: head.bias"));
