@@ -1,4 +1,4 @@
-// What models compute from their tokens before they read a table with them.
+// Computations on tokens that models do before they look up rows of a table.
 
 #include "actors/model/onnx/node.hpp"
 
