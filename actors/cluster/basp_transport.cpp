@@ -45,7 +45,7 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
-/// Why the name of a host cannot be resolved; empty if it can. May block.
+/// The reason why the name of a host cannot be resolved; empty if it can. May block.
 std::string name_problem(const std::string& host) {
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0)

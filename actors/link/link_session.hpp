@@ -85,7 +85,7 @@ private:
   };
 
   void transmit(proto::Frame frame, caf::message content, caf::execution_unit* context);
-  /// Why the peer may not send this message; empty if it may.
+  /// The reason why the peer may not send this message; empty if it may.
   std::string problem_of(const endpoint& to, const std::optional<link_peer>& only,
                          const caf::message& content) const;
   void refuse(const proto::Frame& frame, const std::string& text, caf::execution_unit* context);

@@ -98,7 +98,7 @@ private:
   reduction_listener listener_;
   /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
   std::map<reduction_id, reduction_listener> waiting_;
-  /// Why the ring cannot continue; empty if it can.
+  /// The reason why the ring cannot continue; empty if it can.
   std::string broken_;
 };
 

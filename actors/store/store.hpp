@@ -56,11 +56,11 @@ struct store_options {
   std::chrono::milliseconds deadline{10'000};
   /// How long connect() and retry() wait for the servers.
   std::chrono::milliseconds connect_timeout{30'000};
-  /// What servers do with pushed values.
+  /// The effect of a push on the values of a server.
   store_rule rule;
 };
 
-/// Why an operation has no result.
+/// The reason why an operation has no result.
 struct store_failure {
   /// link_lost: the server has died, or its connection broke. timed_out: no answer within the
   /// deadline. fenced: the server has restarted and lost its values. malformed: it has different

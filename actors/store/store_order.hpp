@@ -48,7 +48,7 @@ public:
     impossible,
   };
 
-  /// Whether operation `number` of a known client may be executed.
+  /// Decides whether operation `number` of a known client may be executed.
   turn judge(std::uint64_t client, std::uint64_t number);
 
   /// Records that the due operation was executed.

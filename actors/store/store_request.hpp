@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// What a client does with ranges of a store.
+/// The operations of a client on ranges of a store.
 enum class store_work : std::uint8_t { push, assign, pull, push_pull };
 
 constexpr bool sends_values(store_work x) noexcept {

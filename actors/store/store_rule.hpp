@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// What a server does with pushed values.
+/// The effect of a push on the values of a server.
 struct store_rule {
   /// If absent, the server adds the values. Otherwise, they are gradients, and the server makes an
   /// update with this rule. An update changes the optimizer's state only for its ranges. lamb and

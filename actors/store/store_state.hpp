@@ -4,7 +4,7 @@
 
 #include <optional>
 
-// What store_host and store_client share.
+// Functions that store_host and store_client share.
 
 namespace troupe {
 

@@ -201,7 +201,7 @@ struct bench_ps_command {
   /// Between processes: "auto", "tcp" or "basp".
   std::string transport = "auto";
   bool json = false;
-  /// Of a process that the command started: its role, the addresses of all servers (of all sizes)
+  /// For a process that the command started: its role, the addresses of all servers (of all sizes)
   /// and all workers, and the process with which it must end.
   std::optional<std::uint32_t> server;
   std::uint32_t worker = 0;

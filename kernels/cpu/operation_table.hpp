@@ -24,7 +24,7 @@ struct step {
     return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
   }
   std::size_t elements() const { return run.elements(x.output); }
-  /// The sums over all workers; null if this worker's samples are all.
+  /// The sums over all workers; null if there are no other workers.
   const double* totals() const { return run.totals(x); }
   extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
   /// Calls f(part of the rows of the result, columns, first element of the part).

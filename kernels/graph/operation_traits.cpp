@@ -323,7 +323,7 @@ constexpr traits sequences[] = {
   // The moments, the difference, the product.
   in_place(row(op::normalize_rows, "normalize_rows", each<6>,
                [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); })),
-  // Like that of channels, plus the moments.
+  // As for channels, plus the moments.
   in_place(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
                rules::normalize_rows_gradient)),
   in_place(row(op::multiply_rows, "multiply_rows", each<1>,

@@ -85,7 +85,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("HINGE", 1, xy)),
                       "training record 1 has target 0; model.loss: "
                       "HINGE expects -1 or 1"));
-  // Also for data of a program.
+  // The same for data of a program.
   write("x,y\n1,25\n2,0\n");
   const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
   BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
