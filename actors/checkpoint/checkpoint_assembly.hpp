@@ -156,7 +156,7 @@ private:
   /// versions, and the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
-  /// Holders send the version at which the run ends.
+  /// True if holders will send the version at which the run ends.
   bool at_end_ = false;
 };
 

@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
-// All slots of the optimizer, and the number of updates, which Adam needs.
+// A run that continues with other records than before reports the difference.
 BOOST_AUTO_TEST_CASE(other_records_are_told) {
   const auto job = forty_steps(proto::SYNC_PS, 1);
   site here{simulated(job, 1, 1)};
@@ -115,6 +115,7 @@ BOOST_AUTO_TEST_CASE(other_records_are_told) {
     != std::string::npos);
 }
 
+// All slots of the optimizer are restored, and the number of updates, which Adam needs.
 BOOST_AUTO_TEST_CASE(other_optimizers) {
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
     for (auto& [protocol, workers, ps] : settings)
